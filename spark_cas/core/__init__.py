@@ -1,0 +1,1 @@
+"""Values and rules of the conditional log: pure, with no clock, randomness, network or Spark."""

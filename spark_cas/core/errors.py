@@ -1,0 +1,209 @@
+"""The errors of spark_cas, grouped by what a handler does about them.
+
+::
+
+    ConditionalLogError
+    ├── RefusedError            a condition did not hold; nothing of the attempt is visible
+    │   ├── ConflictError       bootstrap again from what was expected, then write again
+    │   ├── TruncatedError      stop: the log lost records that were seen
+    │   ├── FencedError         stop: a newer writer of the same job is at work
+    │   ├── ProgressLostError   a person decides
+    │   └── LayoutChangedError  plan and route again
+    ├── UnknownOutcomeError     run the same job again: it looks before it writes
+    ├── InputError              (also a ValueError) nothing was appended; mend the input or the call
+    │   ├── OptionError
+    │   ├── SchemaError
+    │   ├── RecordTooLargeError
+    │   ├── NotRoutedError
+    │   ├── InputChangedError
+    │   └── JobMismatchError
+    └── LogError                the log or its store cannot be used as it is
+        ├── LogNotFoundError
+        ├── LogNotSharedError
+        ├── FormatError
+        ├── StoreUnsafeError
+        ├── ChunkDamagedError
+        └── StorageError
+
+Spark carries only the text of an error to the user, so every text begins with the kind in brackets,
+and `error_from_text` makes the error again. Kinds are stable: they are added to, never renamed.
+"""
+
+import re
+from enum import StrEnum
+from typing import ClassVar
+
+
+class ErrorKind(StrEnum):
+    """The stable token at the start of each error's text."""
+
+    CONFLICT = "CONFLICT"
+    TRUNCATED = "TRUNCATED"
+    FENCED = "FENCED"
+    PROGRESS_LOST = "PROGRESS_LOST"
+    LAYOUT_CHANGED = "LAYOUT_CHANGED"
+    UNKNOWN_OUTCOME = "UNKNOWN_OUTCOME"
+    OPTION = "OPTION"
+    SCHEMA = "SCHEMA"
+    RECORD_TOO_LARGE = "RECORD_TOO_LARGE"
+    NOT_ROUTED = "NOT_ROUTED"
+    INPUT_CHANGED = "INPUT_CHANGED"
+    JOB_MISMATCH = "JOB_MISMATCH"
+    LOG_NOT_FOUND = "LOG_NOT_FOUND"
+    LOG_NOT_SHARED = "LOG_NOT_SHARED"
+    FORMAT = "FORMAT"
+    STORE_UNSAFE = "STORE_UNSAFE"
+    CHUNK_DAMAGED = "CHUNK_DAMAGED"
+    STORAGE = "STORAGE"
+
+
+class ConditionalLogError(Exception):
+    """Any error of spark_cas. ``message`` says what was expected, what was found and what to do."""
+
+    kind: ClassVar[ErrorKind]
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"[{self.kind}] {self.message}"
+
+
+class RefusedError(ConditionalLogError):
+    """A condition did not hold: nothing of the attempt is visible."""
+
+
+class ConflictError(RefusedError):
+    """Somebody else's record is at or after the expected offset."""
+
+    kind = ErrorKind.CONFLICT
+
+
+class TruncatedError(RefusedError):
+    """The log is shorter than what the writer has seen."""
+
+    kind = ErrorKind.TRUNCATED
+
+
+class FencedError(RefusedError):
+    """A newer writer of the same job claimed the partition."""
+
+    kind = ErrorKind.FENCED
+
+
+class ProgressLostError(RefusedError):
+    """The job was begun, its progress is gone, and no claim can decide."""
+
+    kind = ErrorKind.PROGRESS_LOST
+
+
+class LayoutChangedError(RefusedError):
+    """The log has another layout epoch than the plan."""
+
+    kind = ErrorKind.LAYOUT_CHANGED
+
+
+class UnknownOutcomeError(ConditionalLogError):
+    """A reply was lost and could not be resolved in time: the chunk may or may not be in the log."""
+
+    kind = ErrorKind.UNKNOWN_OUTCOME
+
+
+class InputError(ConditionalLogError, ValueError):
+    """The input or the call is wrong; nothing was appended because of it."""
+
+
+class OptionError(InputError):
+    """An option is unknown, malformed or missing."""
+
+    kind = ErrorKind.OPTION
+
+
+class SchemaError(InputError):
+    """A column is missing, unknown or of the wrong type."""
+
+    kind = ErrorKind.SCHEMA
+
+
+class RecordTooLargeError(InputError):
+    """One record is larger than a chunk may be."""
+
+    kind = ErrorKind.RECORD_TOO_LARGE
+
+
+class NotRoutedError(InputError):
+    """Rows of one log partition are not all in one task, or not in a partition of the log."""
+
+    kind = ErrorKind.NOT_ROUTED
+
+
+class InputChangedError(InputError):
+    """The rows are not those that the job began with."""
+
+    kind = ErrorKind.INPUT_CHANGED
+
+
+class JobMismatchError(InputError):
+    """The job name belongs to a job that was planned in another way."""
+
+    kind = ErrorKind.JOB_MISMATCH
+
+
+class LogError(ConditionalLogError):
+    """The log or its store cannot be used as it is."""
+
+
+class LogNotFoundError(LogError):
+    """There is no log under the address."""
+
+    kind = ErrorKind.LOG_NOT_FOUND
+
+
+class LogNotSharedError(LogError):
+    """A worker sees another log, or none, under the address that the driver planned with."""
+
+    kind = ErrorKind.LOG_NOT_SHARED
+
+
+class FormatError(LogError):
+    """What is there is no log, or one of a newer format version."""
+
+    kind = ErrorKind.FORMAT
+
+
+class StoreUnsafeError(LogError):
+    """The store does not honour put-if-absent, on which everything rests."""
+
+    kind = ErrorKind.STORE_UNSAFE
+
+
+class ChunkDamagedError(LogError):
+    """Bytes of a chunk are torn, flipped or missing."""
+
+    kind = ErrorKind.CHUNK_DAMAGED
+
+
+class StorageError(LogError):
+    """The store failed: out of space, not permitted, not reachable."""
+
+    kind = ErrorKind.STORAGE
+
+
+def _leaves(base: type[ConditionalLogError]) -> dict[ErrorKind, type[ConditionalLogError]]:
+    found = {base.kind: base} if "kind" in vars(base) else {}
+    for each in base.__subclasses__():
+        found |= _leaves(each)
+    return found
+
+
+ERRORS_BY_KIND = _leaves(ConditionalLogError)
+
+
+_TEXT = re.compile(rf"\[({'|'.join(ErrorKind)})\] ([^\n]*)")
+
+
+def error_from_text(text: str) -> ConditionalLogError | None:
+    """The error whose text is somewhere in ``text``, such as a Spark exception; None when there is none."""
+    found = _TEXT.search(text)
+    return ERRORS_BY_KIND[ErrorKind(found[1])](found[2]) if found else None

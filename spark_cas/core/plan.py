@@ -1,0 +1,259 @@
+"""A load as data: who writes (`Plan`), how far it came (`Progress`), where it goes on (`resume_offset`)."""
+
+import json
+import re
+from dataclasses import asdict, dataclass, replace
+
+from spark_cas.core.errors import JobMismatchError, OptionError
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The partition count of a log; ``epoch`` rises with each expansion (KIP-253)."""
+
+    log_id: str
+    """Identity of this very log: another log that later takes its name has another."""
+    epoch: int
+    partitions: int
+
+    def require(self, partition: int) -> None:
+        """ValueError unless the log has this partition."""
+        if not 0 <= partition < self.partitions:
+            msg = f"partition {partition} was named, but the log has {self.partitions} (0 to {self.partitions - 1})"
+            raise ValueError(msg)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The ledger entry of a job in a partition: written in the same atomic step as the rows it counts."""
+
+    job: str
+    partition: int
+    rows: int
+    """Rows of the job that the partition holds."""
+    digest: str
+    """`RunningDigest` over those rows, hexadecimal."""
+    base_offset: int
+    """Offset of the job's first row."""
+    end_offset: int
+    """The offset that the job's next chunk expects."""
+    chunks: int
+    layout_epoch: int
+    complete: bool
+    """Whether the job's last row in this partition is among them."""
+    committed_at_ms: int
+    """When the backend took the newest chunk, milliseconds since 1970."""
+    task: str
+    """The run and task that appended the newest chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A claim that a person gave for a job that was refused: it holds for the row after ``rows``."""
+
+    partition: int
+    rows: int
+    expected_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a job claims about the log at its start. The first plan of a job is in the registry for ever."""
+
+    job: str
+    log_id: str
+    layout_epoch: int
+    expected_offsets: tuple[int | None, ...]
+    """The claim per partition; None asks for no check (KIP-27's -1)."""
+    end_offsets: tuple[int, ...]
+    """Where each partition ended when the plan was made: no row of the job lies below."""
+    replaced: tuple[Replacement, ...] = ()
+
+    @property
+    def partitions(self) -> int:
+        """The partition count that the plan was made for."""
+        return len(self.expected_offsets)
+
+    @property
+    def checked(self) -> bool:
+        """Whether any partition is claimed at an offset."""
+        return any(expected is not None for expected in self.expected_offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionResult:
+    """What a run did to one partition, and what the partition now holds of the job."""
+
+    progress: Progress
+    resumed_rows: int
+    """Rows that an earlier attempt or run had already committed."""
+    resolved: int
+    """Replies that were lost and proven from the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """Says for ever that a job is done, and with what; partitions without rows are not listed."""
+
+    job: str
+    log_id: str
+    layout_epoch: int
+    partitions: tuple[PartitionResult, ...]
+    completed_at_ms: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of the job in all partitions."""
+        return sum(result.progress.rows for result in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedOffsets:
+    """What the user expects of the log: ``end``, ``none``, or an offset (None: no check) per partition."""
+
+    mode: str
+    offsets: tuple[tuple[int, int | None], ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> "ExpectedOffsets":
+        """Read ``end``, ``none`` or JSON such as ``{"0": 17, "3": null}``; else OptionError."""
+        if text.strip().lower() in ("end", "none"):
+            return cls(text.strip().lower())
+        try:
+            given = json.loads(text, object_pairs_hook=_Pairs)
+        except (ValueError, RecursionError):
+            given = None
+        if not isinstance(given, _Pairs) or not given:
+            raise OptionError(
+                "expectedOffsets must be 'end', 'none' or a JSON object from partition to offset, "
+                'such as {"0": 17, "3": null}; what was given is none of these.'
+            )
+        offsets = dict(_parse_entry(key, value) for key, value in given)
+        if len(offsets) < len(given):
+            raise OptionError("expectedOffsets names a partition twice. Name each once.")
+        return cls("offsets", tuple(sorted(offsets.items())))
+
+    def resolve(self, end_offsets: tuple[int, ...]) -> tuple[int | None, ...]:
+        """The claim of each partition; partitions that the user did not name are claimed at their end."""
+        if self.mode == "none":
+            return (None,) * len(end_offsets)
+        claims: list[int | None] = list(end_offsets)
+        for partition, expected in self.offsets:
+            if partition >= len(end_offsets):
+                raise OptionError(
+                    f"expectedOffsets names partition {partition}, but the log has {len(end_offsets)} "
+                    f"partitions (0 to {len(end_offsets) - 1}). Name only those."
+                )
+            claims[partition] = expected
+        return tuple(claims)
+
+
+class _Pairs(list[tuple[str, object]]):
+    """The entries of a JSON object, where a dict would hide a name given twice."""
+
+
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,8}")
+_OFFSETS = range(2**63)
+
+
+def _parse_entry(key: str, value: object) -> tuple[int, int | None]:
+    if _PARTITION.fullmatch(key) is None:
+        raise OptionError("expectedOffsets: each key must be a partition number from 0 on, in quotes.")
+    if value is None:
+        return int(key), None
+    if isinstance(value, bool) or not isinstance(value, int) or value not in _OFFSETS:
+        raise OptionError(
+            f"expectedOffsets: the offset of partition {key} must be a whole number from 0 on, or null for no check."
+        )
+    return int(key), value
+
+
+def resume_offset(plan: Plan, partition: int, progress: Progress | None) -> int | None:
+    """The offset that the job's next chunk in a partition must expect; None asks for no check."""
+    expected = plan.expected_offsets[partition]
+    for replacement in plan.replaced:
+        if replacement.partition == partition and replacement.rows <= _rows(progress):
+            if replacement.rows == _rows(progress):
+                return replacement.expected_offset
+            expected = replacement.expected_offset
+    return expected if expected is None or progress is None else progress.end_offset
+
+
+def progress_lost(plan: Plan, partition: int, progress: Progress | None, start_offset: int) -> bool:
+    """Whether rows of the job may have been trimmed together with all trace of them, so that no claim decides.
+
+    A claim below ``start_offset`` decides by itself: it ends in Conflict.
+    """
+    expected = resume_offset(plan, partition, progress)
+    return progress is None and trimmed_unseen(plan.end_offsets[partition], expected, start_offset)
+
+
+def trimmed_unseen(known_end: int, expected: int | None, start_offset: int) -> bool:
+    """Whether rows of a job, which has no progress now, may have lain between ``known_end`` and the start.
+
+    Below ``known_end`` nothing of the job is unknown to the writer. An ``expected`` offset below
+    ``start_offset`` decides by itself.
+    """
+    return start_offset > known_end and (expected is None or expected >= start_offset)
+
+
+def rejoin(first: Plan, wanted: ExpectedOffsets, progress: tuple[Progress | None, ...]) -> Plan:
+    """The plan of a re-run: the job's first plan, with the claims that a person now gives in their place.
+
+    ``progress`` is the ledger by partition. ``end`` never computes new claims for a known job, and a job
+    that was planned with a check is not continued without one, nor the other way round.
+    """
+    claims = wanted.resolve(first.end_offsets)
+    if any(expected is not None for expected in claims) != first.checked:
+        was = "with" if first.checked else "without"
+        raise JobMismatchError(
+            f"job {first.job!r} was planned {was} expected offsets and cannot be continued the other way. "
+            f"Run it again as it was planned, or use another job name."
+        )
+    replaced = tuple(
+        Replacement(partition, _rows(progress[partition]), _claim_now(expected, progress[partition]))
+        for partition, expected in wanted.offsets
+        if not _is_complete(progress[partition])
+    )
+    return replace(first, replaced=replaced)
+
+
+def _claim_now(expected: int | None, progress: Progress | None) -> int | None:
+    """A given claim for the job's next row: one below the job's own last row was honoured when that was written."""
+    return expected if expected is None or progress is None else max(expected, progress.end_offset)
+
+
+def _rows(progress: Progress | None) -> int:
+    return progress.rows if progress else 0
+
+
+def _is_complete(progress: Progress | None) -> bool:
+    return progress is not None and progress.complete
+
+
+def to_json(value: Plan | Progress | Completion) -> str:
+    """A value as one line of JSON, for the registry and the ledger."""
+    return json.dumps(asdict(value), sort_keys=True, separators=(",", ":"))
+
+
+def plan_from_json(text: str | bytes) -> Plan:
+    """Read what `to_json` wrote of a `Plan`; KeyError, TypeError or ValueError when it is none."""
+    fields = json.loads(text)
+    fields["expected_offsets"] = tuple(fields["expected_offsets"])
+    fields["end_offsets"] = tuple(fields["end_offsets"])
+    fields["replaced"] = tuple(Replacement(**each) for each in fields["replaced"])
+    return Plan(**fields)
+
+
+def progress_from_json(text: str | bytes) -> Progress:
+    """Read what `to_json` wrote of a `Progress`; KeyError, TypeError or ValueError when it is none."""
+    return Progress(**json.loads(text))
+
+
+def completion_from_json(text: str | bytes) -> Completion:
+    """Read what `to_json` wrote of a `Completion`; KeyError, TypeError or ValueError when it is none."""
+    fields = json.loads(text)
+    fields["partitions"] = tuple(
+        PartitionResult(Progress(**each.pop("progress")), **each) for each in fields["partitions"]
+    )
+    return Completion(**fields)

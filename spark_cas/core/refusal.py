@@ -1,0 +1,78 @@
+"""From an outcome to the error that a person reads."""
+
+from typing import assert_never
+
+from spark_cas.core.errors import (
+    ConditionalLogError,
+    ConflictError,
+    FencedError,
+    LayoutChangedError,
+    ProgressLostError,
+    TruncatedError,
+    UnknownOutcomeError,
+)
+from spark_cas.core.outcome import (
+    Appended,
+    Conflict,
+    Fenced,
+    LayoutChanged,
+    Outcome,
+    ProgressLost,
+    Refusal,
+    Truncated,
+    Unknown,
+)
+
+
+def raise_for_outcome(outcome: Outcome, partition: int) -> Appended:
+    """Return an `Appended` as it is; raise the error of any other outcome."""
+    if isinstance(outcome, Appended):
+        return outcome
+    raise error_of(outcome, partition)
+
+
+def error_of(outcome: Refusal | Unknown, partition: int) -> ConditionalLogError:
+    """The error that tells a person what an append was refused for, and what to do."""
+    match outcome:
+        case Conflict(expected, actual, start_offset):
+            trimmed = (
+                f" Offsets {expected} to {start_offset - 1} were trimmed and cannot be read any more."
+                if expected < start_offset
+                else ""
+            )
+            return ConflictError(
+                f"partition {partition}: expected offset {expected} to be the end, but the log ends at "
+                f"{actual}: another writer appended.{trimmed} Nothing of this chunk was appended. Read what "
+                f"is new from offset {max(expected, start_offset)}, then write with expectedOffsets "
+                f'{{"{partition}": {actual}}}.'
+            )
+        case Truncated(expected, actual):
+            return TruncatedError(
+                f"partition {partition}: expected offset {expected}, but the log ends at {actual}: records "
+                f"that the writer has seen are gone. Nothing was appended. Find out what was lost before "
+                f"you write again."
+            )
+        case Fenced(by):
+            who = f" ({by})" if by else ""
+            return FencedError(
+                f"partition {partition}: a newer writer of the same job{who} is at work. Nothing of this "
+                f"chunk was appended. Let the other one finish, or run the same job again later."
+            )
+        case ProgressLost(job):
+            return ProgressLostError(
+                f"partition {partition}: job {job!r} was begun, but the record of how far it came is gone, "
+                f"and without expected offsets nothing else can tell. Nothing was appended. Compare the log "
+                f"with the input, then load the rest under a new job name."
+            )
+        case LayoutChanged(planned, actual):
+            return LayoutChangedError(
+                f"partition {partition}: the rows were planned for layout epoch {planned}, but the log now "
+                f"has epoch {actual}: partitions were added. Nothing of this chunk was appended. Route the "
+                f"rows again and run the same job."
+            )
+        case Unknown(cause):
+            return UnknownOutcomeError(
+                f"partition {partition}: it is not known whether the last chunk was appended: {cause}. "
+                f"Run the same job again: it reads the ledger before it writes, so no row is appended twice."
+            )
+    assert_never(outcome)

@@ -1,0 +1,194 @@
+"""The load: rows of one task go into their partitions, in order, exactly once, from where the job came to.
+
+It runs over the protocol alone: what Spark, the CLI or a test feeds it makes no difference.
+"""
+
+import time
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from spark_cas.core.chunks import Chunk, ChunkBuffer, ChunkLimits
+from spark_cas.core.digest import RunningDigest
+from spark_cas.core.errors import InputChangedError, NotRoutedError
+from spark_cas.core.outcome import Appended, Fenced
+from spark_cas.core.plan import PartitionResult, Plan, Progress
+from spark_cas.core.refusal import error_of
+from spark_cas.log.protocol import Claim, Log
+
+FENCED_WAIT_SECONDS = 30.0
+_FIRST_POLL_SECONDS = 0.005
+_POLL_SECONDS = 0.2
+_BUFFERED_CHUNKS = 2
+"""How many full chunks' worth of bytes a task buffers over all of its partitions."""
+
+
+def load_rows(
+    log: Log,
+    plan: Plan,
+    batches: Iterable[tuple[int, pa.RecordBatch]],
+    *,
+    task: str,
+    limits: ChunkLimits,
+    fenced_wait_seconds: float = FENCED_WAIT_SECONDS,
+) -> tuple[PartitionResult, ...]:
+    """Append the rows of one task, given as (partition, records in `RECORDS`), after what the job has there.
+
+    ``task`` is ``run/number``: the run tells a re-run from a second task that brings rows of one partition.
+    Rows that the log already holds of the job are hashed, compared and skipped. Chunks are appended as
+    they fill. Returns what each partition that got rows now holds; it is the same from every attempt.
+
+    Raises a RefusedError as soon as one partition is refused (what was appended stays: a prefix);
+    InputChangedError when the skipped rows are not those of the job; NotRoutedError when another task of
+    this run brings rows of the same partition; UnknownOutcomeError; FencedError after
+    ``fenced_wait_seconds`` without news of the writer that took over.
+    """
+    loads: dict[int, _PartitionLoad] = {}
+    for partition, records in batches:
+        if records.num_rows == 0:
+            continue
+        load = loads.get(partition)
+        if load is None:
+            _refuse_unknown_partition(partition, plan)
+            load = loads[partition] = _PartitionLoad(log, plan, partition, task, limits)
+        load.add(records)
+        if sum(each.buffered_bytes for each in loads.values()) > _BUFFERED_CHUNKS * limits.max_bytes:
+            max(loads.values(), key=lambda each: each.buffered_bytes).flush()
+    for load in loads.values():
+        load.refuse_missing_rows()
+    return tuple(load.finish(fenced_wait_seconds) for _, load in sorted(loads.items()))
+
+
+def _refuse_unknown_partition(partition: int, plan: Plan) -> None:
+    if not 0 <= partition < plan.partitions:
+        raise NotRoutedError(
+            f"a row is for partition {partition}, but the log has {plan.partitions} (0 to {plan.partitions - 1}). "
+            f"Use spark_cas.route(df, ...), which gives each row a partition of this log."
+        )
+
+
+class _PartitionLoad:
+    """The rows of one task for one partition."""
+
+    def __init__(self, log: Log, plan: Plan, partition: int, task: str, limits: ChunkLimits) -> None:
+        self._log = log
+        self._task = task
+        self._digest = RunningDigest()
+        self._buffer = ChunkBuffer(limits)
+        self._resolved = 0
+        self._fenced: Fenced | None = None
+        claim = log.claim(partition, plan)
+        if not isinstance(claim, Claim):
+            raise error_of(claim, partition)
+        self._claim = claim
+        self._resumed_rows = claim.progress.rows if claim.progress else 0
+        if claim.progress:
+            self._refuse_second_task(claim.progress.task)
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._buffer.bytes
+
+    def add(self, records: pa.RecordBatch) -> None:
+        """Take in the partition's next rows."""
+        records = self._skip_resumed(records)
+        if records.num_rows == 0:
+            return
+        if self._claim.progress and self._claim.progress.complete:
+            raise self._input_changed(f"it completed with {self._resumed_rows} rows, but the input now has more")
+        first_row = self._digest.rows + self._buffer.records
+        for full in self._buffer.add(records, time.monotonic(), first_row):
+            self._append(full, complete=False)
+        if self._fenced:
+            self.flush()
+
+    def flush(self) -> None:
+        """Append what is buffered, to free its memory; once fenced, the rows are only hashed."""
+        self._append(self._buffer.take(), complete=False)
+
+    def refuse_missing_rows(self) -> None:
+        """The input has ended: it must have brought all rows that the log already holds."""
+        if self._digest.rows < self._resumed_rows:
+            raise self._input_changed(
+                f"{self._resumed_rows} of its rows are in the log, but the input now has only {self._digest.rows}"
+            )
+
+    def finish(self, fenced_wait_seconds: float) -> PartitionResult:
+        """The input has ended: append the last rows, or close the job in this partition."""
+        if not self._fenced and not (self._claim.progress and self._claim.progress.complete):
+            self._append(self._buffer.take(), complete=True)
+        progress = self._await_other(fenced_wait_seconds) if self._fenced else self._claim.progress
+        if progress is None:
+            msg = "a finished partition has progress"
+            raise AssertionError(msg)
+        return PartitionResult(progress, self._resumed_rows, self._resolved)
+
+    def _skip_resumed(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        """Hash the rows that the log already holds, and return the rest."""
+        left = self._resumed_rows - self._digest.rows
+        if left <= 0:
+            return records
+        self._digest.update(records.slice(0, left))
+        progress = self._claim.progress
+        if progress and self._digest.rows == progress.rows and self._digest.hexdigest() != progress.digest:
+            raise self._input_changed(f"the first {progress.rows} rows differ from those in the log")
+        return records.slice(left)
+
+    def _append(self, records: pa.Table, *, complete: bool) -> None:
+        for batch in records.to_batches():
+            self._digest.update(batch)
+        if self._fenced:
+            return
+        chunk = Chunk(
+            records=records,
+            rows=self._digest.rows,
+            digest=self._digest.hexdigest(),
+            complete=complete,
+            task=self._task,
+            time_ms=time.time_ns() // 1_000_000,
+        )
+        outcome = self._log.append(self._claim, chunk)
+        match outcome:
+            case Appended():
+                self._resolved += outcome.resolved
+                self._claim = self._claim.after(chunk, outcome.range)
+            case Fenced(by):
+                self._refuse_second_task(by)
+                self._fenced = outcome
+            case _:
+                raise error_of(outcome, self._claim.partition)
+
+    def _await_other(self, wait_seconds: float) -> Progress:
+        """Another attempt took over: wait until it completed the same rows, as long as it makes progress."""
+        partition, plan = self._claim.partition, self._claim.plan
+        seen: Progress | None = None
+        deadline = time.monotonic() + wait_seconds
+        pause = _FIRST_POLL_SECONDS
+        while True:
+            progress = self._log.progress(partition, plan.job)
+            if progress and progress.complete:
+                if (progress.rows, progress.digest) != (self._digest.rows, self._digest.hexdigest()):
+                    raise self._input_changed("another attempt of it completed with other rows than this one has")
+                return progress
+            if progress != seen:
+                seen, deadline = progress, time.monotonic() + wait_seconds
+            if time.monotonic() >= deadline:
+                raise error_of(self._fenced or Fenced(None), partition)
+            time.sleep(pause)
+            pause = min(2 * pause, _POLL_SECONDS)
+
+    def _refuse_second_task(self, other: str | None) -> None:
+        """Another task of this very run has rows of this partition: no order among them can be kept."""
+        run = self._task.rpartition("/")[0]
+        if other and other != self._task and other.rpartition("/")[0] == run:
+            raise NotRoutedError(
+                f"partition {self._claim.partition} gets rows from two tasks of one write. All rows of a log "
+                f"partition must be in one task: use spark_cas.route(df, ...) before you write."
+            )
+
+    def _input_changed(self, found: str) -> InputChangedError:
+        return InputChangedError(
+            f"partition {self._claim.partition}: job {self._claim.plan.job!r} was begun with other input: {found}. "
+            f"Nothing more was appended. Run it with the same rows in the same order (spark_cas.route sorts them "
+            f"fully; materialise input that is computed anew each time), or use another job name."
+        )

@@ -1,0 +1,186 @@
+"""The in-memory backend: the executable definition of the protocol. For tests and for reading."""
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Self
+
+import pyarrow as pa
+
+from spark_cas.core.chunks import Chunk
+from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
+from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.core.outcome import (
+    Appended,
+    Conflict,
+    Fenced,
+    LayoutChanged,
+    Outcome,
+    ProgressLost,
+    Refusal,
+    Truncated,
+    check_expected,
+)
+from spark_cas.core.plan import (
+    Completion,
+    Layout,
+    Plan,
+    Progress,
+    progress_lost,
+    resume_offset,
+    trimmed_unseen,
+)
+from spark_cas.core.records import RECORDS, fill_timestamps
+from spark_cas.log.protocol import Claim
+
+
+@dataclass
+class _Partition:
+    start_offset: int = 0
+    end_offset: int = 0
+    chunks: list[tuple[int, pa.Table]] = field(default_factory=list)
+    """(base offset, records), in offset order."""
+    ledger: dict[str, Progress] = field(default_factory=dict)
+
+
+class MemoryLog:
+    """A log that lives and dies with its object. One lock makes each append atomic."""
+
+    def __init__(self, topic: str = "memory") -> None:
+        self.topic = topic
+        self._lock = Lock()
+        self._layout: Layout | None = None
+        self._partitions: list[_Partition] = []
+        self._plans: dict[str, Plan] = {}
+        self._completions: dict[str, Completion] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def create(self, partitions: int) -> Layout:
+        with self._lock:
+            if self._layout is None:
+                self._layout = Layout(log_id=uuid.uuid4().hex, epoch=0, partitions=partitions)
+                self._partitions = [_Partition() for _ in range(partitions)]
+            return self._layout
+
+    def layout(self) -> Layout:
+        if self._layout is None:
+            raise LogNotFoundError("there is no log here yet. Create it, or give the partition count when you write.")
+        return self._layout
+
+    def bounds(self, partition: int) -> Bounds:
+        with self._lock:
+            at = self._partition(partition)
+            return Bounds(at.start_offset, at.end_offset)
+
+    def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
+        layout = self._layout
+        if layout is None or layout.log_id != plan.log_id:
+            raise LogNotSharedError("this is not the log that the plan was made for. Plan again.")
+        if layout.epoch != plan.layout_epoch:
+            return LayoutChanged(plan.layout_epoch, layout.epoch)
+        with self._lock:
+            at = self._partition(partition)
+            progress = at.ledger.get(plan.job)
+            if progress_lost(plan, partition, progress, at.start_offset):
+                return ProgressLost(plan.job)
+            expected = resume_offset(plan, partition, progress)
+            return Claim(partition, plan, expected, progress, at.end_offset)
+
+    def append(self, claim: Claim, chunk: Chunk) -> Outcome:
+        with self._lock:
+            at = self._partition(claim.partition)
+            known = at.ledger.get(claim.plan.job)
+            if known is not None and known != claim.progress:
+                return Fenced(known.task)
+            if known is None and self._lost(at, claim, chunk):
+                return ProgressLost(claim.plan.job)
+            refusal = self._check(at, claim, chunk)
+            if refusal is not None:
+                return refusal
+            count = chunk.records.num_rows
+            at_offsets = OffsetRange(at.end_offset, at.end_offset + count)
+            if count:
+                at.chunks.append((at.end_offset, fill_timestamps(chunk.records, chunk.time_ms)))
+            at.end_offset = at_offsets.end_offset
+            at.ledger[claim.plan.job] = claim.progress_after(chunk, at_offsets)
+            return Appended(
+                range=at_offsets,
+                count=count,
+                timestamp_ms=chunk.time_ms if chunk.records.column("timestamp").null_count else None,
+                start_offset=at.start_offset,
+                has_offset=True,
+                resolved=False,
+            )
+
+    def read(
+        self, partition: int, offsets: OffsetRange, columns: tuple[str, ...] = tuple(RECORDS.names)
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        with self._lock:
+            at_now = self._partition(partition)
+            Bounds(at_now.start_offset, at_now.end_offset).require(offsets)
+            chunks = list(at_now.chunks)
+        for base, records in chunks:
+            part = OffsetRange(base, base + records.num_rows).intersect(offsets)
+            if part is None:
+                continue
+            at = part.base_offset
+            for batch in records.slice(at - base, len(part)).to_batches():
+                yield at, batch.select(list(columns))
+                at += batch.num_rows
+
+    def progress(self, partition: int, job: str) -> Progress | None:
+        with self._lock:
+            return self._partition(partition).ledger.get(job)
+
+    def trim(self, partition: int, before_offset: int) -> Bounds:
+        with self._lock:
+            at = self._partition(partition)
+            Bounds(0, at.end_offset).require(OffsetRange(before_offset, before_offset))
+            while len(at.chunks) > 1 and at.chunks[1][0] <= before_offset:
+                at.chunks.pop(0)
+                at.start_offset = at.chunks[0][0]
+            kept = {job: progress for job, progress in at.ledger.items() if progress.end_offset > at.start_offset}
+            at.ledger = kept
+            return Bounds(at.start_offset, at.end_offset)
+
+    def record_plan(self, plan: Plan) -> Plan:
+        with self._lock:
+            return self._plans.setdefault(plan.job, plan)
+
+    def plan(self, job: str) -> Plan | None:
+        return self._plans.get(job)
+
+    def record_completion(self, completion: Completion) -> Completion:
+        with self._lock:
+            return self._completions.setdefault(completion.job, completion)
+
+    def completion(self, job: str) -> Completion | None:
+        return self._completions.get(job)
+
+    def jobs(self) -> tuple[str, ...]:
+        return tuple(sorted(self._plans))
+
+    def _partition(self, partition: int) -> _Partition:
+        self.layout().require(partition)
+        return self._partitions[partition]
+
+    @staticmethod
+    def _lost(at: _Partition, claim: Claim, chunk: Chunk) -> bool:
+        """Whether rows that another attempt appended after the claim may have been trimmed with its progress."""
+        expected = claim.expected_offset if chunk.records.num_rows else None
+        return trimmed_unseen(claim.end_offset, expected, at.start_offset)
+
+    @staticmethod
+    def _check(at: _Partition, claim: Claim, chunk: Chunk) -> Conflict | Truncated | None:
+        if chunk.records.num_rows == 0:
+            return None
+        expected = claim.expected_offset
+        bounds = Bounds(at.start_offset, at.end_offset)
+        next_record = expected if expected is not None and expected < at.end_offset else None
+        return check_expected(expected, bounds, next_record)

@@ -1,0 +1,173 @@
+"""One conditional append: find the end, check the claim, put the chunk under the end's name, read back.
+
+A put on a free name is no check of the tail by itself: an expected offset inside an older chunk, or past the
+end, is free too. So the end is found first, the claim must equal it, and the chunk names the one before it.
+"""
+
+import uuid
+
+from spark_cas.core.chunks import Chunk
+from spark_cas.core.errors import RecordTooLargeError, StorageError
+from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.core.outcome import (
+    Appended,
+    Conflict,
+    Fenced,
+    Found,
+    LayoutChanged,
+    Outcome,
+    ProgressLost,
+    PutReply,
+    PutVerdict,
+    Refusal,
+    Truncated,
+    Unknown,
+    check_expected,
+    judge_put,
+)
+from spark_cas.core.records import fill_timestamps
+from spark_cas.log.objects import paths
+from spark_cas.log.objects.chunk_file import MAX_CHUNK_BYTES, ChunkHeader, StoredChunk, encode
+from spark_cas.log.objects.ledger import Ledger
+from spark_cas.log.objects.partition import PartitionChunks
+from spark_cas.log.objects.putting import tries
+from spark_cas.log.objects.store import Store
+from spark_cas.log.protocol import Claim
+
+
+class Appender:
+    """Appends to one partition."""
+
+    def __init__(self, store: Store, chunks: PartitionChunks, ledger: Ledger) -> None:
+        self._store = store
+        self._chunks = chunks
+        self._ledger = ledger
+
+    def append(self, claim: Claim, chunk: Chunk) -> Outcome:
+        """Append a chunk at the claim's expected offset, or at whatever the end is where none is expected."""
+        if chunk.records.num_rows == 0:
+            return self._close(claim, chunk)
+        for _ in tries():
+            bounds, newest = self._chunks.find_end()
+            refusal = self._check(claim, bounds, newest)
+            if isinstance(refusal, Truncated):
+                # Said only after a second look that trusts nothing this process remembers.
+                self._chunks.forget()
+                bounds, newest = self._chunks.find_end()
+                refusal = self._check(claim, bounds, newest)
+            if refusal is not None:
+                return refusal
+            outcome = self._put_at_end(claim, chunk, bounds, newest)
+            if outcome is not None:
+                return outcome
+        return Unknown("other writers were faster until the deadline")
+
+    def _check(self, claim: Claim, bounds: Bounds, newest: StoredChunk | None) -> Refusal | None:
+        """Whether the claim holds at this end of the partition."""
+        if newest and newest.header.layout_epoch > claim.plan.layout_epoch:
+            return LayoutChanged(claim.plan.layout_epoch, newest.header.layout_epoch)
+        if bounds.end_offset > claim.end_offset:
+            other = self._ledger.newer(claim.plan.job, claim.progress, claim.end_offset)
+            if other is not None:
+                return Fenced(other.task)
+            if claim.expected_offset is None and bounds.start_offset > claim.end_offset:
+                return ProgressLost(claim.plan.job)
+        expected = claim.expected_offset
+        next_record = expected if expected is not None and expected < bounds.end_offset else None
+        return check_expected(expected, bounds, next_record)
+
+    def _put_at_end(self, claim: Claim, chunk: Chunk, bounds: Bounds, newest: StoredChunk | None) -> Outcome | None:
+        """Put the chunk where the partition ends; None when another writer came first and no claim forbids it."""
+        at = OffsetRange(bounds.end_offset, bounds.end_offset + chunk.records.num_rows)
+        header = ChunkHeader(
+            log_id=claim.plan.log_id,
+            partition=claim.partition,
+            base_offset=at.base_offset,
+            end_offset=at.end_offset,
+            write_id=uuid.uuid4().hex,
+            layout_epoch=claim.plan.layout_epoch,
+            previous=newest.id if newest else None,
+            progress=claim.progress_after(chunk, at),
+        )
+        data, stored = encode(header, fill_timestamps(chunk.records, chunk.time_ms))
+        if len(data) > MAX_CHUNK_BYTES:
+            raise RecordTooLargeError(
+                f"a chunk of {chunk.records.num_rows} rows takes {len(data)} bytes as a file, and the store takes "
+                f"{MAX_CHUNK_BYTES}. Lower maxBytesPerChunk."
+            )
+        verdict, found = self._put(claim, data, stored)
+        match verdict:
+            case PutVerdict.APPENDED | PutVerdict.RESOLVED:
+                return self._acknowledge(claim, chunk, stored, resolved=verdict is PutVerdict.RESOLVED)
+            case PutVerdict.FENCED:
+                return Fenced(found.header.progress.task if found else None)
+            case PutVerdict.LAYOUT_CHANGED:
+                return LayoutChanged(claim.plan.layout_epoch, found.header.layout_epoch if found else -1)
+            case PutVerdict.CONFLICT:
+                return self._conflict(claim)
+            case PutVerdict.AGAIN:
+                return Unknown("the store neither took the chunk nor holds it, until the deadline")
+
+    def _put(self, claim: Claim, data: bytes, stored: StoredChunk) -> tuple[PutVerdict, StoredChunk | None]:
+        """Put the same bytes until it is clear what became of them, or the deadline."""
+        path = paths.chunk(claim.partition, stored.header.base_offset)
+        for _ in tries():
+            reply = self._store.create(path, data)
+            found, whose = (None, Found.ABSENT) if reply is PutReply.CREATED else self._read_back(claim, stored)
+            verdict = judge_put(reply, whose)
+            if verdict is not PutVerdict.AGAIN:
+                break
+        return verdict, found
+
+    def _read_back(self, claim: Claim, mine: StoredChunk) -> tuple[StoredChunk | None, Found]:
+        try:
+            found = self._chunks.chunk_at(mine.header.base_offset)
+        except StorageError:
+            return None, Found.UNREADABLE
+        if found is None:
+            return None, Found.ABSENT
+        if found.header.write_id == mine.header.write_id:
+            return found, Found.OURS
+        if found.header.progress.job == claim.plan.job:
+            return found, Found.SAME_JOB
+        if found.header.layout_epoch > claim.plan.layout_epoch:
+            return found, Found.NEWER_LAYOUT
+        return found, Found.OTHER
+
+    def _acknowledge(self, claim: Claim, chunk: Chunk, stored: StoredChunk, *, resolved: bool) -> Outcome | None:
+        """A chunk below the start is none: a writer that slept may re-create the name of a trimmed chunk."""
+        start = self._chunks.start_offset()
+        at = OffsetRange(stored.header.base_offset, stored.header.end_offset)
+        if at.base_offset < start:
+            return self._conflict(claim)
+        self._chunks.appended(stored)
+        self._ledger.appended(stored)
+        return Appended(
+            range=at,
+            count=chunk.records.num_rows,
+            timestamp_ms=chunk.time_ms if chunk.records.column("timestamp").null_count else None,
+            start_offset=start,
+            has_offset=True,
+            resolved=resolved,
+        )
+
+    def _conflict(self, claim: Claim) -> Conflict | None:
+        """Another writer came first: a refusal where an offset was expected, another try where none was."""
+        if claim.expected_offset is None:
+            return None
+        self._chunks.forget()
+        bounds, _ = self._chunks.find_end()
+        return Conflict(claim.expected_offset, bounds.end_offset, bounds.start_offset)
+
+    def _close(self, claim: Claim, chunk: Chunk) -> Outcome:
+        """Record that the job has no more rows for this partition: no offset moves, so none is expected."""
+        bounds, _ = self._chunks.find_end()
+        other = self._ledger.newer(claim.plan.job, claim.progress, claim.end_offset)
+        if other is not None:
+            return Fenced(other.task)
+        at = OffsetRange(bounds.end_offset, bounds.end_offset)
+        mine = claim.progress_after(chunk, at)
+        recorded = self._ledger.close(mine)
+        if (recorded.rows, recorded.digest) != (mine.rows, mine.digest):
+            return Fenced(recorded.task)
+        return Appended(at, 0, None, bounds.start_offset, has_offset=True, resolved=False)

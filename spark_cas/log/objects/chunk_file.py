@@ -1,0 +1,163 @@
+"""A chunk as a file: plain Parquet that any engine reads, with a header and a checksum in its metadata.
+
+The checksum (xxh3_128) covers every byte of the file but its own 32 digits, so a torn or flipped file is an
+error and never rows. The header carries a checksum of its own, so that it can be read alone from the end.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from spark_cas.core.errors import ChunkDamagedError, FormatError
+from spark_cas.core.plan import Progress
+from spark_cas.core.records import RECORDS
+from spark_cas.log.objects.documents import FORMAT_VERSION
+
+HEADER_BYTES = 16 * 1024
+"""A chunk's footer, header included, fits into this many bytes."""
+
+MAX_CHUNK_BYTES = 64 * 1024 * 1024
+"""Creating is one request, and its whole body is in memory."""
+
+_HEADER = "spark_cas.header"
+_CHECKSUM = "spark_cas.checksum"
+_MARK = b"xxh3_128:"
+_BLANK = b"0" * 32
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkId:
+    """Names one chunk and its very content."""
+
+    base_offset: int
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkHeader:
+    """What a chunk says of itself."""
+
+    log_id: str
+    partition: int
+    base_offset: int
+    end_offset: int
+    write_id: str
+    """Unique to one call of append: tells an own write from another's."""
+    layout_epoch: int
+    previous: ChunkId | None
+    """The chunk that this one was appended after; None at the very start of the partition."""
+    progress: Progress
+    """The ledger entry of the job that appended."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredChunk:
+    """A chunk that is in the store."""
+
+    header: ChunkHeader
+    checksum: str
+
+    @property
+    def id(self) -> ChunkId:
+        """How the next chunk names this one."""
+        return ChunkId(self.header.base_offset, self.checksum)
+
+
+def encode(header: ChunkHeader, records: pa.Table) -> tuple[bytes, StoredChunk]:
+    """A chunk's bytes, and what it will be once stored. ``records`` is in `RECORDS`."""
+    offsets = pa.array(np.arange(header.base_offset, header.end_offset, dtype=np.int64))
+    table = records.append_column("offset", offsets)
+    text = json.dumps({"format": FORMAT_VERSION, **asdict(header)}, sort_keys=True, separators=(",", ":"))
+    sink = pa.BufferOutputStream()
+    # Statistics over keys and values would cost time and help no reader of a log.
+    with pq.ParquetWriter(
+        sink,
+        table.schema,
+        compression="snappy",
+        store_schema=False,
+        write_statistics=["offset", "timestamp"],
+    ) as writer:
+        writer.write_table(table, row_group_size=max(1, table.num_rows))
+        writer.add_key_value_metadata(
+            {
+                _HEADER: f"{xxhash.xxh3_64_hexdigest(text.encode())} {text}",
+                _CHECKSUM: (_MARK + _BLANK).decode(),
+            }
+        )
+    data = bytearray(sink.getvalue())
+    at = data.rfind(_MARK) + len(_MARK)
+    checksum = _checksum_around(memoryview(data), at)
+    data[at : at + len(_BLANK)] = checksum.encode()
+    return bytes(data), StoredChunk(header, checksum)
+
+
+def decode_header(end: memoryview, what: str) -> StoredChunk:
+    """Read a chunk's header from the last `HEADER_BYTES` of its file, or from all of it.
+
+    Raises ChunkDamagedError, FormatError. ``what`` names the chunk in the error.
+    """
+    try:
+        metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(end))).metadata
+        checksum, text = metadata[_HEADER.encode()].decode().split(" ", 1)
+        stored = metadata[_CHECKSUM.encode()].removeprefix(_MARK).decode()
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError):
+        raise _damaged(what, "its footer cannot be read") from None
+    if checksum != xxhash.xxh3_64_hexdigest(text.encode()):
+        raise _damaged(what, "the checksum of its header does not fit")
+    return StoredChunk(_header(json.loads(text), what), stored)
+
+
+def decode(data: memoryview, what: str, columns: tuple[str, ...]) -> tuple[StoredChunk, Iterator[pa.RecordBatch]]:
+    """Check a whole chunk and open its records, in ``columns`` of `RECORDS`. Raises before any record is given.
+
+    Raises ChunkDamagedError, FormatError. ``what`` names the chunk in the error.
+    """
+    stored = decode_header(data, what)
+    at = bytes(data[-HEADER_BYTES:]).rfind(_MARK) + len(data) - min(len(data), HEADER_BYTES) + len(_MARK)
+    if _checksum_around(data, at) != stored.checksum:
+        raise _damaged(what, "its checksum does not fit its bytes")
+    return stored, _batches(data, columns)
+
+
+_BATCH_ROWS = 20_000
+
+
+def _batches(data: memoryview, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(data)))
+    schema = pa.schema([RECORDS.field(name) for name in columns])
+    for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=list(columns), use_threads=False):
+        yield batch.select(list(columns)).cast(schema)
+
+
+def _checksum_around(data: memoryview, at: int) -> str:
+    """The checksum of a file as if its own digits, which lie ``at``, were zeros."""
+    hasher = xxhash.xxh3_128()
+    hasher.update(data[:at])
+    hasher.update(_BLANK)
+    hasher.update(data[at + len(_BLANK) :])
+    return hasher.hexdigest()
+
+
+def _header(fields: dict[str, Any], what: str) -> ChunkHeader:
+    version = fields.pop("format", None)
+    if version != FORMAT_VERSION:
+        raise FormatError(
+            f"{what} has format version {version}, and this spark_cas reads version {FORMAT_VERSION}. "
+            f"Use the version of spark_cas that wrote it, or a newer one."
+        )
+    previous = fields.pop("previous")
+    progress = Progress(**fields.pop("progress"))
+    return ChunkHeader(previous=ChunkId(**previous) if previous else None, progress=progress, **fields)
+
+
+def _damaged(what: str, found: str) -> ChunkDamagedError:
+    return ChunkDamagedError(
+        f"{what}: {found}. Its bytes were torn or changed after they were acknowledged. Nothing of it was "
+        f"read. Restore the file from a copy; the log cannot be read past it until then."
+    )

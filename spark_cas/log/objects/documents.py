@@ -1,0 +1,41 @@
+"""Small JSON objects of the log, each with a format version and a checksum over its content."""
+
+import json
+from typing import Any
+
+import xxhash
+
+from spark_cas.core.errors import FormatError
+
+FORMAT_VERSION = 1
+
+
+def encode(value: dict[str, Any]) -> bytes:
+    """A document: valid JSON, the same bytes for the same value."""
+    text = _canonical(value)
+    return _canonical({"format": FORMAT_VERSION, "checksum": _checksum(text), "value": value}).encode()
+
+
+def decode(data: bytes | memoryview, what: str) -> dict[str, Any]:
+    """The value of a document. FormatError, naming ``what`` it is, when it is damaged or of a newer version."""
+    try:
+        document = json.loads(bytes(data))
+        version, checksum, value = document["format"], document["checksum"], document["value"]
+    except (ValueError, KeyError, TypeError):
+        raise FormatError(f"{what} is not what spark_cas writes. Is this directory a log?") from None
+    if version != FORMAT_VERSION:
+        raise FormatError(
+            f"{what} has format version {version}, and this spark_cas reads version {FORMAT_VERSION}. "
+            f"Use the version of spark_cas that wrote it, or a newer one."
+        )
+    if not isinstance(value, dict) or checksum != _checksum(_canonical(value)):
+        raise FormatError(f"{what} is damaged: its checksum does not fit its content. Restore it from a copy.")
+    return value
+
+
+def _canonical(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _checksum(text: str) -> str:
+    return xxhash.xxh3_64_hexdigest(text.encode())

@@ -1,0 +1,74 @@
+"""The ledger: how far a job came in a partition, found in the header of the job's newest chunk there."""
+
+from dataclasses import asdict
+
+from spark_cas.core.plan import Progress
+from spark_cas.log.objects import documents, paths
+from spark_cas.log.objects.chunk_file import StoredChunk
+from spark_cas.log.objects.partition import PartitionChunks
+from spark_cas.log.objects.putting import put_once
+from spark_cas.log.objects.store import Store
+
+_HINT_EVERY_CHUNKS = 8
+"""A walk from a hint passes at most this many chunks of the job."""
+
+
+class Ledger:
+    """The progress of jobs in one partition."""
+
+    def __init__(self, store: Store, chunks: PartitionChunks) -> None:
+        self._store = store
+        self._chunks = chunks
+        self._seen: dict[str, tuple[Progress | None, int]] = {}
+        """Per job what was found last, and the offset up to which it was looked for."""
+
+    def progress(self, job: str, planned_end: int) -> Progress | None:
+        """The ledger entry of a job, none of whose chunks lies below ``planned_end``."""
+        closed = self._store.get(paths.closed(job, self._chunks.number))
+        if closed is not None:
+            return self._decode(closed, job)
+        start = self._chunks.start_offset()
+        found, upto = self._seen.get(job) or self._hinted(job) or (None, planned_end)
+        if upto < start:
+            found, upto = None, start
+        found, upto = self._newest_from(job, upto, found)
+        self._seen[job] = found, upto
+        return found if found and found.end_offset > start else None
+
+    def newer(self, job: str, known: Progress | None, from_offset: int) -> Progress | None:
+        """The job's newest entry in the chunks from an offset on, None unless it goes beyond ``known``."""
+        found, _ = self._newest_from(job, from_offset, None)
+        return found if found and found.rows > (known.rows if known else 0) else None
+
+    def close(self, progress: Progress) -> Progress:
+        """Record the entry of a job that ended without more rows; returns the entry that holds."""
+        data = documents.encode(asdict(progress))
+        return self._decode(
+            put_once(self._store, paths.closed(progress.job, self._chunks.number), data), progress.job
+        )
+
+    def appended(self, stored: StoredChunk) -> None:
+        """This process has just appended a chunk: leave hints for those who come later, now and then."""
+        progress = stored.header.progress
+        self._seen[progress.job] = progress, stored.header.end_offset
+        if progress.complete or progress.chunks % _HINT_EVERY_CHUNKS == 1:
+            self._chunks.write_hint(paths.job_hint(progress.job, self._chunks.number), stored)
+            self._chunks.write_hint(paths.end_hint(self._chunks.number), stored)
+
+    def _newest_from(self, job: str, upto: int, found: Progress | None) -> tuple[Progress | None, int]:
+        if found and found.complete:
+            return found, upto
+        for stored in self._chunks.chunks_from(upto):
+            if stored.header.progress.job == job:
+                found = stored.header.progress
+            upto = stored.header.end_offset
+        return found, upto
+
+    def _hinted(self, job: str) -> tuple[Progress, int] | None:
+        stored = self._chunks.read_hint(paths.job_hint(job, self._chunks.number))
+        if stored is None or stored.header.progress.job != job:
+            return None
+        return stored.header.progress, stored.header.end_offset
+
+    def _decode(self, data: bytes | memoryview, job: str) -> Progress:
+        return Progress(**documents.decode(data, f"the closing of job {job!r}"))

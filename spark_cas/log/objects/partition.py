@@ -1,0 +1,112 @@
+"""The chunks of one partition as they lie in the store: its start, its end, and the way along them.
+
+Offsets are dense, so the chunk after one that ends at E can only be named E. From any chunk that is known,
+the end is found by asking for names until one is free; a listing is needed only when none is known.
+"""
+
+import json
+from collections.abc import Iterator
+
+from spark_cas.core.errors import ChunkDamagedError
+from spark_cas.core.offsets import Bounds
+from spark_cas.log.objects import documents, paths
+from spark_cas.log.objects.chunk_file import HEADER_BYTES, StoredChunk, decode_header
+from spark_cas.log.objects.store import Store
+
+
+class PartitionChunks:
+    """One partition of a log in a store, and the newest of its chunks that this process knows of."""
+
+    def __init__(self, store: Store, number: int) -> None:
+        self._store = store
+        self.number = number
+        self._newest: StoredChunk | None = None
+
+    def chunk_at(self, base_offset: int) -> StoredChunk | None:
+        """The chunk that begins at an offset, None when there is none."""
+        path = paths.chunk(self.number, base_offset)
+        end = self._store.get_end(path, HEADER_BYTES)
+        if end is None:
+            return None
+        stored = decode_header(end, path)
+        if (stored.header.partition, stored.header.base_offset) != (self.number, base_offset):
+            raise ChunkDamagedError(f"{path}: it is the chunk of another place. Restore the file from a copy.")
+        return stored
+
+    def chunks_from(self, base_offset: int) -> Iterator[StoredChunk]:
+        """The chunks from the one that begins at an offset to the end, one after the other."""
+        while (stored := self.chunk_at(base_offset)) is not None:
+            yield stored
+            base_offset = stored.header.end_offset
+
+    def start_offset(self) -> int:
+        """The oldest offset that trimming has kept."""
+        names = self._store.below(paths.starts(self.number))
+        return int(names[-1].path.rpartition("/")[2].partition(".")[0]) if names else 0
+
+    def find_end(self) -> tuple[Bounds, StoredChunk | None]:
+        """The bounds, and the newest chunk, None before the first one."""
+        newest = self._walk(self._newest or self._hinted() or self._listed())
+        start = self.start_offset()
+        if _is_stale(newest, start):
+            # What was known has been trimmed away, and the names behind it may be free for that reason.
+            newest = self._walk(self._listed())
+        if _is_stale(newest, start):
+            raise ChunkDamagedError(
+                f"{paths.partition(self.number)}: the log was trimmed up to offset {start}, but no chunk from "
+                f"there on is left: files are missing. Restore them from a copy."
+            )
+        self._newest = newest
+        return Bounds(start, newest.header.end_offset if newest else 0), newest
+
+    def forget(self) -> None:
+        """Look at the store afresh next time."""
+        self._newest = None
+
+    def appended(self, stored: StoredChunk) -> None:
+        """This process has just appended a chunk at the end."""
+        self._newest = stored
+
+    def write_hint(self, path: str, stored: StoredChunk) -> None:
+        """Leave a hint where the next process may begin to look."""
+        self._store.overwrite(path, documents.encode({"base_offset": stored.header.base_offset}))
+
+    def read_hint(self, path: str) -> StoredChunk | None:
+        """The chunk that a hint names; None when there is no hint, or none that makes sense."""
+        data = self._store.get(path)
+        if data is None:
+            return None
+        try:
+            base_offset = json.loads(bytes(data))["value"]["base_offset"]
+        except (ValueError, KeyError, TypeError):
+            return None
+        return self.chunk_at(base_offset) if isinstance(base_offset, int) and base_offset >= 0 else None
+
+    def base_offsets(self) -> list[int]:
+        """Where each chunk begins, in order, from a listing of the partition."""
+        listed = self._store.below(paths.partition(self.number))
+        return [base for base in (paths.base_offset(each.path) for each in listed) if base is not None]
+
+    def _hinted(self) -> StoredChunk | None:
+        return self.read_hint(paths.end_hint(self.number))
+
+    def _listed(self) -> StoredChunk | None:
+        bases = self.base_offsets()
+        return self.chunk_at(bases[-1]) if bases else None
+
+    def _walk(self, known: StoredChunk | None) -> StoredChunk | None:
+        if known is None:
+            return None
+        for stored in self.chunks_from(known.header.end_offset):
+            if stored.header.previous != known.id:
+                raise ChunkDamagedError(
+                    f"{paths.chunk(self.number, stored.header.base_offset)}: it was not written after the chunk "
+                    f"that lies before it. A file was replaced; restore both from a copy."
+                )
+            known = stored
+        return known
+
+
+def _is_stale(newest: StoredChunk | None, start_offset: int) -> bool:
+    """The newest chunk is never trimmed, so one below the start is not the newest."""
+    return newest.header.base_offset < start_offset if newest else start_offset > 0

@@ -1,0 +1,63 @@
+"""Where things lie below the root of a log. Zero-padded numbers make the order of names the order of the log."""
+
+PROBE = "_log/probe"
+LAYOUTS = "_log/layout"
+JOBS = "_log/jobs"
+STAGING = "_log/staging"
+
+
+def layout(epoch: int) -> str:
+    """The layout of an epoch."""
+    return f"{LAYOUTS}/{epoch:020d}.json"
+
+
+def partition(number: int) -> str:
+    """The chunks of a partition, named so that any engine reads the root as one table."""
+    return f"partition={number:05d}"
+
+
+def chunk(number: int, base_offset: int) -> str:
+    """The chunk of a partition that begins at an offset."""
+    return f"{partition(number)}/{base_offset:020d}.parquet"
+
+
+def base_offset(path: str) -> int | None:
+    """The offset at which the chunk of this path begins; None when the path is no chunk's."""
+    name = path.rpartition("/")[2]
+    stem, _, suffix = name.partition(".")
+    return int(stem) if suffix == "parquet" and stem.isdecimal() and stem.isascii() else None
+
+
+def starts(number: int) -> str:
+    """The start offsets that a partition was given by trimming; the highest holds."""
+    return f"_log/start/{partition(number)}"
+
+
+def start(number: int, offset: int) -> str:
+    """One start offset of a partition."""
+    return f"{starts(number)}/{offset:020d}.json"
+
+
+def end_hint(number: int) -> str:
+    """Names a chunk near the end of a partition. Overwritten, never trusted."""
+    return f"_log/hints/{partition(number)}.json"
+
+
+def job_hint(job: str, number: int) -> str:
+    """Names a chunk of a job near its newest in a partition. Overwritten, never trusted."""
+    return f"{JOBS}/{job}/hints/{partition(number)}.json"
+
+
+def plan(job: str) -> str:
+    """The first plan of a job."""
+    return f"{JOBS}/{job}/plan.json"
+
+
+def completion(job: str) -> str:
+    """What a job was completed with."""
+    return f"{JOBS}/{job}/complete.json"
+
+
+def closed(job: str, number: int) -> str:
+    """The progress with which a job was closed in a partition after its last chunk."""
+    return f"{JOBS}/{job}/closed/{partition(number)}.json"

@@ -1,0 +1,197 @@
+"""The few operations that the log needs of a store, over obstore, with the store's errors made plain."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, cast
+from urllib.parse import unquote, urlsplit
+
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+    UnknownConfigurationKeyError,
+)
+from obstore.store import LocalStore, MemoryStore, from_url
+from obstore.store import ObjectStore as ObstoreStore
+
+from spark_cas.core.errors import OptionError, StorageError
+from spark_cas.core.outcome import PutReply
+from spark_cas.log.objects import local
+from spark_cas.log.spec import LogSpec
+
+_T = TypeVar("_T")
+
+REQUEST_TIMEOUT = "30s"
+_CLIENT: dict[str, Any] = {"timeout": REQUEST_TIMEOUT, "connect_timeout": "5s"}
+_RETRY: Any = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
+
+_memory_stores: dict[str, MemoryStore] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An object of a listing."""
+
+    path: str
+    size: int
+
+
+class Store(Protocol):
+    """What the log needs of a store. Paths are relative to the log's root."""
+
+    def create(self, path: str, data: bytes) -> PutReply:
+        """Put an object under a name that must be free, whole and durable, or not at all."""
+        ...
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        """Put an object that nobody trusts. Raises StorageError."""
+        ...
+
+    def get(self, path: str) -> memoryview | None:
+        """All bytes of an object, None when there is none. Raises StorageError."""
+        ...
+
+    def get_end(self, path: str, size: int) -> memoryview | None:
+        """The last ``size`` bytes of an object, None when there is none. Raises StorageError."""
+        ...
+
+    def below(self, prefix: str) -> list[Listed]:
+        """All objects below a prefix, sorted by path. Raises StorageError."""
+        ...
+
+    def folders(self, prefix: str) -> list[str]:
+        """The names directly below a prefix that have objects below them, and of objects. Raises StorageError."""
+        ...
+
+    def delete(self, paths: list[str]) -> None:
+        """Remove objects; those that are gone already are no error. Raises StorageError."""
+        ...
+
+
+def open_store(spec: LogSpec) -> "Store":
+    """The store that a spec names, rooted at the log. Nothing is written or read."""
+    if spec.scheme == "file":
+        root = Path(unquote(urlsplit(spec.url).path)).resolve()
+        local.refuse_links(root)
+        return _LocalStore(LocalStore(str(root), mkdir=True), root)
+    if spec.scheme == "memory":
+        return _ObjectStore(_memory_stores.setdefault(spec.url, MemoryStore()))
+    config = {name: _secret(name, value) for name, value in spec.store_options}
+    client = dict(_CLIENT)
+    if config.pop("allow_http", "false").lower() == "true":
+        client["allow_http"] = True
+    try:
+        store = from_url(
+            spec.url, config=cast("Any", config), client_options=cast("Any", client), retry_config=_RETRY
+        )
+    except UnknownConfigurationKeyError:
+        raise OptionError(
+            "a store.* option is not a setting of this store. docs/options.md lists those that can be given."
+        ) from None
+    except BaseError as error:
+        raise _plain(error, "opening the store") from None
+    return _ObjectStore(store)
+
+
+def _secret(name: str, value: str) -> str:
+    """A setting's value, taken from the environment or a file where it says ``env:NAME`` or ``file:NAME``."""
+    how, _, where = value.partition(":")
+    if how == "env":
+        if where not in os.environ:
+            raise OptionError(f"store.{name} names an environment variable that is not set where it is used.")
+        return os.environ[where]
+    if how == "file":
+        try:
+            return Path(where).read_text(encoding="utf-8").strip()
+        except OSError:
+            raise OptionError(f"store.{name} names a file that cannot be read where it is used.") from None
+    return value
+
+
+class _ObjectStore:
+    """A store that obstore serves."""
+
+    def __init__(self, store: ObstoreStore) -> None:
+        self._store = store
+
+    def create(self, path: str, data: bytes) -> PutReply:
+        try:
+            self._store.put(path, data, mode="create", use_multipart=False)
+        except (AlreadyExistsError, PreconditionError):
+            return PutReply.ALREADY_EXISTS
+        except (PermissionDeniedError, UnauthenticatedError) as error:
+            raise _plain(error, "writing") from None
+        except BaseError:
+            return PutReply.UNCLEAR
+        return PutReply.CREATED
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        _ask("writing", lambda: self._store.put(path, data, use_multipart=False))
+
+    def get(self, path: str) -> memoryview | None:
+        return _ask("reading", lambda: memoryview(self._store.get(path).bytes()))
+
+    def get_end(self, path: str, size: int) -> memoryview | None:
+        # Azure has no suffix ranges, so the size is asked for first.
+        head = _ask("reading", lambda: self._store.head(path))
+        if head is None:
+            return None
+        end: int = head["size"]
+        if end == 0:
+            return memoryview(b"")
+        return _ask("reading", lambda: memoryview(self._store.get_range(path, start=max(0, end - size), end=end)))
+
+    def below(self, prefix: str) -> list[Listed]:
+        found = _ask("listing", lambda: [each for page in self._store.list(prefix) for each in page])
+        return sorted((Listed(each["path"], each["size"]) for each in found or []), key=lambda each: each.path)
+
+    def folders(self, prefix: str) -> list[str]:
+        found = _ask("listing", lambda: self._store.list_with_delimiter(prefix))
+        if found is None:
+            return []
+        return sorted([*found["common_prefixes"], *(each["path"] for each in found["objects"])])
+
+    def delete(self, paths: list[str]) -> None:
+        # One by one: deleting what is gone already must not keep the others from going.
+        for path in paths:
+            _ask("deleting", partial(self._store.delete, path))
+
+
+class _LocalStore(_ObjectStore):
+    """A directory. Creating is our own, because obstore's never syncs what it wrote to the disk."""
+
+    def __init__(self, store: LocalStore, root: Path) -> None:
+        super().__init__(store)
+        self._root = root
+
+    def create(self, path: str, data: bytes) -> PutReply:
+        return local.create(self._root, path, data)
+
+
+def _ask(doing: str, request: Callable[[], _T]) -> _T | None:
+    """Ask the store; None when the object is not there."""
+    try:
+        return request()
+    except FileNotFoundError:
+        return None
+    except BaseError as error:
+        raise _plain(error, doing) from None
+
+
+def _plain(error: BaseException, doing: str) -> StorageError:
+    """A store's error without its text, which may hold a signed address."""
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+        return StorageError(
+            f"{doing}: the store refused the credentials or their rights. The log needs to list, read and create "
+            f"objects below its root; give credentials with store.* options or the environment."
+        )
+    return StorageError(
+        f"{doing}: the store did not answer as it should ({type(error).__name__}). Check the address, that the "
+        f"bucket or container exists and can be reached from here, and the store's own log."
+    )

@@ -1,0 +1,67 @@
+"""Making the plan of a job: pinned once by the driver, recorded for ever, taken again by every re-run."""
+
+import time
+import uuid
+
+from spark_cas.core.errors import InputChangedError, LayoutChangedError, TruncatedError
+from spark_cas.core.names import check_name
+from spark_cas.core.plan import Completion, ExpectedOffsets, PartitionResult, Plan, rejoin
+from spark_cas.log.protocol import Backend
+
+
+def fresh_job_name() -> str:
+    """A name for a job that nobody named: a re-run of it is not recognised."""
+    return f"job-{uuid.uuid4().hex[:12]}"
+
+
+def pin_plan(log: Backend, job: str, wanted: ExpectedOffsets) -> Plan:
+    """The plan of a job on a log: its first plan where it has one, else one pinned and recorded now.
+
+    Raises OptionError for a bad name or expectation, JobMismatchError when the job was planned with
+    another kind of expectation, LayoutChangedError when partitions were added since.
+    """
+    check_name(job, "the job name")
+    layout = log.layout()
+    first = log.plan(job)
+    if first is None:
+        ends = tuple(log.bounds(partition).end_offset for partition in range(layout.partitions))
+        mine = Plan(job, layout.log_id, layout.epoch, wanted.resolve(ends), ends)
+        first = log.record_plan(mine)
+        if first == mine:
+            return mine
+    if first.log_id != layout.log_id:
+        raise TruncatedError(
+            f"job {job!r} was planned on another log that had this name; this one was created later. Nothing "
+            f"was appended. Use another job name if the rows are to go into the new log."
+        )
+    if first.layout_epoch != layout.epoch:
+        raise LayoutChangedError(
+            f"job {job!r} was planned for layout epoch {first.layout_epoch}, but the log now has epoch "
+            f"{layout.epoch}: partitions were added. Nothing was appended."
+        )
+    progress = tuple(log.progress(partition, job) for partition in range(layout.partitions))
+    return rejoin(first, wanted, progress)
+
+
+def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...]) -> Completion:
+    """Record that all partitions of a job are loaded; partitions without rows are not in ``results``.
+
+    Raises InputChangedError when the log holds rows of the job in a partition that the input has none for.
+    """
+    loaded = {result.progress.partition for result in results}
+    for partition in range(plan.partitions):
+        progress = log.progress(partition, plan.job) if partition not in loaded else None
+        if progress is not None and progress.rows:
+            raise InputChangedError(
+                f"partition {partition} holds rows of job {plan.job!r}, but the input now has none for it. "
+                f"Run the job with the input that it began with, or load the new input under another job name."
+            )
+    return log.record_completion(
+        Completion(
+            job=plan.job,
+            log_id=plan.log_id,
+            layout_epoch=plan.layout_epoch,
+            partitions=tuple(sorted(results, key=lambda result: result.progress.partition)),
+            completed_at_ms=time.time_ns() // 1_000_000,
+        )
+    )

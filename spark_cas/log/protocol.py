@@ -1,0 +1,173 @@
+"""What a backend is: six data methods, and beside them administration and the registry.
+
+Outcomes that a condition decides are values (`spark_cas.core.outcome`); what is raised here is a
+`ConditionalLogError`: the log is not there, its store failed, or bytes are damaged.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Protocol, Self
+
+import pyarrow as pa
+
+from spark_cas.core.chunks import Chunk
+from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.core.outcome import Outcome, Refusal
+from spark_cas.core.plan import Completion, Layout, Plan, Progress
+from spark_cas.core.records import RECORDS
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a writer knows of a partition that it claimed: the ground of its next append."""
+
+    partition: int
+    plan: Plan
+    expected_offset: int | None
+    """What the next chunk expects; None asks for no check."""
+    progress: Progress | None
+    """The job's ledger entry; None before its first chunk."""
+    end_offset: int
+    """Below it, nothing of the job is unknown to this writer."""
+
+    def after(self, chunk: Chunk, at: OffsetRange) -> "Claim":
+        """The claim for what follows ``chunk``, once it is appended ``at`` these offsets (none: job closed)."""
+        progress = self.progress_after(chunk, at)
+        expected = None if self.expected_offset is None else progress.end_offset
+        end_offset = max(at.end_offset, self.end_offset)
+        return replace(self, expected_offset=expected, progress=progress, end_offset=end_offset)
+
+    def progress_after(self, chunk: Chunk, at: OffsetRange) -> Progress:
+        """The ledger entry that goes with ``chunk``."""
+        before = self.progress
+        closing = len(at) == 0 and before is not None
+        return Progress(
+            job=self.plan.job,
+            partition=self.partition,
+            rows=chunk.rows,
+            digest=chunk.digest,
+            base_offset=before.base_offset if before else at.base_offset,
+            end_offset=before.end_offset if closing and before else at.end_offset,
+            chunks=(before.chunks if before else 0) + (len(at) > 0),
+            layout_epoch=self.plan.layout_epoch,
+            complete=chunk.complete,
+            committed_at_ms=chunk.time_ms,
+            task=chunk.task,
+        )
+
+
+class Log(Protocol):
+    """A log on one backend: the six data methods."""
+
+    def layout(self) -> Layout:
+        """The newest layout.
+
+        Raises LogNotFoundError, FormatError, StorageError.
+        """
+        ...
+
+    def bounds(self, partition: int) -> Bounds:
+        """What a partition keeps: every append acknowledged before this call lies below ``end_offset``.
+
+        Raises LogNotFoundError, ChunkDamagedError, StorageError.
+        """
+        ...
+
+    def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
+        """Become the partition's writer for the job of ``plan`` and learn how far that job came.
+
+        Where the backend can fence, every earlier writer is fenced from then on; elsewhere a claim is
+        advice and safety rests on `append` alone. Refused with LayoutChanged when the plan's layout epoch
+        is not the newest, and with ProgressLost when rows of the job may have been trimmed unseen.
+
+        Raises LogNotSharedError when this is not the log that the plan was made for; StorageError.
+        """
+        ...
+
+    def append(self, claim: Claim, chunk: Chunk) -> Outcome:
+        """Append a chunk whole, once, at the claim's expected offset, or leave nothing of it visible.
+
+        The ledger entry of the job is written in the same atomic step. One attempt: only transport
+        failures are tried again, with the same bytes, until a deadline ends them in Unknown. Asked for
+        ever with one claim, at most one append succeeds. `Fenced` means that a chunk of the same job,
+        which the claim does not know, is in the log.
+
+        Raises StorageError when the store definitely refused for its own reasons (full, not permitted).
+        """
+        ...
+
+    def read(
+        self, partition: int, offsets: OffsetRange, columns: tuple[str, ...] = tuple(RECORDS.names)
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the committed records of a range in offset order, as (offset of the first, records).
+
+        The records of one yield hold these columns of `RECORDS` and lie at consecutive offsets; gaps fall
+        between yields. Without columns they still tell how many there are.
+
+        Raises ValueError when the range is not within the bounds; ChunkDamagedError before any record of
+        a damaged chunk is yielded; StorageError.
+        """
+        ...
+
+    def progress(self, partition: int, job: str) -> Progress | None:
+        """The ledger entry of a job; None when the log holds nothing of it, or no longer.
+
+        Raises ChunkDamagedError, StorageError.
+        """
+        ...
+
+
+class Admin(Protocol):
+    """Creating and trimming: what a writer of rows never needs."""
+
+    def create(self, partitions: int) -> Layout:
+        """Create the log unless it is there, and return its layout, which another creator may have chosen.
+
+        Raises FormatError when the place holds something else, StoreUnsafeError, StorageError.
+        """
+        ...
+
+    def trim(self, partition: int, before_offset: int) -> Bounds:
+        """Let go of records below an offset. Whole chunks go; the newest chunk always stays.
+
+        Raises ValueError when the offset is past the end; StorageError.
+        """
+        ...
+
+
+class Registry(Protocol):
+    """Plans and completions: kept for ever, written by drivers only, the first writer wins."""
+
+    def record_plan(self, plan: Plan) -> Plan:
+        """Record a job's plan and return the job's first one, which may be another. Raises StorageError."""
+        ...
+
+    def plan(self, job: str) -> Plan | None:
+        """The first plan of a job, None when it has none. Raises StorageError."""
+        ...
+
+    def record_completion(self, completion: Completion) -> Completion:
+        """Record that a job is done and return the first record of it. Raises StorageError."""
+        ...
+
+    def completion(self, job: str) -> Completion | None:
+        """What a job was completed with, None while it is not. Raises StorageError."""
+        ...
+
+    def jobs(self) -> tuple[str, ...]:
+        """All jobs that have a plan, sorted. Raises StorageError."""
+        ...
+
+
+class Backend(Log, Admin, Registry, Protocol):
+    """All of a backend. A context manager: leaving it lets go of its clients."""
+
+    topic: str
+    """The log's name, as readers see it in the column of that name."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
