@@ -1,0 +1,62 @@
+# Everything runs in the environment below .venv: on a fresh clone `make demo` needs Python 3.11+ and Java 17.
+
+PYTHON ?= python3
+VENV := $(CURDIR)/.venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+AZURITE := tests/azurite/node_modules/.installed
+
+# Spark starts its workers with the first python3 on PATH, unless told otherwise.
+export PYSPARK_PYTHON := $(BIN)/python
+export PYSPARK_DRIVER_PYTHON := $(BIN)/python
+
+.DEFAULT_GOAL := help
+.PHONY: help env check format unit test demo bench clean needs-java
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+env: $(STAMP) $(if $(shell command -v npm),$(AZURITE)) ## make the environment: .venv, and the Azure test server where node is
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,demo,bench]'
+	@touch $@
+
+# Install scripts are not needed, so nothing that is downloaded runs before a test starts it.
+$(AZURITE): tests/azurite/package-lock.json
+	npm ci --prefix tests/azurite --ignore-scripts --no-audit --no-fund --loglevel error
+	@touch $@
+
+needs-java: ## fail early, and say so, when there is no Java
+	@"$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version >/dev/null 2>&1 || \
+		{ echo "Java 17 or newer is needed: install it, or set JAVA_HOME" >&2; exit 1; }
+
+check: $(STAMP) ## lint, formatting, types and layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## format the code and mend what the linter can mend
+	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
+
+unit: $(STAMP) ## the tests that need no JVM and no server: seconds
+	$(BIN)/python -m pytest -m "not spark and not s3 and not azure and not cluster"
+
+test: env needs-java ## the environment and all tests
+	$(BIN)/python -m pytest
+
+demo: $(STAMP) needs-java ## the environment, then real flights loaded twice, a stale writer refused, the state read back
+	SPARK_CONF_DIR=$(CURDIR)/conf $(BIN)/python jobs/demo.py
+
+bench: $(STAMP) needs-java ## speed and memory against Spark's own parquet; writes build/bench.json
+	SPARK_CONF_DIR=$(CURDIR)/conf $(BIN)/python -m benchmarks
+
+clean: ## remove the environment and all that was built
+	rm -rf .venv build dist spark-warehouse metastore_db derby.log tests/azurite/node_modules
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find spark_cas jobs benchmarks tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,156 @@
+"""The rules of the tree that no type and no linter holds. Each check is also shown something it refuses."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import grimp
+import pytest
+
+from spark_cas.core.chunks import ChunkLimits
+from spark_cas.log.protocol import Log
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "spark_cas"
+CORE_MAY_USE = {"numpy", "pyarrow", "xxhash"}
+DATA_METHODS = 6
+
+
+def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
+    program = Path(sys.executable).with_name("lint-imports")
+    return subprocess.run([program, "--no-cache"], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_every_layer_contract_holds():
+    linted = lint_imports(ROOT)
+    assert linted.returncode == 0, linted.stdout + linted.stderr
+
+
+def test_every_layer_contract_can_be_broken(tmp_path):
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    shutil.copytree(PACKAGE, tmp_path / "spark_cas")
+    for module, line in [
+        ("core/offsets.py", "import spark_cas.log.protocol"),
+        ("core/outcome.py", "import time"),
+        ("log/planning.py", "import pyspark"),
+        ("log/memory.py", "import spark_cas.log.objects"),
+        ("log/protocol.py", "import confluent_kafka, obstore"),
+    ]:
+        with (tmp_path / "spark_cas" / module).open("a") as source:
+            source.write(f"\n{line}\n")
+    linted = re.sub(r"\x1b\[\d*m", "", lint_imports(tmp_path).stdout)  # it may come in colours
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    kept = [c["name"] for c in contracts if f"{c['name']} BROKEN" not in linted]
+    assert not kept, linted
+
+
+def third_parties(imported: set[str]) -> set[str]:
+    return {name for name in imported if name.split(".")[0] not in sys.stdlib_module_names | {"spark_cas"}}
+
+
+def test_the_core_uses_no_other_package_than_these():
+    graph = grimp.build_graph("spark_cas", include_external_packages=True, cache_dir=None)
+    core = {"spark_cas.core"} | graph.find_descendants("spark_cas.core")
+    imported = {name for module in core for name in graph.find_modules_directly_imported_by(module)}
+    assert third_parties(imported) == CORE_MAY_USE
+    assert third_parties({"polars.io", "os.path", "spark_cas.log"}) == {"polars.io"}
+
+
+def loads_spark(module: str) -> bool:
+    program = f"import sys, {module}; sys.exit('pyspark' in sys.modules)"
+    return subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 1
+
+
+def test_the_package_and_its_logs_are_imported_without_spark():
+    assert not loads_spark("spark_cas.log.open")
+    assert loads_spark("pyspark.sql")
+
+
+def public_methods(interface: type) -> set[str]:
+    return {name for base in interface.__mro__ for name in vars(base) if not name.startswith("_")}
+
+
+def test_a_backend_has_at_most_six_data_methods():
+    assert 0 < len(public_methods(Log)) <= DATA_METHODS
+    assert public_methods(type("Wide", (Log,), {"trim": None})) == public_methods(Log) | {"trim"}
+
+
+def inclusive_offsets(source: str) -> list[str]:
+    return re.findall(r"\blast_?offset\w*", source, re.IGNORECASE)
+
+
+def test_offsets_are_half_open_by_name():
+    assert [path for path in PACKAGE.rglob("*.py") if inclusive_offsets(path.read_text())] == []
+    assert inclusive_offsets("self.last_offset = lastOffset") == ["last_offset", "lastOffset"]
+
+
+def has_status(decision: str) -> bool:
+    return re.search(r"^[^\w\n]*Status[^\w\n]*:[^\w\n]*\w", decision, re.MULTILINE) is not None
+
+
+def test_every_decision_has_a_status():
+    assert [path for path in ROOT.glob("docs/decisions/*") if not has_status(path.read_text())] == []
+    assert has_status("# A title\n\nStatus: accepted\n")
+    assert not has_status("# A title\n\nStatus:\n\nThe status of this is open.\n")
+
+
+def targets_without_comment(makefile: str) -> list[str]:
+    targets = re.findall(r"^([a-z][\w-]*):(?!=)(.*)$", makefile, re.MULTILINE)
+    return [name for name, rest in targets if not re.search(r" ## \w", rest)]
+
+
+def test_every_make_target_says_what_it_does():
+    assert targets_without_comment((ROOT / "Makefile").read_text()) == []
+    assert targets_without_comment("env: x ## make it\nunit: env\n\tpytest\n") == ["unit"]
+
+
+FOREIGN = {
+    "a machine's path": r"(?<![\w.*~$)}-])/(work|root|home|Users)/\w",
+    "a registry": r"registry\.npmjs|registry\.yarnpkg|pypi\.org/simple|pythonhosted\.org|index-url",
+    "a resolved address": r'"resolved": "',
+}
+
+
+def foreign(text: str) -> list[str]:
+    return [what for what, pattern in FOREIGN.items() if re.search(pattern, text)]
+
+
+def project_files() -> list[Path]:
+    """All that is or would be committed, but for this file, which has to name what it looks for."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    paths = [ROOT / line for line in listed.splitlines()]
+    return [path for path in paths if path.is_file() and path != Path(__file__)]
+
+
+def test_no_file_names_a_machine_or_a_registry():
+    files = project_files()
+    assert ROOT / "pyproject.toml" in files
+    found = {str(path): foreign(path.read_text(errors="replace")) for path in files}
+    assert {path: what for path, what in found.items() if what} == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ('log = "/work/main/log"', "a machine's path"),
+        ("file:///home/me/log", "a machine's path"),
+        ("--index-url https://mirror", "a registry"),
+        ('"resolved": "https://mirror/azurite.tgz"', "a resolved address"),
+    ],
+)
+def test_what_names_a_machine_or_a_registry_is_seen(text, what):
+    assert foreign(text) == [what]
+    assert foreign("build/work/log and s3://bucket/home/log") == []
+
+
+def test_the_sample_configuration_shows_the_real_defaults():
+    limits = ChunkLimits()
+    assert tomllib.loads((ROOT / "conf/conditional-log.toml").read_text())["defaults"] == {
+        "maxRecordsPerChunk": limits.max_records,
+        "maxBytesPerChunk": limits.max_bytes,
+        "maxSecondsPerChunk": limits.max_seconds,
+    }
