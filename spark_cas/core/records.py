@@ -19,7 +19,7 @@ RECORDS = pa.schema(
 A null timestamp is filled by the backend when it appends. Null headers and an empty list mean the same.
 """
 
-RECORD_OVERHEAD_BYTES = 16
+RECORD_OVERHEAD_BYTES = 32
 """What a record takes besides its key, value and headers: lengths and time. An estimate."""
 
 

@@ -108,7 +108,7 @@ class Appender:
             case PutVerdict.AGAIN:
                 return Unknown("the store neither took the chunk nor holds it, until the deadline")
 
-    def _put(self, claim: Claim, data: bytes, stored: StoredChunk) -> tuple[PutVerdict, StoredChunk | None]:
+    def _put(self, claim: Claim, data: memoryview, stored: StoredChunk) -> tuple[PutVerdict, StoredChunk | None]:
         """Put the same bytes until it is clear what became of them, or the deadline."""
         path = paths.chunk(claim.partition, stored.header.base_offset)
         for _ in tries():

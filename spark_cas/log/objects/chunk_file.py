@@ -69,7 +69,7 @@ class StoredChunk:
         return ChunkId(self.header.base_offset, self.checksum)
 
 
-def encode(header: ChunkHeader, records: pa.Table) -> tuple[bytes, StoredChunk]:
+def encode(header: ChunkHeader, records: pa.Table) -> tuple[memoryview, StoredChunk]:
     """A chunk's bytes, and what it will be once stored. ``records`` is in `RECORDS`."""
     offsets = pa.array(np.arange(header.base_offset, header.end_offset, dtype=np.int64))
     table = records.append_column("offset", offsets)
@@ -82,6 +82,8 @@ def encode(header: ChunkHeader, records: pa.Table) -> tuple[bytes, StoredChunk]:
         compression="snappy",
         store_schema=False,
         write_statistics=["offset", "timestamp"],
+        use_dictionary=["key"],
+        column_encoding={"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
     ) as writer:
         writer.write_table(table, row_group_size=max(1, table.num_rows))
         writer.add_key_value_metadata(
@@ -90,11 +92,11 @@ def encode(header: ChunkHeader, records: pa.Table) -> tuple[bytes, StoredChunk]:
                 _CHECKSUM: (_MARK + _BLANK).decode(),
             }
         )
-    data = bytearray(sink.getvalue())
-    at = data.rfind(_MARK) + len(_MARK)
-    checksum = _checksum_around(memoryview(data), at)
+    data = memoryview(sink.getvalue()).cast("B")
+    at = _checksum_at(data)
+    checksum = _checksum_around(data, at)
     data[at : at + len(_BLANK)] = checksum.encode()
-    return bytes(data), StoredChunk(header, checksum)
+    return data, StoredChunk(header, checksum)
 
 
 def decode_header(end: memoryview, what: str) -> StoredChunk:
@@ -119,8 +121,7 @@ def decode(data: memoryview, what: str, columns: tuple[str, ...]) -> tuple[Store
     Raises ChunkDamagedError, FormatError. ``what`` names the chunk in the error.
     """
     stored = decode_header(data, what)
-    at = bytes(data[-HEADER_BYTES:]).rfind(_MARK) + len(data) - min(len(data), HEADER_BYTES) + len(_MARK)
-    if _checksum_around(data, at) != stored.checksum:
+    if _checksum_around(data, _checksum_at(data)) != stored.checksum:
         raise _damaged(what, "its checksum does not fit its bytes")
     return stored, _batches(data, columns)
 
@@ -133,6 +134,12 @@ def _batches(data: memoryview, columns: tuple[str, ...]) -> Iterator[pa.RecordBa
     schema = pa.schema([RECORDS.field(name) for name in columns])
     for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=list(columns), use_threads=False):
         yield batch.select(list(columns)).cast(schema)
+
+
+def _checksum_at(data: memoryview) -> int:
+    """Where the digits of a file's checksum begin."""
+    footer = bytes(data[-HEADER_BYTES:])
+    return len(data) - len(footer) + footer.rfind(_MARK) + len(_MARK)
 
 
 def _checksum_around(data: memoryview, at: int) -> str:

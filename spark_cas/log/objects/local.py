@@ -14,7 +14,7 @@ from spark_cas.core.outcome import PutReply
 from spark_cas.log.objects import paths
 
 
-def create(root: Path, path: str, data: bytes) -> PutReply:
+def create(root: Path, path: str, data: bytes | memoryview) -> PutReply:
     """Create ``root/path`` with these bytes unless it exists. Raises StorageError when nothing was created."""
     target = root / path
     staged = root / paths.STAGING / uuid.uuid4().hex
@@ -47,7 +47,7 @@ def refuse_links(root: Path) -> None:
             raise FormatError("the log's directory holds symbolic links, which could lead out of it. Remove them.")
 
 
-def _write_synced(path: Path, data: bytes) -> None:
+def _write_synced(path: Path, data: bytes | memoryview) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         view = memoryview(data)

@@ -45,7 +45,7 @@ class Listed:
 class Store(Protocol):
     """What the log needs of a store. Paths are relative to the log's root."""
 
-    def create(self, path: str, data: bytes) -> PutReply:
+    def create(self, path: str, data: bytes | memoryview) -> PutReply:
         """Put an object under a name that must be free, whole and durable, or not at all."""
         ...
 
@@ -120,7 +120,7 @@ class _ObjectStore:
     def __init__(self, store: ObstoreStore) -> None:
         self._store = store
 
-    def create(self, path: str, data: bytes) -> PutReply:
+    def create(self, path: str, data: bytes | memoryview) -> PutReply:
         try:
             self._store.put(path, data, mode="create", use_multipart=False)
         except (AlreadyExistsError, PreconditionError):
@@ -170,7 +170,7 @@ class _LocalStore(_ObjectStore):
         super().__init__(store)
         self._root = root
 
-    def create(self, path: str, data: bytes) -> PutReply:
+    def create(self, path: str, data: bytes | memoryview) -> PutReply:
         return local.create(self._root, path, data)
 
 
