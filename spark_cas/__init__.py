@@ -1,5 +1,45 @@
-"""Conditional publish for Spark: DataFrames appended to a log exactly once, at the expected offset."""
+"""Conditional publish for Spark: DataFrames appended to a log exactly once, at the expected offset.
 
-from spark_cas.log.open import open_log
+Names load when they are asked for: `open_log` and all of the log work without pyspark.
+"""
 
-__all__ = ["open_log"]
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spark_cas.core.errors import ConditionalLogError, error_from_text
+    from spark_cas.core.refusal import raise_for_outcome
+    from spark_cas.log.open import open_log
+    from spark_cas.spark.route import JobNotNamedWarning, route
+    from spark_cas.spark.source import ConditionalLogSource
+
+__all__ = [
+    "ConditionalLogError",
+    "ConditionalLogSource",
+    "JobNotNamedWarning",
+    "error_from_text",
+    "open_log",
+    "raise_for_outcome",
+    "route",
+]
+
+_HOMES = {
+    "ConditionalLogError": "spark_cas.core.errors",
+    "ConditionalLogSource": "spark_cas.spark.source",
+    "JobNotNamedWarning": "spark_cas.spark.route",
+    "error_from_text": "spark_cas.core.errors",
+    "open_log": "spark_cas.log.open",
+    "raise_for_outcome": "spark_cas.core.refusal",
+    "route": "spark_cas.spark.route",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

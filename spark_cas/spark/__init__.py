@@ -1,0 +1,1 @@
+"""Adapters to Spark: options, rows and processes; no append logic."""

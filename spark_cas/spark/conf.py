@@ -1,0 +1,73 @@
+"""Defaults of options, per log, from a TOML file."""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+from spark_cas.core.errors import OptionError
+from spark_cas.log.spec import LogSpec
+
+VARIABLE = "SPARK_CAS_CONF"
+
+_Table = dict[str, str]
+
+
+def per_log_defaults(conf: str | None, spec: LogSpec | None) -> tuple[_Table, tuple[_Table, ...]]:
+    """The defaults that hold for a log, and every table of the file, for checking the names in it.
+
+    ``conf`` is the file; None takes it from the environment. A table named as the log's address wins over
+    one named as the log, and both over ``[defaults]``. Keys come in lower case, values as text.
+
+    Raises OptionError when the file cannot be read or has another shape.
+    """
+    file = conf or os.environ.get(VARIABLE)
+    if not file:
+        return {}, ()
+    general, logs = _tables(Path(file).expanduser())
+    chosen = dict(general)
+    if spec is not None:
+        by_name = [table for name, table in logs.items() if name == spec.topic]
+        by_address = [table for name, table in logs.items() if _same_address(name, spec)]
+        for table in (*by_name, *by_address):
+            chosen |= table
+    return chosen, (general, *logs.values())
+
+
+def _tables(file: Path) -> tuple[_Table, dict[str, _Table]]:
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise OptionError(
+            f"the file of per-log defaults, which the option conf or the environment variable {VARIABLE} names, "
+            f"cannot be read as TOML on the driver. Give a file that is there."
+        ) from None
+    defaults, logs = document.pop("defaults", {}), document.pop("logs", {})
+    tables = isinstance(logs, dict) and all(isinstance(each, dict) for each in (defaults, *logs.values()))
+    if document or not tables:
+        raise OptionError(
+            'the file of per-log defaults must hold the tables [defaults] and [logs."<name>"] only; it holds '
+            "something else. Move its settings into these."
+        )
+    return _flat(defaults), {name: _flat(table) for name, table in logs.items()}
+
+
+def _flat(table: Mapping[str, object], prefix: str = "") -> _Table:
+    """Settings as options are given: ``store.aws_region = "x"`` is a table within a table to TOML."""
+    flat: _Table = {}
+    for name, value in table.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{name.lower()}.")
+        else:
+            flat[prefix + name.lower()] = str(value)
+    return flat
+
+
+def _same_address(name: str, spec: LogSpec) -> bool:
+    # A bare name is the log's name, and not a directory below wherever the driver happens to run.
+    if "/" not in name:
+        return False
+    try:
+        return LogSpec.parse(name).url == spec.url
+    except OptionError:
+        return False

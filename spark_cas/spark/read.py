@@ -1,0 +1,66 @@
+"""The reader: the records between bounds that are pinned when the read is planned."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from spark_cas.core.errors import TruncatedError
+from spark_cas.core.offsets import OffsetRange
+from spark_cas.log.open import open_log
+from spark_cas.log.spec import LogSpec
+from spark_cas.spark.records import RowBuilder
+from spark_cas.spark.worker import planned_log
+
+
+@dataclass(frozen=True)
+class RecordsPartition(InputPartition):
+    """What one task reads: offsets of one log partition."""
+
+    log_id: str
+    partition: int
+    offsets: OffsetRange
+
+
+class RecordsReader(DataSourceReader):
+    """Reads records as Arrow batches, in the columns of ``schema``, which `check_read_schema` has seen.
+
+    Columns: any of key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,
+    timestampType int, headers array<struct<key string, value binary>>.
+
+    Guarantee: what is read lies below the end offsets found when the read was planned, all of it, however
+    often the relation is scanned and whatever is appended meanwhile. One task per log partition.
+    """
+
+    def __init__(self, spec: LogSpec, schema: StructType) -> None:
+        self.spec = spec
+        self.schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        with open_log(self.spec) as log:
+            layout = log.layout()
+            return [
+                RecordsPartition(layout.log_id, partition, log.bounds(partition).range)
+                for partition in range(layout.partitions)
+            ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Without any log partition, which no log is, Spark sends an empty one.
+        if isinstance(partition, RecordsPartition) and len(partition.offsets):
+            yield from self._read(partition)
+
+    def _read(self, part: RecordsPartition) -> Iterator[pa.RecordBatch]:
+        arrow = to_arrow_schema(self.schema, timezone="UTC")
+        with planned_log(self.spec, part.log_id) as log:
+            start = log.bounds(part.partition).start_offset
+            if start > part.offsets.base_offset:
+                raise TruncatedError(
+                    f"partition {part.partition}: offsets {part.offsets.base_offset} to {start - 1} were trimmed "
+                    f"after this read was planned. Load the log again: it then starts at {start}."
+                )
+            builder = RowBuilder(arrow, log.topic, part.partition)
+            for base_offset, records in log.read(part.partition, part.offsets):
+                yield builder.build(base_offset, records)

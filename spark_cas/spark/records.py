@@ -1,0 +1,115 @@
+"""Arrow columns of Spark and records of the log, each made from the other without a step per row."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_cas.core.errors import NotRoutedError
+from spark_cas.core.records import RECORDS
+
+_BY_NAME = {field.name: field.type for field in RECORDS}
+_MICROSECONDS = pa.timestamp("us")
+_MILLISECONDS = pa.timestamp("ms")
+
+
+def by_partition(batches: Iterable[pa.RecordBatch], partitions: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of Spark's batches as (partition, records in `RECORDS`), each partition's in their order.
+
+    Raises NotRoutedError for a partition id that is null or not one of ``range(partitions)``.
+    """
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        ids = batch.column("partition")
+        only = _check_ids(ids, partitions)
+        records = records_of(batch)
+        if only is not None:
+            yield only, records
+            continue
+        numbers = ids.to_numpy()
+        for partition in np.unique(numbers):
+            # A copy: a slice would keep its whole batch in memory until the partition's chunk is full.
+            yield int(partition), records.take(pa.array(np.flatnonzero(numbers == partition)))
+
+
+def records_of(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns of `RECORDS` of a batch from Spark; those that it does not have are null."""
+    names = set(batch.schema.names)
+    columns = [
+        as_record_column(batch.column(name), name) if name in names else pa.nulls(batch.num_rows, kind)
+        for name, kind in _BY_NAME.items()
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=RECORDS)
+
+
+def as_record_column(column: pa.Array, name: str) -> pa.Array:
+    """A column from Spark in the type that ``name`` has in `RECORDS`; text becomes its UTF-8 bytes."""
+    if name == "timestamp":
+        return _as_milliseconds(column)
+    kind = _BY_NAME[name]
+    if pa.types.is_large_string(column.type):
+        column = column.cast(pa.large_binary())
+    return column if column.type == kind else column.cast(kind)
+
+
+def _as_milliseconds(column: pa.Array) -> pa.Array:
+    """Microseconds rounded down, before 1970 too, where a plain division would round up."""
+    if column.null_count == len(column):
+        return pa.nulls(len(column), _BY_NAME["timestamp"])
+    instants = column.cast(pa.int64()).cast(_MICROSECONDS)
+    floored = pc.floor_temporal(instants, unit="millisecond")
+    return floored.cast(_MILLISECONDS).cast(pa.int64()).cast(_BY_NAME["timestamp"])
+
+
+def _check_ids(ids: pa.Array, partitions: int) -> int | None:
+    """The one partition of all rows, None when there are several; NotRoutedError when one is none of the log."""
+    least, most = (each.as_py() for each in pc.min_max(ids).values())
+    found = None
+    if ids.null_count:
+        found = "null"
+    elif least < 0:
+        found = str(least)
+    elif most >= partitions:
+        found = str(most)
+    if found is not None:
+        raise NotRoutedError(
+            f"a row has partition {found}, but the log has {partitions} partitions (0 to {partitions - 1}). Nothing "
+            f"of its batch was appended. Use spark_cas.route(df, path) before you write, or mend the ids."
+        )
+    return int(least) if least == most else None
+
+
+class RowBuilder:
+    """Makes the batches of a read, in the columns that were asked for, from the records of one partition."""
+
+    def __init__(self, schema: pa.Schema, topic: str, partition: int) -> None:
+        self._schema = schema
+        self._constants = {
+            "topic": pa.scalar(topic, pa.string()),
+            "partition": pa.scalar(partition, pa.int32()),
+            "timestampType": pa.scalar(0, pa.int32()),
+        }
+        self._filled: dict[str, pa.Array] = {}
+
+    def build(self, base_offset: int, records: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of records that lie at consecutive offsets from ``base_offset`` on."""
+        columns = [self._column(field, base_offset, records) for field in self._schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _column(self, field: pa.Field, base_offset: int, records: pa.RecordBatch) -> pa.Array:
+        count = records.num_rows
+        if field.name == "offset":
+            return pa.array(np.arange(base_offset, base_offset + count, dtype=np.int64))
+        if field.name in self._constants:
+            return self._constant(field.name, count)
+        column = records.column(field.name)
+        return column if column.type == field.type else column.cast(field.type)
+
+    def _constant(self, name: str, count: int) -> pa.Array:
+        """A constant column: a slice of the longest one that was needed so far."""
+        filled = self._filled.get(name)
+        if filled is None or len(filled) < count:
+            filled = self._filled[name] = pa.repeat(self._constants[name], count)
+        return filled.slice(0, count)

@@ -1,0 +1,79 @@
+"""What a task tells the driver, and what the driver makes of all tasks' reports."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from spark_cas.core.errors import ERRORS_BY_KIND, ConditionalLogError, ErrorKind, NotRoutedError
+from spark_cas.core.plan import PartitionResult
+from spark_cas.spark.verify import Hashed
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A definite refusal of one task: Spark would try a task four times that raised it."""
+
+    kind: str
+    message: str
+    partitions: tuple[int, ...]
+    """The log partitions that the task had met by then."""
+
+
+@dataclass(frozen=True)
+class TaskReport(WriterCommitMessage):
+    """The commit message of a task."""
+
+    results: tuple[PartitionResult, ...] = ()
+    hashed: tuple[Hashed, ...] = ()
+    """In place of results when the job was complete before."""
+    refused: Refused | None = None
+
+
+# A cause comes before its consequences: rows that are not routed look like changed input elsewhere.
+_MOST_IMPORTANT_FIRST = (
+    ErrorKind.NOT_ROUTED,
+    ErrorKind.LOG_NOT_SHARED,
+    ErrorKind.LAYOUT_CHANGED,
+    ErrorKind.CHUNK_DAMAGED,
+    ErrorKind.TRUNCATED,
+    ErrorKind.PROGRESS_LOST,
+    ErrorKind.INPUT_CHANGED,
+    ErrorKind.CONFLICT,
+)
+
+
+def worst_refusal(reports: Iterable[TaskReport]) -> ConditionalLogError | None:
+    """One error for all refusals: the most important one's, naming the partitions of the others."""
+    refusals = [report.refused for report in reports if report.refused is not None]
+    if not refusals:
+        return None
+    first, *others = sorted(refusals, key=_rank)
+    message = first.message
+    if others:
+        message += " Refused as well: " + "; ".join(_brief(other) for other in others) + "."
+    return ERRORS_BY_KIND[ErrorKind(first.kind)](message)
+
+
+def require_one_task_each(reports: Iterable[TaskReport]) -> None:
+    """Raise NotRoutedError when two tasks had rows of one log partition."""
+    seen: set[int] = set()
+    for report in reports:
+        mine = [each.progress.partition for each in report.results] + [each.partition for each in report.hashed]
+        both = seen.intersection(mine)
+        if both:
+            raise NotRoutedError(
+                f"partition {min(both)} got rows from two tasks of one write, so no order among them is kept. All "
+                f"rows of a log partition must be in one task: use spark_cas.route(df, path) before you write."
+            )
+        seen.update(mine)
+
+
+def _rank(refused: Refused) -> tuple[int, tuple[int, ...]]:
+    kinds: Sequence[str] = _MOST_IMPORTANT_FIRST
+    return (kinds.index(refused.kind) if refused.kind in kinds else len(kinds)), refused.partitions
+
+
+def _brief(refused: Refused) -> str:
+    met = ", ".join(str(partition) for partition in refused.partitions)
+    return f"the task with partition {met} ({refused.kind})" if met else f"a task ({refused.kind})"

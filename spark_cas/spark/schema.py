@@ -1,0 +1,225 @@
+"""Columns: those that a read gives, those that a write takes, and the mark that `route` leaves."""
+
+import difflib
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from spark_cas.core.errors import LayoutChangedError, NotRoutedError, OptionError, SchemaError
+from spark_cas.core.plan import Layout
+
+HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+
+RECORDS = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+    ]
+)
+"""The columns and types of Spark's Kafka source."""
+
+RECORDS_AND_HEADERS = StructType([*RECORDS.fields, StructField("headers", HEADERS)])
+
+OFFSETS = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("start_offset", LongType()),
+        StructField("end_offset", LongType()),
+        StructField("layout_epoch", IntegerType()),
+    ]
+)
+
+PROGRESS = StructType(
+    [
+        StructField("job", StringType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("rows", LongType()),
+        StructField("base_offset", LongType()),
+        StructField("end_offset", LongType()),
+        StructField("chunks", LongType()),
+        StructField("complete", BooleanType()),
+        StructField("digest", StringType()),
+        StructField("committed_at", TimestampType()),
+    ]
+)
+
+NULLABLE = frozenset({"key", "value", "headers"})
+"""Columns of a read that can hold nulls."""
+
+
+def read_schema(view: str, *, include_headers: bool) -> StructType:
+    """All columns of a view."""
+    if view == "offsets":
+        return OFFSETS
+    if view == "progress":
+        return PROGRESS
+    return RECORDS_AND_HEADERS if include_headers else RECORDS
+
+
+def check_read_schema(given: StructType, view: str) -> None:
+    """Check the schema that a read was asked for: any of the view's columns, in any order, with their types.
+
+    Raises SchemaError. Headers may be named without the option: naming them asks for them.
+    """
+    columns = {field.name: field.dataType for field in read_schema(view, include_headers=True)}
+    for field in given:
+        expected = columns.get(field.name)
+        if expected is None:
+            raise SchemaError(
+                f"a read has no column {field.name!r}.{_nearest(field.name, columns)} It has "
+                f"{', '.join(columns)}. Leave the column out."
+            )
+        if not _same(field.dataType, expected):
+            raise SchemaError(
+                f"column {field.name} was asked for as {field.dataType.simpleString()}, but it is "
+                f"{expected.simpleString()}. Read it as it is, then cast."
+            )
+        if not field.nullable and field.name in NULLABLE:
+            raise SchemaError(f"column {field.name} was asked for without nulls, but it can hold some. Allow them.")
+    names = given.fieldNames()
+    if not names or len(set(names)) < len(names):
+        raise SchemaError("the schema of a read needs at least one column, and each only once.")
+
+
+MARK = "spark_cas"
+"""The key under which `route` leaves its mark in the metadata of the column ``partition``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """For which layout a frame was routed."""
+
+    partitions: int
+    layout_epoch: int
+
+    def metadata(self) -> dict[str, Any]:
+        """The mark as column metadata."""
+        return {MARK: {"partitions": self.partitions, "layout_epoch": self.layout_epoch}}
+
+    def require(self, layout: Layout) -> None:
+        """Raise unless the frame was routed for this layout."""
+        if self.layout_epoch != layout.epoch:
+            raise LayoutChangedError(
+                f"the rows were routed for layout epoch {self.layout_epoch}, but the log has epoch "
+                f"{layout.epoch}: partitions were added. Nothing was appended. Route the rows again."
+            )
+        if self.partitions != layout.partitions:
+            raise NotRoutedError(
+                f"the rows were routed for {self.partitions} partitions, but the log has {layout.partitions}: they "
+                f"were routed for another log. Nothing was appended. Call spark_cas.route with this log's path."
+            )
+
+
+def mark_of(schema: StructType) -> Mark | None:
+    """The mark of a frame, None when it has none."""
+    found = schema["partition"].metadata.get(MARK)
+    if not isinstance(found, dict):
+        return None
+    partitions, epoch = found.get("partitions"), found.get("layout_epoch")
+    return Mark(partitions, epoch) if isinstance(partitions, int) and isinstance(epoch, int) else None
+
+
+_WRITTEN: dict[str, tuple[DataType, ...]] = {
+    "key": (BinaryType(), StringType()),
+    "value": (BinaryType(), StringType()),
+    "headers": (HEADERS,),
+    "partition": (IntegerType(),),
+    "timestamp": (TimestampType(),),
+}
+
+IGNORED = frozenset({"topic", "offset", "timestampType"})
+"""Columns that a read gives and a write does not take: ignored, so that what was read can be written."""
+
+
+def check_write_schema(schema: StructType, *, routed: bool) -> Mark | None:
+    """Check the columns of a frame that is to be written, and return the mark that `route` left.
+
+    Raises SchemaError for a column that is missing, unknown, double or of the wrong type; NotRoutedError
+    when nothing says that each log partition lies in one task.
+    """
+    seen: set[str] = set()
+    for field in schema:
+        if field.name in IGNORED:
+            continue
+        _check_written(field)
+        if field.name in seen:
+            raise SchemaError(f"column {field.name} is there twice. Drop or rename one.")
+        seen.add(field.name)
+    for name in ("key", "value"):
+        if name not in seen:
+            raise SchemaError(
+                f"column {name} (binary or string) is missing; found: {', '.join(schema.fieldNames()) or 'none'}. "
+                f"Select it; for records without one add lit(None).cast('binary') under that name."
+            )
+    if "partition" not in seen:
+        raise NotRoutedError(
+            "the frame has no column partition, which says where each row goes. Use "
+            "spark_cas.route(df, path): it adds the column and brings the rows of each log partition into one task."
+        )
+    mark = mark_of(schema)
+    if mark is None and not routed:
+        raise NotRoutedError(
+            "the frame was not routed: its column partition does not say that all rows of a log partition lie in "
+            "one task. Use spark_cas.route(df, path) (by='partition' keeps the ids that are there), or say "
+            "option('routed', 'true') if they do."
+        )
+    return mark
+
+
+def check_not_overwrite(*, overwrite: bool) -> None:
+    """OptionError for a write that would replace the log."""
+    if overwrite:
+        raise OptionError("a log is only ever appended to, and overwrite was asked for. Use .mode('append').")
+
+
+def _check_written(field: StructField) -> None:
+    expected = _WRITTEN.get(field.name)
+    if expected is None:
+        raise SchemaError(
+            f"a write does not take a column {field.name!r}.{_nearest(field.name, _WRITTEN)} It takes "
+            f"{', '.join(_WRITTEN)}. Drop the column, or put it into the value."
+        )
+    if not any(_same(field.dataType, each) for each in expected):
+        raise SchemaError(
+            f"column {field.name} must be {' or '.join(each.simpleString() for each in expected)}, found "
+            f"{field.dataType.simpleString()}. Cast it."
+        )
+
+
+def _same(one: DataType, other: DataType) -> bool:
+    """Whether two types are the same but for what may be null, and for how text compares."""
+    match one, other:
+        case ArrayType(), ArrayType():
+            return _same(one.elementType, other.elementType)
+        case StructType(), StructType():
+            return one.fieldNames() == other.fieldNames() and all(
+                _same(mine.dataType, its.dataType) for mine, its in zip(one, other, strict=True)
+            )
+        case StringType(), StringType():
+            return True
+    return one == other
+
+
+def _nearest(name: str, known: dict[str, Any]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    near = near or [each for each in known if each.lower() == name.lower()]
+    return f" Did you mean {near[0]}?" if near else ""

@@ -1,0 +1,37 @@
+"""The data source ``conditional-log``, as Spark finds it."""
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
+from pyspark.sql.types import StructType
+
+from spark_cas.spark.options import check_read, parse_read, parse_write
+from spark_cas.spark.read import RecordsReader
+from spark_cas.spark.schema import check_not_overwrite, check_read_schema, read_schema
+from spark_cas.spark.views import ViewReader
+from spark_cas.spark.write import plan_write
+
+
+class ConditionalLogSource(DataSource):
+    """``spark.read.format("conditional-log")`` and ``df.write.format("conditional-log")``.
+
+    It holds the options as they came and nothing else; they are parsed where they are used.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "conditional-log"
+
+    def schema(self) -> StructType:
+        view, include_headers = check_read(self.options)
+        return read_schema(view, include_headers=include_headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = parse_read(self.options)
+        check_read_schema(schema, options.view)
+        if options.view == "records":
+            return RecordsReader(options.spec, schema)
+        columns = read_schema(options.view, include_headers=False).fieldNames()
+        return ViewReader(options.spec, options.view, tuple(columns), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        check_not_overwrite(overwrite=overwrite)
+        return plan_write(parse_write(self.options), schema)

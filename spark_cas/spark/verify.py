@@ -1,0 +1,45 @@
+"""A job that is complete: its input is compared with what the log took, and nothing is appended."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from spark_cas.core.digest import RunningDigest
+from spark_cas.core.errors import InputChangedError
+from spark_cas.core.plan import Completion
+
+
+@dataclass(frozen=True, slots=True)
+class Hashed:
+    """The rows that one task has for a partition."""
+
+    partition: int
+    rows: int
+    digest: str
+
+
+def hash_rows(pairs: Iterable[tuple[int, pa.RecordBatch]]) -> tuple[Hashed, ...]:
+    """Hash the rows of one task, given as (partition, records), per partition."""
+    digests: dict[int, RunningDigest] = {}
+    for partition, records in pairs:
+        digests.setdefault(partition, RunningDigest()).update(records)
+    return tuple(Hashed(partition, digest.rows, digest.hexdigest()) for partition, digest in sorted(digests.items()))
+
+
+def require_same(completion: Completion, hashed: Mapping[int, Hashed]) -> None:
+    """Raise InputChangedError unless the input, by partition, is what the job was completed with."""
+    loaded = {result.progress.partition: result.progress for result in completion.partitions}
+    for partition in sorted({*loaded, *hashed}):
+        ours, theirs = hashed.get(partition), loaded.get(partition)
+        rows, had = (ours.rows if ours else 0), (theirs.rows if theirs else 0)
+        if rows != had:
+            found = f"it completed with {had} rows there, but the input now has {rows}"
+        elif ours and theirs and ours.digest != theirs.digest:
+            found = f"its {had} rows there are not those of the input, or not in the same order"
+        else:
+            continue
+        raise InputChangedError(
+            f"partition {partition}: job {completion.job!r} is complete, and its input has changed since: {found}. "
+            f"Nothing was appended. Load the new input under another job name."
+        )

@@ -1,0 +1,165 @@
+"""The writer: planned once on the driver, run by each task, completed by the driver."""
+
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from spark_cas.core.chunks import ChunkLimits
+from spark_cas.core.errors import (
+    ConditionalLogError,
+    FencedError,
+    LogNotFoundError,
+    OptionError,
+    UnknownOutcomeError,
+)
+from spark_cas.core.plan import Completion, Layout, Plan
+from spark_cas.log.loading import load_rows
+from spark_cas.log.open import open_log
+from spark_cas.log.planning import complete_job, pin_plan
+from spark_cas.log.protocol import Backend
+from spark_cas.log.spec import LogSpec
+from spark_cas.spark.options import WriteOptions
+from spark_cas.spark.records import by_partition
+from spark_cas.spark.report import Refused, TaskReport, require_one_task_each, worst_refusal
+from spark_cas.spark.schema import check_write_schema
+from spark_cas.spark.verify import hash_rows, require_same
+from spark_cas.spark.worker import planned_log
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTask:
+    """All that a task needs: plain values, the same for every attempt."""
+
+    spec: LogSpec
+    plan: Plan
+    run: str
+    """Identity of this write, which tells a re-run of the job from a second task of this one."""
+    limits: ChunkLimits
+    fenced_wait_ms: int
+    completion: Completion | None
+    """What the job was completed with before this write began: then nothing is appended."""
+
+
+def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWriter":
+    """Check everything that can be checked before a task runs, create the log if asked to, and pin the plan."""
+    mark = check_write_schema(schema, routed=options.routed)
+    with open_log(options.spec) as log:
+        layout = _layout(log, options)
+        if mark is not None:
+            mark.require(layout)
+        plan = pin_plan(log, options.job, options.expected_offsets)
+        completion = log.completion(options.job)
+    task = WriteTask(
+        spec=options.spec,
+        plan=plan,
+        run=uuid.uuid4().hex,
+        limits=options.limits,
+        fenced_wait_ms=options.fenced_wait_ms,
+        completion=completion,
+    )
+    return ConditionalLogWriter(task)
+
+
+class ConditionalLogWriter(DataSourceArrowWriter):
+    """Appends the rows of each log partition exactly once, at the expected offset, or says why not."""
+
+    def __init__(self, task: WriteTask) -> None:
+        self.task = task
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+        """Append the rows of one task. A second attempt goes on where the first came to.
+
+        A definite refusal is part of the report, because Spark would retry a task that raised it. Raised are
+        only FencedError and UnknownOutcomeError: another attempt finds out what became of the rows.
+        """
+        pairs = _Watched(by_partition(iterator, self.task.plan.partitions))
+        try:
+            return self._append(pairs)
+        except (FencedError, UnknownOutcomeError):
+            raise
+        except ConditionalLogError as refusal:
+            partitions = tuple(sorted(pairs.met))
+            return TaskReport(refused=Refused(refusal.kind, refusal.message, partitions))
+
+    def _append(self, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> TaskReport:
+        task = self.task
+        if task.completion is not None:
+            return TaskReport(hashed=hash_rows(pairs))
+        first = next(pairs, None)
+        if first is None:
+            return TaskReport()
+        with planned_log(task.spec, task.plan.log_id) as log:
+            results = load_rows(
+                log,
+                task.plan,
+                chain([first], pairs),
+                task=f"{task.run}/{_task_number()}",
+                limits=task.limits,
+                fenced_wait_seconds=task.fenced_wait_ms / 1000,
+            )
+        return TaskReport(results)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Raise what was refused, once; else record that the job is complete."""
+        reports = [message for message in messages if isinstance(message, TaskReport)]
+        refusal = worst_refusal(reports)
+        if refusal is not None:
+            raise refusal
+        require_one_task_each(reports)
+        if self.task.completion is not None:
+            require_same(self.task.completion, {each.partition: each for report in reports for each in report.hashed})
+            return
+        with planned_log(self.task.spec, self.task.plan.log_id) as log:
+            complete_job(log, self.task.plan, tuple(result for report in reports for result in report.results))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing: what was appended is a prefix that the same job resumes, and a claim would fence a winner."""
+
+
+class _Watched:
+    """Pairs of (partition, records), and which partitions were among them so far."""
+
+    def __init__(self, pairs: Iterable[tuple[int, pa.RecordBatch]]) -> None:
+        self._pairs = iter(pairs)
+        self.met: set[int] = set()
+
+    def __iter__(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        return self
+
+    def __next__(self) -> tuple[int, pa.RecordBatch]:
+        partition, records = next(self._pairs)
+        self.met.add(partition)
+        return partition, records
+
+
+def _layout(log: Backend, options: WriteOptions) -> Layout:
+    """The log's layout; the log is created when it is missing and the partition count is known."""
+    try:
+        layout = log.layout()
+    except LogNotFoundError:
+        if options.new_partitions is None:
+            raise LogNotFoundError(
+                "there is no log under the path yet. Give option('partitions', <count>) to create it, or mend the "
+                "path."
+            ) from None
+        layout = log.create(options.new_partitions)
+    if options.partitions not in (None, layout.partitions):
+        raise OptionError(
+            f"option partitions says {options.partitions}, but the log has {layout.partitions} partitions. Leave "
+            f"it out: it is for a log that does not exist yet."
+        )
+    return layout
+
+
+def _task_number() -> int:
+    context = TaskContext.get()
+    if context is None:
+        msg = "a write runs within a task of Spark"
+        raise RuntimeError(msg)
+    return context.partitionId()
