@@ -1,0 +1,64 @@
+"""Writes docs/options.md from the table of options: ``python -m spark_cas.spark.options_doc > docs/options.md``."""
+
+import sys
+
+from spark_cas.spark.option_table import OPTIONS, Option, Scope
+from spark_cas.spark.store_options import AWS, AZURE, GOOGLE, PREFIX
+
+_HEAD = """# Options
+
+Made by `python -m spark_cas.spark.options_doc > docs/options.md`. Names do not depend on case. An option that is
+not listed is an error, and so is one that is given where it has no meaning. Options win over the defaults of the
+log in the file that `conf` names, those over the file's `[defaults]`, and those over the defaults below; a ✓ says
+that the file may set the option.
+"""
+
+_ROUTE = """## Routing
+
+`spark_cas.route(df, options)` takes a dict of all the options of a write, and uses `path`, `partitions`, `conf`
+and `store.*`.
+"""
+
+_STORE = f"""## Settings of the object store
+
+Each is given as `{PREFIX}<name>`, to reads and writes alike, or in the file of per-log defaults. A value
+`env:NAME` or `file:NAME` is resolved where the store is opened, on driver and workers, and so never travels;
+anything else travels with the plan as it is. Settings that are not listed may not be set.
+"""
+
+
+def render() -> str:
+    """The page."""
+    parts = [
+        _HEAD,
+        _table("Reading", Scope.READ),
+        _table("Writing", Scope.WRITE),
+        _ROUTE,
+        _STORE,
+        "- any: `allow_http`",
+        f"- S3: {_names(AWS, 'aws_')}",
+        f"- Azure: {_names(AZURE, 'azure_')}",
+        f"- Google: {_names(GOOGLE, 'google_')}",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _table(title: str, scope: Scope) -> str:
+    rows = [_row(option) for option in OPTIONS if scope in option.scopes]
+    return "\n".join(
+        [f"## {title}\n", "| option | default | per log | meaning |", "| --- | --- | --- | --- |", *rows, ""]
+    )
+
+
+def _row(option: Option) -> str:
+    default = f"`{option.default}`" if option.default else ""
+    return f"| `{option.name}` | {default} | {'✓' if option.per_log else ''} | {option.doc} |"
+
+
+def _names(names: frozenset[str], prefix: str) -> str:
+    listed = ", ".join(f"`{name}`" for name in sorted(names) if name.startswith(prefix))
+    return f"{listed}; each also without `{prefix}`" + (" or `azure_storage_`" if prefix == "azure_" else "")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

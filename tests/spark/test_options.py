@@ -1,0 +1,258 @@
+"""Options: what is read from them, what is refused, and that no value is ever shown."""
+
+from pathlib import Path
+
+import pytest
+from obstore.exceptions import UnknownConfigurationKeyError
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from spark_cas.core.chunks import ChunkLimits
+from spark_cas.core.errors import OptionError
+from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.spark.options import check_read, parse_read, parse_route, parse_write
+from spark_cas.spark.options_doc import render
+from spark_cas.spark.store_options import AWS, AZURE, GOOGLE
+
+PATH = {"path": "/data/logs/flights"}
+CANARY = "hunter2"
+
+
+@pytest.fixture(autouse=True)
+def no_conf(monkeypatch):
+    monkeypatch.delenv("SPARK_CAS_CONF", raising=False)
+
+
+def refused(parse, options):
+    with pytest.raises(OptionError) as caught:
+        parse(options)
+    assert CANARY not in str(caught.value)
+    assert str(caught.value).startswith("[OPTION] ")
+    assert caught.value.__cause__ is None
+    return str(caught.value)
+
+
+def conf(tmp_path, text):
+    file = tmp_path / "conditional-log.toml"
+    file.write_text(text)
+    return {**PATH, "conf": str(file)}
+
+
+def test_a_write_has_these_defaults():
+    options = parse_write(PATH)
+    assert options.spec.url == "file:///data/logs/flights"
+    assert options.job.startswith("job-")
+    assert options.job != parse_write(PATH).job
+    assert options.expected_offsets == ExpectedOffsets("end")
+    assert (options.partitions, options.new_partitions) == (None, None)
+    assert options.limits == ChunkLimits()
+    assert (options.routed, options.fenced_wait_ms) == (False, 30_000)
+
+
+def test_every_option_of_a_write_is_read():
+    options = parse_write(
+        {
+            **PATH,
+            "job": "load-1",
+            "expectedoffsets": '{"0": 17, "3": null}',
+            "partitions": "4",
+            "maxrecordsperchunk": "10",
+            "maxbytesperchunk": str(64 * 1024 * 1024),
+            "maxsecondsperchunk": "0.5",
+            "routed": "TRUE",
+            "fencedwaitms": "1000",
+            "store.aws_access_key_id": "env:KEY",
+        }
+    )
+    assert options.job == "load-1"
+    assert options.expected_offsets.offsets == ((0, 17), (3, None))
+    assert (options.partitions, options.new_partitions) == (4, 4)
+    assert options.limits == ChunkLimits(10, 64 * 1024 * 1024, 0.5)
+    assert (options.routed, options.fenced_wait_ms) == (True, 1000)
+    assert options.spec.store_options == (("aws_access_key_id", "env:KEY"),)
+
+
+def test_the_options_of_a_read_are_read():
+    options = parse_read({**PATH, "view": "Offsets", "includeHeaders": "true"})
+    assert (options.view, options.include_headers) == ("offsets", True)
+    assert parse_read(PATH).view == "records"
+
+
+@pytest.mark.parametrize(
+    ("parse", "key", "nearest"),
+    [
+        (parse_write, "expectedofsets", "expectedOffsets"),
+        (parse_write, "maxrecordperchunk", "maxRecordsPerChunk"),
+        (parse_write, "store.aws_acces_key_id", "store.aws_access_key_id"),
+        (parse_read, "includeheader", "includeHeaders"),
+        (parse_route, "partition", "partitions"),
+    ],
+)
+def test_an_unknown_option_is_named_with_the_nearest_one(parse, key, nearest):
+    text = refused(parse, {**PATH, key: CANARY})
+    assert repr(key) in text
+    assert f"Did you mean {nearest}?" in text
+
+
+@pytest.mark.parametrize(
+    ("parse", "key"), [(parse_read, "job"), (parse_write, "view"), (parse_write, "includeheaders")]
+)
+def test_an_option_of_the_other_side_is_refused(parse, key):
+    assert "is one of" in refused(parse, {**PATH, key: CANARY})
+
+
+@pytest.mark.parametrize(
+    "key", ["partitions", "maxrecordsperchunk", "maxbytesperchunk", "maxsecondsperchunk", "fencedwaitms"]
+)
+@pytest.mark.parametrize("value", ["0", "-1", "", "x" + CANARY, "nan", "1e400", "-0.5", "²"])
+def test_numbers_must_be_above_zero(key, value):
+    assert "must be a" in refused(parse_write, {**PATH, key: value})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("maxbytesperchunk", str(64 * 1024 * 1024 + 1)),
+        ("partitions", "1.5"),
+        ("routed", CANARY),
+        ("routed", "yes"),
+        ("job", ""),
+        ("job", "a/b" + CANARY),
+        ("job", ".."),
+        ("expectedoffsets", CANARY),
+        ("expectedoffsets", '{"0": -1}'),
+        ("expectedoffsets", '{"-1": 1}'),
+        ("expectedoffsets", '{"0": 1.5}'),
+        ("expectedoffsets", "[1]"),
+        ("path", " "),
+        ("path", f"ftp://{CANARY}/log"),
+        ("path", "memory://log"),
+        ("path", "/data/logs/" + CANARY + " x"),
+    ],
+)
+def test_malformed_values_are_refused(key, value):
+    refused(parse_write, {**PATH, key: value})
+
+
+def test_a_missing_path_shows_what_sql_needs():
+    for parse in (parse_read, parse_write):
+        assert "WITH (path='/data/logs/flights'" in refused(parse, {})
+    assert check_read({}) == ("records", False)
+
+
+def test_a_relative_path_becomes_absolute(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert parse_write({"path": "logs/flights"}).spec.url == (tmp_path / "logs/flights").as_uri()
+
+
+def test_a_list_of_one_path_is_a_path():
+    assert parse_read({"paths": '["/data/logs/flights"]'}).spec == parse_read(PATH).spec
+    assert "one log" in refused(parse_read, {"paths": '["/a", "/b"]'})
+
+
+def test_what_spark_adds_is_no_unknown_option():
+    added = {"location": "file:/x", "owner": "me", "provider": "p", "option.path": "/x", "file:/x/y": "1"}
+    assert parse_read({**PATH, **added}) == parse_read(PATH)
+
+
+def test_explicit_options_win_over_the_log_and_that_over_all_logs(tmp_path):
+    given = conf(
+        tmp_path,
+        """
+        [defaults]
+        maxRecordsPerChunk = 1_000
+        maxSecondsPerChunk = 1
+        fencedWaitMs = 7
+        partitions = 3
+        store.aws_region = "eu-north-1"
+        [logs.flights]
+        maxSecondsPerChunk = 2
+        partitions = 4
+        [logs."/data/logs/flights"]
+        partitions = 5
+        includeHeaders = true
+        [logs.other]
+        partitions = 6
+        """,
+    )
+    options = parse_write({**given, "fencedWaitMs": "8"})
+    assert options.limits == ChunkLimits(max_records=1000, max_seconds=2.0)
+    assert options.fenced_wait_ms == 8
+    # A default counts for a log that is made, and is no claim about one that exists.
+    assert (options.partitions, options.new_partitions) == (None, 5)
+    assert options.spec.store_options == (("aws_region", "eu-north-1"),)
+    assert parse_read(given).include_headers
+    assert parse_route(given).new_partitions == 5
+
+
+def test_the_environment_names_the_file_unless_the_option_does(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPARK_CAS_CONF", conf(tmp_path, "[defaults]\nfencedWaitMs = 7")["conf"])
+    assert parse_write(PATH).fenced_wait_ms == 7
+    other = tmp_path / "other.toml"
+    other.write_text("[defaults]\nfencedWaitMs = 9")
+    assert parse_write({**PATH, "conf": str(other)}).fenced_wait_ms == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[defaults]\nmaxRecordPerChunk = 1", "Did you mean maxRecordsPerChunk?"),
+        ("[logs.other]\nmaxRecordPerChunk = 1", "Did you mean maxRecordsPerChunk?"),
+        ('[defaults]\njob = "x"', "may not set job"),
+        ('[defaults]\nstore.plugin = "hunter2"', "store.plugin"),
+        ("[default]\nfencedWaitMs = 1", "only"),
+        ("fencedWaitMs = 1", "only"),
+        ("defaults = 1", "only"),
+        ("logs.flights = 1", "only"),
+        ("[defaults]\nfencedWaitMs = 0", "fencedWaitMs must be"),
+        ("[defaults]\npartitions = 'hunter2'", "partitions must be"),
+        ("= hunter2", "cannot be read as TOML"),
+    ],
+)
+def test_the_file_of_defaults_is_checked(tmp_path, text, said):
+    assert said in refused(parse_write, conf(tmp_path, text))
+
+
+def test_a_file_of_defaults_that_is_not_there_is_refused():
+    assert "cannot be read" in refused(parse_write, {**PATH, "conf": f"/no/{CANARY}"})
+
+
+@pytest.mark.parametrize(
+    "name", ["conditional_put", "copy_if_not_exists", "use_azure_cli", "bucket", "allow_invalid_certificates", ""]
+)
+def test_settings_that_could_do_harm_are_not_taken(name):
+    assert "may not be set" in refused(parse_write, {**PATH, f"store.{name}": CANARY})
+
+
+def known_to(store, name, **where):
+    try:
+        store(**where, config={name: "true"})
+    except UnknownConfigurationKeyError:
+        return False
+    except Exception:
+        return True
+    return True
+
+
+def test_the_client_knows_every_setting_that_may_be_given():
+    unknown = [name for name in AWS if not known_to(S3Store, name, bucket="b")]
+    unknown += [name for name in AZURE if not known_to(AzureStore, name, container_name="c")]
+    unknown += [name for name in GOOGLE if not known_to(GCSStore, name, bucket="b")]
+    assert unknown == []
+    assert not known_to(S3Store, "regoin", bucket="b")
+
+
+def test_secrets_are_not_shown():
+    secret = {**PATH, "store.aws_secret_access_key": CANARY}
+    assert CANARY not in repr(parse_write(secret)) + repr(parse_read(secret))
+
+
+def test_route_takes_what_the_write_takes():
+    options = parse_route({**PATH, "job": "j", "partitions": "4", "routed": "true", "store.region": "x"})
+    assert (options.path, options.job, options.partitions) == (PATH["path"], "j", 4)
+    assert options.reading == (("store.region", "x"),)
+    assert "route needs the path" in refused(parse_route, {"job": "j"})
+
+
+def test_the_page_of_options_is_not_stale():
+    page = Path(__file__).parents[2] / "docs" / "options.md"
+    assert page.read_text() == render(), "run: python -m spark_cas.spark.options_doc > docs/options.md"

@@ -1,0 +1,99 @@
+"""What crosses a process holds plain values only, and is the same on the other side."""
+
+import dataclasses
+import pickle
+import types
+import typing
+
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql.datasource import InputPartition, WriterCommitMessage
+
+from spark_cas.core.chunks import ChunkLimits
+from spark_cas.core.errors import ERRORS_BY_KIND
+from spark_cas.core.offsets import OffsetRange
+from spark_cas.core.plan import Completion, PartitionResult, Plan, Progress
+from spark_cas.log.spec import LogSpec
+from spark_cas.spark.read import RecordsPartition, RecordsReader
+from spark_cas.spark.report import Refused, TaskReport
+from spark_cas.spark.schema import OFFSETS, RECORDS
+from spark_cas.spark.source import ConditionalLogSource
+from spark_cas.spark.verify import Hashed
+from spark_cas.spark.views import ViewPartition, ViewReader
+from spark_cas.spark.write import ConditionalLogWriter, WriteTask
+
+SPEC = LogSpec.parse("/data/logs/flights", {"aws_region": "x"})
+PLAN = Plan("load-1", "log", 0, (0, None), (0, 0))
+PROGRESS = Progress("load-1", 0, 1, "ab", 0, 1, 1, 0, True, 5, "run/0")
+RESULT = PartitionResult(PROGRESS, 0, 0)
+COMPLETION = Completion("load-1", "log", 0, (RESULT,), 5)
+TASK = WriteTask(SPEC, PLAN, "run", ChunkLimits(), 30_000, COMPLETION)
+REPORT = TaskReport((RESULT,), (Hashed(0, 1, "ab"),), Refused("CONFLICT", "text", (0,)))
+
+VALUES = [
+    SPEC,
+    TASK,
+    REPORT,
+    RecordsPartition("log", 0, OffsetRange(0, 5)),
+    ViewPartition((("flights", 0, 0, 5, 0), ("flights", True))),
+]
+HOLDERS = [
+    ConditionalLogSource({"path": "/data/logs/flights"}),
+    RecordsReader(SPEC, RECORDS),
+    ViewReader(SPEC, "offsets", tuple(OFFSETS.names), OFFSETS),
+    ConditionalLogWriter(TASK),
+]
+PLAIN = {str, int, float, bool, bytes, type(None)}
+
+
+def again(value):
+    """Both ways in which Spark pickles."""
+    assert type(pickle.loads(pickle.dumps(value))) is type(value)
+    return pickle.loads(cloudpickle.dumps(value))
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_values_are_equal_after_a_round_trip(value):
+    assert again(value) == value
+
+
+@pytest.mark.parametrize("holder", HOLDERS, ids=lambda holder: type(holder).__name__)
+def test_holders_hold_the_same_after_a_round_trip(holder):
+    assert vars(again(holder)) == vars(holder)
+
+
+@pytest.mark.parametrize("error", ERRORS_BY_KIND.values())
+def test_errors_survive(error):
+    found = again(error("what to do"))
+    assert (type(found), found.message, str(found)) == (error, "what to do", f"[{error.kind}] what to do")
+
+
+def kinds_in(kind):
+    """All types that a field's type is made of."""
+    origin = typing.get_origin(kind)
+    if origin in (tuple, typing.Union, types.UnionType):
+        return set().union(*(kinds_in(each) for each in typing.get_args(kind) if each is not ...))
+    if dataclasses.is_dataclass(kind):
+        assert kind.__dataclass_params__.frozen, f"{kind} can be changed"
+        return set().union(*(kinds_in(hint) for hint in typing.get_type_hints(kind).values()))
+    return {kind}
+
+
+def test_every_field_is_of_a_plain_type():
+    sent = [type(value) for value in VALUES]
+    assert set().union(*(kinds_in(kind) for kind in sent)) <= PLAIN
+    with pytest.raises(AssertionError):
+        kinds_in(dataclasses.make_dataclass("Loose", [("x", int)]))
+    assert kinds_in(dataclasses.make_dataclass("Odd", [("x", list[int])], frozen=True)) - PLAIN
+
+
+def test_every_message_and_partition_is_among_them():
+    sent = {type(value) for value in VALUES}
+    ours = {
+        kind
+        for base in (InputPartition, WriterCommitMessage)
+        for kind in base.__subclasses__()
+        if kind.__module__.startswith("spark_cas")
+    }
+    assert ours
+    assert ours <= sent

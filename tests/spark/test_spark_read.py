@@ -1,0 +1,123 @@
+"""Reading through Spark: records, the views, and what a schema may ask for."""
+
+import datetime
+
+import pytest
+from chispa import assert_df_equality
+from pyspark.sql import functions as F
+
+from spark_cas import error_from_text, open_log
+from spark_cas.core.chunks import ChunkLimits
+from spark_cas.core.errors import LogNotFoundError, OptionError, SchemaError
+from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.core.records import RECORDS
+from spark_cas.log.loading import load_rows
+from spark_cas.log.planning import complete_job, pin_plan
+from spark_cas.spark import schema as columns
+
+import pyarrow as pa
+
+pytestmark = pytest.mark.spark
+
+TIME = datetime.datetime(2020, 5, 17, 12, 30, 0, 250_000, tzinfo=datetime.UTC)
+HEADERS = [{"key": "h", "value": b"1"}, {"key": "i", "value": None}]
+
+
+def load(path, rows, job="load-1", complete=True):
+    """Append rows to partition 0 of a log with two partitions, without Spark."""
+    records = pa.RecordBatch.from_pylist(rows, schema=RECORDS)
+    with open_log(path) as log:
+        log.create(2)
+        plan = pin_plan(log, job, ExpectedOffsets("end"))
+        results = load_rows(log, plan, [(0, records)], task=f"{job}/0", limits=ChunkLimits(max_records=3))
+        if complete:
+            complete_job(log, plan, results)
+
+
+@pytest.fixture
+def log_path(path):
+    rows = [{"key": b"%d" % n, "value": b"v%d" % n, "timestamp": TIME} for n in range(4)]
+    load(path, [*rows, {"key": None, "value": None, "headers": HEADERS, "timestamp": TIME}])
+    return path
+
+
+@pytest.fixture
+def reader(spark):
+    return lambda: spark.read.format("conditional-log")
+
+
+def refused(kind, read):
+    with pytest.raises(Exception) as caught:
+        read()
+    error = error_from_text(str(caught.value))
+    assert type(error) is kind, str(caught.value)
+    return error.message
+
+
+def test_records_have_the_columns_of_the_kafka_source(spark, reader, log_path):
+    read = reader().load(log_path)
+    assert read.schema == columns.RECORDS
+    rows = [(b"%d" % n, b"v%d" % n, "flights", 0, n, TIME, 0) for n in range(4)]
+    expected = spark.createDataFrame([*rows, (None, None, "flights", 0, 4, TIME, 0)], columns.RECORDS)
+    assert_df_equality(read.orderBy("offset"), expected)
+
+
+def test_headers_come_last_and_survive(reader, log_path):
+    read = reader().option("includeHeaders", "true").load(log_path)
+    assert read.schema == columns.RECORDS_AND_HEADERS
+    found = {row.offset: row.headers for row in read.collect()}
+    assert [header.asDict() for header in found[4]] == HEADERS
+    assert not found[0]
+
+
+def test_a_schema_reads_just_its_columns(spark, reader, log_path):
+    read = reader().schema("offset bigint, key binary").load(log_path)
+    expected = spark.createDataFrame([*((n, b"%d" % n) for n in range(4)), (4, None)], "offset bigint, key binary")
+    assert_df_equality(read.orderBy("offset"), expected)
+
+
+def test_bad_reads_are_refused(reader, log_path, tmp_path):
+    assert "is binary" in refused(SchemaError, reader().schema("key string").load(log_path).collect)
+    assert "Did you mean offset?" in refused(SchemaError, reader().schema("ofset bigint").load(log_path).collect)
+    assert "Did you mean view?" in refused(OptionError, lambda: reader().option("veiw", "x").load(log_path))
+    assert "one of records" in refused(OptionError, lambda: reader().option("view", "x").load(log_path))
+    assert "one log" in refused(OptionError, lambda: reader().load([log_path, log_path]))
+    refused(LogNotFoundError, reader().load(str(tmp_path / "missing")).collect)
+
+
+def test_one_load_is_bounded_by_one_pin(reader, log_path):
+    first = reader().load(log_path)
+    assert first.count() == 5
+    load(log_path, [{"key": b"new", "value": b"x"}], job="load-2")
+    assert (first.count(), reader().load(log_path).count()) == (5, 6)
+
+
+def test_the_view_of_offsets_says_what_the_next_write_expects(spark, reader, log_path):
+    view = reader().option("view", "offsets").load(log_path)
+    expected = spark.createDataFrame([("flights", 0, 0, 5, 0), ("flights", 1, 0, 0, 0)], columns.OFFSETS)
+    assert_df_equality(view, expected)
+
+
+def test_the_view_of_progress_has_complete_jobs_and_others(spark, reader, log_path):
+    load(log_path, [{"key": b"more", "value": b"x"}] * 4, job="load-2", complete=False)
+    view = reader().option("view", "progress").load(log_path)
+    assert view.schema == columns.PROGRESS
+    expected = spark.createDataFrame(
+        [("load-1", "flights", 0, 5, 0, 5, 2), ("load-2", "flights", 0, 4, 5, 9, 2)],
+        "job string, topic string, partition int, rows bigint, base_offset bigint, end_offset bigint, chunks bigint",
+    )
+    assert_df_equality(view.select(*expected.columns), expected)
+    recent = F.col("committed_at") > F.current_timestamp() - F.expr("INTERVAL 1 HOUR")
+    assert view.where(recent & (F.length("digest") == 32)).count() == 2
+
+
+def test_a_view_takes_a_schema_too(reader, log_path):
+    view = reader().option("view", "offsets").schema("end_offset bigint, partition int").load(log_path)
+    assert [tuple(row) for row in view.collect()] == [(5, 0), (0, 1)]
+
+
+def test_a_view_without_rows_is_empty(reader, path):
+    with open_log(path) as log:
+        log.create(1)
+    assert reader().option("view", "progress").load(path).collect() == []
+    assert reader().load(path).collect() == []

@@ -1,0 +1,108 @@
+"""Routing: where rows go, in which order, and the mark; on classic sessions and on Spark Connect."""
+
+import warnings
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+
+from spark_cas import JobNotNamedWarning, open_log, route
+from spark_cas.core.errors import LogNotFoundError, OptionError, SchemaError
+from spark_cas.core.partitioner import partition_of
+from spark_cas.core.records import RECORDS
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def log_path(path):
+    with open_log(path) as log:
+        log.create(4)
+    return path
+
+
+def some(session, expression="concat('N', id % 7)"):
+    return session.range(60).select(
+        F.expr(expression).alias("key"), F.col("id").cast("string").cast("binary").alias("value")
+    )
+
+
+def placed(routed):
+    """(task, key, value, partition) of all rows, in the order in which tasks see them."""
+    rows = routed.select(F.spark_partition_id().alias("task"), "key", "value", "partition").collect()
+    return [(row.task, row.key, bytes(row.value), row.partition) for row in rows]
+
+
+def expected_partitions(rows):
+    keys = [None if key is None else key.encode() for _, key, _, _ in rows]
+    records = {"key": pa.array(keys, pa.binary()), "value": pa.array([value for *_, value, _ in rows], pa.binary())}
+    empty = {name: pa.nulls(len(rows), RECORDS.field(name).type) for name in ("headers", "timestamp")}
+    return partition_of(pa.RecordBatch.from_pydict({**records, **empty}, schema=RECORDS), 4).to_pylist()
+
+
+def test_rows_go_where_kafka_puts_them_each_partition_in_one_task(spark, log_path):
+    rows = placed(route(some(spark), log_path))
+    assert [row[3] for row in rows] == expected_partitions(rows)
+    assert all(task == partition for task, _, _, partition in rows)
+    assert len({partition for *_, partition in rows}) > 1
+
+
+def test_rows_without_a_key_go_by_their_content(spark, log_path):
+    rows = placed(route(some(spark, "IF(id < 30, NULL, concat('N', id % 7))"), log_path))
+    assert [row[3] for row in rows] == expected_partitions(rows)
+    assert len({partition for _, key, _, partition in rows if key is None}) == 4
+
+
+def test_rows_are_sorted_totally(spark, log_path):
+    rows = placed(route(some(spark), log_path))
+    assert rows == sorted(rows, key=lambda row: (row[0], row[1], row[2]))
+    last_first = placed(route(some(spark), log_path, order_by=[F.col("value").desc()]))
+    assert last_first == sorted(sorted(last_first, key=lambda r: r[2], reverse=True), key=lambda r: r[0])
+
+
+def test_of_rows_with_one_key_those_of_a_read_keep_their_order(spark, log_path):
+    read = some(spark).withColumn("offset", -F.col("value").cast("string").cast("long"))
+    values = [int(value) for task, key, value, _ in placed(route(read, log_path)) if key == "N3"]
+    assert values == sorted(values, reverse=True)
+
+
+def test_given_ids_are_kept(spark, log_path):
+    df = some(spark).withColumn("partition", F.expr("length(key) + 1"))
+    assert {partition for *_, partition in placed(route(df, log_path, by="partition"))} == {3}
+
+
+def test_the_mark_is_in_the_metadata(spark, log_path):
+    routed = route(some(spark), log_path)
+    assert routed.schema["partition"].metadata == {"spark_cas": {"partitions": 4, "layout_epoch": 0}}
+
+
+def test_a_log_still_to_be_created_needs_a_count(spark, path):
+    routed = route(some(spark), {"path": path, "partitions": 3, "job": "j"})
+    assert routed.schema["partition"].metadata["spark_cas"]["partitions"] == 3
+    with pytest.raises(LogNotFoundError, match="'partitions'"):
+        route(some(spark), path)
+
+
+def test_bad_calls_are_refused(spark, log_path):
+    with pytest.raises(OptionError, match="says 3, but the log has 4"):
+        route(some(spark), {"path": log_path, "partitions": 3, "job": "j"})
+    with pytest.raises(OptionError, match="Did you mean job"):
+        route(some(spark), {"path": log_path, "jbo": "j"})
+    with pytest.raises(OptionError, match="by='key' or by='partition'"):
+        route(some(spark), log_path, by="value")
+    with pytest.raises(SchemaError, match=r"needs a column key \(binary or string\); found: id"):
+        route(spark.range(1), log_path)
+    with pytest.raises(SchemaError, match="key must be binary or string, found bigint"):
+        route(some(spark, "id"), log_path)
+    with pytest.raises(SchemaError, match="partition must be int, found bigint"):
+        route(some(spark).withColumn("partition", F.lit(1).cast("long")), log_path, by="partition")
+
+
+def test_a_job_without_a_name_is_warned_of(spark, log_path):
+    with pytest.warns(JobNotNamedWarning, match="again") as caught:
+        route(some(spark), {"path": log_path})
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        route(some(spark), {"path": log_path, "job": "j"})
+        route(some(spark), log_path)

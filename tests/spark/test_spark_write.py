@@ -1,0 +1,205 @@
+"""Writing through Spark: what a user sees of the contract."""
+
+import re
+import uuid
+
+import pytest
+from chispa import assert_df_equality
+from pyspark.sql import functions as F
+
+from spark_cas import error_from_text, open_log, route
+from spark_cas.core.errors import (
+    ConflictError,
+    InputChangedError,
+    NotRoutedError,
+    OptionError,
+    SchemaError,
+)
+
+pytestmark = pytest.mark.spark
+
+
+def save(df, path, mode="append", **options):
+    df.write.format("conditional-log").mode(mode).options(**options).save(path)
+
+
+def rows_of(path):
+    with open_log(path) as log:
+        return [
+            row
+            for partition in range(log.layout().partitions)
+            for _, records in log.read(partition, log.bounds(partition).range)
+            for row in records.to_pylist()
+        ]
+
+
+@pytest.fixture
+def flights(spark):
+    ids = spark.range(100, numPartitions=2)
+    return ids.select(F.concat(F.lit("N"), F.col("id") % 10).alias("key"), F.col("id").cast("string").alias("value"))
+
+
+@pytest.fixture
+def ran(spark):
+    """Which jobs Spark runs inside: their number, and the attempts of tasks that failed."""
+    group = uuid.uuid4().hex
+    spark.sparkContext.setJobGroup(group, "test")
+    tracker = spark.sparkContext.statusTracker()
+
+    class Ran:
+        @property
+        def jobs(self):
+            return len(tracker.getJobIdsForGroup(group))
+
+        @property
+        def failed_tasks(self):
+            stages = [s for job in tracker.getJobIdsForGroup(group) for s in tracker.getJobInfo(job).stageIds]
+            return sum(info.numFailedTasks for info in map(tracker.getStageInfo, stages) if info)
+
+    yield Ran()
+    spark.sparkContext._jsc.sc().clearJobGroup()
+
+
+def refused(kind, write):
+    with pytest.raises(Exception) as caught:
+        write()
+    error = error_from_text(str(caught.value))
+    assert type(error) is kind, str(caught.value)
+    return error.message
+
+
+def test_a_load_and_the_same_load_again(spark, flights, path):
+    options = {"path": path, "job": "load-1", "partitions": 4}
+    for _ in range(2):
+        save(route(flights, options), **options)
+        read = spark.read.format("conditional-log").load(path)
+        assert_df_equality(
+            read.select(F.col("key").cast("string"), F.col("value").cast("string")),
+            flights,
+            ignore_row_order=True,
+            ignore_nullable=True,
+        )
+    changed = flights.where("value != '17'")
+    message = refused(InputChangedError, lambda: save(route(changed, options), **options))
+    assert "Nothing was appended" in message
+    assert len(rows_of(path)) == 100
+
+
+def test_a_conflict_is_raised_once_and_not_tried_four_times(flights, path, ran):
+    save(route(flights, {"path": path, "job": "load-1", "partitions": 2}), path, job="load-1", partitions=2)
+    stale = route(flights, path)
+    before = ran.failed_tasks
+    message = refused(ConflictError, lambda: save(stale, path, job="load-2", expectedOffsets='{"0": 1, "1": 1}'))
+    assert "expected offset 1" in message
+    assert (before, ran.failed_tasks) == (0, 0)
+    assert len(rows_of(path)) == 100
+
+
+def test_all_columns_arrive(spark, path):
+    text = """
+        SELECT * FROM VALUES
+          (binary('a'), binary('1'), array(struct('h' AS key, binary('x') AS value)), 1, timestamp_millis(-5)),
+          (NULL, binary('2'), NULL, 0, NULL),
+          (binary('b'), NULL, array(), 0, timestamp_micros(1999))
+        AS t(key, value, headers, partition, timestamp)
+    """
+    save(spark.sql(text).coalesce(1), path, job="load-1", partitions=2, routed=True)
+    first, second, third = rows_of(path)
+    assert (first["key"], first["value"]) == (None, b"2")
+    assert first["timestamp"].year > 2000
+    assert (second["key"], second["value"], second["timestamp"].microsecond) == (b"b", None, 1000)
+    assert third["headers"] == [{"key": "h", "value": b"x"}]
+    assert third["timestamp"].year == 1969
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "options", "said"),
+    [
+        (NotRoutedError, {}, {}, r"spark_cas\.route"),
+        (NotRoutedError, {"partition": None}, {"routed": True}, r"spark_cas\.route"),
+        (SchemaError, {"secret": "1"}, {"routed": True}, "'secret'"),
+        (SchemaError, {"key": "1L"}, {"routed": True}, "found bigint"),
+        (OptionError, {}, {"routed": True, "jbo": "x"}, r"'jbo'\. Did you mean job\?"),
+        (OptionError, {}, {"routed": True, "mode": "overwrite"}, r"\.mode\('append'\)"),
+        (OptionError, {}, {"routed": True, "path": None}, r"WITH \(path="),
+    ],
+)
+def test_refused_before_any_task_runs(flights, path, ran, kind, change, options, said):
+    df = flights.withColumn("partition", F.lit(0))
+    for name, expression in change.items():
+        df = df.drop(name) if expression is None else df.withColumn(name, F.expr(expression))
+    options = {"path": path, "partitions": 1, **options}
+    message = refused(kind, lambda: save(df, **options))
+    assert re.search(said, message)
+    assert ran.jobs == 0
+
+
+@pytest.mark.parametrize("partition", ["-1", "2", "CAST(NULL AS INT)"])
+def test_ids_outside_the_layout_are_refused_while_writing(flights, path, partition, ran):
+    df = flights.withColumn("partition", F.expr(f"IF(value = '7', {partition}, 0)")).coalesce(1)
+    message = refused(NotRoutedError, lambda: save(df, path, partitions=2, routed=True))
+    assert "the log has 2 partitions" in message
+    assert ran.failed_tasks == 0
+
+
+def test_rows_of_one_partition_in_two_tasks_name_route(flights, path):
+    df = flights.withColumn("partition", F.lit(0))
+    message = refused(NotRoutedError, lambda: save(df, path, partitions=1, routed=True))
+    assert "two tasks" in message
+    assert "spark_cas.route" in message
+
+
+def test_an_empty_frame_completes_its_job(spark, flights, path):
+    save(route(flights.limit(0), {"path": path, "partitions": 3, "job": "none"}), path, job="none", partitions=3)
+    offsets = spark.read.format("conditional-log").option("view", "offsets").load(path)
+    assert [row.end_offset for row in offsets.collect()] == [0, 0, 0]
+    assert spark.read.format("conditional-log").load(path).count() == 0
+    assert spark.read.format("conditional-log").option("view", "progress").load(path).count() == 0
+    refused(InputChangedError, lambda: save(route(flights, path), path, job="none"))
+
+
+def test_what_was_read_can_be_written(spark, flights, path, tmp_path):
+    save(route(flights, {"path": path, "job": "load-1", "partitions": 2}), path, job="load-1", partitions=2)
+    read = spark.read.format("conditional-log").option("includeHeaders", True).load(path)
+    copy = str(tmp_path / "copy")
+    refused(NotRoutedError, lambda: save(read, copy, job="copy", partitions=2))
+    save(read, copy, job="copy", partitions=2, routed=True)
+    assert rows_of(copy) == rows_of(path)
+    routed = route(read, {"path": copy, "job": "again"}, by="partition", order_by=["offset"])
+    save(routed, copy, job="again")
+    assert len(rows_of(copy)) == 200
+
+
+def test_large_arrow_types_are_taken(spark, flights, path):
+    spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
+    try:
+        df = route(
+            flights.withColumn("key", F.expr("IF(value < '5', key, NULL)")),
+            {"path": path, "partitions": 2, "job": "j"},
+        )
+        save(df, path, job="j", partitions=2)
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
+    assert len(rows_of(path)) == 100
+    assert spark.read.format("conditional-log").load(path).count() == 100
+
+
+def test_writing_and_reading_in_sql(spark, flights, path):
+    route(flights, {"path": path, "partitions": 2, "job": "sql-1"}).createOrReplaceTempView("routed")
+    spark.sql("CREATE TABLE t (key STRING, value STRING, partition INT) USING `conditional-log`")
+    try:
+        message = refused(OptionError, lambda: spark.sql("INSERT INTO t SELECT key, value, partition FROM routed"))
+        assert "INSERT INTO t WITH (path=" in message
+        assert "WITH (path=" in refused(OptionError, lambda: spark.table("t").collect())
+        spark.sql(
+            f"INSERT INTO t WITH (path='{path}', job='sql-1', partitions='2') SELECT key, value, partition FROM routed"
+        )
+    finally:
+        spark.sql("DROP TABLE t")
+    assert len(rows_of(path)) == 100
+    spark.sql("CREATE TABLE r USING `conditional-log`")
+    try:
+        (row,) = spark.sql(f"SELECT count(*) AS n FROM r WITH (path='{path}')").collect()
+    finally:
+        spark.sql("DROP TABLE r")
+    assert row.n == 100

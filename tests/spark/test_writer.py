@@ -1,0 +1,273 @@
+"""The writer, driven as Spark drives it but in this process: plan, tasks, commit."""
+
+import pickle
+import shutil
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
+
+from spark_cas.core.errors import (
+    ConditionalLogError,
+    ConflictError,
+    FencedError,
+    InputChangedError,
+    JobMismatchError,
+    LayoutChangedError,
+    LogNotFoundError,
+    LogNotSharedError,
+    NotRoutedError,
+    OptionError,
+    RecordTooLargeError,
+    UnknownOutcomeError,
+)
+from spark_cas.log.open import open_log
+from spark_cas.spark import write as write_module
+from spark_cas.spark.report import Refused, TaskReport, worst_refusal
+from spark_cas.spark.schema import Mark
+from spark_cas.spark.source import ConditionalLogSource
+
+
+def frame(partitions=2, epoch=0):
+    routed = Mark(partitions, epoch).metadata() if partitions else None
+    return StructType(
+        [
+            StructField("key", StringType()),
+            StructField("value", BinaryType()),
+            StructField("partition", IntegerType(), metadata=routed),
+        ]
+    )
+
+
+def batch(partition, rows):
+    values = [str(row).encode() for row in rows]
+    ids = pa.array([partition] * len(values), pa.int32())
+    return pa.RecordBatch.from_pydict({"key": pa.array(values, pa.string()), "value": values, "partition": ids})
+
+
+@pytest.fixture
+def plan(path, monkeypatch):
+    """Make a writer as Spark does, and send it to a task by pickle."""
+    monkeypatch.delenv("SPARK_CAS_CONF", raising=False)
+
+    def plan(schema=None, overwrite=False, **options):
+        given = {"path": path, "job": "load-1", **options}
+        writer = ConditionalLogSource(given).writer(frame() if schema is None else schema, overwrite)
+        return pickle.loads(pickle.dumps(writer))
+
+    return plan
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Run the tasks of a write, each given as its batches, then commit."""
+
+    def run_task(writer, number, *batches):
+        monkeypatch.setattr(write_module, "_task_number", lambda: number)
+        return pickle.loads(pickle.dumps(writer.write(iter(batches))))
+
+    def run(writer, *tasks):
+        messages = [run_task(writer, number, *batches) for number, batches in enumerate(tasks)]
+        writer.commit(messages)
+        return messages
+
+    run.task = run_task
+    return run
+
+
+def keys(path, partition):
+    with open_log(path) as log:
+        offsets = log.bounds(partition).range
+        return [key for _, records in log.read(partition, offsets) for key in records.column("key").to_pylist()]
+
+
+TWO_TASKS = ([batch(0, range(10))], [batch(1, range(5)), batch(1, range(5, 9))])
+
+
+def test_a_log_is_created_with_the_partition_count(plan, run, path):
+    run(plan(partitions="2"), *TWO_TASKS)
+    assert keys(path, 0) == [b"%d" % row for row in range(10)]
+    assert len(keys(path, 1)) == 9
+
+
+def test_a_missing_log_without_a_count_is_refused(plan):
+    with pytest.raises(LogNotFoundError, match=r"option\('partitions'"):
+        plan()
+
+
+def test_another_count_than_the_log_has_is_refused(plan):
+    plan(partitions="2")
+    with pytest.raises(OptionError, match="says 3, but the log has 2"):
+        plan(partitions="3")
+    with pytest.raises(NotRoutedError, match="routed for 3 partitions"):
+        plan(frame(3))
+    with pytest.raises(LayoutChangedError):
+        plan(frame(2, epoch=1))
+    plan(frame(None), routed="true")
+
+
+def test_overwrite_creates_nothing(plan, tmp_path):
+    with pytest.raises(OptionError, match="overwrite"):
+        plan(overwrite=True, partitions="2")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_complete_job_appends_nothing_and_compares(plan, run, path):
+    run(plan(partitions="2"), *TWO_TASKS)
+    run(plan(), *TWO_TASKS)
+    assert len(keys(path, 0)) == 10
+    changed = [
+        [[batch(0, range(9))], TWO_TASKS[1]],
+        [[batch(0, range(11))], TWO_TASKS[1]],
+        [[batch(0, reversed(range(10)))], TWO_TASKS[1]],
+        [TWO_TASKS[0]],
+        [],
+    ]
+    for tasks in changed:
+        with pytest.raises(InputChangedError, match="is complete, and its input has changed"):
+            run(plan(), *tasks)
+    with pytest.raises(NotRoutedError, match="two tasks"):
+        run(plan(), [batch(0, range(5))], [batch(0, range(5, 10))], TWO_TASKS[1])
+    assert (len(keys(path, 0)), len(keys(path, 1))) == (10, 9)
+
+
+def test_a_complete_job_is_compared_after_its_rows_were_trimmed(plan, run, path):
+    run(plan(partitions="2"), *TWO_TASKS)
+    run(plan(job="load-2"), *TWO_TASKS)
+    with open_log(path) as log:
+        assert log.trim(0, 10).start_offset == 10
+    run(plan(), *TWO_TASKS)
+    assert len(keys(path, 0)) == 10
+
+
+def half_done(plan):
+    """A task that dies when two chunks of it are in."""
+
+    def dying():
+        yield batch(0, range(10))
+        raise ZeroDivisionError
+
+    writer = plan(partitions="2", maxrecordsperchunk="4")
+    with pytest.raises(ZeroDivisionError):
+        writer.write(dying())
+
+
+def test_a_second_run_resumes_where_the_first_came_to(plan, run, path, monkeypatch):
+    monkeypatch.setattr(write_module, "_task_number", lambda: 0)
+    half_done(plan)
+    assert keys(path, 0) == [b"%d" % row for row in range(8)]
+    (message,) = run(plan(), [batch(0, range(12))])
+    assert keys(path, 0) == [b"%d" % row for row in range(12)]
+    (result,) = message.results
+    assert (result.resumed_rows, result.progress.rows) == (8, 12)
+
+
+@pytest.mark.parametrize("rows", [[0, 1, 2, 99, *range(4, 12)], range(7), [1, 0, *range(2, 12)], range(1, 12)])
+def test_changed_input_on_resume_appends_nothing(plan, run, path, rows, monkeypatch):
+    monkeypatch.setattr(write_module, "_task_number", lambda: 0)
+    half_done(plan)
+    with pytest.raises(InputChangedError):
+        run(plan(), [batch(0, rows)])
+    assert len(keys(path, 0)) == 8
+
+
+def test_rows_that_vanished_on_resume_are_noticed(plan, run, monkeypatch):
+    monkeypatch.setattr(write_module, "_task_number", lambda: 0)
+    half_done(plan)
+    with pytest.raises(InputChangedError, match="the input now has none"):
+        run(plan(), [batch(1, range(3))])
+    with pytest.raises(InputChangedError):
+        run(plan())
+
+
+def test_a_conflict_is_reported_once_and_names_every_partition(plan, run, path):
+    run(plan(partitions="2"), *TWO_TASKS)
+    stale = plan(job="load-2", expectedoffsets='{"0": 3, "1": 4}')
+    with pytest.raises(ConflictError) as caught:
+        run(stale, *TWO_TASKS)
+    text = str(caught.value)
+    assert text.startswith("[CONFLICT] partition 0: expected offset 3")
+    assert "Refused as well: the task with partition 1 (CONFLICT)" in text
+    assert len(keys(path, 0)) == 10
+
+
+def test_rows_of_one_partition_in_two_tasks_are_refused_naming_route(plan, run, path):
+    with pytest.raises(NotRoutedError, match=r"spark_cas\.route"):
+        run(plan(frame(None), routed="true", partitions="2"), [batch(0, range(5))], [batch(0, range(5, 9))])
+    assert keys(path, 0) == [b"%d" % row for row in range(5)]
+
+
+def test_several_partitions_in_one_task_are_fine(plan, run, path):
+    mixed = pa.concat_batches([batch(0, range(3)), batch(1, range(2)), batch(0, range(3, 6))])
+    run(plan(partitions="2"), [mixed, batch(1, range(2, 4))])
+    assert keys(path, 0) == [b"%d" % row for row in range(6)]
+    assert keys(path, 1) == [b"%d" % row for row in range(4)]
+
+
+def test_ids_outside_the_layout_are_a_refusal(plan, run, path):
+    with pytest.raises(NotRoutedError, match="partition 2, but the log has 2"):
+        run(plan(partitions="2"), [batch(0, range(3)), batch(2, range(2))])
+
+
+def test_a_record_larger_than_a_chunk_is_a_refusal(plan, run, path):
+    with pytest.raises(RecordTooLargeError, match="maxBytesPerChunk"):
+        run(plan(partitions="2", maxbytesperchunk="100"), [batch(0, ["x" * 200])])
+    assert keys(path, 0) == []
+
+
+def test_a_job_is_not_continued_the_other_way(plan, run):
+    run(plan(partitions="2"), *TWO_TASKS)
+    with pytest.raises(JobMismatchError):
+        plan(expectedoffsets="none")
+
+
+def test_a_log_that_a_worker_does_not_see_is_said_to_be_not_shared(plan, run, path):
+    writer = plan(partitions="2")
+    shutil.rmtree(path)
+    with pytest.raises(LogNotSharedError, match="all workers share"):
+        run(writer, *TWO_TASKS)
+    plan(partitions="2")
+    with pytest.raises(LogNotSharedError, match="all workers share"):
+        run(writer, *TWO_TASKS)
+    assert keys(path, 0) == []
+
+
+@pytest.mark.parametrize("raised", [FencedError("x"), UnknownOutcomeError("x")])
+def test_what_another_attempt_can_mend_is_raised(plan, run, monkeypatch, raised):
+    def failing(*_args, **_kwargs):
+        raise raised
+
+    monkeypatch.setattr(write_module, "load_rows", failing)
+    with pytest.raises(type(raised)):
+        run.task(plan(partitions="2"), 0, batch(0, range(3)))
+
+
+def test_an_empty_write_completes_the_job(plan, run, path):
+    run(plan(partitions="2"), [])
+    with open_log(path) as log:
+        completion = log.completion("load-1")
+    assert completion is not None
+    assert completion.rows == 0
+    with pytest.raises(InputChangedError):
+        run(plan(), *TWO_TASKS)
+
+
+def test_abort_claims_nothing_and_takes_what_spark_gives_it(plan, run, path):
+    writer = plan(partitions="2")
+    message = run.task(writer, 0, batch(0, range(3)))
+    writer.abort([message, None])
+    writer.commit([message, None])
+    assert len(keys(path, 0)) == 3
+
+
+def test_the_most_important_refusal_is_the_one_that_is_raised():
+    def report(kind, *partitions):
+        return TaskReport(refused=Refused(kind, f"of {kind}", partitions))
+
+    error = worst_refusal([report("CONFLICT", 3), TaskReport(), report("NOT_ROUTED", 1, 2), report("STORAGE")])
+    assert isinstance(error, NotRoutedError)
+    assert str(error) == (
+        "[NOT_ROUTED] of NOT_ROUTED Refused as well: the task with partition 3 (CONFLICT); a task (STORAGE)."
+    )
+    assert isinstance(error, ConditionalLogError)
+    assert worst_refusal([TaskReport()]) is None
