@@ -1,0 +1,27 @@
+"""The contract that every backend keeps: one class of tests, run once for each backend.
+
+A backend's test file subclasses `LogContract` and gives what `ContractBase` asks for: the fixture
+``new_backend`` and the method ``reopen``.
+"""
+
+from spark_cas.testing.contract.appending import AppendContract
+from spark_cas.testing.contract.crashing import CrashContract
+from spark_cas.testing.contract.loading import LoadContract
+from spark_cas.testing.contract.racing import RaceContract
+from spark_cas.testing.contract.reading import ReadContract
+from spark_cas.testing.contract.registry import RegistryContract
+from spark_cas.testing.contract.trimming import TrimContract
+
+__all__ = ["LogContract"]
+
+
+class LogContract(
+    AppendContract,
+    ReadContract,
+    TrimContract,
+    RegistryContract,
+    RaceContract,
+    LoadContract,
+    CrashContract,
+):
+    """All of it."""

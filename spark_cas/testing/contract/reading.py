@@ -1,0 +1,111 @@
+"""Reading ranges, and records that come back as they went in."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_cas.core.offsets import OffsetRange
+from spark_cas.core.outcome import Appended
+from spark_cas.core.records import RECORDS
+from spark_cas.log.protocol import Backend
+from spark_cas.testing.contract.base import ContractBase, NewBackend
+from spark_cas.testing.strategies import record_batches
+from spark_cas.testing.writing import TIME_MS, JobWriter, append_foreign, plan_of, records_in
+
+
+def as_kept(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows as a log may keep them: no headers and null headers are the same."""
+    return [row | {"headers": row["headers"] or []} for row in rows]
+
+
+def with_number_times(records: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
+    """Rows whose timestamps are plain milliseconds."""
+    at = RECORDS.get_field_index("timestamp")
+    return as_kept(records.set_column(at, "timestamp", records.column("timestamp").cast(pa.int64())).to_pylist())
+
+
+class ReadContract(ContractBase):
+    """Any range of what is kept can be read, and only that."""
+
+    def test_every_range_is_read_exactly(self, backend: Backend) -> None:
+        for values in ["abc", "d", "efgh", "i"]:
+            append_foreign(backend, 0, *values)
+        kept = records_in(backend, 0)
+        assert [row["value"] for _, row in kept] == [b"%c" % each for each in b"abcdefghi"]
+        end = backend.bounds(0).end_offset
+        for base in range(end + 1):
+            for upto in range(base, end + 1):
+                read = [
+                    (first + at, row)
+                    for first, records in backend.read(0, OffsetRange(base, upto))
+                    for at, row in enumerate(records.to_pylist())
+                ]
+                assert read == [(offset, row) for offset, row in kept if base <= offset < upto]
+
+    def test_offsets_rise_and_what_is_read_is_in_the_one_schema(self, backend: Backend) -> None:
+        for values in ["abc", "d", "efgh"]:
+            append_foreign(backend, 0, *values)
+        seen = 0
+        for first, records in backend.read(0, backend.bounds(0).range):
+            assert isinstance(records, pa.RecordBatch)
+            assert records.schema.equals(RECORDS)
+            assert first >= seen
+            seen = first + records.num_rows
+        assert seen <= backend.bounds(0).end_offset
+
+    @pytest.mark.parametrize(("base", "end"), [(0, 5), (4, 5), (5, 5), (9, 12)])
+    def test_ranges_past_the_end_are_refused(self, backend: Backend, base: int, end: int) -> None:
+        append_foreign(backend, 0, "a", "b", "c", "d")
+        with pytest.raises(ValueError, match=f"offsets {base} to {end} were asked for.* 0 to 4"):
+            list(backend.read(0, OffsetRange(base, end)))
+
+    def test_what_is_appended_while_reading_is_not_in_the_range(self, backend: Backend) -> None:
+        append_foreign(backend, 0, "a")
+        append_foreign(backend, 0, "b")
+        reading = backend.read(0, backend.bounds(0).range)
+        read = next(reading)[1].to_pylist()
+        append_foreign(backend, 0, "c")
+        read += [row for _, records in reading for row in records.to_pylist()]
+        assert [row["value"] for row in read] == [b"a", b"b"]
+
+    @pytest.mark.parametrize(
+        "columns",
+        [("value",), ("timestamp", "key"), ("headers",), ("headers", "timestamp", "value", "key"), ()],
+        ids=lambda columns: "+".join(columns) or "none",
+    )
+    def test_only_some_columns(self, backend: Backend, columns: tuple[str, ...]) -> None:
+        append_foreign(backend, 0, "a", "b")
+        append_foreign(backend, 0, "c")
+        offsets = OffsetRange(1, 3)
+        whole = [batch for _, batch in backend.read(0, offsets)]
+        read = [batch for _, batch in backend.read(0, offsets, columns)]
+        assert [batch.num_rows for batch in read] == [batch.num_rows for batch in whole]
+        assert read == [batch.select(list(columns)) for batch in whole]
+
+    def test_any_records_come_back_as_they_went_in(self, new_backend: NewBackend) -> None:
+        @settings(max_examples=self.examples, deadline=None)
+        @given(st.lists(record_batches(max_rows=8), min_size=1, max_size=3))
+        def check(batches: list[pa.RecordBatch]) -> None:
+            with new_backend() as backend:
+                backend.create(1)
+                writer = JobWriter(backend, plan_of(backend, "job"))
+                for batch in batches:
+                    table = pa.Table.from_batches([batch], RECORDS)
+                    outcome = writer.append(table)
+                    assert isinstance(outcome, Appended)
+                    filled = batch.column("timestamp").null_count > 0
+                    assert outcome.timestamp_ms == (TIME_MS if filled else None)
+                went_in = with_number_times(pa.Table.from_batches(batches, RECORDS))
+                for row in went_in:
+                    row["timestamp"] = TIME_MS if row["timestamp"] is None else row["timestamp"]
+                came_back = [
+                    row
+                    for _, records in backend.read(0, backend.bounds(0).range)
+                    for row in with_number_times(records)
+                ]
+                assert came_back == went_in
+
+        check()

@@ -1,0 +1,126 @@
+"""Faults as a decorator of the protocol: a call that fails before it reached the log, or whose reply is lost."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from types import TracebackType
+from typing import Self, TypeVar
+
+import pyarrow as pa
+
+from spark_cas.core.chunks import Chunk
+from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.core.outcome import Outcome, Refusal, Unknown
+from spark_cas.core.plan import Completion, Layout, Plan, Progress
+from spark_cas.core.records import RECORDS
+from spark_cas.log.protocol import Backend, Claim
+
+Result = TypeVar("Result")
+
+
+class InjectedFaultError(Exception):
+    """Stands for a killed process: nothing after it happens."""
+
+
+class When(Enum):
+    """On which side of the call the fault lies."""
+
+    BEFORE = "the request is lost"
+    AFTER = "the response is lost"
+
+
+def crash() -> None:
+    """Let the process die here."""
+    raise InjectedFaultError
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What happens at one call: it dies there, or ``action`` runs, such as another writer's append."""
+
+    operation: str
+    """The name of the method, such as ``append``."""
+    call: int
+    """Which call of it, counted from 1."""
+    when: When
+    action: Callable[[], None] = crash
+
+
+class FaultyLog:
+    """A backend with faults. Counts the calls of each operation in ``calls``."""
+
+    def __init__(self, inner: Backend, *faults: Fault, lose_append_replies: bool = False) -> None:
+        self.topic = inner.topic
+        self.calls: Counter[str] = Counter()
+        self._inner = inner
+        self._faults = {(fault.operation, fault.call, fault.when): fault for fault in faults}
+        self._lose_append_replies = lose_append_replies
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """The inner backend stays open: it belongs to the test."""
+
+    def layout(self) -> Layout:
+        return self._at("layout", self._inner.layout)
+
+    def bounds(self, partition: int) -> Bounds:
+        return self._at("bounds", lambda: self._inner.bounds(partition))
+
+    def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
+        return self._at("claim", lambda: self._inner.claim(partition, plan))
+
+    def append(self, claim: Claim, chunk: Chunk) -> Outcome:
+        """As the inner one, except that with ``lose_append_replies`` a crash after it becomes `Unknown`."""
+        try:
+            return self._at("append", lambda: self._inner.append(claim, chunk))
+        except InjectedFaultError:
+            if self._lose_append_replies:
+                return Unknown("the reply was lost")
+            raise
+
+    def read(
+        self, partition: int, offsets: OffsetRange, columns: tuple[str, ...] = tuple(RECORDS.names)
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """As the inner one; a fault strikes when the reading is asked for, not while it goes on."""
+        return self._at("read", lambda: self._inner.read(partition, offsets, columns))
+
+    def progress(self, partition: int, job: str) -> Progress | None:
+        return self._at("progress", lambda: self._inner.progress(partition, job))
+
+    def create(self, partitions: int) -> Layout:
+        return self._at("create", lambda: self._inner.create(partitions))
+
+    def trim(self, partition: int, before_offset: int) -> Bounds:
+        return self._at("trim", lambda: self._inner.trim(partition, before_offset))
+
+    def record_plan(self, plan: Plan) -> Plan:
+        return self._at("record_plan", lambda: self._inner.record_plan(plan))
+
+    def plan(self, job: str) -> Plan | None:
+        return self._at("plan", lambda: self._inner.plan(job))
+
+    def record_completion(self, completion: Completion) -> Completion:
+        return self._at("record_completion", lambda: self._inner.record_completion(completion))
+
+    def completion(self, job: str) -> Completion | None:
+        return self._at("completion", lambda: self._inner.completion(job))
+
+    def jobs(self) -> tuple[str, ...]:
+        return self._at("jobs", self._inner.jobs)
+
+    def _at(self, operation: str, call: Callable[[], Result]) -> Result:
+        self.calls[operation] += 1
+        self._strike(operation, When.BEFORE)
+        result = call()
+        self._strike(operation, When.AFTER)
+        return result
+
+    def _strike(self, operation: str, when: When) -> None:
+        fault = self._faults.get((operation, self.calls[operation], when))
+        if fault is not None:
+            fault.action()

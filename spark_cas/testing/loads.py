@@ -1,0 +1,53 @@
+"""Whole loads of small input, for tests: what Spark does, in one process."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from spark_cas.core.chunks import ChunkLimits
+from spark_cas.core.plan import Completion, ExpectedOffsets, PartitionResult, Plan
+from spark_cas.log.loading import load_rows
+from spark_cas.log.planning import complete_job, pin_plan
+from spark_cas.log.protocol import Backend
+from spark_cas.testing.writing import table_of
+
+Rows = dict[int, list[str]]
+"""The input: values by partition, in order."""
+
+LIMITS = ChunkLimits(max_records=3, max_bytes=1_000_000, max_seconds=1_000)
+
+
+def rows_of(count: int, *partitions: int) -> Rows:
+    """So many different values for each partition."""
+    return {partition: [f"{partition}.{at}" for at in range(count)] for partition in partitions}
+
+
+def batches_of(rows: Rows, size: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows as one task gets them: batches of at most ``size``, taken from the partitions in turn."""
+    longest = max(map(len, rows.values()), default=0)
+    for at in range(0, longest, size):
+        for partition, values in rows.items():
+            for batch in table_of(values[at : at + size]).to_batches():
+                yield partition, batch
+
+
+def load(
+    log: Backend,
+    plan: Plan,
+    rows: Rows,
+    *,
+    task: str = "run/0",
+    limits: ChunkLimits = LIMITS,
+    size: int = 2,
+    wait: float = 10.0,
+) -> tuple[PartitionResult, ...]:
+    """One attempt of one task that has all rows."""
+    return load_rows(log, plan, batches_of(rows, size), task=task, limits=limits, fenced_wait_seconds=wait)
+
+
+def run_job(
+    log: Backend, job: str, rows: Rows, *, expected: str = "end", run: str = "run", size: int = 2
+) -> Completion:
+    """A whole run of a job: plan, one task, completion."""
+    plan = pin_plan(log, job, ExpectedOffsets.parse(expected))
+    return complete_job(log, plan, load(log, plan, rows, task=f"{run}/0", size=size))

@@ -1,0 +1,55 @@
+"""Random records for Hypothesis."""
+
+import itertools
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from spark_cas.core.records import RECORDS
+
+_TIMES_MS = st.integers(0, 2**42)
+_ANY_TIMES_MS = st.integers(-(2**45), 2**45)
+
+
+def rows(*, odd: bool = False) -> st.SearchStrategy[dict[str, Any]]:
+    """One record as a dict.
+
+    ``odd`` adds what the schema allows and not every log can hold: null headers within a list, null header
+    keys, and times before 1970.
+    """
+    keys: st.SearchStrategy[str | None] = st.text(max_size=4)
+    if odd:
+        keys = st.none() | keys
+    header = st.fixed_dictionaries({"key": keys, "value": st.none() | st.binary(max_size=4)})
+    entries: st.SearchStrategy[dict[str, Any] | None] = st.none() | header if odd else header
+    return st.fixed_dictionaries(
+        {
+            "key": st.none() | st.binary(max_size=6),
+            "value": st.none() | st.binary(max_size=40),
+            "headers": st.none() | st.lists(entries, max_size=3),
+            "timestamp": st.none() | (_ANY_TIMES_MS if odd else _TIMES_MS),
+        }
+    )
+
+
+def record_batches(*, min_rows: int = 0, max_rows: int = 20, odd: bool = False) -> st.SearchStrategy[pa.RecordBatch]:
+    """A batch in `RECORDS`; for ``odd`` see `rows`. It may be a slice of a longer one."""
+    lists = st.lists(rows(odd=odd), min_size=min_rows, max_size=max_rows)
+    around = st.lists(rows(odd=odd), max_size=2)
+    return st.builds(_slice_of, around, lists, around)
+
+
+@st.composite
+def cuts(draw: st.DrawFn, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    """The rows of a batch, in order, as any number of batches; some may be empty."""
+    inner = draw(st.lists(st.integers(0, batch.num_rows), max_size=4).map(sorted))
+    bounds = [0, *inner, batch.num_rows]
+    return [batch.slice(a, b - a) for a, b in itertools.pairwise(bounds)]
+
+
+def _slice_of(
+    before: list[dict[str, Any]], kept: list[dict[str, Any]], after: list[dict[str, Any]]
+) -> pa.RecordBatch:
+    whole = pa.RecordBatch.from_pylist([*before, *kept, *after], schema=RECORDS)
+    return whole.slice(len(before), len(kept))

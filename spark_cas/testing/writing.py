@@ -1,0 +1,96 @@
+"""Short ways to write to a log and to read all of it, for tests."""
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from spark_cas.core.chunks import Chunk
+from spark_cas.core.digest import RunningDigest
+from spark_cas.core.outcome import Appended, Outcome
+from spark_cas.core.plan import ExpectedOffsets, Plan
+from spark_cas.core.records import RECORDS
+from spark_cas.log.protocol import Claim, Log
+
+TIME_MS = 1_700_000_000_000
+"""The time of chunks in tests."""
+
+_FOREIGN = itertools.count(1)
+
+
+def table_of(values: Iterable[str]) -> pa.Table:
+    """Records whose key and value are these texts."""
+    rows = [{"key": value.encode(), "value": value.encode()} for value in values]
+    return pa.Table.from_pylist(rows, schema=RECORDS)
+
+
+def values_in(log: Log, partition: int) -> list[str]:
+    """The values of all records that the partition keeps."""
+    return [row["value"].decode() for _, row in records_in(log, partition)]
+
+
+def records_in(log: Log, partition: int) -> list[tuple[int, dict[str, Any]]]:
+    """All that the partition keeps, as (offset, record)."""
+    return [
+        (base + at, row)
+        for base, records in log.read(partition, log.bounds(partition).range)
+        for at, row in enumerate(records.to_pylist())
+    ]
+
+
+def plan_of(log: Log, job: str, expected: str = "end") -> Plan:
+    """A plan as ``pin_plan`` makes it, but not recorded; ``expected`` as in the option expectedOffsets."""
+    layout = log.layout()
+    ends = tuple(log.bounds(partition).end_offset for partition in range(layout.partitions))
+    return Plan(job, layout.log_id, layout.epoch, ExpectedOffsets.parse(expected).resolve(ends), ends)
+
+
+def claim_of(log: Log, partition: int, plan: Plan) -> Claim:
+    """A claim that must be granted."""
+    claim = log.claim(partition, plan)
+    assert isinstance(claim, Claim), claim
+    return claim
+
+
+class JobWriter:
+    """One job in one partition, chunk by chunk, with each outcome in hand.
+
+    A writer that takes over from another knows its row count, but not its rows: its digests are made up.
+    """
+
+    def __init__(self, log: Log, plan: Plan, partition: int = 0, task: str = "run/0") -> None:
+        self.claim = claim_of(log, partition, plan)
+        self._log = log
+        self._task = task
+        self._tables: list[pa.Table] = []
+
+    def chunk(self, records: pa.Table, *, complete: bool = False) -> Chunk:
+        """The chunk that comes after those that this writer appended."""
+        digest = RunningDigest()
+        for table in (*self._tables, records):
+            for batch in table.to_batches():
+                digest.update(batch)
+        rows = records.num_rows + (self.claim.progress.rows if self.claim.progress else 0)
+        return Chunk(records, rows, digest.hexdigest(), complete, self._task, TIME_MS)
+
+    def append(self, records: pa.Table, *, complete: bool = False) -> Outcome:
+        """One attempt; after success the next chunk follows this one."""
+        chunk = self.chunk(records, complete=complete)
+        outcome = self._log.append(self.claim, chunk)
+        if isinstance(outcome, Appended):
+            self._tables.append(records)
+            self.claim = self.claim.after(chunk, outcome.range)
+        return outcome
+
+    def must_append(self, *values: str, complete: bool = False) -> Appended:
+        """Append records that must be accepted."""
+        outcome = self.append(table_of(values), complete=complete)
+        assert isinstance(outcome, Appended), outcome
+        return outcome
+
+
+def append_foreign(log: Log, partition: int, *values: str) -> Appended:
+    """Another job appends at the end, in one chunk."""
+    plan = plan_of(log, f"foreign-{next(_FOREIGN)}")
+    return JobWriter(log, plan, partition, task="foreign/0").must_append(*values, complete=True)

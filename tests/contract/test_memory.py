@@ -1,0 +1,18 @@
+from collections.abc import Callable
+
+import pytest
+
+from spark_cas.log.memory import MemoryLog
+from spark_cas.log.protocol import Backend
+from spark_cas.testing.contract import LogContract
+
+_: type[Backend] = MemoryLog
+
+
+class TestMemoryLog(LogContract):
+    @pytest.fixture
+    def new_backend(self) -> Callable[[], Backend]:
+        return MemoryLog
+
+    def reopen(self, backend: Backend) -> Backend:
+        return backend

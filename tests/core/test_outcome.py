@@ -1,0 +1,83 @@
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_cas.core.offsets import Bounds
+from spark_cas.core.outcome import (
+    Conflict,
+    Found,
+    PutReply,
+    PutVerdict,
+    Truncated,
+    check_expected,
+    judge_put,
+)
+
+
+@pytest.mark.parametrize(
+    ("expected", "bounds", "next_record", "answer"),
+    [
+        # the end matches
+        (0, (0, 0), None, None),
+        (10, (0, 10), None, None),
+        (10, (4, 10), None, None),
+        (10, (10, 10), None, None),
+        # a record at or after the claim
+        (9, (0, 10), 9, Conflict(9, 10, 0)),
+        (0, (0, 10), 0, Conflict(0, 10, 0)),
+        (3, (0, 10), 7, Conflict(3, 10, 0)),
+        # a gap below the end that holds no record: transaction markers, aborted batches
+        (9, (0, 10), None, None),
+        (4, (4, 10), None, None),
+        # the claim is older than what is kept: records may have been trimmed unseen, gap or not
+        (3, (4, 10), None, Conflict(3, 10, 4)),
+        (3, (4, 10), 4, Conflict(3, 10, 4)),
+        (9, (10, 10), None, Conflict(9, 10, 10)),
+        # the log lost what the writer has seen
+        (11, (0, 10), None, Truncated(11, 10)),
+        (1, (0, 0), None, Truncated(1, 0)),
+        # no check
+        (None, (0, 10), None, None),
+        (None, (4, 10), 4, None),
+    ],
+)
+def test_the_one_rule(
+    expected: int | None,
+    bounds: tuple[int, int],
+    next_record: int | None,
+    answer: Conflict | Truncated | None,
+):
+    assert check_expected(expected, Bounds(*bounds), next_record) == answer
+
+
+@given(st.sets(st.integers(0, 30)), st.integers(0, 35), st.integers(0, 3), st.integers(0, 30))
+def test_a_claim_matches_exactly_when_no_record_lies_at_or_after_it(
+    records: set[int], expected: int, gap: int, start: int
+):
+    end = max([*records, start - 1]) + 1 + gap
+    kept = sorted(offset for offset in records if offset >= max(expected, start))
+    answer = check_expected(expected, Bounds(start, end), kept[0] if kept else None)
+    if expected > end:
+        assert answer == Truncated(expected, end)
+    elif expected >= start and not any(offset >= expected for offset in records):
+        assert answer is None
+    else:
+        assert answer == Conflict(expected, end, start)
+
+
+VERDICTS = {
+    Found.OURS: PutVerdict.RESOLVED,
+    Found.SAME_JOB: PutVerdict.FENCED,
+    Found.NEWER_LAYOUT: PutVerdict.LAYOUT_CHANGED,
+    Found.OTHER: PutVerdict.CONFLICT,
+    Found.ABSENT: PutVerdict.AGAIN,
+    Found.UNREADABLE: PutVerdict.AGAIN,
+}
+
+
+@pytest.mark.parametrize(("reply", "found"), list(itertools.product(PutReply, Found)))
+def test_a_put_is_judged_by_what_the_name_holds_unless_the_store_said_created(reply: PutReply, found: Found):
+    expected = PutVerdict.APPENDED if reply is PutReply.CREATED else VERDICTS[found]
+    assert judge_put(reply, found) is expected

@@ -1,0 +1,68 @@
+import pytest
+
+from spark_cas.core.errors import (
+    ConditionalLogError,
+    ConflictError,
+    FencedError,
+    LayoutChangedError,
+    ProgressLostError,
+    TruncatedError,
+    UnknownOutcomeError,
+    error_from_text,
+)
+from spark_cas.core.offsets import OffsetRange
+from spark_cas.core.outcome import (
+    Appended,
+    Conflict,
+    Fenced,
+    LayoutChanged,
+    ProgressLost,
+    Refusal,
+    Truncated,
+    Unknown,
+)
+from spark_cas.core.refusal import error_of, raise_for_outcome
+
+APPENDED = Appended(OffsetRange(3, 5), 2, None, 0, has_offset=True, resolved=False)
+
+
+def test_an_append_passes_through():
+    assert raise_for_outcome(APPENDED, 0) is APPENDED
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error", "says"),
+    [
+        (
+            Conflict(7, 9, 0),
+            ConflictError,
+            ["expected offset 7", "ends at 9", "from offset 7", '{"4": 9}', "Nothing"],
+        ),
+        (
+            Conflict(7, 20, 12),
+            ConflictError,
+            ["Offsets 7 to 11 were trimmed", "from offset 12", '{"4": 20}'],
+        ),
+        (Truncated(7, 5), TruncatedError, ["expected offset 7", "ends at 5", "Nothing was appended"]),
+        (Fenced("run-2/4"), FencedError, ["(run-2/4)", "run the same job again"]),
+        (Fenced(None), FencedError, ["a newer writer of the same job is at work"]),
+        (ProgressLost("load-1"), ProgressLostError, ["'load-1'", "new job name"]),
+        (LayoutChanged(0, 1), LayoutChangedError, ["layout epoch 0", "epoch 1", "Route"]),
+        (Unknown("timed out"), UnknownOutcomeError, ["timed out", "Run the same job again"]),
+    ],
+)
+def test_each_refusal_says_what_was_found_and_what_to_do(
+    outcome: Refusal | Unknown, error: type[ConditionalLogError], says: list[str]
+):
+    with pytest.raises(error) as raised:
+        raise_for_outcome(outcome, 4)
+    text = str(raised.value)
+    assert text.startswith(f"[{error.kind}] partition 4: ")
+    for each in says:
+        assert each in text
+    assert str(error_of(outcome, 4)) == text
+    assert str(error_from_text(f"Spark says: {text}\n\tat java")) == text
+
+
+def test_a_conflict_with_nothing_trimmed_does_not_speak_of_trimming():
+    assert "trimmed" not in str(error_of(Conflict(7, 9, 7), 0))
