@@ -3,16 +3,20 @@
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pytest
 
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.plan import Completion, ExpectedOffsets, PartitionResult, Plan
 from spark_cas.log.loading import load_rows
 from spark_cas.log.planning import complete_job, pin_plan
 from spark_cas.log.protocol import Backend
+from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
 from spark_cas.testing.writing import table_of
 
 Rows = dict[int, list[str]]
 """The input: values by partition, in order."""
+
+TEN: Rows = {0: [f"0.{at}" for at in range(10)]}
 
 LIMITS = ChunkLimits(max_records=3, max_bytes=1_000_000, max_seconds=1_000)
 
@@ -51,3 +55,22 @@ def run_job(
     """A whole run of a job: plan, one task, completion."""
     plan = pin_plan(log, job, ExpectedOffsets.parse(expected))
     return complete_job(log, plan, load(log, plan, rows, task=f"{run}/0", size=size))
+
+
+def crash_after_chunks(
+    log: Backend, job: str, rows: Rows, chunks: int, *, expected: str = "end", run: str = "run"
+) -> None:
+    """Begin a job and let its process die when so many chunks are in the log."""
+    with pytest.raises(InjectedFaultError):
+        run_job(FaultyLog(log, Fault("append", chunks, When.AFTER)), job, rows, expected=expected, run=run)
+
+
+def edited(at: int, *values: str, instead_of: int = 1) -> Rows:
+    """Ten rows, of which some are changed."""
+    rows = list(TEN[0])
+    rows[at : at + instead_of] = values
+    return {0: rows}
+
+
+def void(_: object) -> None:
+    """Drop a result."""

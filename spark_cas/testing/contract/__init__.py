@@ -9,6 +9,7 @@ from spark_cas.testing.contract.crashing import CrashContract
 from spark_cas.testing.contract.loading import LoadContract
 from spark_cas.testing.contract.racing import RaceContract
 from spark_cas.testing.contract.reading import ReadContract
+from spark_cas.testing.contract.refusing import RefuseContract
 from spark_cas.testing.contract.registry import RegistryContract
 from spark_cas.testing.contract.trimming import TrimContract
 
@@ -22,6 +23,7 @@ class LogContract(
     RegistryContract,
     RaceContract,
     LoadContract,
+    RefuseContract,
     CrashContract,
 ):
     """All of it."""

@@ -11,7 +11,7 @@ from spark_cas.core.errors import ConflictError
 from spark_cas.log.protocol import Backend
 from spark_cas.testing.contract.base import ContractBase, NewBackend
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
-from spark_cas.testing.loads import rows_of, run_job
+from spark_cas.testing.loads import rows_of, run_job, void
 from spark_cas.testing.writing import append_foreign, values_in
 
 OPERATIONS = ("layout", "bounds", "plan", "record_plan", "claim", "append", "progress", "record_completion")
@@ -109,7 +109,3 @@ class CrashContract(ContractBase):
         faulty = FaultyLog(backend)
         run_job(faulty, "job", rows_of(7, 0, 2), expected=mode)
         return faulty.calls[operation]
-
-
-def void(_: object) -> None:
-    """Drop a result."""

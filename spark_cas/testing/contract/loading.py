@@ -1,7 +1,6 @@
 """Whole loads over the protocol: plan, rows, completion."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -12,41 +11,30 @@ from spark_cas.core.errors import (
     ConflictError,
     FencedError,
     InputChangedError,
-    JobMismatchError,
-    LayoutChangedError,
-    NotRoutedError,
-    OptionError,
-    RecordTooLargeError,
     TruncatedError,
     UnknownOutcomeError,
 )
 from spark_cas.core.plan import ExpectedOffsets, PartitionResult
 from spark_cas.core.records import record_sizes
 from spark_cas.log.loading import load_rows
-from spark_cas.log.planning import complete_job, fresh_job_name, pin_plan
+from spark_cas.log.planning import fresh_job_name, pin_plan
 from spark_cas.log.protocol import Backend
 from spark_cas.testing.contract.base import ContractBase, at_once, eager_switching
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
-from spark_cas.testing.loads import LIMITS, Rows, batches_of, load, rows_of, run_job
+from spark_cas.testing.loads import (
+    LIMITS,
+    TEN,
+    Rows,
+    batches_of,
+    crash_after_chunks,
+    edited,
+    load,
+    rows_of,
+    run_job,
+)
 from spark_cas.testing.writing import JobWriter, append_foreign, plan_of, records_in, table_of, values_in
 
 END = ExpectedOffsets.parse("end")
-TEN = rows_of(10, 0)
-
-
-def crash_after_chunks(
-    log: Backend, job: str, rows: Rows, chunks: int, *, expected: str = "end", run: str = "run"
-) -> None:
-    """Begin a job and let its process die when so many chunks are in the log."""
-    with pytest.raises(InjectedFaultError):
-        run_job(FaultyLog(log, Fault("append", chunks, When.AFTER)), job, rows, expected=expected, run=run)
-
-
-def edited(at: int, *values: str, instead_of: int = 1) -> Rows:
-    """Ten rows, of which some are changed."""
-    rows = list(TEN[0])
-    rows[at : at + instead_of] = values
-    return {0: rows}
 
 
 class LoadContract(ContractBase):
@@ -112,71 +100,6 @@ class LoadContract(ContractBase):
         fresh = JobWriter(backend, plan_of(backend, "another")).chunk(table_of(TEN[0]))
         assert result.progress.digest == fresh.digest
 
-    @pytest.mark.parametrize("mode", ["end", "none"])
-    @pytest.mark.parametrize(
-        "rows",
-        [
-            pytest.param(edited(1, "changed"), id="row changed"),
-            pytest.param(edited(5, "changed"), id="last of the appended rows changed"),
-            pytest.param(edited(2), id="row dropped"),
-            pytest.param(edited(2, "new", TEN[0][2]), id="row added"),
-            pytest.param(edited(2, TEN[0][3], TEN[0][2], instead_of=2), id="rows reordered"),
-            pytest.param(edited(5, instead_of=5), id="shorter than what was appended"),
-        ],
-    )
-    def test_changed_input_is_refused(self, backend: Backend, rows: Rows, mode: str) -> None:
-        crash_after_chunks(backend, "job", TEN, 2, expected=mode)
-        before = records_in(backend, 0), backend.progress(0, "job")
-        with pytest.raises(InputChangedError, match=r"^\[INPUT_CHANGED\] partition 0: job 'job'"):
-            run_job(backend, "job", rows, expected=mode, run="run-2")
-        assert (records_in(backend, 0), backend.progress(0, "job")) == before
-        run_job(backend, "job", TEN, expected=mode, run="run-3")
-        assert values_in(backend, 0) == TEN[0]
-
-    @pytest.mark.parametrize(
-        "rows",
-        [
-            pytest.param(edited(9, "changed"), id="row changed"),
-            pytest.param(edited(10, "more", instead_of=0), id="row added at the end"),
-            pytest.param(edited(9), id="last row dropped"),
-            pytest.param({1: ["elsewhere"]}, id="all rows gone"),
-        ],
-    )
-    def test_changed_input_of_a_loaded_partition_is_refused(self, backend: Backend, rows: Rows) -> None:
-        run_job(backend, "job", TEN)
-        before = records_in(backend, 0), backend.progress(0, "job")
-        with pytest.raises(InputChangedError, match="partition 0"):
-            run_job(backend, "job", rows, run="run-2")
-        assert (records_in(backend, 0), backend.progress(0, "job")) == before
-
-    def test_input_that_is_too_short_in_one_partition_moves_no_other(self, backend: Backend) -> None:
-        rows = rows_of(5, 0, 1)
-        plan = pin_plan(backend, "job", END)
-        load(backend, plan, {1: rows[1]})
-        with pytest.raises(InputChangedError, match="partition 1"):
-            load(backend, plan, {0: ["only one"], 1: rows[1][:3]}, task="run-2/0")
-        assert values_in(backend, 0) == []
-
-    @pytest.mark.parametrize("chunks", [1, 4])
-    def test_rows_of_a_partition_from_two_tasks_are_refused(self, backend: Backend, chunks: int) -> None:
-        crash_after_chunks(backend, "job", TEN, chunks)
-        before = records_in(backend, 0)
-        with pytest.raises(NotRoutedError, match=r"^\[NOT_ROUTED\] partition 0 .*spark_cas\.route"):
-            load(backend, pin_plan(backend, "job", END), {0: ["more"]}, task="run/1")
-        assert records_in(backend, 0) == before
-
-    def test_rows_of_a_partition_from_two_tasks_at_once_are_refused(self, backend: Backend) -> None:
-        plan = pin_plan(backend, "job", END)
-        second = partial(load, backend, plan, {0: ["more"]}, task="run/1")
-        with pytest.raises(NotRoutedError):
-            load(FaultyLog(backend, Fault("append", 1, When.BEFORE, lambda: void(second()))), plan, TEN)
-        assert values_in(backend, 0) == ["more"]
-
-    @pytest.mark.parametrize("partition", [-1, 3, 99])
-    def test_a_partition_that_the_log_has_not(self, backend: Backend, partition: int) -> None:
-        with pytest.raises(NotRoutedError, match=rf"partition {partition}, but the log has 3 \(0 to 2\)"):
-            run_job(backend, "job", {partition: ["a"]})
-
     def test_many_partitions_in_one_task_with_bounded_buffers(self, backend: Backend) -> None:
         rows = rows_of(60, 0, 1, 2)
         size = int(record_sizes(table_of(["0.10"]).to_batches()[0])[0])
@@ -194,16 +117,6 @@ class LoadContract(ContractBase):
         results = load_rows(backend, pin_plan(backend, "job", END), watched(), task="run/0", limits=limits)
         assert [result.progress.rows for result in results] == [60, 60, 60]
         assert [values_in(backend, partition) for partition in range(3)] == list(rows.values())
-
-    def test_a_record_larger_than_a_chunk_stops_the_job_and_a_larger_limit_resumes_it(self, backend: Backend) -> None:
-        rows = {0: ["a", "b", "c", "x" * 200, "d"]}
-        small = ChunkLimits(max_records=2, max_bytes=150, max_seconds=1_000)
-        plan = pin_plan(backend, "job", END)
-        with pytest.raises(RecordTooLargeError, match="row 3 of the partition"):
-            load(backend, plan, rows, limits=small, size=1)
-        assert values_in(backend, 0) == ["a", "b"]
-        load(backend, plan, rows)
-        assert values_in(backend, 0) == rows[0]
 
     def test_a_conflict_midway_leaves_a_prefix_and_given_offsets_go_on(self, backend: Backend) -> None:
         def foreign() -> None:
@@ -321,49 +234,7 @@ class LoadContract(ContractBase):
                 before = {partition: before[partition] + rows[partition] for partition in (0, 1)}
                 assert {partition: values_in(other, partition) for partition in (0, 1)} == before
 
-    def test_a_known_job_keeps_its_first_plan(self, backend: Backend) -> None:
-        first = pin_plan(backend, "job", END)
-        append_foreign(backend, 0, "x")
-        with self.reopen(backend) as other:
-            assert pin_plan(other, "job", END) == first
-        with pytest.raises(ConflictError):
-            run_job(backend, "job", TEN)
-        with pytest.raises(JobMismatchError, match=r"^\[JOB_MISMATCH\] job 'job' was planned with expected"):
-            pin_plan(backend, "job", ExpectedOffsets.parse("none"))
-        assert values_in(backend, 0) == ["x"]
-
-    @pytest.mark.parametrize(
-        ("job", "expected"), [("../up", "end"), ("", "end"), ("job", '{"3": 0}'), ("a/b", "none")]
-    )
-    def test_a_wrong_call_records_nothing(self, backend: Backend, job: str, expected: str) -> None:
-        with pytest.raises(OptionError):
-            pin_plan(backend, job, ExpectedOffsets.parse(expected))
-        assert backend.jobs() == ()
-
-    def test_a_plan_for_another_log_or_layout_is_refused(self, backend: Backend) -> None:
-        backend.record_plan(replace(plan_of(backend, "other-log"), log_id="f" * 32))
-        with pytest.raises(TruncatedError, match="planned on another log"):
-            run_job(backend, "other-log", TEN)
-        backend.record_plan(replace(plan_of(backend, "other-layout"), layout_epoch=4))
-        with pytest.raises(LayoutChangedError, match="layout epoch 4"):
-            run_job(backend, "other-layout", TEN)
-        assert values_in(backend, 0) == []
-
     def test_names_of_jobs_that_nobody_named_differ(self, backend: Backend) -> None:
         names = [fresh_job_name() for _ in range(50)]
         assert len(set(names)) == len(names)
         assert pin_plan(backend, names[0], END).job == names[0]
-
-    def test_a_job_is_completed_with_all_that_the_log_holds_of_it(self, backend: Backend) -> None:
-        rows = rows_of(4, 0, 2)
-        plan = pin_plan(backend, "job", END)
-        results = [load(backend, plan, {at: rows[at]}, task=f"run/{at}")[0] for at in (2, 0)]
-        with pytest.raises(InputChangedError, match="partition 0 holds rows of job 'job'"):
-            complete_job(backend, plan, (results[0],))
-        assert backend.completion("job") is None
-        done = complete_job(backend, plan, tuple(results))
-        assert [result.progress.partition for result in done.partitions] == [0, 2]
-
-
-def void(_: object) -> None:
-    """Drop a result."""
