@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from spark_cas.core.errors import TruncatedError
 from spark_cas.core.offsets import OffsetRange
+from spark_cas.core.records import RECORDS
 from spark_cas.log.open import open_log
 from spark_cas.log.spec import LogSpec
 from spark_cas.spark.records import RowBuilder
@@ -62,5 +63,6 @@ class RecordsReader(DataSourceReader):
                     f"after this read was planned. Load the log again: it then starts at {start}."
                 )
             builder = RowBuilder(arrow, log.topic, part.partition)
-            for base_offset, records in log.read(part.partition, part.offsets):
+            columns = tuple(name for name in RECORDS.names if name in arrow.names)
+            for base_offset, records in log.read(part.partition, part.offsets, columns):
                 yield builder.build(base_offset, records)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, TimestampType
 
@@ -28,7 +28,7 @@ class JobNotNamedWarning(UserWarning):
 
 def route(
     df: "DataFrame",
-    path_or_options: str | Mapping[str, str],
+    path_or_options: str | Mapping[str, str | float],
     by: Literal["key", "partition"] = "key",
     order_by: "Sequence[str | Column]" = (),
 ) -> "DataFrame":
@@ -54,7 +54,7 @@ def route(
     mark = _layout_mark(df.sparkSession, options)
     placed = _with_partition(df, mark.partitions, by)
     return (
-        placed.repartitionById(mark.partitions, F.col("partition"))
+        placed.repartitionById(mark.partitions, sf.col("partition"))
         .sortWithinPartitions(*_total_order(placed, order_by))
         .withMetadata("partition", mark.metadata())
     )
@@ -106,12 +106,12 @@ def _require_column(df: "DataFrame", name: str, *kinds: DataType) -> None:
 
 def _hashed_columns(df: "DataFrame") -> "list[Column]":
     """The key; and the rest of a row where its key is null, which is where the rest decides."""
-    key, columns = F.col("key"), set(df.columns)
+    key, columns = sf.col("key"), set(df.columns)
     if not df.schema["key"].nullable:
         return [key]
     rest = {"value": BinaryType(), "headers": HEADERS, "timestamp": TimestampType()}
     return [key] + [
-        F.when(key.isNull(), F.col(name) if name in columns else F.lit(None)).cast(kind)
+        sf.when(key.isNull(), sf.col(name) if name in columns else sf.lit(None)).cast(kind)
         for name, kind in rest.items()
     ]
 
@@ -130,6 +130,6 @@ def _partitioner(partitions: int) -> "Callable[..., Column]":
 
 def _total_order(df: "DataFrame", order_by: "Sequence[str | Column]") -> "list[Column]":
     """``order_by``, then all columns: rows that are still tied are the same row."""
-    first = [F.col(each) if isinstance(each, str) else each for each in order_by]
+    first = [sf.col(each) if isinstance(each, str) else each for each in order_by]
     names = ["key", *_TIE_BREAKERS, *sorted(set(df.columns) - {"key", "partition", *_TIE_BREAKERS})]
-    return first + [F.col(name) for name in names if name in df.columns]
+    return first + [sf.col(name) for name in names if name in df.columns]

@@ -32,7 +32,7 @@ def spark(connect_port, tmp_path_factory):
         env.setenv("PYSPARK_PYTHON", sys.executable)
         env.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
         env.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        settings = {
+        settings: dict[str, bool | float | int | str | None] = {
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.driver.memory": "1g",
@@ -49,9 +49,9 @@ def spark(connect_port, tmp_path_factory):
         session.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def connect(spark, connect_port):
-    """A Spark Connect session. Functions of columns become those of Connect while it is used."""
+    """A Spark Connect session. While it is there, functions of columns are those of Connect."""
     from pyspark.sql.connect.session import SparkSession
 
     with pytest.MonkeyPatch.context() as env:

@@ -20,7 +20,7 @@ def batch(ids, **more):
 @given(st.lists(st.lists(st.integers(0, 3), max_size=20), max_size=4))
 def test_each_partition_gets_its_rows_in_their_order(ids):
     frames = [batch(each) for each in ids]
-    got = {partition: [] for partition in range(4)}
+    got: dict[int, list[bytes]] = {partition: [] for partition in range(4)}
     for partition, records in by_partition(frames, 4):
         assert records.schema.equals(RECORDS)
         assert records.num_rows

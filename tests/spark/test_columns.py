@@ -93,7 +93,8 @@ def test_a_frame_that_was_not_routed_is_refused_naming_route():
 
 
 def test_a_mark_that_is_none_of_ours_is_no_mark():
-    for metadata in ({"spark_cas": 4}, {"spark_cas": {"partitions": "4"}}, {"other": {}}):
+    strange: list[dict[str, object]] = [{"spark_cas": 4}, {"spark_cas": {"partitions": "4"}}, {"other": {}}]
+    for metadata in strange:
         schema = StructType([*frame(without=("partition",))]).add("partition", IntegerType(), metadata=metadata)
         assert check_write_schema(schema, routed=True) is None
 

@@ -48,8 +48,8 @@ PLAIN = {str, int, float, bool, bytes, type(None)}
 
 def again(value):
     """Both ways in which Spark pickles."""
-    assert type(pickle.loads(pickle.dumps(value))) is type(value)
-    return pickle.loads(cloudpickle.dumps(value))
+    assert type(pickle.loads(pickle.dumps(value))) is type(value)  # noqa: S301 - made here
+    return pickle.loads(cloudpickle.dumps(value))  # noqa: S301 - made here
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
@@ -74,7 +74,7 @@ def kinds_in(kind):
     if origin in (tuple, typing.Union, types.UnionType):
         return set().union(*(kinds_in(each) for each in typing.get_args(kind) if each is not ...))
     if dataclasses.is_dataclass(kind):
-        assert kind.__dataclass_params__.frozen, f"{kind} can be changed"
+        assert vars(kind)["__dataclass_params__"].frozen, f"{kind} can be changed"
         return set().union(*(kinds_in(hint) for hint in typing.get_type_hints(kind).values()))
     return {kind}
 

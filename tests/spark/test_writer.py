@@ -53,25 +53,31 @@ def plan(path, monkeypatch):
     def plan(schema=None, overwrite=False, **options):
         given = {"path": path, "job": "load-1", **options}
         writer = ConditionalLogSource(given).writer(frame() if schema is None else schema, overwrite)
-        return pickle.loads(pickle.dumps(writer))
+        return pickle.loads(pickle.dumps(writer))  # noqa: S301 - made here
 
     return plan
 
 
 @pytest.fixture
-def run(monkeypatch):
-    """Run the tasks of a write, each given as its batches, then commit."""
+def run_task(monkeypatch):
+    """Run one task of a write, given as its number and batches."""
 
     def run_task(writer, number, *batches):
         monkeypatch.setattr(write_module, "_task_number", lambda: number)
-        return pickle.loads(pickle.dumps(writer.write(iter(batches))))
+        return pickle.loads(pickle.dumps(writer.write(iter(batches))))  # noqa: S301 - made here
+
+    return run_task
+
+
+@pytest.fixture
+def run(run_task):
+    """Run the tasks of a write, each given as its batches, then commit."""
 
     def run(writer, *tasks):
         messages = [run_task(writer, number, *batches) for number, batches in enumerate(tasks)]
         writer.commit(messages)
         return messages
 
-    run.task = run_task
     return run
 
 
@@ -233,13 +239,13 @@ def test_a_log_that_a_worker_does_not_see_is_said_to_be_not_shared(plan, run, pa
 
 
 @pytest.mark.parametrize("raised", [FencedError("x"), UnknownOutcomeError("x")])
-def test_what_another_attempt_can_mend_is_raised(plan, run, monkeypatch, raised):
+def test_what_another_attempt_can_mend_is_raised(plan, run_task, monkeypatch, raised):
     def failing(*_args, **_kwargs):
         raise raised
 
     monkeypatch.setattr(write_module, "load_rows", failing)
     with pytest.raises(type(raised)):
-        run.task(plan(partitions="2"), 0, batch(0, range(3)))
+        run_task(plan(partitions="2"), 0, batch(0, range(3)))
 
 
 def test_an_empty_write_completes_the_job(plan, run, path):
@@ -252,9 +258,9 @@ def test_an_empty_write_completes_the_job(plan, run, path):
         run(plan(), *TWO_TASKS)
 
 
-def test_abort_claims_nothing_and_takes_what_spark_gives_it(plan, run, path):
+def test_abort_claims_nothing_and_takes_what_spark_gives_it(plan, run_task, path):
     writer = plan(partitions="2")
-    message = run.task(writer, 0, batch(0, range(3)))
+    message = run_task(writer, 0, batch(0, range(3)))
     writer.abort([message, None])
     writer.commit([message, None])
     assert len(keys(path, 0)) == 3

@@ -1,0 +1,297 @@
+"""The bulk load: what it loads, and how it ends. Most runs share the session; two are real programs."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+
+from spark_cas import open_log
+from spark_cas.spark.bulk_load import main
+from spark_cas.testing.writing import records_in
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+
+
+def flights(rows=1000):
+    """Each aircraft's flights in disorder; every seventh row has no key."""
+    tails = [None if row % 7 == 0 else f"N{row % 50}" for row in range(rows)]
+    return pa.table({"tail": tails, "number": [(row * 37) % rows for row in range(rows)]})
+
+
+def write_parquet(table, path):
+    pq.write_table(table, path)
+    return str(path)
+
+
+def all_records(log_path):
+    with open_log(log_path) as log:
+        return [records_in(log, partition) for partition in range(log.layout().partitions)]
+
+
+def values(log_path):
+    return sorted(json.loads(row["value"])["number"] for records in all_records(log_path) for _, row in records)
+
+
+class Loader:
+    """Runs the bulk load within the shared session."""
+
+    def __init__(self, spark, capsys, log):
+        self.spark = spark
+        self.capsys = capsys
+        self.log = log
+        self.sessions = 0
+
+    def start(self, _):
+        self.sessions += 1
+        return self.spark
+
+    def __call__(self, *argv):
+        """The exit code, the JSON line and what was told on the side."""
+        code = main([*argv, "--log", self.log], "bulk_load.py", self.start)
+        out, told = self.capsys.readouterr()
+        report = json.loads(out.splitlines()[-1])
+        assert report["exit_code"] == code
+        return code, report, told
+
+
+@pytest.fixture
+def load(spark, capsys, path):
+    yield Loader(spark, capsys, path)
+    spark.sparkContext._jsc.sc().clearJobGroup()
+
+
+@pytest.fixture
+def parquet(tmp_path):
+    return write_parquet(flights(), tmp_path / "flights.parquet")
+
+
+BY_TAIL = ("--key", "tail", "--value-json", "--partitions", "4")
+
+
+def test_a_load_and_the_same_load_again(load, parquet, tmp_path):
+    command = ("--input", parquet, *BY_TAIL, "--job", "load-1", "--report", str(tmp_path / "report.json"))
+    code, report, told = load(*command)
+    assert (code, report["status"], report["appended_rows"]) == (0, "complete", 1000)
+    assert json.loads((tmp_path / "report.json").read_text()) == report
+    assert "1,000 rows appended" in told
+    ends = {each["partition"]: each["end_offset"] for each in report["partitions"]}
+    assert ends == {partition: len(records) for partition, records in enumerate(all_records(load.log)) if records}
+    assert values(load.log) == list(range(1000))
+
+    began = time.monotonic()
+    code, report, told = load(*command)
+    assert (code, report["already_complete"], report["appended_rows"], report["rows"]) == (0, True, 0, 1000)
+    assert "nothing was appended" in told
+    assert load.sessions == 1
+    assert time.monotonic() - began < 5
+
+
+def test_verify_reads_the_input_again_and_sees_a_changed_row(load, parquet):
+    command = ("--input", parquet, *BY_TAIL, "--job", "load-1", "--verify")
+    assert load(*command)[0] == 0
+    code, report, told = load(*command)
+    assert (code, report["already_complete"], report["verified"]) == (0, True, True)
+    assert "read again and is the same" in told
+    changed = flights().to_pydict()
+    changed["number"][500] = 1_000_000
+    write_parquet(pa.table(changed), parquet)
+    code, report, told = load(*command)
+    assert (code, report["status"], report["error"]) == (4, "input_changed", "INPUT_CHANGED")
+    assert "Load the new input under another job name" in told
+    assert "Traceback" not in told
+    assert values(load.log) == list(range(1000))
+
+
+def test_a_stale_expected_offset_is_refused(load, parquet):
+    assert load("--input", parquet, *BY_TAIL, "--job", "load-1")[0] == 0
+    code, report, told = load("--input", parquet, *BY_TAIL, "--job", "load-2", "--expected-offsets", '{"0": 0}')
+    assert (code, report["status"], report["error"]) == (3, "refused", "CONFLICT")
+    assert "error: [CONFLICT] partition 0: expected offset 0" in told
+    assert "Traceback" not in told
+    # The other partitions were as expected: what went into them stays, and is told.
+    assert [each["partition"] for each in report["partitions"]] == [1, 2, 3]
+    code, report, _ = load(
+        "--input", parquet, *BY_TAIL, "--job", "load-2", "--expected-offsets", json.dumps(ends(load))
+    )
+    assert (code, report["rows"]) == (0, 1000)
+    assert len(values(load.log)) == 2000
+
+
+def ends(load):
+    with open_log(load.log) as log:
+        return {partition: log.bounds(partition).end_offset for partition in range(log.layout().partitions)}
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json", "csv.gz"])
+def test_csv_and_json(load, tmp_path, suffix):
+    file = tmp_path / f"flights.{suffix}"
+    if suffix == "json":
+        file.write_text("".join(json.dumps(row) + "\n" for row in flights().to_pylist()))
+    else:
+        with pa.output_stream(str(file)) as out:
+            pa_csv.write_csv(flights(), out)
+    code, report, _ = load("--input", str(file), "--schema", "tail STRING, number INT", *BY_TAIL, "--job", "load-1")
+    assert (code, report["rows"]) == (0, 1000)
+    assert values(load.log) == list(range(1000))
+    assert None in {row["key"] for records in all_records(load.log) for _, row in records}
+
+
+def test_a_malformed_row_is_an_error_and_not_a_row_of_nulls(load, tmp_path):
+    (tmp_path / "bad.json").write_text('{"tail": "N1"}\n{"tail": \n')
+    code, report, told = load(
+        "--input", str(tmp_path / "bad.json"), "--schema", "tail STRING", *BY_TAIL, "--job", "j"
+    )
+    assert (code, report["status"]) == (1, "failed")
+    assert "Traceback" not in told
+    assert len(told.splitlines()) < 8
+
+
+def test_several_inputs_in_an_order_of_columns_that_are_not_loaded(load, tmp_path):
+    one = write_parquet(flights(500), tmp_path / "one.parquet")
+    two = write_parquet(flights(500), tmp_path / "two.parquet")
+    code, report, _ = load(
+        *("--input", one, two, "--value", "CAST(number AS STRING)", "--partitions", "3"),
+        *("--order-by", "number % 10 desc", "--order-by", "tail ASC", "--job", "load-1"),
+    )
+    assert (code, report["rows"]) == (0, 1000)
+    for records in all_records(load.log):
+        remainders = [int(row["value"]) % 10 for _, row in records]
+        assert remainders == sorted(remainders, reverse=True)
+        assert {row["key"] for _, row in records} <= {None}
+
+
+def test_without_a_job_name_a_warning_and_a_second_load(load, parquet):
+    jobs = set()
+    for rows in (1000, 2000):
+        code, report, told = load("--input", parquet, *BY_TAIL)
+        assert (code, len(values(load.log))) == (0, rows)
+        assert "no --job was given" in told
+        jobs.add(report["job"])
+    assert len(jobs) == 2
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "said"),
+    [
+        (("--key", "tial"), 2, "tial"),
+        (("--key", "tail +"), 2, "PARSE_SYNTAX_ERROR"),
+        (("--key", "number"), 2, "[SCHEMA] column key must be binary or string, found bigint"),
+        (("--log-option", "jbo=x"), 2, "Did you mean job?"),
+        (("--expected-offsets", "latest"), 2, "expectedOffsets must be"),
+        (("--job", "a/b"), 2, "option job"),
+        (("--partitions", "0"), 2, "partitions must be a whole number"),
+        (("--input", "no-such-file.parquet"), 2, "PATH_NOT_FOUND"),
+        ((), 1, "[LOG_NOT_FOUND] there is no log"),
+        (("--log-option", "partitions=4", "--max-bytes-per-chunk", "20"), 2, "[RECORD_TOO_LARGE]"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line_and_an_exit_code(load, parquet, argv, code, said):
+    found, report, told = load("--input", parquet, "--value-json", "--job", "load-1", *argv)
+    assert (found, report["rows"]) == (code, 0)
+    assert said in told
+    assert "Traceback" not in told
+    assert "JVM stacktrace" not in told
+
+
+def test_a_stack_trace_is_shown_when_asked_for(load, parquet):
+    assert "Traceback" in load("--input", parquet, "--value-json", "--job", "j", "--debug")[2]
+
+
+@pytest.fixture
+def programs(tmp_path):
+    """Starts real programs, each with a process group of its own; none survives the test."""
+    started = []
+
+    def start(*command):
+        env = os.environ | {
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": str(ROOT),
+            "SPARK_CONF_DIR": str(ROOT / "conf"),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        streams = {"stdout": subprocess.PIPE, "stderr": (tmp_path / "told.txt").open("w"), "text": True}
+        process = subprocess.Popen(command, env=env, cwd=tmp_path, start_new_session=True, **streams)
+        streams["stderr"].close()
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def submit(*argv):
+    """As a user submits it, with retries of tasks."""
+    return (BIN / "spark-submit", "--master", "local[2,4]", ROOT / "jobs" / "bulk_load.py", *argv)
+
+
+def by_itself(*argv):
+    return (sys.executable, "-m", "spark_cas.cli", "load", *argv)
+
+
+def result_of(process):
+    out, _ = process.communicate(timeout=100)
+    return process.returncode, json.loads(out.splitlines()[-1])
+
+
+@pytest.mark.timeout(300)
+def test_ctrl_c_under_spark_submit_then_the_same_command(programs, path, tmp_path):
+    command = submit(*interruptible(path, tmp_path))
+    interrupt_while_appending(programs(*command), path)
+    code, report = result_of(programs(*command))
+    assert (code, report["rows"]) == (0, ROWS)
+    assert 0 < report["appended_rows"] < ROWS
+    assert values(path) == list(range(ROWS))
+    began = time.monotonic()
+    code, report = result_of(programs(*command))
+    assert (code, report["already_complete"]) == (0, True)
+    assert report["seconds"] < 1 < time.monotonic() - began
+
+
+@pytest.mark.timeout(300)
+def test_ctrl_c_in_a_plain_process_then_the_same_command(programs, path, tmp_path):
+    command = by_itself(*interruptible(path, tmp_path))
+    stopped = interrupt_while_appending(programs(*command), path)
+    assert json.loads(stopped.splitlines()[-1])["status"] == "interrupted"
+    assert "goes on from here" in (tmp_path / "told.txt").read_text()
+    code, report = result_of(programs(*command))
+    assert (code, report["rows"]) == (0, ROWS)
+    assert 0 < report["appended_rows"] < ROWS
+    assert values(path) == list(range(ROWS))
+
+
+ROWS = 60_000
+
+
+def interruptible(path, tmp_path):
+    """A load of hundreds of small chunks."""
+    parquet = write_parquet(flights(ROWS), tmp_path / "many.parquet")
+    return ("--input", parquet, *BY_TAIL, "--log", path, "--job", "load-1", "--max-records-per-chunk", "200")
+
+
+def interrupt_while_appending(process, path):
+    """Ctrl-C goes to all processes of the terminal's group."""
+    deadline = time.monotonic() + 100
+    while not list(Path(path).glob("partition=*/*.parquet")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert 0 < len(values(path)) < ROWS
+    return out

@@ -1,0 +1,196 @@
+"""The parts of the bulk load that need no JVM: its command line, its progress, its report, its exit codes."""
+
+import io
+import json
+import time
+
+import pytest
+from rich.console import Console
+
+from spark_cas.core import errors
+from spark_cas.core.plan import Completion, PartitionResult, Progress
+from spark_cas.spark.exit_codes import ExitCode, UsageError, exit_code_of, in_short
+from spark_cas.spark.load_arguments import parse_arguments
+from spark_cas.spark.load_progress import describe, duration, live_progress
+from spark_cas.spark.load_report import completed_report, failed_report
+from spark_cas.spark.load_watch import LedgerWatch, LoadWatch, Phase, Snapshot, Stages
+
+NEEDED = ["--input", "flights.parquet", "--value-json", "--log", "log"]
+
+
+def parse(*argv):
+    return parse_arguments([*NEEDED, *argv], "bulk_load.py")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.ConflictError("x"), 3),
+        (errors.TruncatedError("x"), 3),
+        (errors.FencedError("x"), 3),
+        (errors.ProgressLostError("x"), 3),
+        (errors.LayoutChangedError("x"), 3),
+        (errors.InputChangedError("x"), 4),
+        (errors.OptionError("x"), 2),
+        (errors.SchemaError("x"), 2),
+        (errors.NotRoutedError("x"), 2),
+        (errors.JobMismatchError("x"), 2),
+        (UsageError("x"), 2),
+        (errors.UnknownOutcomeError("x"), 1),
+        (errors.StorageError("x"), 1),
+        (RuntimeError("x"), 1),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_exit_codes(error, code):
+    assert exit_code_of(error) == code
+
+
+def test_an_error_of_a_worker_is_told_by_its_last_line():
+    text = 'Failed: Traceback (most recent call last):\n  File "a.py"\nKeyError: 1\nfoo.OSError: disk\n at b'
+    assert in_short(RuntimeError(text)) == "foo.OSError: disk"
+    assert in_short(RuntimeError("[UNRESOLVED] no column x\n'Project\n+- Error: no")) == "[UNRESOLVED] no column x"
+    assert in_short(RuntimeError()) == "RuntimeError"
+
+
+@pytest.mark.parametrize(
+    ("paths", "found"),
+    [
+        (["a.parquet", "b/c.PARQUET"], "parquet"),
+        (["s3://bucket/day.csv.gz"], "csv"),
+        (["a.json", "b.jsonl", "c.ndjson.zst"], "json"),
+    ],
+)
+def test_the_format_is_told_by_the_suffix(paths, found):
+    arguments = parse_arguments(["--input", *paths, "--value-json", "--log", "log"], "x")
+    assert (arguments.request.format, arguments.request.inputs) == (found, tuple(paths))
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--input", "folder"],
+        ["--input", "b.csv"],
+        ["--value", "x"],
+        ["--log-option", "routed"],
+        ["--unknown"],
+        ["--report", "no/such/folder/report.json"],
+    ],
+)
+def test_a_wrong_command_line_exits_with_2(argv, capsys):
+    with pytest.raises(SystemExit) as caught:
+        parse(*argv)
+    assert caught.value.code == 2
+    assert "bulk_load.py: error: " in capsys.readouterr().err
+
+
+def test_options_of_the_write_are_handed_on():
+    arguments = parse(
+        *("--job", "load-1", "--partitions", "4", "--expected-offsets", "none", "--max-records-per-chunk", "7"),
+        *("--log-option", "store.aws_region=eu", "--read-option", "sep==", "--order-by", "a, b", "--order-by", "c"),
+    )
+    assert arguments.request.write_options() == {
+        "path": "log",
+        "job": "load-1",
+        "partitions": "4",
+        "expectedOffsets": "none",
+        "maxRecordsPerChunk": "7",
+        "store.aws_region": "eu",
+    }
+    assert arguments.request.read_options == (("sep", "="),)
+    assert arguments.request.order_by == ("a, b", "c")
+    assert "eu" not in repr(arguments)
+    assert not arguments.job_is_fresh
+    assert parse().job_is_fresh
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (59.6, "1 min 0 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")]
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+class FakeStages:
+    def __init__(self, *seen):
+        self.seen = list(seen)
+
+    def stages(self):
+        return self.seen.pop(0) if len(self.seen) > 1 else self.seen[0]
+
+
+class FakeLedger(LedgerWatch):
+    def __init__(self, *rows):
+        self.seen = list(rows)
+
+    def rows(self):
+        return self.seen.pop(0)
+
+
+def test_a_load_goes_through_its_phases():
+    stages = FakeStages(
+        Stages(0, 0, 0, routed=False),
+        Stages(30, 4, 1, routed=False),
+        Stages(100, 2, 0, routed=True),
+        Stages(100, 2, 1, routed=True),
+    )
+    watch = LoadWatch(FakeLedger(40, 40, 70), stages, verifying=False)
+    assert watch.look().phase is Phase.STARTING
+    routing = watch.look()
+    assert (routing.phase, routing.share, routing.total) == (Phase.ROUTING, 0.25, None)
+    assert describe(routing).startswith("30 rows read, 1 of 4 tasks done, ")
+    first = watch.look()
+    assert (first.phase, first.rows, first.total, first.rows_per_second) == (Phase.APPENDING, 40, 100, None)
+    assert describe(first) == "40 of 100 rows"
+    second = watch.look()
+    assert second.share == 0.7
+    assert second.rows_per_second == pytest.approx(second.seconds_left and 30 / second.seconds_left)
+
+
+def test_without_stages_the_ledger_is_shown():
+    watch = LoadWatch(FakeLedger(5), FakeStages(None), verifying=False)
+    assert describe(watch.look()) == "5 rows"
+
+
+def test_the_ledger_is_watched_from_before_the_log_is_there(tmp_path):
+    assert LedgerWatch(parse("--log", str(tmp_path / "log")).request.parse().spec, "job").rows() == 0
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(terminal):
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=terminal, width=100)
+    seen = Snapshot(Phase.APPENDING, rows=1200, total=2000, rows_per_second=100.0, seconds_left=8.0)
+    with live_progress(console, lambda: seen):
+        wait_for = "1,200 of 2,000 rows, 100 rows/s, 8 s left"
+        for _ in range(100):
+            if wait_for in out.getvalue():
+                break
+            time.sleep(0.05)
+    assert wait_for in out.getvalue()
+    assert ("\x1b" in out.getvalue()) is terminal
+
+
+def result(partition, rows, resumed=0):
+    progress = Progress("j", partition, rows, "d", 10, 10 + rows, 1, 0, complete=True, committed_at_ms=0, task="r/0")
+    return PartitionResult(progress, resumed_rows=resumed, resolved=1)
+
+
+def test_a_report_is_a_table_and_a_line_of_json():
+    completion = Completion("j", "id", 0, (result(0, 1000), result(2, 500, resumed=200)), completed_at_ms=0)
+    report = completed_report(completion, "file:///log", 2.0, rows_before=200)
+    fields = json.loads(report.to_json())
+    assert "\n" not in report.to_json()
+    assert (fields["status"], fields["exit_code"], fields["rows"]) == ("complete", 0, 1500)
+    assert (fields["appended_rows"], fields["partitions"][1]["resumed_rows"]) == (1300, 200)
+    assert report.summary().endswith("1,300 rows appended in 2.0 s, 650 rows/s, 200 were there before")
+    out = io.StringIO()
+    Console(file=out, width=120).print(report.table())
+    assert "resumed at row 200" in out.getvalue()
+    assert "fresh" in out.getvalue()
+
+
+def test_a_failure_is_reported_with_its_token():
+    fields = json.loads(failed_report(errors.ConflictError("partition 0: ..."), "j", "log", 1.0).to_json())
+    assert (fields["status"], fields["exit_code"]) == ("refused", ExitCode.REFUSED)
+    assert (fields["error"], fields["message"]) == ("CONFLICT", "partition 0: ...")
