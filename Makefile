@@ -11,7 +11,7 @@ export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help env check format unit test demo bench clean needs-java
+.PHONY: help env check format unit test demo kafka kafka-jars bench clean needs-java
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -45,13 +45,20 @@ format: $(STAMP) ## format the code and mend what the linter can mend
 	$(BIN)/ruff format
 
 unit: $(STAMP) ## the tests that need no JVM and no server: seconds
-	$(BIN)/python -m pytest -m "not spark and not s3 and not azure and not cluster"
+	$(BIN)/python -m pytest -m "not spark and not s3 and not azure and not cluster and not kafka"
 
-test: env needs-java ## the environment and all tests
+test: env needs-java kafka-jars ## the environment and all tests
 	$(BIN)/python -m pytest
 
 demo: $(STAMP) needs-java ## the environment, then real flights loaded twice, a stale writer refused, the state read back
 	SPARK_CONF_DIR=$(CURDIR)/conf $(BIN)/python jobs/demo.py
+
+kafka: $(STAMP) needs-java kafka-jars ## one Kafka broker in the foreground, for trying things out; Ctrl-C ends it
+	@$(BIN)/python -m spark_cas.testing.kafka_broker --conf conf/kafka
+
+# Apart, for the first download may take longer than a test may.
+kafka-jars: $(STAMP) needs-java
+	@$(BIN)/python -m spark_cas.testing.kafka_broker --jars-only
 
 bench: $(STAMP) needs-java ## speed and memory against Spark's own parquet; writes build/bench.json
 	SPARK_CONF_DIR=$(CURDIR)/conf $(BIN)/python -m benchmarks

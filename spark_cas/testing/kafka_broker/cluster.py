@@ -1,0 +1,169 @@
+"""Nodes that form a cluster in a temporary folder."""
+
+import secrets
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from spark_cas.testing.kafka_broker.keeper import Keeper
+from spark_cas.testing.kafka_broker.listeners import BROKER, CONTROLLER, PROXIED, Listener, free_ports
+from spark_cas.testing.kafka_broker.node import FORMAT_SECONDS, KafkaNode
+from spark_cas.testing.kafka_broker.waiting import BrokerFailedError, end_of
+
+
+class KafkaCluster:
+    """Some nodes, each a controller and a broker; with three or more of them, what is acknowledged survives one.
+
+    Use it as a context manager: it starts on entry and waits until every node knows all others; on exit neither a
+    process nor a folder is left, nor are they when this process is killed.
+
+    ``conf`` is a folder with ``server.properties`` and ``log4j2.properties``; ``settings`` win over the former.
+    ``advertised_ports`` gives every node a second listener that tells clients to connect to this port, where a proxy
+    of the caller's stands that passes them on to `KafkaNode.proxied_address`.
+    """
+
+    def __init__(
+        self,
+        conf: Path,
+        nodes: int = 3,
+        *,
+        settings: Mapping[str, str] | None = None,
+        advertised_ports: Sequence[int] = (),
+        heap_mb: int = 384,
+    ) -> None:
+        if advertised_ports and len(advertised_ports) != nodes:
+            raise ValueError(f"{nodes} nodes need as many advertised ports, not {len(advertised_ports)}")
+        self._conf = conf.resolve()
+        self._settings = {**_replication(nodes), **(settings or {})}
+        self._advertised_ports = tuple(advertised_ports)
+        self._heap_mb = heap_mb
+        self._count = nodes
+        self._folder: Path | None = None
+        self._keeper: Keeper | None = None
+        self.nodes: tuple[KafkaNode, ...] = ()
+        """By ascending id, from 1."""
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def bootstrap(self) -> str:
+        """The value of the clients' setting ``bootstrap.servers``."""
+        return ",".join(node.address for node in self.nodes)
+
+    @property
+    def folder(self) -> Path:
+        """Where all of it lives while it runs."""
+        if self._folder is None:
+            raise ValueError("the cluster is not started")
+        return self._folder
+
+    def node(self, node_id: int) -> KafkaNode:
+        """The node of this id, as Kafka's metadata reports it for leaders and coordinators."""
+        return self.nodes[node_id - 1]
+
+    def start(self) -> None:
+        """Format and start all nodes. Whoever does not use the context manager calls `close`, also on failure."""
+        if self._folder is not None:
+            raise ValueError("the cluster is started already")
+        self._folder = Path(tempfile.mkdtemp(prefix="spark-cas-kafka-")).resolve()
+        self._keeper = Keeper(self._folder)
+        ports = iter(free_ports(3 * self._count))
+        self.nodes = tuple(self._new_node(number, *islice(ports, 3)) for number in range(1, self._count + 1))
+        voters = ",".join(node.voter for node in self.nodes)
+        for node in self.nodes:
+            node.write_settings(voters, self._settings)
+        self._format()
+        for node in self.nodes:
+            node.begin_start()
+        everyone = frozenset(node.id for node in self.nodes)
+        for node in self.nodes:
+            node.wait_until_alive(everyone)
+
+    def close(self) -> None:
+        """End all nodes and remove the folder. Their data goes with them, so nothing is shut down in order."""
+        for node in self.nodes:
+            node.kill()
+        if self._folder is not None:
+            shutil.rmtree(self._folder)
+            self._folder = None
+        if self._keeper is not None:
+            self._keeper.dismiss()
+            self._keeper = None
+
+    def _new_node(self, number: int, controller: int, broker: int, proxied: int) -> KafkaNode:
+        listeners = [Listener(CONTROLLER, controller, controller), Listener(BROKER, broker, broker)]
+        if self._advertised_ports:
+            listeners.append(Listener(PROXIED, proxied, self._advertised_ports[number - 1]))
+        return KafkaNode(number, self.folder / f"node-{number}", self._conf, listeners, heap_mb=self._heap_mb)
+
+    def _format(self) -> None:
+        cluster_id = f"A{secrets.token_urlsafe(16)[1:]}"  # Kafka's ids do not start with a dash
+        with ExitStack() as cleanup:
+            tools = [cleanup.enter_context(node.formatting(cluster_id)) for node in self.nodes]
+            for tool in tools:
+                said, _ = tool.communicate(timeout=FORMAT_SECONDS)
+                if tool.returncode != 0:
+                    raise BrokerFailedError(f"a data folder could not be formatted:\n{end_of(said)}")
+
+
+class KafkaBroker(KafkaCluster):
+    """A cluster of one node, which is told what to do without naming it."""
+
+    def __init__(
+        self,
+        conf: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        advertised_port: int | None = None,
+        heap_mb: int = 512,
+    ) -> None:
+        ports = () if advertised_port is None else (advertised_port,)
+        super().__init__(conf, 1, settings=settings, advertised_ports=ports, heap_mb=heap_mb)
+
+    @property
+    def proxied_address(self) -> str:
+        """As `KafkaNode.proxied_address`."""
+        return self.node(1).proxied_address
+
+    def kill(self) -> None:
+        """As `KafkaNode.kill`."""
+        self.node(1).kill()
+
+    def restart(self) -> None:
+        """As `KafkaNode.restart`."""
+        self.node(1).restart()
+
+    def freeze(self) -> None:
+        """As `KafkaNode.freeze`."""
+        self.node(1).freeze()
+
+    def thaw(self) -> None:
+        """As `KafkaNode.thaw`."""
+        self.node(1).thaw()
+
+
+def _replication(nodes: int) -> dict[str, str]:
+    replicas, in_sync = str(min(nodes, 3)), str(min(nodes, 2))
+    return {
+        "default.replication.factor": replicas,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
+    }

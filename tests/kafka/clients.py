@@ -1,0 +1,75 @@
+"""Short ways to use a broker with its ordinary client. Every call has a deadline."""
+
+import os
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+SECONDS = 60
+
+
+def admin_of(address: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": address})
+
+
+def create_topic(address: str, partitions: int = 1, **config: str) -> str:
+    """A topic of a new name, once it exists; underscores in the names of settings stand for dots."""
+    name = f"t-{os.urandom(4).hex()}"
+    settings = {key.replace("_", "."): value for key, value in config.items()}
+    admin = admin_of(address)  # its futures fail when it is no longer held
+    admin.create_topics([NewTopic(name, partitions, config=settings)])[name].result(SECONDS)
+    return name
+
+
+def leader_of(address: str, topic: str, partition: int = 0) -> int:
+    """The id of the partition's leader; -1 while it has none."""
+    return admin_of(address).list_topics(topic, SECONDS).topics[topic].partitions[partition].leader
+
+
+def append(address: str, topic: str, *values: str, commit: bool = True) -> list[int]:
+    """Append values to partition 0 in one transaction, and return the offsets that the broker reported."""
+    producer = Producer({"bootstrap.servers": address, "transactional.id": f"{topic}-0"})
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    offsets: list[int] = []
+    for value in values:
+        producer.produce(topic, value, partition=0, on_delivery=lambda _, sent: offsets.append(offset_of(sent)))
+    assert producer.flush(SECONDS) == 0
+    if commit:
+        producer.commit_transaction(SECONDS)
+    else:
+        producer.abort_transaction(SECONDS)
+    return offsets
+
+
+def offset_of(message: Message) -> int:
+    """The offset of a delivered message; -1 where the broker gave none."""
+    offset = message.offset()
+    return -1 if offset is None else offset
+
+
+def committed_values(address: str, topic: str) -> list[str]:
+    """What a reader of committed records finds in partition 0, from its start to its end."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": "none, for nothing is committed",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    values: list[str] = []
+    try:
+        while True:
+            message = consumer.poll(SECONDS)
+            assert message is not None, f"no end of the partition within {SECONDS} s"
+            error = message.error()
+            if error is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                return values
+            value = message.value()
+            values.append("" if value is None else value.decode())
+    finally:
+        consumer.close()

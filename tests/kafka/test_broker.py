@@ -1,0 +1,138 @@
+"""The rig itself: brokers that keep what they acknowledged, do as they are told, and leave nothing behind."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from confluent_kafka.admin import ConfigResource
+
+from spark_cas.testing.kafka_broker import KafkaBroker, KafkaNode
+from spark_cas.testing.kafka_broker.listeners import free_ports
+from spark_cas.testing.kafka_broker.metadata import nodes_alive
+from spark_cas.testing.kafka_broker.waiting import BrokerFailedError, wait_until
+from tests.kafka.clients import SECONDS, admin_of, append, committed_values, create_topic, leader_of
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+def test_readers_see_committed_records_and_no_aborted_ones(broker, topic):
+    assert append(broker.bootstrap, topic, "a", "b") == [0, 1]
+    assert append(broker.bootstrap, topic, "x", commit=False) == [3]  # a marker took 2
+    assert append(broker.bootstrap, topic, "c") == [5]
+    assert committed_values(broker.bootstrap, topic) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("topic", [3], indirect=True)
+def test_a_topic_has_the_partitions_asked_for(broker, topic):
+    assert len(admin_of(broker.bootstrap).list_topics(topic, SECONDS).topics[topic].partitions) == 3
+
+
+def test_topics_are_not_made_by_asking_for_them(broker):
+    assert admin_of(broker.bootstrap).list_topics("misspelt", SECONDS).topics["misspelt"].error is not None
+    assert "misspelt" not in admin_of(broker.bootstrap).list_topics(timeout=SECONDS).topics
+
+
+@pytest.mark.parametrize("end", [KafkaNode.kill, KafkaNode.stop])
+def test_what_was_committed_outlives_the_process(broker, topic, end):
+    append(broker.bootstrap, topic, "a", "b")
+    before, address = broker.node(1).pid, broker.bootstrap
+    end(broker.node(1))
+    assert not broker.node(1).is_running
+    assert not is_alive(before)
+    broker.restart()
+    assert broker.bootstrap == address
+    assert broker.node(1).pid != before
+    append(broker.bootstrap, topic, "c")
+    assert committed_values(broker.bootstrap, topic) == ["a", "b", "c"]
+
+
+def test_a_frozen_broker_answers_nothing_until_it_thaws(broker):
+    port = port_of(broker.bootstrap)
+    broker.freeze()
+    try:
+        assert broker.node(1).is_running
+        assert nodes_alive(port, timeout_seconds=1) == frozenset()
+    finally:
+        broker.thaw()
+    wait_until(lambda: nodes_alive(port, 1) == {1}, SECONDS, lambda: "the broker did not thaw")
+
+
+def test_a_cluster_outlives_the_leader_of_a_partition(cluster):
+    topic = create_topic(cluster.bootstrap)
+    append(cluster.bootstrap, topic, "a")
+    leader = leader_of(cluster.bootstrap, topic)
+    cluster.node(leader).kill()
+    try:
+        wait_until(lambda: leader_of(cluster.bootstrap, topic) not in {leader, -1}, SECONDS, lambda: "no new leader")
+        append(cluster.bootstrap, topic, "b")
+        assert committed_values(cluster.bootstrap, topic) == ["a", "b"]
+    finally:
+        cluster.node(leader).restart()
+    everyone = {node.id for node in cluster.nodes}
+    for node in cluster.nodes:
+        node.wait_until_alive(frozenset(everyone))
+    assert committed_values(cluster.bootstrap, topic) == ["a", "b"]
+
+
+def test_a_proxy_can_stand_between_and_nothing_is_left_behind(conf):
+    [advertised] = free_ports(1)
+    with KafkaBroker(conf, settings={"message.max.bytes": "4321"}, advertised_port=advertised) as broker:
+        pid, folder = broker.node(1).pid, broker.folder
+        assert (folder / "node-1" / "pid").read_text() == str(pid)  # who cleans up after us finds it here
+        topic = create_topic(broker.bootstrap)
+        told = admin_of(broker.proxied_address).list_topics(topic, SECONDS).brokers[1]
+        assert told.port == advertised
+        told = admin_of(broker.bootstrap).list_topics(topic, SECONDS).brokers[1]
+        assert told.port == port_of(broker.bootstrap)
+        of_broker = ConfigResource(ConfigResource.Type.BROKER, "1")
+        admin = admin_of(broker.bootstrap)
+        config = admin.describe_configs([of_broker])[of_broker].result(SECONDS)
+        assert config["message.max.bytes"].value == "4321"
+    assert not is_alive(pid)
+    assert not folder.exists()
+
+
+def test_nothing_is_left_behind_by_a_process_that_is_killed(tmp_path):
+    folder = tmp_path / "cluster"
+    (folder / "node-1").mkdir(parents=True)
+    program = """
+import subprocess, sys
+from pathlib import Path
+from spark_cas.testing.kafka_broker.keeper import Keeper
+folder = Path(sys.argv[1])
+keeper = Keeper(folder)
+node = subprocess.Popen(["sleep", "300"], stdout=subprocess.DEVNULL)
+(folder / "node-1" / "pid").write_text(str(node.pid))
+print(node.pid, flush=True)
+sys.stdin.read()
+"""
+    command = [sys.executable, "-c", program, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as user:
+        assert user.stdout is not None
+        pid = int(user.stdout.readline())
+        assert is_alive(pid)
+        user.kill()
+    wait_until(lambda: not is_alive(pid), SECONDS, lambda: f"the node {pid} is still there")
+    wait_until(lambda: not folder.exists(), SECONDS, lambda: f"{folder} is still there")
+
+
+def test_a_broker_that_cannot_start_says_why_and_leaves_nothing(conf):
+    broker = KafkaBroker(conf, settings={"transaction.state.log.num.partitions": "many"})
+    with pytest.raises(BrokerFailedError, match="many"), broker:
+        pass
+    assert not broker.node(1).is_running
+    with pytest.raises(ValueError, match="not started"):
+        _ = broker.folder
