@@ -25,13 +25,15 @@ from spark_cas.core.outcome import (
     check_expected,
     judge_put,
 )
+from spark_cas.core.plan import trimmed_unseen
 from spark_cas.core.records import fill_timestamps
 from spark_cas.log.objects import paths
 from spark_cas.log.objects.chunk_file import MAX_CHUNK_BYTES, ChunkHeader, StoredChunk, encode
 from spark_cas.log.objects.ledger import Ledger
-from spark_cas.log.objects.partition import PartitionChunks
+from spark_cas.log.objects.partition import PartitionChunks, TrimmedMeanwhileError
 from spark_cas.log.objects.putting import tries
 from spark_cas.log.objects.store import Store
+from spark_cas.log.objects.trimming import was_in_log
 from spark_cas.log.protocol import Claim
 
 
@@ -45,36 +47,52 @@ class Appender:
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
         """Append a chunk at the claim's expected offset, or at whatever the end is where none is expected."""
-        if chunk.records.num_rows == 0:
-            return self._close(claim, chunk)
+        attempt = self._append_rows if chunk.records.num_rows else self._close
         for _ in tries():
-            bounds, newest = self._chunks.find_end()
-            refusal = self._check(claim, bounds, newest)
-            if isinstance(refusal, Truncated):
-                # Said only after a second look that trusts nothing this process remembers.
-                self._chunks.forget()
-                bounds, newest = self._chunks.find_end()
-                refusal = self._check(claim, bounds, newest)
-            if refusal is not None:
-                return refusal
-            outcome = self._put_at_end(claim, chunk, bounds, newest)
+            try:
+                outcome = attempt(claim, chunk)
+            except TrimmedMeanwhileError:
+                continue
             if outcome is not None:
                 return outcome
         return Unknown("other writers were faster until the deadline")
+
+    def _append_rows(self, claim: Claim, chunk: Chunk) -> Outcome | None:
+        """One attempt; None when another writer came first and no claim forbids to try again."""
+        bounds, newest = self._chunks.find_end()
+        refusal = self._check(claim, bounds, newest)
+        if isinstance(refusal, Truncated):
+            # Said only after a second look that trusts nothing this process remembers.
+            self._chunks.forget()
+            bounds, newest = self._chunks.find_end()
+            refusal = self._check(claim, bounds, newest)
+        return refusal or self._put_at_end(claim, chunk, bounds, newest)
 
     def _check(self, claim: Claim, bounds: Bounds, newest: StoredChunk | None) -> Refusal | None:
         """Whether the claim holds at this end of the partition."""
         if newest and newest.header.layout_epoch > claim.plan.layout_epoch:
             return LayoutChanged(claim.plan.layout_epoch, newest.header.layout_epoch)
-        if bounds.end_offset > claim.end_offset:
-            other = self._ledger.newer(claim.plan.job, claim.progress, claim.end_offset)
-            if other is not None:
-                return Fenced(other.task)
-            if claim.expected_offset is None and bounds.start_offset > claim.end_offset:
-                return ProgressLost(claim.plan.job)
+        closed = self._ledger.closed(claim.plan.job)
+        if closed is not None and closed != claim.progress:
+            return Fenced(closed.task)
+        unseen = self._check_unseen(claim, claim.expected_offset, bounds)
+        if unseen is not None:
+            return unseen
         expected = claim.expected_offset
         next_record = expected if expected is not None and expected < bounds.end_offset else None
         return check_expected(expected, bounds, next_record)
+
+    def _check_unseen(self, claim: Claim, expected: int | None, bounds: Bounds) -> Fenced | ProgressLost | None:
+        """Whether the job has, or may have had, chunks that the claim does not know."""
+        if bounds.end_offset <= claim.end_offset:
+            return None
+        unseen = OffsetRange(max(claim.end_offset, bounds.start_offset), bounds.end_offset)
+        other = self._ledger.newer(claim.plan.job, claim.progress, unseen)
+        if other is not None:
+            return Fenced(other.task)
+        if trimmed_unseen(claim.end_offset, expected, bounds.start_offset):
+            return ProgressLost(claim.plan.job)
+        return None
 
     def _put_at_end(self, claim: Claim, chunk: Chunk, bounds: Bounds, newest: StoredChunk | None) -> Outcome | None:
         """Put the chunk where the partition ends; None when another writer came first and no claim forbids it."""
@@ -111,8 +129,14 @@ class Appender:
     def _put(self, claim: Claim, data: memoryview, stored: StoredChunk) -> tuple[PutVerdict, StoredChunk | None]:
         """Put the same bytes until it is clear what became of them, or the deadline."""
         path = paths.chunk(claim.partition, stored.header.base_offset)
-        for _ in tries():
-            reply = self._store.create(path, data)
+        for attempt in tries():
+            try:
+                reply = self._store.create(path, data)
+            except StorageError:
+                if attempt == 0:
+                    raise
+                # It refuses now, but may have applied what it did not answer before.
+                reply = PutReply.UNCLEAR
             found, whose = (None, Found.ABSENT) if reply is PutReply.CREATED else self._read_back(claim, stored)
             verdict = judge_put(reply, whose)
             if verdict is not PutVerdict.AGAIN:
@@ -135,15 +159,24 @@ class Appender:
         return found, Found.OTHER
 
     def _acknowledge(self, claim: Claim, chunk: Chunk, stored: StoredChunk, *, resolved: bool) -> Outcome | None:
-        """A chunk below the start is none: a writer that slept may re-create the name of a trimmed chunk."""
-        start = self._chunks.start_offset()
-        at = OffsetRange(stored.header.base_offset, stored.header.end_offset)
-        if at.base_offset < start:
-            return self._conflict(claim)
+        """The chunk is in the log, unless it came so late that it got a name that trimming had freed."""
+        for _ in tries():
+            try:
+                start = self._chunks.start_offset()
+                in_log = stored.header.base_offset >= start or was_in_log(self._store, self._chunks, stored)
+                if in_log is False:
+                    return self._conflict(claim)
+                break
+            except StorageError:
+                continue  # The chunk is put: from here on, no failure of the store is a definite refusal.
+        else:
+            return Unknown("the chunk was put, but then the store did not answer until the deadline")
+        if in_log is None:
+            return Unknown("the log was trimmed past the chunk, and it cannot be told whether it was in time")
         self._chunks.appended(stored)
         self._ledger.appended(stored)
         return Appended(
-            range=at,
+            range=OffsetRange(stored.header.base_offset, stored.header.end_offset),
             count=chunk.records.num_rows,
             timestamp_ms=chunk.time_ms if chunk.records.column("timestamp").null_count else None,
             start_offset=start,
@@ -162,11 +195,13 @@ class Appender:
     def _close(self, claim: Claim, chunk: Chunk) -> Outcome:
         """Record that the job has no more rows for this partition: no offset moves, so none is expected."""
         bounds, _ = self._chunks.find_end()
-        other = self._ledger.newer(claim.plan.job, claim.progress, claim.end_offset)
-        if other is not None:
-            return Fenced(other.task)
+        unseen = self._check_unseen(claim, None, bounds)
+        if unseen is not None:
+            return unseen
         at = OffsetRange(bounds.end_offset, bounds.end_offset)
         mine = claim.progress_after(chunk, at)
+        if not mine.complete:
+            return Appended(at, 0, None, bounds.start_offset, has_offset=True, resolved=False)
         recorded = self._ledger.close(mine)
         if (recorded.rows, recorded.digest) != (mine.rows, mine.digest):
             return Fenced(recorded.task)

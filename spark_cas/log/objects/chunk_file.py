@@ -132,8 +132,10 @@ _BATCH_ROWS = 20_000
 def _batches(data: memoryview, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
     file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(data)))
     schema = pa.schema([RECORDS.field(name) for name in columns])
-    for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=list(columns), use_threads=False):
-        yield batch.select(list(columns)).cast(schema)
+    for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=list(columns) or ["offset"], use_threads=False):
+        chosen = batch.select(list(columns))
+        # A cast to no columns would forget how many rows there are.
+        yield chosen.cast(schema) if columns else chosen
 
 
 def _checksum_at(data: memoryview) -> int:

@@ -21,7 +21,7 @@ def decode(data: bytes | memoryview, what: str) -> dict[str, Any]:
     try:
         document = json.loads(bytes(data))
         version, checksum, value = document["format"], document["checksum"], document["value"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise FormatError(f"{what} is not what spark_cas writes. Is this directory a log?") from None
     if version != FORMAT_VERSION:
         raise FormatError(

@@ -2,10 +2,11 @@
 
 from dataclasses import asdict
 
+from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.plan import Progress
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import StoredChunk
-from spark_cas.log.objects.partition import PartitionChunks
+from spark_cas.log.objects.partition import PartitionChunks, TrimmedMeanwhileError
 from spark_cas.log.objects.putting import put_once
 from spark_cas.log.objects.store import Store
 
@@ -22,23 +23,35 @@ class Ledger:
         self._seen: dict[str, tuple[Progress | None, int]] = {}
         """Per job what was found last, and the offset up to which it was looked for."""
 
-    def progress(self, job: str, planned_end: int) -> Progress | None:
-        """The ledger entry of a job, none of whose chunks lies below ``planned_end``."""
-        closed = self._store.get(paths.closed(job, self._chunks.number))
-        if closed is not None:
-            return self._decode(closed, job)
-        start = self._chunks.start_offset()
-        found, upto = self._seen.get(job) or self._hinted(job) or (None, planned_end)
-        if upto < start:
-            found, upto = None, start
-        found, upto = self._newest_from(job, upto, found)
-        self._seen[job] = found, upto
-        return found if found and found.end_offset > start else None
+    def progress(self, job: str, planned_end: int) -> tuple[Bounds, Progress | None]:
+        """The bounds, and the ledger entry of a job, none of whose chunks lies below ``planned_end``."""
+        while True:
+            bounds, _ = self._chunks.find_end()
+            try:
+                return bounds, self._progress_within(bounds, job, planned_end)
+            except TrimmedMeanwhileError:
+                continue
 
-    def newer(self, job: str, known: Progress | None, from_offset: int) -> Progress | None:
-        """The job's newest entry in the chunks from an offset on, None unless it goes beyond ``known``."""
-        found, _ = self._newest_from(job, from_offset, None)
+    def _progress_within(self, bounds: Bounds, job: str, planned_end: int) -> Progress | None:
+        closed = self.closed(job)
+        if closed is not None:
+            return closed
+        found, upto = self._seen.get(job) or self._hinted(job, bounds.start_offset) or (None, planned_end)
+        if upto < bounds.start_offset:
+            found, upto = None, bounds.start_offset
+        found, upto = self._newest_from(job, upto, bounds.end_offset, found)
+        self._seen[job] = found, upto
+        return found if found and found.end_offset > bounds.start_offset else None
+
+    def newer(self, job: str, known: Progress | None, unseen: OffsetRange) -> Progress | None:
+        """The job's newest entry in the chunks of a range, None unless it goes beyond ``known``."""
+        found, _ = self._newest_from(job, unseen.base_offset, unseen.end_offset, None)
         return found if found and found.rows > (known.rows if known else 0) else None
+
+    def closed(self, job: str) -> Progress | None:
+        """The entry with which a job ended without more rows, None when it did not."""
+        found = self._store.get(paths.closed(job, self._chunks.number))
+        return None if found is None else self._decode(found, job)
 
     def close(self, progress: Progress) -> Progress:
         """Record the entry of a job that ended without more rows; returns the entry that holds."""
@@ -55,18 +68,23 @@ class Ledger:
             self._chunks.write_hint(paths.job_hint(progress.job, self._chunks.number), stored)
             self._chunks.write_hint(paths.end_hint(self._chunks.number), stored)
 
-    def _newest_from(self, job: str, upto: int, found: Progress | None) -> tuple[Progress | None, int]:
+    def _newest_from(
+        self, job: str, upto: int, known_end: int, found: Progress | None
+    ) -> tuple[Progress | None, int]:
         if found and found.complete:
             return found, upto
-        for stored in self._chunks.chunks_from(upto):
+        for stored in self._chunks.chunks_from(upto, known_end):
             if stored.header.progress.job == job:
                 found = stored.header.progress
             upto = stored.header.end_offset
         return found, upto
 
-    def _hinted(self, job: str) -> tuple[Progress, int] | None:
+    def _hinted(self, job: str, start: int) -> tuple[Progress, int] | None:
         stored = self._chunks.read_hint(paths.job_hint(job, self._chunks.number))
         if stored is None or stored.header.progress.job != job:
+            return None
+        if stored.header.base_offset < start:
+            # Perhaps put again by a writer that slept through the trimming: what it says never held.
             return None
         return stored.header.progress, stored.header.end_offset
 

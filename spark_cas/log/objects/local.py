@@ -1,41 +1,113 @@
 """Creating a file so that it is whole and durable, or not there: staged, synced, linked, and the folders synced.
 
 A hard link fails when its name exists, so the link is the compare-and-swap. Once `create` says CREATED the
-bytes, the name and every new folder above it are on the disk: a power cut does not take them.
+bytes, the name and every folder from the root on are on the disk: a power cut does not take them.
 """
 
 import errno
 import os
+import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
-from spark_cas.core.errors import FormatError, StorageError
+from spark_cas.core.errors import FormatError, StorageError, UnknownOutcomeError
 from spark_cas.core.outcome import PutReply
 from spark_cas.log.objects import paths
 
+STAGED_SECONDS = 3600.0
+"""What lies staged for longer was left by a writer that died. One that still lives fails cleanly."""
 
-def create(root: Path, path: str, data: bytes | memoryview) -> PutReply:
-    """Create ``root/path`` with these bytes unless it exists. Raises StorageError when nothing was created."""
-    target = root / path
-    staged = root / paths.STAGING / uuid.uuid4().hex
-    try:
-        _make_folder(root, staged.parent)
-        _make_folder(root, target.parent)
-        _write_synced(staged, data)
-    except OSError as error:
-        staged.unlink(missing_ok=True)
-        raise _plain(error) from None
-    try:
-        os.link(staged, target, follow_symlinks=False)
-    except FileExistsError:
-        return PutReply.ALREADY_EXISTS
-    except OSError as error:
-        raise _plain(error) from None
-    finally:
-        staged.unlink(missing_ok=True)
-        # Also after a refusal: who reads the winner's file next must find it after a power cut too.
-        _sync_folder(target.parent)
-    return PutReply.CREATED
+
+class LocalFolder:
+    """Writes files below the root of a log. Everything that it makes is for this user alone."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._staging = root / paths.STAGING
+        self._ready: set[Path] = set()
+        self._swept = False
+
+    def create(self, path: str, data: bytes | memoryview) -> PutReply:
+        """Create a file with these bytes unless it exists.
+
+        Raises StorageError when nothing was created, UnknownOutcomeError when that did not reach the disk.
+        """
+        target = self._target(path)
+        staged = self._stage(target, data, sync=True)
+        try:
+            os.link(staged, target, follow_symlinks=False)
+            reply = PutReply.CREATED
+        except FileExistsError:
+            reply = PutReply.ALREADY_EXISTS
+        except OSError as error:
+            raise _plain(error) from None
+        finally:
+            _remove(staged)
+        try:
+            # Also after a refusal: who reads the winner's file next must find it after a power cut too.
+            _sync_folder(target.parent)
+        except OSError as error:
+            raise UnknownOutcomeError(
+                f"writing to the log's directory: the disk failed ({os.strerror(error.errno or 0)}) before it had "
+                f"taken the new name. Mend it, then run the same job again."
+            ) from None
+        return reply
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        """Create a file or replace one. It may be lost in a power cut. Raises StorageError."""
+        target = self._target(path)
+        staged = self._stage(target, data, sync=False)
+        try:
+            staged.replace(target)
+        except OSError as error:
+            _remove(staged)
+            raise _plain(error) from None
+
+    def _target(self, path: str) -> Path:
+        if ".." in Path(path).parts:
+            msg = "a path must not lead out of the log's directory"
+            raise ValueError(msg)
+        return self._root / path
+
+    def _stage(self, target: Path, data: bytes | memoryview, *, sync: bool) -> Path:
+        """The bytes under a name of their own; the target's folder is there then too."""
+        staged = self._staging / uuid.uuid4().hex
+        try:
+            self._make_ready(self._staging)
+            self._make_ready(target.parent)
+            self._sweep()
+            _write(staged, data, sync=sync)
+        except OSError as error:
+            _remove(staged)
+            raise _plain(error) from None
+        return staged
+
+    def _make_ready(self, folder: Path) -> None:
+        """See to it, once, that a folder of the log is there, on the disk with its name, and no link."""
+        if folder in self._ready or (not folder.is_relative_to(self._root) and folder.is_dir()):
+            return
+        self._make_ready(folder.parent)
+        made = not folder.is_dir()
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if folder.is_symlink():
+            raise FormatError("a folder of the log is a symbolic link, which could lead out of it. Remove it.")
+        if made or folder != self._root:
+            # Also when it was there: who made it may not have come to this.
+            _sync_folder(folder.parent)
+        self._ready.add(folder)
+
+    def _sweep(self) -> None:
+        """Remove, once, what writers that died left staged."""
+        if self._swept:
+            return
+        self._swept = True
+        oldest = time.time() - STAGED_SECONDS
+        with os.scandir(self._staging) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    if entry.stat(follow_symlinks=False).st_mtime < oldest:
+                        _remove(Path(entry.path))
 
 
 def refuse_links(root: Path) -> None:
@@ -47,26 +119,16 @@ def refuse_links(root: Path) -> None:
             raise FormatError("the log's directory holds symbolic links, which could lead out of it. Remove them.")
 
 
-def _write_synced(path: Path, data: bytes | memoryview) -> None:
+def _write(path: Path, data: bytes | memoryview, *, sync: bool) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         view = memoryview(data)
         while view:
             view = view[os.write(handle, view) :]
-        os.fsync(handle)
+        if sync:
+            os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _make_folder(root: Path, folder: Path) -> None:
-    """Make a folder and those above it up to the root's own parents, each synced into the one above."""
-    if folder.is_dir():
-        if folder.is_symlink():
-            raise FormatError("a folder of the log is a symbolic link, which could lead out of it. Remove it.")
-        return
-    _make_folder(root, folder.parent)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    _sync_folder(folder.parent)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -75,6 +137,11 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
 
 
 def _plain(error: OSError) -> StorageError:

@@ -8,7 +8,7 @@ from typing import Self
 import pyarrow as pa
 
 from spark_cas.core.chunks import Chunk
-from spark_cas.core.errors import FormatError, LogNotFoundError, LogNotSharedError, StoreUnsafeError
+from spark_cas.core.errors import FormatError, LogNotFoundError, LogNotSharedError, StorageError, StoreUnsafeError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import LayoutChanged, Outcome, ProgressLost, PutReply, Refusal
 from spark_cas.core.plan import Layout, Plan, Progress, progress_lost, resume_offset
@@ -17,10 +17,11 @@ from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.appending import Appender
 from spark_cas.log.objects.ledger import Ledger
 from spark_cas.log.objects.partition import PartitionChunks
-from spark_cas.log.objects.putting import put_once
+from spark_cas.log.objects.putting import put_once, tries
 from spark_cas.log.objects.reading import read_chunks
 from spark_cas.log.objects.registry import ObjectRegistry
 from spark_cas.log.objects.store import Store, open_store
+from spark_cas.log.objects.trimming import trim
 from spark_cas.log.protocol import Claim
 from spark_cas.log.spec import LogSpec
 
@@ -29,11 +30,13 @@ class ObjectLog(ObjectRegistry):
     """A log below one root of a store. Not shared between threads or processes: open one in each."""
 
     def __init__(self, spec: LogSpec, store: Store | None = None) -> None:
+        self.spec = spec
         self.topic = spec.topic
         self._store = store or open_store(spec)
         super().__init__(self._store)
         self._chunks: dict[int, PartitionChunks] = {}
         self._ledgers: dict[int, Ledger] = {}
+        self._log_id = ""
         self._proven = False
 
     def __enter__(self) -> Self:
@@ -53,7 +56,11 @@ class ObjectLog(ObjectRegistry):
         data = self._store.get(listed[-1].path)
         if data is None:
             raise FormatError("the newest layout of the log vanished while it was read. Restore it from a copy.")
-        return self._decode_layout(data)
+        layout = self._decode_layout(data)
+        if layout.log_id != self._log_id:
+            # Another log has this address now: what was seen of the one before says nothing about it.
+            self._chunks, self._ledgers, self._log_id = {}, {}, layout.log_id
+        return layout
 
     def create(self, partitions: int) -> Layout:
         if partitions < 1:
@@ -70,54 +77,47 @@ class ObjectLog(ObjectRegistry):
         return self._partition(partition).find_end()[0]
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
-        layout = self.layout()
+        try:
+            layout = self.layout()
+        except LogNotFoundError:
+            raise _not_shared() from None
         if layout.log_id != plan.log_id:
-            raise LogNotSharedError(
-                "the log at this address is not the one that the plan was made for. Where the address is a local "
-                "directory, every worker must see the same one: use a shared directory or an object store."
-            )
+            raise _not_shared()
         if layout.epoch != plan.layout_epoch:
             return LayoutChanged(plan.layout_epoch, layout.epoch)
         layout.require(partition)
         self._prove_put_if_absent()
-        bounds, _ = self._partition(partition).find_end()
-        progress = self._ledger(partition).progress(plan.job, plan.end_offsets[partition])
+        bounds, progress = self._ledger(partition).progress(plan.job, plan.end_offsets[partition])
         if progress_lost(plan, partition, progress, bounds.start_offset):
             return ProgressLost(plan.job)
         return Claim(partition, plan, resume_offset(plan, partition, progress), progress, bounds.end_offset)
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
         chunks = self._partition(claim.partition)
+        if chunks.log_id != claim.plan.log_id:
+            raise _not_shared()
         return Appender(self._store, chunks, self._ledger(claim.partition)).append(claim, chunk)
 
     def read(
         self, partition: int, offsets: OffsetRange, columns: tuple[str, ...] = tuple(RECORDS.names)
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         chunks = self._partition(partition)
-        chunks.find_end()[0].require(offsets)
-        return read_chunks(self._store, chunks, offsets, columns)
+        bounds, _ = chunks.find_end()
+        bounds.require(offsets)
+        return read_chunks(self._store, chunks, bounds.start_offset, offsets, columns)
 
     def progress(self, partition: int, job: str) -> Progress | None:
         plan = self.plan(job)
-        return self._ledger(partition).progress(job, plan.end_offsets[partition] if plan else 0)
+        return self._ledger(partition).progress(job, plan.end_offsets[partition] if plan else 0)[1]
 
     def trim(self, partition: int, before_offset: int) -> Bounds:
-        chunks = self._partition(partition)
-        bounds, _ = chunks.find_end()
-        bounds.require(OffsetRange(before_offset, before_offset))
-        bases = chunks.base_offsets()
-        keep_from = max((base for base in bases if base <= before_offset), default=0)
-        if keep_from > bounds.start_offset:
-            # The new start is recorded before the first chunk goes, so nobody takes a freed name for the end.
-            put_once(self._store, paths.start(partition, keep_from), documents.encode({"start_offset": keep_from}))
-        start = chunks.start_offset()
-        self._store.delete([paths.chunk(partition, base) for base in bases if base < start])
-        return chunks.find_end()[0]
+        return trim(self._store, self._partition(partition), before_offset)
 
     def _partition(self, partition: int) -> PartitionChunks:
         if partition not in self._chunks:
-            self.layout().require(partition)
-            self._chunks[partition] = PartitionChunks(self._store, partition)
+            layout = self.layout()
+            layout.require(partition)
+            self._chunks[partition] = PartitionChunks(self._store, partition, layout.log_id)
         return self._chunks[partition]
 
     def _ledger(self, partition: int) -> Ledger:
@@ -130,7 +130,13 @@ class ObjectLog(ObjectRegistry):
         if self._proven:
             return
         put_once(self._store, paths.PROBE, documents.encode({"probe": "a second put on this name must fail"}))
-        reply = self._store.create(paths.PROBE, documents.encode({"probe": "this must never be stored"}))
+        second = documents.encode({"probe": "this must never be stored"})
+        for _ in tries():
+            reply = self._store.create(paths.PROBE, second)
+            if reply is not PutReply.UNCLEAR:
+                break
+        if reply is PutReply.UNCLEAR:
+            raise StorageError("the store did not answer until the deadline. Check that it is well, then run again.")
         if reply is PutReply.CREATED:
             raise StoreUnsafeError(
                 "the store overwrote an object although it was asked not to (put-if-absent, If-None-Match: *). "
@@ -140,7 +146,8 @@ class ObjectLog(ObjectRegistry):
         self._proven = True
 
     def _refuse_other_content(self) -> None:
-        if self._store.folders(""):
+        # Below _log there may be what another creator has put a moment ago, or one that died in between.
+        if any(name != paths.LOG for name in self._store.folders("")):
             raise FormatError(
                 "the address holds something, but no log of spark_cas (there is no _log/layout in it). Give the "
                 "address of a log, or of an empty or new directory."
@@ -153,3 +160,10 @@ class ObjectLog(ObjectRegistry):
             raise FormatError(
                 "the layout of the log has other fields than expected. Is it a newer version's?"
             ) from None
+
+
+def _not_shared() -> LogNotSharedError:
+    return LogNotSharedError(
+        "the log at this address is not the one that the plan was made for. Where the address is a local "
+        "directory, every worker must see the same one: use a shared directory or an object store."
+    )

@@ -6,20 +6,26 @@ the end is found by asking for names until one is free; a listing is needed only
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 
-from spark_cas.core.errors import ChunkDamagedError
+from spark_cas.core.errors import ChunkDamagedError, StorageError
 from spark_cas.core.offsets import Bounds
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import HEADER_BYTES, StoredChunk, decode_header
-from spark_cas.log.objects.store import Store
+from spark_cas.log.objects.store import Listed, Store
+
+
+class TrimmedMeanwhileError(Exception):
+    """Chunks were trimmed while they were walked along: look at the bounds again."""
 
 
 class PartitionChunks:
     """One partition of a log in a store, and the newest of its chunks that this process knows of."""
 
-    def __init__(self, store: Store, number: int) -> None:
+    def __init__(self, store: Store, number: int, log_id: str) -> None:
         self._store = store
         self.number = number
+        self.log_id = log_id
         self._newest: StoredChunk | None = None
 
     def chunk_at(self, base_offset: int) -> StoredChunk | None:
@@ -29,15 +35,37 @@ class PartitionChunks:
         if end is None:
             return None
         stored = decode_header(end, path)
-        if (stored.header.partition, stored.header.base_offset) != (self.number, base_offset):
-            raise ChunkDamagedError(f"{path}: it is the chunk of another place. Restore the file from a copy.")
+        self.require_in_place(stored, base_offset)
         return stored
 
-    def chunks_from(self, base_offset: int) -> Iterator[StoredChunk]:
-        """The chunks from the one that begins at an offset to the end, one after the other."""
+    def require_in_place(self, stored: StoredChunk, base_offset: int) -> None:
+        """ChunkDamagedError unless what an offset's name holds was written for that very place."""
+        header = stored.header
+        if (header.log_id, header.partition, header.base_offset) != (self.log_id, self.number, base_offset):
+            raise ChunkDamagedError(
+                f"{paths.chunk(self.number, base_offset)}: it is the chunk of another place or of another log: a "
+                f"file was moved or replaced. Nothing of it was read. Restore the file from a copy."
+            )
+
+    def chunks_from(self, base_offset: int, known_end: int = 0) -> Iterator[StoredChunk]:
+        """The chunks from the one that begins at an offset to the end, one after the other.
+
+        They reach at least ``known_end``, or it is said why not: TrimmedMeanwhileError, or ChunkDamagedError
+        when a chunk is missing.
+        """
         while (stored := self.chunk_at(base_offset)) is not None:
             yield stored
             base_offset = stored.header.end_offset
+        if base_offset < known_end:
+            raise TrimmedMeanwhileError if base_offset < self.start_offset() else self.missing(base_offset)
+
+    def missing(self, base_offset: int) -> ChunkDamagedError:
+        """The error for a free name where a chunk must be."""
+        return ChunkDamagedError(
+            f"{paths.chunk(self.number, base_offset)}: the chunk is missing, though the log has acknowledged offset "
+            f"{base_offset}. Restore the file from a copy, or trim the log past it. (If the log was trimmed while "
+            f"it was read, read again.)"
+        )
 
     def start_offset(self) -> int:
         """The oldest offset that trimming has kept."""
@@ -46,11 +74,14 @@ class PartitionChunks:
 
     def find_end(self) -> tuple[Bounds, StoredChunk | None]:
         """The bounds, and the newest chunk, None before the first one."""
-        newest = self._walk(self._newest or self._hinted() or self._listed())
+        hinted = None if self._newest else self._hinted()
+        newest = self._walk(self._newest or hinted or self._listed())
         start = self.start_offset()
         if _is_stale(newest, start):
             # What was known has been trimmed away, and the names behind it may be free for that reason.
             newest = self._walk(self._listed())
+        elif hinted and newest:
+            self._refuse_hole_after(newest)
         if _is_stale(newest, start):
             raise ChunkDamagedError(
                 f"{paths.partition(self.number)}: the log was trimmed up to offset {start}, but no chunk from "
@@ -68,8 +99,9 @@ class PartitionChunks:
         self._newest = stored
 
     def write_hint(self, path: str, stored: StoredChunk) -> None:
-        """Leave a hint where the next process may begin to look."""
-        self._store.overwrite(path, documents.encode({"base_offset": stored.header.base_offset}))
+        """Leave a hint where the next process may begin to look. Nothing is lost when that fails."""
+        with suppress(StorageError):
+            self._store.overwrite(path, documents.encode({"base_offset": stored.header.base_offset}))
 
     def read_hint(self, path: str) -> StoredChunk | None:
         """The chunk that a hint names; None when there is no hint, or none that makes sense."""
@@ -78,14 +110,13 @@ class PartitionChunks:
             return None
         try:
             base_offset = json.loads(bytes(data))["value"]["base_offset"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None
         return self.chunk_at(base_offset) if isinstance(base_offset, int) and base_offset >= 0 else None
 
     def base_offsets(self) -> list[int]:
         """Where each chunk begins, in order, from a listing of the partition."""
-        listed = self._store.below(paths.partition(self.number))
-        return [base for base in (paths.base_offset(each.path) for each in listed) if base is not None]
+        return _base_offsets(self._store.below(paths.partition(self.number)))
 
     def _hinted(self) -> StoredChunk | None:
         return self.read_hint(paths.end_hint(self.number))
@@ -95,16 +126,32 @@ class PartitionChunks:
         return self.chunk_at(bases[-1]) if bases else None
 
     def _walk(self, known: StoredChunk | None) -> StoredChunk | None:
+        """The chunk at which the way from a known one ends."""
         if known is None:
             return None
         for stored in self.chunks_from(known.header.end_offset):
             if stored.header.previous != known.id:
+                if known.header.base_offset < self.start_offset():
+                    # Trimmed, or put again by a writer that slept through the trimming: no way leads on.
+                    return known
                 raise ChunkDamagedError(
                     f"{paths.chunk(self.number, stored.header.base_offset)}: it was not written after the chunk "
                     f"that lies before it. A file was replaced; restore both from a copy."
                 )
             known = stored
         return known
+
+    def _refuse_hole_after(self, newest: StoredChunk) -> None:
+        """A free name is the end only when no chunk lies behind it: seen to at the first look."""
+        end = newest.header.end_offset
+        path = paths.chunk(self.number, newest.header.base_offset)
+        later = _base_offsets(self._store.below(paths.partition(self.number), after=path))
+        if later and later[0] != end:
+            raise self.missing(end)
+
+
+def _base_offsets(listed: list[Listed]) -> list[int]:
+    return [base for base in (paths.base_offset(each.path) for each in listed) if base is not None]
 
 
 def _is_stale(newest: StoredChunk | None, start_offset: int) -> bool:

@@ -1,5 +1,8 @@
 """Where things lie below the root of a log. Zero-padded numbers make the order of names the order of the log."""
 
+from spark_cas.core.names import check_name
+
+LOG = "_log"
 PROBE = "_log/probe"
 LAYOUTS = "_log/layout"
 JOBS = "_log/jobs"
@@ -45,19 +48,24 @@ def end_hint(number: int) -> str:
 
 def job_hint(job: str, number: int) -> str:
     """Names a chunk of a job near its newest in a partition. Overwritten, never trusted."""
-    return f"{JOBS}/{job}/hints/{partition(number)}.json"
+    return f"_log/hints/{partition(number)}/{_checked(job)}.json"
 
 
 def plan(job: str) -> str:
     """The first plan of a job."""
-    return f"{JOBS}/{job}/plan.json"
+    return f"{JOBS}/{_checked(job)}/plan.json"
 
 
 def completion(job: str) -> str:
     """What a job was completed with."""
-    return f"{JOBS}/{job}/complete.json"
+    return f"{JOBS}/{_checked(job)}/complete.json"
 
 
 def closed(job: str, number: int) -> str:
     """The progress with which a job was closed in a partition after its last chunk."""
-    return f"{JOBS}/{job}/closed/{partition(number)}.json"
+    return f"_log/closed/{partition(number)}/{_checked(job)}.json"
+
+
+def _checked(job: str) -> str:
+    """A job's name, once it is certain that it leads nowhere else. OptionError when it might."""
+    return check_name(job, "the job name")

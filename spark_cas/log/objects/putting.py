@@ -14,9 +14,9 @@ _LONGEST_PAUSE_SECONDS = 5.0
 _JITTER = random.SystemRandom()
 
 
-def tries(deadline_seconds: float = PUT_DEADLINE_SECONDS) -> Iterator[int]:
+def tries() -> Iterator[int]:
     """Count tries from 0 on with a jittered, growing pause between them, until the deadline."""
-    deadline = time.monotonic() + deadline_seconds
+    deadline = time.monotonic() + PUT_DEADLINE_SECONDS
     attempt = 0
     while True:
         yield attempt

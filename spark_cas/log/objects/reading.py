@@ -14,24 +14,24 @@ from spark_cas.log.objects.store import Store
 
 
 def read_chunks(
-    store: Store, chunks: PartitionChunks, offsets: OffsetRange, columns: tuple[str, ...]
+    store: Store, chunks: PartitionChunks, start: int, offsets: OffsetRange, columns: tuple[str, ...]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield (offset of the first, records) for a range within the partition's bounds, in order."""
+    """Yield (offset of the first, records) for a range within the partition, which begins at ``start``, in order."""
     if len(offsets) == 0:
         return
-    bases = chunks.base_offsets()
-    at = bases[max(0, bisect_right(bases, offsets.base_offset) - 1)] if bases else offsets.base_offset
+    # What lies below the start was trimmed, or put by a writer that slept through the trimming.
+    bases = [base for base in chunks.base_offsets() if base >= start]
+    index = bisect_right(bases, offsets.base_offset)
+    at = bases[index - 1] if index else start
     before: StoredChunk | None = None
     while at < offsets.end_offset:
         path = paths.chunk(chunks.number, at)
         data = store.get(path)
         if data is None:
-            raise ChunkDamagedError(
-                f"{path}: the chunk is missing, though the log has acknowledged offset {at}. Restore the file from "
-                f"a copy, or trim the log past it. (If the log was trimmed while it was read, read again.)"
-            )
+            raise chunks.missing(at)
         stored, batches = decode(data, path, columns)
-        _require_in_place(stored, before, chunks.number, at, path)
+        chunks.require_in_place(stored, at)
+        _require_next(stored, before, path)
         yield from _part(batches, at, offsets)
         before, at = stored, stored.header.end_offset
 
@@ -48,10 +48,8 @@ def _part(batches: Iterator[pa.RecordBatch], at: int, offsets: OffsetRange) -> I
         at = here.end_offset
 
 
-def _require_in_place(stored: StoredChunk, before: StoredChunk | None, partition: int, at: int, path: str) -> None:
-    header = stored.header
-    follows = before is None or header.previous == before.id
-    if (header.partition, header.base_offset) != (partition, at) or not follows:
+def _require_next(stored: StoredChunk, before: StoredChunk | None, path: str) -> None:
+    if before is not None and stored.header.previous != before.id:
         raise ChunkDamagedError(
             f"{path}: it does not follow the chunk before it: a file was moved or replaced. Nothing of it was read. "
             f"Restore the files of this partition from a copy."

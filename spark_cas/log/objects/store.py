@@ -20,7 +20,7 @@ from obstore.exceptions import (
 from obstore.store import LocalStore, MemoryStore, from_url
 from obstore.store import ObjectStore as ObstoreStore
 
-from spark_cas.core.errors import OptionError, StorageError
+from spark_cas.core.errors import FormatError, OptionError, StorageError
 from spark_cas.core.outcome import PutReply
 from spark_cas.log.objects import local
 from spark_cas.log.spec import LogSpec
@@ -28,8 +28,8 @@ from spark_cas.log.spec import LogSpec
 _T = TypeVar("_T")
 
 REQUEST_TIMEOUT = "30s"
-_CLIENT: dict[str, Any] = {"timeout": REQUEST_TIMEOUT, "connect_timeout": "5s"}
-_RETRY: Any = {"max_retries": 4, "retry_timeout": timedelta(seconds=60)}
+_CLIENT: dict[str, Any] = {"timeout": REQUEST_TIMEOUT, "connect_timeout": "3s"}
+_RETRY: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=10)}
 
 _memory_stores: dict[str, MemoryStore] = {}
 
@@ -61,8 +61,8 @@ class Store(Protocol):
         """The last ``size`` bytes of an object, None when there is none. Raises StorageError."""
         ...
 
-    def below(self, prefix: str) -> list[Listed]:
-        """All objects below a prefix, sorted by path. Raises StorageError."""
+    def below(self, prefix: str, after: str | None = None) -> list[Listed]:
+        """All objects below a prefix, of those whose path is past ``after``, sorted. Raises StorageError."""
         ...
 
     def folders(self, prefix: str) -> list[str]:
@@ -78,8 +78,10 @@ def open_store(spec: LogSpec) -> "Store":
     """The store that a spec names, rooted at the log. Nothing is written or read."""
     if spec.scheme == "file":
         root = Path(unquote(urlsplit(spec.url).path)).resolve()
+        if root.exists() and not root.is_dir():
+            raise FormatError("the address of the log is a file. Give the address of a log, or of a new directory.")
         local.refuse_links(root)
-        return _LocalStore(LocalStore(str(root), mkdir=True), root)
+        return _LocalStore(root)
     if spec.scheme == "memory":
         return _ObjectStore(_memory_stores.setdefault(spec.url, MemoryStore()))
     config = {name: _secret(name, value) for name, value in spec.store_options}
@@ -117,22 +119,27 @@ def _secret(name: str, value: str) -> str:
 class _ObjectStore:
     """A store that obstore serves."""
 
-    def __init__(self, store: ObstoreStore) -> None:
-        self._store = store
+    def __init__(self, client: ObstoreStore) -> None:
+        self._client = client
+
+    @property
+    def _store(self) -> ObstoreStore:
+        return self._client
 
     def create(self, path: str, data: bytes | memoryview) -> PutReply:
         try:
             self._store.put(path, data, mode="create", use_multipart=False)
         except (AlreadyExistsError, PreconditionError):
             return PutReply.ALREADY_EXISTS
-        except (PermissionDeniedError, UnauthenticatedError) as error:
+        except (PermissionDeniedError, UnauthenticatedError, FileNotFoundError) as error:
             raise _plain(error, "writing") from None
         except BaseError:
             return PutReply.UNCLEAR
         return PutReply.CREATED
 
     def overwrite(self, path: str, data: bytes) -> None:
-        _ask("writing", lambda: self._store.put(path, data, use_multipart=False))
+        if _ask("writing", lambda: self._store.put(path, data, use_multipart=False)) is None:
+            raise _plain(FileNotFoundError(), "writing")
 
     def get(self, path: str) -> memoryview | None:
         return _ask("reading", lambda: memoryview(self._store.get(path).bytes()))
@@ -147,8 +154,8 @@ class _ObjectStore:
             return memoryview(b"")
         return _ask("reading", lambda: memoryview(self._store.get_range(path, start=max(0, end - size), end=end)))
 
-    def below(self, prefix: str) -> list[Listed]:
-        found = _ask("listing", lambda: [each for page in self._store.list(prefix) for each in page])
+    def below(self, prefix: str, after: str | None = None) -> list[Listed]:
+        found = _ask("listing", lambda: [each for page in self._store.list(prefix, offset=after) for each in page])
         return sorted((Listed(each["path"], each["size"]) for each in found or []), key=lambda each: each.path)
 
     def folders(self, prefix: str) -> list[str]:
@@ -164,14 +171,25 @@ class _ObjectStore:
 
 
 class _LocalStore(_ObjectStore):
-    """A directory. Creating is our own, because obstore's never syncs what it wrote to the disk."""
+    """A directory. Writing is our own: obstore's never syncs to the disk, and follows links out of the root."""
 
-    def __init__(self, store: LocalStore, root: Path) -> None:
-        super().__init__(store)
+    def __init__(self, root: Path) -> None:
+        super().__init__(MemoryStore())
         self._root = root
+        self._folder = local.LocalFolder(root)
+
+    @property
+    def _store(self) -> ObstoreStore:
+        """The directory; while it is not there, a store that holds nothing, so that looking makes none."""
+        if isinstance(self._client, MemoryStore) and self._root.is_dir():
+            self._client = LocalStore(str(self._root))
+        return self._client
 
     def create(self, path: str, data: bytes | memoryview) -> PutReply:
-        return local.create(self._root, path, data)
+        return self._folder.create(path, data)
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        self._folder.overwrite(path, data)
 
 
 def _ask(doing: str, request: Callable[[], _T]) -> _T | None:

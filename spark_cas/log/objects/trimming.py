@@ -1,0 +1,62 @@
+"""Trimming: the new start is recorded before the first chunk goes, and beside it which chunks were there.
+
+The record lets a writer tell, when its chunk lies below the start, whether it was in the log in time or came
+so late that it got a name that trimming had freed.
+"""
+
+from spark_cas.core.errors import ChunkDamagedError
+from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.log.objects import documents, paths
+from spark_cas.log.objects.chunk_file import ChunkId, StoredChunk
+from spark_cas.log.objects.partition import PartitionChunks
+from spark_cas.log.objects.putting import put_once
+from spark_cas.log.objects.store import Store
+
+_REMEMBERED = 32
+"""How many of the chunks before a start are recorded with it."""
+
+
+def trim(store: Store, chunks: PartitionChunks, before_offset: int) -> Bounds:
+    """Let go of the chunks that lie wholly below an offset, all but the newest."""
+    bounds, _ = chunks.find_end()
+    Bounds(0, bounds.end_offset).require(OffsetRange(before_offset, before_offset))
+    bases = chunks.base_offsets()
+    keep_from = max((base for base in bases if base <= before_offset), default=0)
+    if keep_from > bounds.start_offset:
+        trimmed = [[each.base_offset, each.checksum] for each in _chain_before(chunks, keep_from)]
+        document = documents.encode({"start_offset": keep_from, "trimmed": trimmed})
+        put_once(store, paths.start(chunks.number, keep_from), document)
+    start = chunks.start_offset()
+    store.delete([paths.chunk(chunks.number, base) for base in bases if base < start])
+    return chunks.find_end()[0]
+
+
+def was_in_log(store: Store, chunks: PartitionChunks, stored: StoredChunk) -> bool | None:
+    """Whether a chunk that lies below the start was ever in the log; None when that cannot be told any more."""
+    base = stored.header.base_offset
+    answer = None
+    for listed in store.below(paths.starts(chunks.number), after=paths.start(chunks.number, base)):
+        data = store.get(listed.path)
+        if data is None:
+            continue
+        trimmed = [ChunkId(*each) for each in documents.decode(data, listed.path)["trimmed"]]
+        if stored.id in trimmed:
+            return True
+        if any(each.base_offset <= base for each in trimmed):
+            answer = False
+    return answer
+
+
+def _chain_before(chunks: PartitionChunks, base_offset: int) -> list[ChunkId]:
+    """The chunks that lead to one, newest first, each as the one after it names it, as far as they can be read."""
+    chain: list[ChunkId] = []
+    try:
+        chunk = chunks.chunk_at(base_offset)
+        while chunk and chunk.header.previous and len(chain) < _REMEMBERED:
+            chain.append(chunk.header.previous)
+            chunk = chunks.chunk_at(chain[-1].base_offset)
+            if chunk and chunk.id != chain[-1]:
+                break
+    except ChunkDamagedError:
+        pass  # Trimming is the way past a damaged chunk.
+    return chain

@@ -1,0 +1,26 @@
+"""The object log in a local directory keeps the contract."""
+
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from spark_cas.log.objects import ObjectLog
+from spark_cas.log.protocol import Backend
+from spark_cas.log.spec import LogSpec
+from spark_cas.testing.contract import LogContract
+from spark_cas.testing.contract.base import NewBackend
+from tests.objects.places import reopened
+
+_: type[Backend] = ObjectLog
+
+
+class TestLocal(LogContract):
+    rounds = 60
+    examples = 20
+
+    @pytest.fixture
+    def new_backend(self, tmp_path: Path) -> NewBackend:
+        return lambda: ObjectLog(LogSpec.parse(str(tmp_path / uuid4().hex)))
+
+    reopen = staticmethod(reopened)

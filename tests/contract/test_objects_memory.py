@@ -1,0 +1,24 @@
+"""The object log over a store in memory keeps the contract."""
+
+from uuid import uuid4
+
+import pytest
+
+from spark_cas.log.objects import ObjectLog
+from spark_cas.log.protocol import Backend
+from spark_cas.log.spec import LogSpec
+from spark_cas.testing.contract import LogContract
+from spark_cas.testing.contract.base import NewBackend
+from tests.objects.places import reopened
+
+_: type[Backend] = ObjectLog
+
+
+class TestObjectsInMemory(LogContract):
+    rounds = 100
+
+    @pytest.fixture
+    def new_backend(self) -> NewBackend:
+        return lambda: ObjectLog(LogSpec.parse(f"memory:///{uuid4().hex}"))
+
+    reopen = staticmethod(reopened)

@@ -1,0 +1,178 @@
+"""Real S3 and Azure APIs, each a process of its own on a free port of this machine, for the tests that ask."""
+
+import base64
+import hashlib
+import hmac
+import os
+import queue
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from spark_cas.log.objects import ObjectLog
+from spark_cas.log.spec import LogSpec
+
+START_SECONDS = 60
+STOP_SECONDS = 10
+
+AZURITE = Path(__file__).parents[1] / "azurite/node_modules/azurite/dist/src/blob/main.js"
+AZURE_ACCOUNT = "devstoreaccount1"
+AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+"""The account that every Azurite has; both are published in its manual."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A bucket or container of a running server."""
+
+    endpoint: str
+    url: str
+    options: dict[str, str]
+
+    def spec(self, **changed: str) -> LogSpec:
+        """A place that nobody has used yet."""
+        return LogSpec.parse(f"{self.url}/{uuid.uuid4().hex}/flights", self.options | changed)
+
+    def new_log(self) -> ObjectLog:
+        """Open a place that nobody has used yet."""
+        return ObjectLog(self.spec())
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[Served]:
+    """A bucket of a moto server."""
+    with moto() as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def azure() -> Iterator[Served]:
+    """A container of an Azurite server."""
+    node = shutil.which("node")
+    if node is None or not AZURITE.exists():
+        _missing("the Azure tests need node and Azurite: install node 18 or newer, then run `make env`")
+    arguments = ["--blobHost", "127.0.0.1", "--blobPort", "0", "--disableTelemetry", "--skipApiVersionCheck"]
+    with _server([node, str(AZURITE), *arguments, "--loose", "--inMemoryPersistence", "--silent"]) as endpoint:
+        account = f"{endpoint}/{AZURE_ACCOUNT}"
+        _create_container(account, "logs")
+        yield Served(
+            endpoint,
+            "az://logs",
+            {
+                "azure_storage_account_name": AZURE_ACCOUNT,
+                "azure_storage_account_key": AZURE_KEY,
+                "azure_storage_endpoint": account,
+                "allow_http": "true",
+            },
+        )
+
+
+@contextmanager
+def moto(**environment: str) -> Iterator[Served]:
+    """A moto server with a bucket; what comes in by ``environment`` holds from then on."""
+    with _server([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"], environment) as endpoint:
+        # A request without credentials is one that moto lets pass.
+        _request("PUT", f"{endpoint}/logs", {})
+        yield Served(
+            endpoint,
+            "s3://logs",
+            {
+                "aws_endpoint": endpoint,
+                "aws_access_key_id": "writer",
+                "aws_secret_access_key": "canary-of-a-secret",
+                "aws_region": "us-east-1",
+                "aws_virtual_hosted_style_request": "false",
+                "allow_http": "true",
+            },
+        )
+
+
+@contextmanager
+def _server(command: list[str], environment: dict[str, str] | None = None) -> Iterator[str]:
+    """Run a server until the end of the block; it must say its address ``http://127.0.0.1:port``."""
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=os.environ | (environment or {})
+    )
+    try:
+        yield _address(process)
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(STOP_SECONDS)
+
+
+def _address(process: subprocess.Popen[bytes]) -> str:
+    lines: queue.Queue[bytes] = queue.Queue()
+    output = process.stdout
+    assert output is not None
+
+    def drain() -> None:
+        # To its end: a server whose output nobody takes away comes to a stop.
+        with output:
+            for line in output:
+                lines.put(line)
+        lines.put(b"")
+
+    threading.Thread(target=drain, daemon=True).start()
+    said = b""
+    deadline = time.monotonic() + START_SECONDS
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            line = lines.get(timeout=left)
+        except queue.Empty:
+            break
+        if line == b"":
+            break
+        said += line
+        found = re.search(rb"http://127\.0\.0\.1:[1-9][0-9]*", line)
+        if found:
+            return found[0].decode()
+    pytest.fail(f"the server {process.args!r} did not start. It said: {said.decode(errors='replace')}")
+
+
+def _missing(remedy: str) -> NoReturn:
+    """Skip where a developer lacks a server; the build that decides must have all of them."""
+    if os.environ.get("CI", "").lower() in ("true", "1"):
+        pytest.fail(remedy)
+    pytest.skip(remedy)
+
+
+def _create_container(account: str, name: str) -> None:
+    date = datetime.now(UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
+    headers = f"x-ms-date:{date}\nx-ms-version:2021-08-06"
+    resource = f"/{AZURE_ACCOUNT}/{AZURE_ACCOUNT}/{name}\nrestype:container"
+    text = "PUT" + "\n" * 12 + f"{headers}\n{resource}"
+    mac = hmac.new(base64.b64decode(AZURE_KEY), text.encode(), hashlib.sha256).digest()
+    _request(
+        "PUT",
+        f"{account}/{name}?restype=container",
+        {
+            "x-ms-date": date,
+            "x-ms-version": "2021-08-06",
+            "Authorization": f"SharedKey {AZURE_ACCOUNT}:{base64.b64encode(mac).decode()}",
+            # An empty body's length is left out of what is signed.
+            "Content-Length": "0",
+        },
+    )
+
+
+def _request(method: str, url: str, headers: dict[str, str]) -> None:
+    request = urllib.request.Request(url, method=method, headers=headers)  # noqa: S310 -- our own server
+    with urllib.request.urlopen(request, timeout=START_SECONDS) as reply:  # noqa: S310
+        reply.read()
