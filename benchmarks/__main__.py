@@ -1,0 +1,75 @@
+"""make bench: speed and memory against Spark's own parquet. Options: python -m benchmarks --help."""
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.completed import PYTHON, SPARK_SUBMIT, compare_completed
+from benchmarks.measure import Result
+from benchmarks.memory import compare_memory
+from benchmarks.reading import compare_reads
+from benchmarks.report import print_table, write_json
+from benchmarks.rows import make_rows
+from benchmarks.session import start_session
+from benchmarks.sizes import FULL, QUICK, Sizes
+from benchmarks.writing import compare_routes, compare_writes
+
+BUILD = Path(__file__).parents[1] / "build"
+IN_SESSION = ("write", "route", "read")
+PARTS = (*IN_SESSION, "completed", "memory")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the parts that were asked for, print the table and write build/bench.json."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--quick", action="store_true", help="small sizes: to try it, not to quote it")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
+    given = parser.parse_args(argv)
+    sizes = QUICK if given.quick else FULL
+    # Emptied of what an interrupted run may have left.
+    scratch = BUILD / "bench" / "scratch"
+    shutil.rmtree(scratch, ignore_errors=True)
+    rows = BUILD / "bench" / f"rows-{sizes.rows}"
+    try:
+        results = _run(given.only, sizes, rows, scratch)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    print_table(results, f"{sizes.rows:,} rows on {os.cpu_count()} cores, medians")
+    write_json(results, BUILD / "bench.json")
+    return 0
+
+
+def _run(parts: Sequence[str], sizes: Sizes, rows: Path, scratch: Path) -> list[Result]:
+    results = []
+    if set(parts) & {*IN_SESSION, "completed"}:
+        results += _in_one_session(parts, sizes, rows, scratch)
+    if "completed" in parts:
+        for name, launcher in (("complete job", PYTHON), ("complete job, spark-submit", SPARK_SUBMIT)):
+            results.append(compare_completed(name, launcher, rows, scratch, sizes.process_repeats))
+    if "memory" in parts:
+        results += compare_memory(scratch, sizes.few_rows, sizes.many_rows)
+    return results
+
+
+def _in_one_session(parts: Sequence[str], sizes: Sizes, path: Path, scratch: Path) -> list[Result]:
+    """Make the input, and compare what one session can compare."""
+    spark = start_session()
+    try:
+        rows = make_rows(spark, path, sizes.rows)
+        results = []
+        if "write" in parts:
+            results.append(compare_writes(rows, scratch, sizes.repeats))
+        if "route" in parts:
+            results.append(compare_routes(rows, scratch, sizes.repeats))
+        if "read" in parts:
+            results.append(compare_reads(spark, rows, scratch, sizes.repeats))
+        return results
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,25 @@
+"""How much is measured."""
+
+from dataclasses import dataclass
+
+PARTITIONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Rows and repeats of one run of the benchmark."""
+
+    rows: int
+    """Rows of the timed comparisons."""
+    repeats: int
+    """Counted times of each side, after one that is not counted."""
+    process_repeats: int
+    """The same, where whole processes are timed."""
+    few_rows: int
+    """The smaller partition of the comparison of memory."""
+    many_rows: int
+    """The larger one."""
+
+
+FULL = Sizes(rows=4_000_000, repeats=5, process_repeats=3, few_rows=4_000_000, many_rows=40_000_000)
+QUICK = Sizes(rows=200_000, repeats=3, process_repeats=1, few_rows=200_000, many_rows=2_000_000)

@@ -1,0 +1,46 @@
+"""Writing an embedded log against writing parquet; and routing against a bare repartition."""
+
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from benchmarks.measure import Result, compare
+from benchmarks.rows import in_partitions
+from benchmarks.sizes import PARTITIONS
+from spark_cas import route
+
+
+def append(routed: DataFrame, log: Path, *, partitions: int = PARTITIONS) -> None:
+    """Append rows that lie in one task per partition to a log, which is made when it is not there."""
+    options = {"job": "benchmark", "routed": "true", "partitions": str(partitions)}
+    routed.write.format("conditional-log").mode("append").options(**options).save(str(log))
+
+
+def compare_writes(rows: DataFrame, scratch: Path, repeats: int) -> Result:
+    """The same rows, repartitioned and sorted the same way, on both sides."""
+    return compare(
+        "write",
+        lambda path: append(in_partitions(rows), path),
+        lambda path: in_partitions(rows).write.parquet(str(path)),
+        goal="at least 0.7",
+        scratch=scratch,
+        repeats=repeats,
+    )
+
+
+def compare_routes(rows: DataFrame, scratch: Path, repeats: int) -> Result:
+    """`route` computes the partition from the key; the peer has it. Neither writes."""
+    unplaced = rows.select("key", "value")
+    options = {"path": str(scratch / "unmade"), "job": "benchmark", "partitions": str(PARTITIONS)}
+    return compare(
+        "route",
+        lambda _: _discard(route(unplaced, options)),
+        lambda _: _discard(in_partitions(rows)),
+        goal="none: what a computed partition costs",
+        scratch=scratch,
+        repeats=repeats,
+    )
+
+
+def _discard(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
