@@ -156,7 +156,9 @@ class _ObjectStore:
 
     def below(self, prefix: str, after: str | None = None) -> list[Listed]:
         found = _ask("listing", lambda: [each for page in self._store.list(prefix, offset=after) for each in page])
-        return sorted((Listed(each["path"], each["size"]) for each in found or []), key=lambda each: each.path)
+        # Some stores take the offset for the first path to list.
+        listed = (Listed(each["path"], each["size"]) for each in found or [] if not after or each["path"] > after)
+        return sorted(listed, key=lambda each: each.path)
 
     def folders(self, prefix: str) -> list[str]:
         found = _ask("listing", lambda: self._store.list_with_delimiter(prefix))

@@ -1,0 +1,225 @@
+"""Replies that are lost, late or wrong: what was appended is said to be, what is not known is Unknown."""
+
+import pytest
+
+from spark_cas.core.errors import StorageError, StoreUnsafeError
+from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.core.outcome import Appended, Conflict, Fenced, PutReply, Truncated, Unknown
+from spark_cas.log.objects import ObjectLog, putting
+from spark_cas.log.protocol import Claim
+from spark_cas.testing.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
+from tests.objects import flaky_store
+from tests.objects.flaky_store import FlakyStore
+from tests.objects.places import flaky_log, memory_spec, reopened
+
+
+@pytest.fixture
+def _short_deadline(monkeypatch):
+    monkeypatch.setattr(putting, "PUT_DEADLINE_SECONDS", 0.4)
+
+
+@pytest.mark.parametrize(
+    "fault", [flaky_store.applied_but_unclear, flaky_store.applied_and_refused], ids=["no reply", "refused"]
+)
+@pytest.mark.parametrize("expected", ["end", "none"])
+def test_an_own_write_is_recognised(fault, expected):
+    log, store = flaky_log()
+    writer = JobWriter(log, plan_of(log, "job", expected))
+    store.on_create.append(("partition=", fault))
+    assert writer.append(table_of("a")) == Appended(
+        OffsetRange(0, 1), 1, writer.chunk(table_of("a")).time_ms, 0, has_offset=True, resolved=True
+    )
+    assert writer.must_append("b").resolved is False
+    assert values_in(reopened(log), 0) == ["a", "b"]
+
+
+@pytest.mark.parametrize("fault", [flaky_store.lost, flaky_store.refused_for_nothing], ids=["lost", "409"])
+def test_what_did_not_arrive_is_put_again(fault):
+    log, store = flaky_log()
+    writer = JobWriter(log, plan_of(log, "job"))
+    store.on_create += [("partition=", fault)] * 2
+    assert writer.must_append("a").range == OffsetRange(0, 1)
+    assert store.on_create == []
+    assert values_in(log, 0) == ["a"]
+
+
+@pytest.mark.usefixtures("_short_deadline")
+@pytest.mark.parametrize("applied", [True, False])
+def test_no_reply_until_the_deadline_is_unknown_and_a_new_claim_decides(applied):
+    log, store = flaky_log()
+    plan = plan_of(log, "job")
+    writer = JobWriter(log, plan)
+    silent = [("partition=", flaky_store.lost)] * 100
+    store.on_create = [("partition=", flaky_store.applied_but_unclear), *silent] if applied else silent
+
+    def no_reading(path):
+        raise StorageError("no reply")
+
+    append = writer.chunk(table_of("a"))
+    store.before["get_end"] = lambda path: no_reading(path) if store.asked["create"] > created else None
+    created = store.asked["create"]
+    assert isinstance(log.append(writer.claim, append), Unknown)
+    assert store.asked["create"] > created + 1
+    again = claim_of(reopened(log), 0, plan)
+    assert (again.progress.rows if again.progress else 0) == applied
+    assert values_in(reopened(log), 0) == ["a"] * applied
+
+
+@pytest.mark.usefixtures("_short_deadline")
+def test_a_refusal_after_an_unclear_reply_is_not_definite():
+    log, store = flaky_log()
+    writer = JobWriter(log, plan_of(log, "job"))
+
+    def forbidden(*_):
+        raise StorageError("not permitted")
+
+    store.on_create = [("partition=", flaky_store.lost), *[("partition=", forbidden)] * 100]
+    assert isinstance(writer.append(table_of("a")), Unknown)
+    store.on_create = [("partition=", forbidden)]
+    with pytest.raises(StorageError, match="not permitted"):
+        writer.append(table_of("a"))
+    store.on_create = []
+    assert writer.must_append("a").resolved is False
+
+
+def test_a_failure_after_the_put_is_no_refusal():
+    log, store = flaky_log()
+    plan = plan_of(log, "job")
+    writer = JobWriter(log, plan)
+    failures = [StorageError("not now")] * 2
+
+    def fail_after_the_put(_):
+        if values_in(reopened(log), 0) and failures:
+            raise failures.pop()
+
+    store.before["below"] = fail_after_the_put
+    store.before["overwrite"] = fail_after_the_put
+    assert writer.must_append("a", complete=True).range == OffsetRange(0, 1)
+    assert failures == []
+
+
+@pytest.mark.usefixtures("_short_deadline")
+def test_when_nothing_is_heard_after_the_put_the_answer_is_unknown():
+    log, store = flaky_log()
+    plan = plan_of(log, "job")
+    writer = JobWriter(log, plan)
+
+    def silent_after_the_put(_):
+        if values_in(reopened(log), 0):
+            raise StorageError("not now")
+
+    store.before["below"] = silent_after_the_put
+    assert isinstance(writer.append(table_of("a")), Unknown)
+    claim = reopened(log).claim(0, plan)
+    assert isinstance(claim, Claim)
+    assert claim.progress is not None
+    assert claim.progress.rows == 1
+
+
+def test_hints_that_cannot_be_written_do_no_harm():
+    log, store = flaky_log()
+
+    def full(_):
+        raise StorageError("no hints today")
+
+    store.before["overwrite"] = full
+    writer = JobWriter(log, plan_of(log, "job"))
+    writer.must_append("a")
+    writer.must_append("b", complete=True)
+    assert store.asked["overwrite"] > 0
+    fresh = reopened(log)
+    assert fresh.bounds(0) == Bounds(0, 2)
+    assert fresh.progress(0, "job") == writer.claim.progress
+
+
+def overwriting(create, path, data):
+    """What a store answers that does not know put-if-absent."""
+    return PutReply.CREATED
+
+
+def test_a_store_that_overwrites_is_refused_before_anything_is_appended():
+    spec = memory_spec()
+    store = FlakyStore(ObjectLog(spec)._store)
+    store.on_create = [("probe", overwriting)] * 2
+    with pytest.raises(StoreUnsafeError, match=r"^\[STORE_UNSAFE\] .*put-if-absent"):
+        ObjectLog(spec, store).create(1)
+    assert not ObjectLog(spec)._store.below("_log/layout")
+
+    log = ObjectLog(spec)
+    log.create(1)
+    plan = plan_of(log, "job")
+    store.on_create = [("probe", overwriting)] * 2
+    with pytest.raises(StoreUnsafeError):
+        ObjectLog(spec, store).claim(0, plan)
+    assert not log._store.below("partition=00000")
+
+
+@pytest.mark.usefixtures("_short_deadline")
+def test_a_store_without_an_answer_proves_nothing():
+    spec = memory_spec()
+    store = FlakyStore(ObjectLog(spec)._store)
+    store.on_create = [("probe", flaky_store.applied_but_unclear), ("probe", flaky_store.lost), ("probe", overwriting)]
+    with pytest.raises(StoreUnsafeError):
+        ObjectLog(spec, store).create(1)
+    store.on_create = [("probe", flaky_store.lost)] * 100
+    with pytest.raises(StorageError):
+        ObjectLog(spec, store).create(1)
+
+
+@pytest.mark.parametrize("expected", range(1, 5))
+def test_an_offset_inside_a_chunk_names_no_object_and_is_a_conflict(expected):
+    log, store = flaky_log()
+    append_foreign(log, 0, *"abcde")
+    writer = JobWriter(log, plan_of(log, "job", f'{{"0": {expected}}}'))
+    assert writer.append(table_of("x")) == Conflict(expected, 5, 0)
+    assert len(store.inner.below("partition=00000")) == 1
+
+
+def test_an_offset_past_the_end_is_truncated_after_a_second_look():
+    log, store = flaky_log()
+    append_foreign(log, 0, "a")
+    writer = JobWriter(log, plan_of(log, "job", '{"0": 4}'))
+    before = store.asked["get_end"]
+    assert writer.append(table_of("x")) == Truncated(4, 1)
+    assert store.asked["get_end"] >= before + 3
+    assert len(store.inner.below("partition=00000")) == 1
+
+
+def test_an_offset_that_only_this_process_thinks_past_the_end():
+    """Its memory of the newest chunk is older than the claim: the second look sees the truth."""
+    log, store = flaky_log()
+    append_foreign(log, 0, "a")
+    other = reopened(log)
+    append_foreign(other, 0, "b")
+    writer = JobWriter(log, plan_of(other, "job"))
+    assert writer.must_append("c").range == OffsetRange(2, 3)
+
+
+@pytest.mark.parametrize("job", ["job", "another"])
+def test_the_winner_of_a_race_decides_the_answer(job):
+    log, store = flaky_log()
+    plan = plan_of(log, "job")
+    writer = JobWriter(log, plan, task="run/0-late")
+    winner = JobWriter(reopened(log), plan if job == "job" else plan_of(log, job), task="run/0-first")
+
+    def overtaken(create, path, data):
+        winner.must_append("w")
+        return create(path, data)
+
+    store.on_create = [("partition=", overtaken)]
+    outcome = writer.append(table_of("x"))
+    assert outcome == (Fenced("run/0-first") if job == "job" else Conflict(0, 1, 0))
+    assert values_in(reopened(log), 0) == ["w"]
+
+
+def test_without_check_a_writer_goes_behind_the_winner():
+    log, store = flaky_log()
+    writer = JobWriter(log, plan_of(log, "job", "none"))
+
+    def overtaken(create, path, data):
+        append_foreign(reopened(log), 0, "w", "w")
+        return create(path, data)
+
+    store.on_create = [("partition=", overtaken)] * 3
+    assert writer.must_append("x").range == OffsetRange(6, 7)
+    assert values_in(reopened(log), 0) == ["w"] * 6 + ["x"]

@@ -1,0 +1,110 @@
+"""Hints save requests and are never trusted: whatever they hold, every answer stays right."""
+
+import json
+
+import pytest
+
+from spark_cas.core.chunks import Chunk
+from spark_cas.core.offsets import Bounds
+from spark_cas.core.outcome import Appended
+from spark_cas.log.objects import ObjectLog, documents, paths
+from spark_cas.log.objects.ledger import _HINT_EVERY_CHUNKS
+from spark_cas.testing.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
+from tests.objects.flaky_store import FlakyStore
+from tests.objects.places import flaky_log, reopened
+
+HINTS = [paths.end_hint(0), paths.job_hint("job", 0)]
+
+
+def naming(base_offset: object) -> bytes:
+    return documents.encode({"base_offset": base_offset})
+
+
+WRONG = {
+    "empty": b"",
+    "no text": b"\xff\xfe\x00",
+    "no document": b"[]",
+    "a number": b"7",
+    "nested": b"[" * 100_000,
+    "other fields": documents.encode({"start": 0}),
+    "negative": naming(-1),
+    "a text": naming("0"),
+    "nothing": naming(None),
+    "a fraction": naming(0.5),
+    "huge": naming(10**40),
+    "inside a chunk": naming(1),
+    "another job's chunk": naming(3),
+    "the first chunk": naming(0),
+    "past the end": naming(1000),
+    "a trimmed chunk": naming(0),
+    "another layout of the document": json.dumps({"value": {"base_offset": [0]}}).encode(),
+}
+
+
+@pytest.mark.parametrize("which", HINTS, ids=["end", "job"])
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_hints_change_no_answer(which, wrong):
+    log, store = flaky_log()
+    plan = plan_of(log, "job", "none")
+    log.record_plan(plan)
+    writer = JobWriter(log, plan)
+    writer.must_append("a", "b", "c")
+    append_foreign(log, 0, "x")
+    writer.must_append("d")
+    if wrong == "a trimmed chunk":
+        log.trim(0, 3)
+    kept = log.bounds(0)
+    store.inner.overwrite(which, WRONG[wrong])
+    fresh = reopened(log)
+    assert fresh.bounds(0) == kept == Bounds(kept.start_offset, 5)
+    assert values_in(fresh, 0) == ["a", "b", "c", "x", "d"][kept.start_offset :]
+    assert reopened(log).progress(0, "job") == writer.claim.progress
+    assert claim_of(reopened(log), 0, plan).progress == writer.claim.progress
+    assert JobWriter(reopened(log), plan).must_append("e").range.base_offset == 5
+
+
+def test_without_hints_all_is_found_as_well():
+    log, store = flaky_log()
+    writer = JobWriter(log, plan_of(log, "job"))
+    for value in "abcde":
+        writer.must_append(value)
+    store.inner.delete(HINTS)
+    fresh = reopened(log)
+    assert fresh.bounds(0) == Bounds(0, 5)
+    assert fresh.progress(0, "job") == writer.claim.progress
+
+
+def asked_by(log: ObjectLog, question) -> tuple[object, int]:
+    """The answer of a process that has just opened the log, and how often it asked the store."""
+    store = FlakyStore(reopened(log)._store)
+    answer = question(ObjectLog(log.spec, store))
+    return answer, store.asked.total()
+
+
+def test_the_end_takes_as_many_requests_whatever_the_number_of_chunks():
+    log, store = flaky_log()
+    plan = plan_of(log, "job")
+    log.record_plan(plan)
+    claim = claim_of(log, 0, plan)
+    row = table_of("a")
+    per_append, opened = {}, {}
+    for number in range(1, 2101):
+        before = store.asked.total()
+        chunk = Chunk(row, number, f"{number:032x}", complete=False, task="run/0", time_ms=number)
+        outcome = log.append(claim, chunk)
+        assert isinstance(outcome, Appended)
+        claim = claim.after(chunk, outcome.range)
+        per_append[number] = store.asked.total() - before
+        if number in (20, 2100):
+            answer, opened[number] = asked_by(log, lambda fresh: fresh.bounds(0))
+            assert answer == Bounds(0, number)
+            progress, claiming = asked_by(log, lambda fresh: claim_of(fresh, 0, plan).progress)
+            assert progress == claim.progress
+            assert claiming <= 4 * _HINT_EVERY_CHUNKS
+    assert opened[2100] == opened[20]
+    hinting = range(1, 2101, _HINT_EVERY_CHUNKS)
+    assert len({count for number, count in per_append.items() if number not in hinting}) == 1
+    assert max(per_append.values()) <= 8
+    before = store.asked.copy()
+    assert log.bounds(0) == Bounds(0, 2100)
+    assert store.asked - before == {"get_end": 1, "below": 1}

@@ -1,0 +1,207 @@
+"""Writers and readers that slept through a trimming: freed names hold nothing, whoever puts something there."""
+
+import pytest
+
+from spark_cas.core.errors import StorageError
+from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.core.outcome import Appended, Conflict, Fenced, PutReply, Unknown
+from spark_cas.log.objects import paths, trimming
+from spark_cas.testing.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
+from tests.objects.flaky_store import lost
+from tests.objects.places import flaky_log, reopened
+
+
+def chunk_names(log):
+    return [each.path for each in reopened(log)._store.below("partition=00000")]
+
+
+def others_append_and_trim(log):
+    """Three chunks, at 0, 2 and 4; only the last is kept."""
+    for values in ["ab", "cd", "efg"]:
+        append_foreign(reopened(log), 0, *values)
+    reopened(log).trim(0, 7)
+
+
+@pytest.mark.parametrize("rows", ["x", "xx", "xxx", "xxxxxx"])
+def test_a_writer_that_slept_before_its_put_is_refused(rows):
+    log, store = flaky_log()
+    writer = JobWriter(log, plan_of(log, "sleeper"))
+
+    def late(create, path, data):
+        others_append_and_trim(log)
+        return create(path, data)
+
+    store.on_create = [("partition=", late)]
+    assert writer.append(table_of(rows)) == Conflict(0, 7, 4)
+    assert chunk_names(log) == [paths.chunk(0, 0), paths.chunk(0, 4)], "its chunk is there, under a freed name"
+    for each in (log, reopened(log)):
+        assert each.bounds(0) == Bounds(4, 7)
+        assert values_in(each, 0) == ["e", "f", "g"]
+        assert each.progress(0, "sleeper") is None
+        assert claim_of(each, 0, writer.claim.plan).progress is None
+    append_foreign(log, 0, "h")
+    assert values_in(reopened(log), 0) == ["e", "f", "g", "h"]
+    log.trim(0, 8)
+    assert chunk_names(log) == [paths.chunk(0, 7)], "the next trimming takes what lies below the start"
+
+
+@pytest.mark.parametrize("mode", ["end", "none"])
+@pytest.mark.parametrize("rows", ["x", "xx", "xxxxxxxxx"])
+def test_hints_that_name_the_chunk_of_a_sleeper_mislead_nobody(mode, rows):
+    """The hints name offset 0, where an attempt of the job was, and where another one now puts other rows."""
+    log, store = flaky_log()
+    plan = plan_of(log, "job", mode)
+    log.record_plan(plan)
+    sleeper = JobWriter(log, plan, task="run/0-late")
+    first = JobWriter(reopened(log), plan, task="run/0-first")
+
+    def late(create, path, data):
+        first.must_append("a", "b")  # This one leaves hints, the following do not.
+        first.must_append("c", "d")
+        first.must_append("e")
+        first.must_append("f")
+        reopened(log).trim(0, 5)
+        return create(path, data)
+
+    store.on_create = [("partition=", late)]
+    assert isinstance(sleeper.append(table_of(rows)), Fenced | Conflict)
+    for each in (log, reopened(log)):
+        assert each.bounds(0) == Bounds(5, 6)
+        assert values_in(each, 0) == ["f"]
+        assert each.progress(0, "job") == first.claim.progress
+        assert claim_of(each, 0, plan).progress == first.claim.progress
+
+
+def test_a_chunk_that_was_trimmed_before_its_writer_looked_is_acknowledged():
+    log, store = flaky_log()
+    writer = JobWriter(log, plan_of(log, "job"))
+
+    def slow(create, path, data):
+        reply = create(path, data)
+        append_foreign(reopened(log), 0, "b")
+        append_foreign(reopened(log), 0, "c")
+        reopened(log).trim(0, 3)
+        return reply
+
+    store.on_create = [("partition=", slow)]
+    outcome = writer.append(table_of("a"))
+    assert isinstance(outcome, Appended)
+    assert (outcome.range, outcome.start_offset, outcome.resolved) == (OffsetRange(0, 1), 2, False)
+    append_foreign(log, 0, "d")
+    assert values_in(log, 0) == values_in(reopened(log), 0) == ["c", "d"]
+
+
+def test_a_lost_reply_and_a_trimming_do_not_make_a_refusal():
+    """The chunk was stored, trimmed, and is put again under its freed name: it was in the log all the same."""
+    log, store = flaky_log()
+    writer = JobWriter(log, plan_of(log, "job"))
+
+    def stored_and_trimmed(create, path, data):
+        create(path, data)
+        append_foreign(reopened(log), 0, "b")
+        append_foreign(reopened(log), 0, "c")
+        reopened(log).trim(0, 3)
+        return PutReply.UNCLEAR
+
+    store.on_create = [("partition=", stored_and_trimmed), ("partition=", lost)]
+    outcome = writer.append(table_of("a"))
+    assert isinstance(outcome, Appended)
+    assert outcome.range == OffsetRange(0, 1)
+    assert values_in(log, 0) == values_in(reopened(log), 0) == ["c"]
+
+
+def test_what_is_no_longer_on_record_is_unknown(monkeypatch):
+    monkeypatch.setattr(trimming, "_REMEMBERED", 1)
+    log, store = flaky_log()
+    writer = JobWriter(log, plan_of(log, "job"))
+
+    def late(create, path, data):
+        others_append_and_trim(log)
+        return create(path, data)
+
+    store.on_create = [("partition=", late)]
+    assert isinstance(writer.append(table_of("x")), Unknown)
+    again = claim_of(log, 0, writer.claim.plan)
+    assert again.progress is None
+    assert JobWriter(log, writer.claim.plan).append(table_of("x")) == Conflict(0, 7, 4)
+
+
+@pytest.mark.parametrize("at_call", range(1, 12))
+def test_a_trimming_during_a_claim_hides_no_progress(at_call):
+    """Without a check, a claim that misses rows of its own job would append them twice."""
+    log, store = flaky_log()
+    plan = plan_of(log, "job", "none")
+    log.record_plan(plan)
+    writer = JobWriter(reopened(log), plan)
+    for value in "abcdef":
+        writer.must_append(value)
+    store.inner.delete([paths.job_hint("job", 0), paths.end_hint(0)])
+    calls = 0
+
+    def trim_now(_):
+        nonlocal calls
+        calls += 1
+        if calls == at_call:
+            reopened(log).trim(0, 6)
+
+    store.before |= {"get_end": trim_now, "below": trim_now}
+    assert claim_of(log, 0, plan).progress == writer.claim.progress
+
+
+@pytest.mark.parametrize("at_call", range(1, 12))
+def test_a_trimming_during_an_append_hides_no_other_attempt(at_call):
+    log, store = flaky_log()
+    plan = plan_of(log, "job", "none")
+    sleeper = JobWriter(log, plan, task="run/0-late")
+    first = JobWriter(reopened(log), plan, task="run/0-first")
+    for value in "abcdef":
+        first.must_append(value)
+    calls = 0
+
+    def trim_now(_):
+        nonlocal calls
+        calls += 1
+        if calls == at_call:
+            reopened(log).trim(0, 6)
+
+    store.before |= {"get_end": trim_now, "below": trim_now}
+    assert sleeper.append(table_of("a")) == Fenced("run/0-first")
+    store.before.clear()
+    assert values_in(log, 0)[-1] == "f"
+
+
+def test_a_trim_that_dies_before_it_deletes_has_trimmed():
+    log, store = flaky_log()
+    for values in ["ab", "cd", "efg"]:
+        append_foreign(log, 0, *values)
+
+    def die(_):
+        raise StorageError("gone")
+
+    store.before["delete"] = die
+    with pytest.raises(StorageError):
+        log.trim(0, 5)
+    assert len(chunk_names(log)) == 3
+    for each in (log, reopened(log)):
+        assert each.bounds(0) == Bounds(4, 7)
+        assert values_in(each, 0) == ["e", "f", "g"]
+        with pytest.raises(ValueError, match="4 to 7"):
+            list(each.read(0, OffsetRange(0, 7)))
+    store.before.clear()
+    assert log.trim(0, 5) == Bounds(4, 7)
+    assert chunk_names(log) == [paths.chunk(0, 4)]
+
+
+def test_two_trims_at_once_leave_the_higher_start():
+    log, store = flaky_log()
+    for value in "abcdef":
+        append_foreign(log, 0, value)
+
+    def overtaken(create, path, data):
+        reopened(log).trim(0, 5)
+        return create(path, data)
+
+    store.on_create = [("_log/start", overtaken)]
+    assert log.trim(0, 2) == Bounds(5, 6)
+    assert values_in(reopened(log), 0) == ["f"]
+    assert chunk_names(log) == [paths.chunk(0, 5)]
