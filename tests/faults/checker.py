@@ -1,0 +1,145 @@
+"""Reads a log without Spark and says what is wrong with it: each row once, in order, and the ledger says so."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from spark_cas import open_log
+from spark_cas.core.digest import RunningDigest
+from spark_cas.core.plan import Progress
+from spark_cas.log.protocol import Backend
+from tests.faults.rows import Row, as_records
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a partition is to hold of a job."""
+
+    job: str
+    rows: Sequence[Row]
+    complete: bool = True
+
+
+def require_complete(log: Path, job: str, rows: Mapping[int, Sequence[Row]]) -> None:
+    """The log holds just these rows, of this job, and the registry says that it is complete."""
+    require(log, {partition: [Held(job, found)] for partition, found in rows.items()}, completed=[job])
+
+
+def require_prefix(log: Path, job: str, rows: Mapping[int, Sequence[Row]]) -> int:
+    """Each partition holds the first of these rows and nothing else; returns how many they are in all."""
+    held: dict[int, list[Held]] = {}
+    with open_log(str(log)) as opened:
+        for partition, expected in rows.items():
+            progress = opened.progress(partition, job)
+            count = progress.rows if progress else 0
+            done = progress is not None and progress.complete
+            assert not done or count == len(expected), f"partition {partition}: complete with {count} rows"
+            held[partition] = [Held(job, expected[:count], complete=done)]
+    require(log, held, completed=[])
+    return sum(len(found[0].rows) for found in held.values())
+
+
+def require(log: Path, held: Mapping[int, Sequence[Held]], completed: Sequence[str]) -> None:
+    """Each partition holds the rows of these jobs, one job after the other, and nothing else."""
+    problems = findings(log, held, completed)
+    assert not problems, "\n".join(problems)
+
+
+def findings(log: Path, held: Mapping[int, Sequence[Held]], completed: Sequence[str]) -> list[str]:
+    """All that is wrong with the log; nothing when all is well."""
+    problems: list[str] = []
+    with open_log(str(log)) as opened:
+        if opened.layout().partitions != len(held):
+            problems.append(f"{opened.layout().partitions} partitions instead of {len(held)}")
+        for partition, jobs in held.items():
+            rows, found = _read(opened, partition)
+            problems += [f"partition {partition}: {each}" for each in found]
+            expected = [row for each in jobs for row in each.rows]
+            problems += [f"partition {partition}: {each}" for each in differences(rows, expected)]
+            problems += [f"partition {partition}: {each}" for each in _ledger(opened, partition, jobs)]
+        for job in completed:
+            problems += _completion(opened, job, held)
+    return problems
+
+
+def differences(rows: Sequence[Row], expected: Sequence[Row]) -> list[str]:
+    """How rows differ from those expected: missing, not expected, twice, or in another order."""
+    if list(rows) == list(expected):
+        return []
+    problems = []
+    if len(rows) != len(expected):
+        problems.append(f"{len(rows)} rows instead of {len(expected)}")
+    missing, strange = set(expected) - set(rows), set(rows) - set(expected)
+    if missing:
+        problems.append(f"{len(missing)} rows are missing, such as {min(missing)}")
+    if strange:
+        problems.append(f"{len(strange)} rows are not of the input, such as {min(strange)}")
+    if len(set(rows)) < len(rows):
+        problems.append(f"{len(rows) - len(set(rows))} rows are there again")
+    pairs = zip(rows, expected, strict=False)
+    at = next((at for at, (row, other) in enumerate(pairs) if row != other), min(len(rows), len(expected)))
+    return [*problems, f"the first difference is at row {at}"]
+
+
+def _read(log: Backend, partition: int) -> tuple[list[Row], list[str]]:
+    """The rows of a partition, and where their offsets leave a gap or overlap."""
+    rows: list[Row] = []
+    problems = []
+    bounds = log.bounds(partition)
+    following = 0
+    for base_offset, records in log.read(partition, bounds.range):
+        if base_offset != following:
+            problems.append(f"records at offset {base_offset} follow those that end at {following}")
+        following = base_offset + records.num_rows
+        rows += zip(records.column("key").to_pylist(), records.column("value").to_pylist(), strict=True)
+    if bounds.start_offset != 0 or bounds.end_offset != following:
+        problems.append(f"its bounds are {bounds}, but its records end at {following}")
+    return rows, problems
+
+
+def _ledger(log: Backend, partition: int, jobs: Sequence[Held]) -> list[str]:
+    problems = []
+    base_offset = 0
+    for each in jobs:
+        found = log.progress(partition, each.job)
+        end_offset = base_offset + len(each.rows)
+        if not each.rows:
+            if found is not None:
+                problems.append(f"the ledger has an entry of job {each.job}, which has no rows there")
+        elif found is None:
+            problems.append(f"the ledger has no entry of job {each.job}")
+        else:
+            expected = (len(each.rows), digest_of(each.rows), base_offset, end_offset, each.complete)
+            if _of(found) != expected:
+                problems.append(f"the ledger says {_of(found)} instead of {expected}")
+        base_offset = end_offset
+    return problems
+
+
+def _completion(log: Backend, job: str, held: Mapping[int, Sequence[Held]]) -> list[str]:
+    completion = log.completion(job)
+    if completion is None:
+        return [f"job {job} has no completion in the registry"]
+    said = {each.progress.partition: each.progress.digest for each in completion.partitions}
+    expected = {
+        partition: digest_of(each.rows)
+        for partition, jobs in held.items()
+        for each in jobs
+        if each.job == job and each.rows
+    }
+    return [] if said == expected else [f"the completion of job {job} names {said} instead of {expected}"]
+
+
+def digest_of(rows: Sequence[Row]) -> str:
+    digest = RunningDigest()
+    digest.update(as_records(rows))
+    return digest.hexdigest()
+
+
+def _of(progress: Progress) -> tuple[int, str, int, int, bool]:
+    return progress.rows, progress.digest, progress.base_offset, progress.end_offset, progress.complete
+
+
+def files_of(log: Path) -> dict[str, bytes]:
+    """All chunks as they lie there, to see that nothing was added or touched."""
+    return {str(file.relative_to(log)): file.read_bytes() for file in log.glob("partition=*/*")}

@@ -1,0 +1,36 @@
+"""One driver serves all modules, a cluster its own; each test has failpoints and a log of its own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.failpoints import Failpoints
+from tests.faults.rig import Driver, end_all
+
+pytest.register_assert_rewrite("tests.faults.checker")
+
+
+@pytest.fixture(scope="session")
+def all_failpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Failpoints]:
+    failpoints = Failpoints(tmp_path_factory.mktemp("rig") / "failpoints")
+    yield failpoints
+    end_all(failpoints)
+
+
+@pytest.fixture
+def failpoints(all_failpoints: Failpoints) -> Failpoints:
+    all_failpoints.reset()
+    return all_failpoints
+
+
+@pytest.fixture(scope="session")
+def driver(all_failpoints: Failpoints, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """A driver in local mode; the process is started again after a test that killed it."""
+    with Driver(tmp_path_factory.mktemp("rig") / "driver", all_failpoints) as started:
+        yield started
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log"

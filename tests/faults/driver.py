@@ -1,0 +1,107 @@
+"""A driver: one Spark session that runs the writes it is told of, one JSON line each, and answers with a line.
+
+Run as a program by `tests.faults.rig`. It ends at once when its standard input does: whoever started it is gone.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from queue import SimpleQueue
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_cas import error_from_text, route
+
+EXECUTORS_WITHIN_SECONDS = 120.0
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--conf", type=json.loads, required=True)
+    arguments.add_argument("--executors", type=int, default=0)
+    given = arguments.parse_args()
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what Spark prints is no answer
+    orders: SimpleQueue[str] = SimpleQueue()
+    threading.Thread(target=_take_orders, args=(orders,), daemon=True).start()
+    builder = SparkSession.builder
+    for name, value in given.conf.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    _await_executors(spark, given.executors)
+    answers.write(json.dumps({"ready": True}) + "\n")
+    while True:
+        answers.write(json.dumps(_run(spark, json.loads(orders.get()))) + "\n")
+
+
+def _take_orders(orders: SimpleQueue[str]) -> None:
+    for line in sys.stdin:
+        orders.put(line)
+    os._exit(0)
+
+
+def _await_executors(spark: SparkSession, count: int) -> None:
+    context = spark.sparkContext._jsc.sc()
+    deadline = time.monotonic() + EXECUTORS_WITHIN_SECONDS
+    while context.getExecutorMemoryStatus().size() < count + 1:  # the driver counts as one
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"fewer than {count} executors came")
+        time.sleep(0.1)
+
+
+def _run(spark: SparkSession, order: dict[str, Any]) -> dict[str, Any]:
+    context = spark.sparkContext
+    group = f"order-{time.monotonic_ns()}"
+    context.setJobGroup(group, "a write")
+    error = None
+    try:
+        _write(spark, order)
+    except Exception as failure:  # noqa: BLE001 - the test looks at whatever it was
+        error = str(failure)
+    context._jsc.sc().listenerBus().waitUntilEmpty()
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    infos = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+    stages = [stage for stage in infos if stage]
+    kind = error_from_text(error) if error else None
+    return {
+        "number": order["number"],
+        "error": error,
+        "kind": str(kind.kind) if kind else None,
+        "failed_tasks": sum(stage.numFailedTasks for stage in stages),
+        "stage_attempts": 1 + max((stage.currentAttemptId for stage in stages), default=0),
+    }
+
+
+def _write(spark: SparkSession, order: dict[str, Any]) -> None:
+    options = order["options"]
+    frame = route(spark.read.parquet(order["input"]), {"path": order["log"], **options}, order_by=order["order_by"])
+    if order["restless"]:
+        frame, options = _in_other_order_each_time(frame), options | {"routed": "true"}
+    frame.write.format("conditional-log").mode("append").options(**options).save(order["log"])
+
+
+def _in_other_order_each_time(frame: DataFrame) -> DataFrame:
+    """As after a shuffle without a sort: the same rows, but every second attempt gets them backwards."""
+
+    def turn(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = pa.Table.from_batches(batches)
+        context = TaskContext.get()
+        if context is not None and context.attemptNumber() % 2:
+            table = table.take(pa.array(range(table.num_rows - 1, -1, -1)))
+        yield from table.combine_chunks().to_batches()
+
+    return frame.mapInArrow(turn, frame.schema)
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        main()
