@@ -93,6 +93,9 @@ def encode(header: ChunkHeader, records: pa.Table) -> tuple[memoryview, StoredCh
             }
         )
     data = memoryview(sink.getvalue()).cast("B")
+    if int.from_bytes(data[-8:-4], "little") + 8 > HEADER_BYTES:
+        msg = "the header of a chunk does not fit into its footer: the name of the task is too long"
+        raise ValueError(msg)
     at = _checksum_at(data)
     checksum = _checksum_around(data, at)
     data[at : at + len(_BLANK)] = checksum.encode()
