@@ -13,7 +13,7 @@ from spark_cas.spark.exit_codes import ExitCode, UsageError, exit_code_of, in_sh
 from spark_cas.spark.load_arguments import parse_arguments
 from spark_cas.spark.load_progress import describe, duration, live_progress
 from spark_cas.spark.load_report import completed_report, failed_report
-from spark_cas.spark.load_watch import LedgerWatch, LoadWatch, Phase, Snapshot, Stages
+from spark_cas.spark.load_watch import LedgerWatch, LoadWatch, Phase, Snapshot, Stages, StageWatch
 
 NEEDED = ["--input", "flights.parquet", "--value-json", "--log", "log"]
 
@@ -111,7 +111,7 @@ def test_durations(seconds, text):
     assert duration(seconds) == text
 
 
-class FakeStages:
+class FakeStages(StageWatch):
     def __init__(self, *seen):
         self.seen = list(seen)
 

@@ -1,0 +1,10 @@
+"""spark-submit jobs/bulk_load.py: append files to a log exactly once. See --help."""
+
+import sys
+
+from spark_cas.spark.bulk_load import main
+from spark_cas.spark.session import submitted_session
+
+if __name__ == "__main__":
+    # Spark's log is the cluster's business here: log4j2 says what of it is shown.
+    sys.exit(main(sys.argv[1:], "bulk_load.py", lambda _: submitted_session("bulk load")))

@@ -1,0 +1,57 @@
+"""Exit codes of the programs: a scheduler decides by them whether to run a job again."""
+
+import re
+from enum import IntEnum
+
+from spark_cas.core.errors import ConditionalLogError, InputChangedError, InputError, RefusedError
+
+
+class ExitCode(IntEnum):
+    """What became of a run."""
+
+    COMPLETE = 0
+    """The job is complete; it may have been before."""
+    FAILED = 1
+    """Anything else: run the same command again."""
+    USAGE = 2
+    """The call is wrong: mend it."""
+    REFUSED = 3
+    """A condition did not hold: nothing of what was refused is visible."""
+    INPUT_CHANGED = 4
+    """The rows are not those that the job began with."""
+    INTERRUPTED = 130
+    """Ctrl-C: the same command goes on where this one stopped."""
+
+
+class UsageError(Exception):
+    """The call is wrong in a way that no part of the log has a word for, such as an SQL expression."""
+
+
+def exit_code_of(error: BaseException) -> ExitCode:
+    """The exit code for an error that ends a run."""
+    match error:
+        case KeyboardInterrupt():
+            return ExitCode.INTERRUPTED
+        case RefusedError():
+            return ExitCode.REFUSED
+        case InputChangedError():
+            return ExitCode.INPUT_CHANGED
+        case InputError() | UsageError():
+            return ExitCode.USAGE
+    return ExitCode.FAILED
+
+
+def kind_of(error: BaseException) -> str:
+    """The stable token of an error of this project; else the name of its class."""
+    return str(error.kind) if isinstance(error, ConditionalLogError) else type(error).__name__
+
+
+_RAISED_IN_PYTHON = re.compile(r"^\s*[\w.]*(?:Error|Exception): \S.*$", re.MULTILINE)
+
+
+def in_short(error: BaseException) -> str:
+    """What an error of Spark says, without plans and stack traces: of a Python worker's, the last line."""
+    text = str(error)
+    raised = _RAISED_IN_PYTHON.findall(text) if "Traceback (most recent call last)" in text else []
+    lines = [line.strip() for line in raised[-1:] or text.splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

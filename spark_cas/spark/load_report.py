@@ -1,0 +1,147 @@
+"""The result of a bulk load: a table for a person, one line of JSON for a program."""
+
+import json
+from dataclasses import asdict, dataclass
+
+from rich.table import Table
+
+from spark_cas.core.errors import ConditionalLogError
+from spark_cas.core.plan import Completion, PartitionResult, Progress
+from spark_cas.log.open import open_log
+from spark_cas.log.spec import LogSpec
+from spark_cas.spark.exit_codes import ExitCode, exit_code_of, kind_of
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReport:
+    """What a log partition holds of the job."""
+
+    partition: int
+    rows: int
+    base_offset: int
+    end_offset: int
+    """What the job's next chunk would expect: on a log without gaps, the offset after the job's last row."""
+    chunks: int
+    complete: bool
+    resumed_rows: int
+    """Rows that an earlier attempt or run had committed when the partition was completed."""
+    resolved: int
+    """Replies that were lost and proven from the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What became of a load."""
+
+    job: str
+    log: str
+    exit_code: ExitCode
+    seconds: float
+    partitions: tuple[PartitionReport, ...] = ()
+    """Those that hold rows of the job."""
+    appended_rows: int = 0
+    """Rows that this very run appended."""
+    already_complete: bool = False
+    verified: bool = False
+    error: str | None = None
+    """The stable token of the error, or its class."""
+    message: str | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows of the job in the log."""
+        return sum(each.rows for each in self.partitions)
+
+    def to_json(self) -> str:
+        """The report as one line of JSON."""
+        fields = asdict(self) | {
+            "status": self.exit_code.name.lower(),
+            "exit_code": int(self.exit_code),
+            "rows": self.rows,
+            "seconds": round(self.seconds, 3),
+        }
+        return json.dumps(fields)
+
+    def summary(self) -> str:
+        """The result in one sentence."""
+        if self.exit_code is not ExitCode.COMPLETE:
+            return f"job {self.job!r} is not complete: {self.rows:,} of its rows are in the log"
+        if self.already_complete:
+            done = "its input was read again and is the same" if self.verified else "no input was read"
+            return f"job {self.job!r} was complete before, with {self.rows:,} rows: {done}, nothing was appended"
+        speed = f", {self.appended_rows / self.seconds:,.0f} rows/s" if self.seconds else ""
+        before = self.rows - self.appended_rows
+        resumed = f", {before:,} were there before" if before else ""
+        return (
+            f"job {self.job!r} is complete: {self.appended_rows:,} rows appended in {self.seconds:.1f} s{speed}"
+            f"{resumed}"
+        )
+
+    def table(self) -> Table:
+        """The partitions for a person."""
+        table = Table()
+        for column in ("partition", "rows", "first offset", "end offset", "chunks"):
+            table.add_column(column, justify="right")
+        table.add_column("run")
+        table.add_column("resolved replies", justify="right")
+        for each in self.partitions:
+            numbers = (each.partition, each.rows, each.base_offset, each.end_offset, each.chunks)
+            table.add_row(*(f"{number:,}" for number in numbers), _how(each), f"{each.resolved:,}")
+        return table
+
+
+def completed_report(completion: Completion, log: str, seconds: float, rows_before: int) -> LoadReport:
+    """The report of a job that is complete; ``rows_before`` were in the log when this run began."""
+    return LoadReport(
+        job=completion.job,
+        log=log,
+        exit_code=ExitCode.COMPLETE,
+        seconds=seconds,
+        partitions=tuple(_partition(result) for result in completion.partitions),
+        appended_rows=completion.rows - rows_before,
+    )
+
+
+def failed_report(
+    error: BaseException, job: str, log: str, seconds: float, partitions: tuple[PartitionReport, ...] = ()
+) -> LoadReport:
+    """The report of a load that an error ended."""
+    return LoadReport(
+        job=job,
+        log=log,
+        exit_code=exit_code_of(error),
+        seconds=seconds,
+        partitions=partitions,
+        error=kind_of(error),
+        message=error.message if isinstance(error, ConditionalLogError) else str(error) or None,
+    )
+
+
+def ledger_report(spec: LogSpec, job: str) -> tuple[PartitionReport, ...]:
+    """What the log holds of a job that is not complete; nothing when the log cannot tell."""
+    try:
+        with open_log(spec) as log:
+            found = [log.progress(partition, job) for partition in range(log.layout().partitions)]
+    except ConditionalLogError:
+        return ()
+    return tuple(_partition(PartitionResult(each, 0, 0)) for each in found if each is not None)
+
+
+def _partition(result: PartitionResult) -> PartitionReport:
+    progress: Progress = result.progress
+    return PartitionReport(
+        partition=progress.partition,
+        rows=progress.rows,
+        base_offset=progress.base_offset,
+        end_offset=progress.end_offset,
+        chunks=progress.chunks,
+        complete=progress.complete,
+        resumed_rows=result.resumed_rows,
+        resolved=result.resolved,
+    )
+
+
+def _how(each: PartitionReport) -> str:
+    if not each.complete:
+        return "not complete"
+    return f"resumed at row {each.resumed_rows:,}" if each.resumed_rows else "fresh"

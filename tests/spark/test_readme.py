@@ -1,0 +1,21 @@
+"""The examples of the README run as they stand, one after the other."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.spark
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def test_the_examples_of_the_readme(spark, tmp_path, capsys):
+    examples = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    assert len(examples) == 3
+    names = {}
+    for example in examples:
+        exec(compile(example.replace("/data/", f"{tmp_path}/"), "README.md", "exec"), names)  # noqa: S102 - our own text
+    assert names["seen"].count('"') == 2 * 4
+    printed = capsys.readouterr().out
+    assert [printed.count(value) for value in ("b'EWR to IAH'", "b'LGA to IAH'", "b'EWR to SFO'")] == [1, 1, 1]

@@ -1,0 +1,126 @@
+"""`spark-cas` without Spark: looking at a log, trimming it, and how it says what is wrong."""
+
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from spark_cas import cli, open_log
+from spark_cas.log.objects import ObjectLog
+from spark_cas.testing.writing import JobWriter, plan_of, table_of
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def log(tmp_path):
+    """Two partitions; a job that completed in the first and stopped in the second."""
+    address = str(tmp_path / "flights")
+    with open_log(address) as opened:
+        opened.create(2)
+        plan = opened.record_plan(plan_of(opened, "load-1"))
+        first = JobWriter(opened, plan)
+        first.must_append("a", "b")
+        first.must_append("c", complete=True)
+        JobWriter(opened, plan, partition=1).must_append("d")
+    return address
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs the program as its entry point does: (exit code, stdout, stderr)."""
+
+    def run(*argv):
+        monkeypatch.setattr(sys, "argv", ["spark-cas", *argv])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return end.value.code, *capsys.readouterr()
+
+    return run
+
+
+def cells(table):
+    return [[cell.strip() for cell in line.strip("│").split("│")] for line in table.splitlines() if line[0] == "│"]
+
+
+def test_offsets(log):
+    shown = runner.invoke(cli.app, ["offsets", log])
+    assert shown.exit_code == 0
+    assert cells(shown.stdout) == [["0", "0", "3", "3"], ["1", "0", "1", "1"]]
+    assert "flights, layout epoch 0" in shown.stdout
+
+
+def test_progress(log):
+    shown = runner.invoke(cli.app, ["progress", log, "--job", "load-1"])
+    assert [row[:7] for row in cells(shown.stdout)] == [
+        ["load-1", "0", "3", "0", "3", "2", "yes"],
+        ["load-1", "1", "1", "0", "1", "1", "no"],
+    ]
+    assert cells(runner.invoke(cli.app, ["progress", log]).stdout) == cells(shown.stdout)
+    assert cells(runner.invoke(cli.app, ["progress", log, "--job", "other"]).stdout) == []
+
+
+def test_trim(log, run):
+    code, out, _ = run("trim", log, "--partition", "0", "--before", "2")
+    assert (code, out) == (0, "partition 0 now starts at offset 2 and ends at 3\n")
+    code, _, told = run("trim", log, "--partition", "0", "--before", "9")
+    assert code == 2
+    assert told.startswith("error: ")
+
+
+def test_version(run):
+    code, out, _ = run("--version")
+    assert (code, out.split()[0]) == (0, "spark-cas")
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "said"),
+    [
+        (["offsets"], 2, "Missing argument"),
+        (["offset", "log"], 2, "No such command"),
+        (["offsets", "ftp://host/log"], 2, "[OPTION]"),
+        (["offsets", "log", "--store-option", "aws_region"], 2, "NAME=VALUE"),
+        (["load", "--input", "a.csv"], 2, "--log"),
+    ],
+)
+def test_a_wrong_call_exits_with_2(run, argv, code, said):
+    found, _, told = run(*argv)
+    assert found == code
+    assert said in told
+
+
+def test_a_log_that_is_not_there_exits_with_1(run, tmp_path):
+    code, _, told = run("offsets", str(tmp_path / "nowhere"))
+    assert code == 1
+    assert told.startswith("error: [LOG_NOT_FOUND]")
+
+
+def test_load_shows_the_help_of_the_bulk_load(run):
+    code, out, _ = run("load", "--help")
+    assert code == 0
+    assert "usage: spark-cas load" in out
+    assert "--expected-offsets" in out
+
+
+def test_a_complete_job_is_found_without_spark(run, tmp_path):
+    address = str(tmp_path / "flights")
+    with open_log(address) as opened:
+        assert isinstance(opened, ObjectLog)
+        opened.create(1)
+        plan = opened.record_plan(plan_of(opened, "load-1"))
+        writer = JobWriter(opened, plan)
+        writer.append(table_of(["a"]), complete=True)
+        complete(opened, plan, writer)
+    before = set(sys.modules)
+    code, out, told = run("load", "--input", "gone.parquet", "--value-json", "--log", address, "--job", "load-1")
+    assert code == 0
+    assert '"already_complete": true' in out
+    assert "was complete before" in told
+    assert not {name for name in set(sys.modules) - before if name.startswith("pyspark")}
+
+
+def complete(log, plan, writer):
+    from spark_cas.core.plan import PartitionResult
+    from spark_cas.log.planning import complete_job
+
+    complete_job(log, plan, (PartitionResult(writer.claim.progress, 0, 0),))

@@ -1,0 +1,40 @@
+"""What the documentation names is there. Its examples in Python are run by spark/test_readme.py."""
+
+import re
+import shlex
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from spark_cas.spark.load_arguments import parse_arguments
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language):
+    return [textwrap.dedent(found) for found in re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)]
+
+
+def test_the_commands_of_the_readme_are_understood():
+    commands = [line for block in blocks("sh") for line in block.replace("\\\n", " ").splitlines()]
+    assert commands
+    for command in commands:
+        program, job, *arguments = shlex.split(command)
+        assert program == "spark-submit"
+        assert (ROOT / job).is_file()
+        parse_arguments(arguments, job)
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/options.md"])
+def test_links_lead_somewhere(page):
+    text = (ROOT / page).read_text()
+    targets = [each for each in re.findall(r"\]\(([^)\s]+)\)", text) if not each.startswith(("http", "#"))]
+    assert [each for each in targets if not (ROOT / page).parent.joinpath(each.split("#")[0]).exists()] == []
+
+
+def test_the_readme_names_the_exit_codes_that_there_are():
+    from spark_cas.spark.exit_codes import ExitCode
+
+    assert [int(code) for code in re.findall(r"^\| (\d+) \|", README, re.MULTILINE)] == sorted(ExitCode)
