@@ -49,8 +49,9 @@ def test_no_reply_until_the_deadline_is_unknown_and_a_new_claim_decides(applied)
     log, store = flaky_log()
     plan = plan_of(log, "job")
     writer = JobWriter(log, plan)
-    silent = [("partition=", flaky_store.lost)] * 100
-    store.on_create = [("partition=", flaky_store.applied_but_unclear), *silent] if applied else silent
+    store.on_create = [("partition=", flaky_store.lost)] * 100
+    if applied:
+        store.on_create.insert(0, ("partition=", flaky_store.applied_but_unclear))
 
     def no_reading(path):
         raise StorageError("no reply")
@@ -158,7 +159,11 @@ def test_a_store_that_overwrites_is_refused_before_anything_is_appended():
 def test_a_store_without_an_answer_proves_nothing():
     spec = memory_spec()
     store = FlakyStore(ObjectLog(spec)._store)
-    store.on_create = [("probe", flaky_store.applied_but_unclear), ("probe", flaky_store.lost), ("probe", overwriting)]
+    store.on_create = [
+        ("probe", flaky_store.applied_but_unclear),
+        ("probe", flaky_store.lost),
+        ("probe", overwriting),
+    ]
     with pytest.raises(StoreUnsafeError):
         ObjectLog(spec, store).create(1)
     store.on_create = [("probe", flaky_store.lost)] * 100
@@ -187,7 +192,7 @@ def test_an_offset_past_the_end_is_truncated_after_a_second_look():
 
 def test_an_offset_that_only_this_process_thinks_past_the_end():
     """Its memory of the newest chunk is older than the claim: the second look sees the truth."""
-    log, store = flaky_log()
+    log, _ = flaky_log()
     append_foreign(log, 0, "a")
     other = reopened(log)
     append_foreign(other, 0, "b")

@@ -118,12 +118,15 @@ def test_the_longest_header_fits_into_the_end_that_is_read(rows):
         job, 99_999, LONGEST, "d" * 32, LONGEST, LONGEST, LONGEST, LONGEST,
         complete=False, committed_at_ms=LONGEST, task=task,
     )  # fmt: skip
-    header = ChunkHeader(
-        "l" * 32, 99_999, base, LONGEST, "w" * 32, LONGEST, ChunkId(LONGEST, "c" * 32), progress
-    )
+    header = ChunkHeader("l" * 32, 99_999, base, LONGEST, "w" * 32, LONGEST, ChunkId(LONGEST, "c" * 32), progress)
     records = pa.Table.from_pylist(
         [
-            {"key": b"%d" % row, "value": b"%d" % row, "headers": [{"key": f"{row}", "value": b"v"}], "timestamp": row}
+            {
+                "key": b"%d" % row,
+                "value": b"%d" % row,
+                "headers": [{"key": f"{row}", "value": b"v"}],
+                "timestamp": row,
+            }
             for row in range(rows)
         ],
         schema=RECORDS,
@@ -182,7 +185,9 @@ def test_any_engine_reads_the_root_as_one_table(tmp_path):
     writer.must_append("a", "b")
     append_foreign(log, 2, "x", "y", "z")
     writer.must_append("c", complete=True)
-    table = ds.dataset(tmp_path / "log", format="parquet", partitioning="hive", exclude_invalid_files=False).to_table()
+    table = ds.dataset(
+        tmp_path / "log", format="parquet", partitioning="hive", exclude_invalid_files=False
+    ).to_table()
     assert set(table.column_names) == {*ALL, "offset", "partition"}
     assert table.schema.field("offset").type == pa.int64()
     assert table.schema.field("timestamp").type == RECORDS.field("timestamp").type

@@ -105,6 +105,6 @@ def test_the_end_takes_as_many_requests_whatever_the_number_of_chunks():
     hinting = range(1, 2101, _HINT_EVERY_CHUNKS)
     assert len({count for number, count in per_append.items() if number not in hinting}) == 1
     assert max(per_append.values()) <= 8
-    before = store.asked.copy()
+    asked = store.asked.copy()
     assert log.bounds(0) == Bounds(0, 2100)
-    assert store.asked - before == {"get_end": 1, "below": 1}
+    assert store.asked - asked == {"get_end": 1, "below": 1}

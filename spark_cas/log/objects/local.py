@@ -65,10 +65,11 @@ class LocalFolder:
             raise _plain(error) from None
 
     def _target(self, path: str) -> Path:
-        if ".." in Path(path).parts:
+        target = self._root / path
+        if ".." in target.parts or not target.is_relative_to(self._root):
             msg = "a path must not lead out of the log's directory"
             raise ValueError(msg)
-        return self._root / path
+        return target
 
     def _stage(self, target: Path, data: bytes | memoryview, *, sync: bool) -> Path:
         """The bytes under a name of their own; the target's folder is there then too."""

@@ -1,6 +1,7 @@
 """The few operations that the log needs of a store, over obstore, with the store's errors made plain."""
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -206,12 +207,23 @@ def _ask(doing: str, request: Callable[[], _T]) -> _T | None:
 
 def _plain(error: BaseException, doing: str) -> StorageError:
     """A store's error without its text, which may hold a signed address."""
-    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+    said = re.search(r"status code: (\d{3})", str(error))
+    status = said[1] if said else ""
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError) or status in ("401", "403"):
         return StorageError(
             f"{doing}: the store refused the credentials or their rights. The log needs to list, read and create "
             f"objects below its root; give credentials with store.* options or the environment."
         )
+    if isinstance(error, FileNotFoundError) or status == "404":
+        return StorageError(
+            f"{doing}: the store has no such bucket or container. Create it, or check the address and the "
+            f"endpoint and region in the store.* options."
+        )
+    if status:
+        return StorageError(
+            f"{doing}: the store failed (HTTP {status}). See its own log, then run the same job again."
+        )
     return StorageError(
-        f"{doing}: the store did not answer as it should ({type(error).__name__}). Check the address, that the "
-        f"bucket or container exists and can be reached from here, and the store's own log."
+        f"{doing}: the store did not answer ({type(error).__name__}). Check the address, the endpoint in the "
+        f"store.* options and that it can be reached from here, and that credentials are given."
     )

@@ -1,0 +1,284 @@
+"""The local directory: durable before acknowledged, whole or absent, nothing outside the root."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from spark_cas.core.errors import FormatError, LogNotFoundError, OptionError, StorageError, UnknownOutcomeError
+from spark_cas.core.offsets import Bounds
+from spark_cas.core.outcome import PutReply
+from spark_cas.core.plan import Completion
+from spark_cas.log.objects import local, paths
+from spark_cas.log.objects.local import LocalFolder
+from spark_cas.testing.writing import JobWriter, append_foreign, plan_of, table_of, values_in
+from tests.objects import killed_writer
+from tests.objects.places import local_log
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "deep" / "logs" / "flights"
+
+
+@pytest.fixture
+def log(root):
+    log = local_log(root)
+    log.create(1)
+    return log
+
+
+def staged(root):
+    return list((root / paths.STAGING).iterdir())
+
+
+class Recorded:
+    """What is asked of the operating system, in order, each with the path it is about."""
+
+    def __init__(self, monkeypatch):
+        self.calls = []
+        self.fail = {}
+        self._paths = {}
+        for name in ("open", "write", "fsync", "link"):
+            monkeypatch.setattr(os, name, self._wrapped(name, getattr(os, name)))
+        monkeypatch.setattr(Path, "mkdir", self._wrapped("mkdir", Path.mkdir))
+
+    def _wrapped(self, name, real):
+        def call(first, *args, **options):
+            about = self._paths.get(first, first)
+            if error := self.fail.get((name, str(about))):
+                raise error
+            result = real(first, *args, **options)
+            if name == "open":
+                self._paths[result] = first
+            else:
+                self.calls.append((name, str(args[0] if name == "link" else about)))
+            return result
+
+        return call
+
+    def at(self, name, path):
+        return self.calls.index((name, str(path)))
+
+
+def test_all_is_on_the_disk_before_created_is_said(root, monkeypatch):
+    (root.parents[2]).mkdir(exist_ok=True)
+    recorded = Recorded(monkeypatch)
+    assert LocalFolder(root).create("partition=00000/00000000000000000000.parquet", b"bytes") is PutReply.CREATED
+    target = root / "partition=00000/00000000000000000000.parquet"
+    linked = recorded.at("link", target)
+    writes = [(at, path) for at, (name, path) in enumerate(recorded.calls) if name == "write"]
+    assert [Path(path).parent for _, path in writes] == [root / paths.STAGING]
+    assert writes[0][0] < recorded.calls.index(("fsync", writes[0][1])) < linked, "the bytes, then the name"
+    assert recorded.calls.index(("fsync", str(target.parent)), linked) == len(recorded.calls) - 1, "then the folder"
+    for folder in (target.parent, root, *root.parents[:2]):
+        made = recorded.at("mkdir", folder)
+        assert recorded.calls.index(("fsync", str(folder.parent)), made) < linked, f"{folder} in the one above"
+
+
+def test_folders_that_another_process_made_are_synced_too(root, monkeypatch):
+    """It may have died, or not yet have come to it."""
+    (root / "partition=00000").mkdir(parents=True)
+    recorded = Recorded(monkeypatch)
+    folder = LocalFolder(root)
+    folder.create("partition=00000/a", b"")
+    assert recorded.at("fsync", root) < recorded.at("link", root / "partition=00000/a")
+    recorded.calls.clear()
+    folder.create("partition=00000/b", b"")
+    assert [name for name, _ in recorded.calls].count("fsync") == 2, "once is enough"
+
+
+def test_a_name_that_is_taken_is_synced_before_it_is_said(root, monkeypatch):
+    LocalFolder(root).create("x/a", b"first")
+    recorded = Recorded(monkeypatch)
+    assert LocalFolder(root).create("x/a", b"second") is PutReply.ALREADY_EXISTS
+    assert recorded.calls[-1] == ("fsync", str(root / "x"))
+    assert (root / "x/a").read_bytes() == b"first"
+    assert staged(root) == []
+
+
+@pytest.mark.parametrize("call", ["write", "fsync", "link"])
+def test_a_failure_before_the_link_leaves_nothing(log, root, monkeypatch, call):
+    writer = JobWriter(log, plan_of(log, "job"))
+    writer.must_append("a")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, lambda *_, **__: (_ for _ in ()).throw(OSError(28, "full")))
+        with pytest.raises(StorageError, match=r"^\[STORAGE\] .*disk is full"):
+            writer.append(table_of("b"))
+        assert staged(root) == []
+        assert values_in(log, 0) == values_in(local_log(root), 0) == ["a"]
+    assert writer.must_append("b").range.base_offset == 1
+
+
+def test_a_name_that_did_not_reach_the_disk_is_not_acknowledged(log, root, monkeypatch):
+    writer = JobWriter(log, plan_of(log, "job"))
+    writer.must_append("a")
+    with monkeypatch.context() as patch:
+        Recorded(patch).fail["fsync", str(root / "partition=00000")] = OSError(5, "I/O error")
+        with pytest.raises(UnknownOutcomeError, match="then run the same job again"):
+            writer.append(table_of("b"))
+    again = JobWriter(local_log(root), writer.claim.plan)
+    assert again.claim.progress is not None
+    assert again.claim.progress.rows == 2
+
+
+def run(root, point, **options):
+    command = [sys.executable, "-m", "tests.objects.killed_writer", str(root), "{}", point]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60, **options)
+
+
+@pytest.mark.parametrize(("point", "chunks"), [("before the link", 2), ("before the unlink", 3)])
+def test_a_writer_killed_beside_the_link_leaves_a_chunk_whole_or_absent(log, root, point, chunks):
+    plan = log.record_plan(plan_of(log, "job"))
+    assert run(root, point).returncode == -signal.SIGKILL
+    assert len(staged(root)) == 1
+    kept = [f"{chunk}{end}" for chunk in range(chunks) for end in ("", "'")]
+    fresh = local_log(root)
+    assert values_in(fresh, 0) == kept
+    assert fresh.bounds(0) == Bounds(0, 2 * chunks)
+    writer = JobWriter(fresh, plan)
+    assert writer.claim.progress is not None
+    assert writer.claim.progress.rows == len(kept)
+    writer.must_append("on")
+    assert values_in(log, 0) == [*kept, "on"]
+    if point == "before the unlink":
+        assert [path.stat().st_nlink for path in staged(root)] == [2]
+    age(staged(root)[0])
+    append_foreign(local_log(root), 0, "later")
+    assert staged(root) == []
+    assert values_in(log, 0) == [*kept, "on", "later"]
+
+
+def test_a_full_disk_is_an_error_and_the_retry_works(log, root):
+    log.record_plan(plan_of(log, "job"))
+    ended = run(root, "full")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("[STORAGE] writing to the log's directory: The file size limit is reached")
+    assert staged(root) == []
+    expected = [f"{chunk}{end}" for chunk in range(killed_writer.CHUNKS) for end in ("", "'")]
+    assert values_in(log, 0) == expected
+
+
+def age(path):
+    long_ago = time.time() - local.STAGED_SECONDS - 60
+    os.utime(path, (long_ago, long_ago))
+
+
+def test_only_what_lies_staged_for_long_is_swept(log, root):
+    old, new = (root / paths.STAGING / name for name in ("old", "new"))
+    for path in (old, new):
+        path.write_bytes(b"half a chu")
+    age(old)
+    append_foreign(local_log(root), 0, "a")
+    assert staged(root) == [new]
+
+
+def test_a_writer_whose_staged_file_was_swept_fails_cleanly(log, root, monkeypatch):
+    writer = JobWriter(log, plan_of(log, "job"))
+    link = os.link
+
+    def slow(staged, target, **options):
+        Path(staged).unlink()
+        link(staged, target, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", slow)
+        with pytest.raises(StorageError):
+            writer.append(table_of("a"))
+    assert values_in(log, 0) == []
+    writer.must_append("a")
+
+
+@pytest.mark.parametrize(
+    "folder", ["_log", "_log/jobs", "_log/jobs/job", "_log/hints", "_log/staging", "partition=00000"]
+)
+def test_links_in_the_log_are_refused_and_nothing_is_written_through_them(root, tmp_path, folder):
+    outside = tmp_path / "outside"
+    log = local_log(root)
+    log.create(1)
+    plan = plan_of(log, "job")
+    (root / folder).mkdir(parents=True, exist_ok=True)
+    (root / folder).rename(outside)
+    (root / folder).symlink_to(outside)
+    before = sorted(outside.rglob("*"))
+
+    def write():
+        fresh = local_log(root)
+        fresh.record_plan(plan)
+        JobWriter(fresh, plan).must_append("a", complete=True)
+
+    with pytest.raises(FormatError, match=r"^\[FORMAT\] .*symbolic link"):
+        write()
+    assert sorted(outside.rglob("*")) == before
+
+
+def test_a_root_reached_through_a_link_is_fine(root, tmp_path):
+    root.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(root)
+    log = local_log(tmp_path / "link")
+    log.create(1)
+    append_foreign(log, 0, "a")
+    assert values_in(local_log(root), 0) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "job", ["..", ".", "", "a/b", "../../../../x", "/abs", "a\\b", "a\0b", "%2e%2e", "a\nb", "J" * 201]
+)
+def test_job_names_cannot_lead_out_of_the_root(log, root, tmp_path, job):
+    before = sorted(tmp_path.rglob("*"))
+    plan = plan_of(log, job)
+    for ask in (
+        lambda: log.record_plan(plan),
+        lambda: log.plan(job),
+        lambda: log.completion(job),
+        lambda: log.progress(0, job),
+        lambda: log.record_completion(Completion(job, plan.log_id, 0, (), 0)),
+        lambda: JobWriter(log, plan).append(table_of("a"), complete=True),
+    ):
+        with pytest.raises(OptionError, match="job name"):
+            ask()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("path", ["../x", "a/../../x", "/no/such/root/x"])
+def test_the_folder_itself_refuses_paths_that_lead_out(root, path):
+    with pytest.raises(ValueError, match="out of"):
+        LocalFolder(root).create(path, b"")
+    with pytest.raises(ValueError, match="out of"):
+        LocalFolder(root).overwrite(path, b"")
+
+
+def test_odd_characters_in_the_path_of_the_root(tmp_path):
+    root = tmp_path / "a b%2e%2e#?ü" / "flights"
+    log = local_log(root)
+    log.create(1)
+    append_foreign(log, 0, "a")
+    assert values_in(local_log(root), 0) == ["a"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [root.parent.name]
+
+
+def test_what_is_made_is_for_this_user_alone(log, root):
+    append_foreign(log, 0, "a")
+    for path in (root, *root.rglob("*")):
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_looking_for_a_log_makes_nothing(tmp_path):
+    log = local_log(tmp_path / "nowhere" / "flights")
+    with pytest.raises(LogNotFoundError):
+        log.layout()
+    assert log.jobs() == ()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_log_that_was_removed_under_its_writer_takes_no_rows(log, root):
+    writer = JobWriter(log, plan_of(log, "job"))
+    writer.must_append("a")
+    root.rename(root.with_name("away"))
+    with pytest.raises(StorageError):
+        writer.append(table_of("b"))
+    assert not root.exists()
