@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(400)]
 
 ROWS = make_rows()
 LAST = chunk(0, (len(routed(ROWS)[0]) - 1) // CHUNK * CHUNK)
+OTHERS = Point("before", chunk("0000[1-3]", 0), "wait", once=False, name="others")
+"""Holds the tasks of the other partitions: as long as none of them ends, Spark starts no copy of partition 0's."""
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +47,7 @@ def test_an_executor_killed_while_it_writes_and_holds_map_output_costs_no_row(
     driver: Driver, failpoints: Failpoints, log: Path, tmp_path: Path
 ):
     source = write_input(tmp_path / "input", ROWS)
-    failpoints.arm(
-        Point("linked", chunk(0, CHUNK), "kill_executor"),
-        Point("before", chunk("0000[1-3]", 0), "wait", once=False, name="others"),
-    )
+    failpoints.arm(Point("linked", chunk(0, CHUNK), "kill_executor"), OTHERS)
     driver.begin(source, log, job="load")
     failpoints.await_event("kill_executor")
     failpoints.release("others")
@@ -67,8 +67,11 @@ def test_a_speculative_copy_that_overtakes_its_original_leaves_one_copy_and_no_f
         Point("before", chunk(0, CHUNK), "overtaken"),
         # Spark kills the slower attempt once the other has ended, so the other is held just before that.
         Point("before", LAST, "wait", name="copy"),
+        OTHERS,
     )
     driver.begin(source, log, job="load")
+    failpoints.await_event("overtaken")
+    failpoints.release("others")
     until(lambda: refused(failpoints), "the original to be refused")
     failpoints.release("copy")
 
@@ -88,10 +91,12 @@ def test_nothing_of_a_stopped_worker_is_seen_when_it_wakes_after_its_copy_has_pu
     failpoints.arm(
         Point(at, chunk(0, CHUNK), "stop"),
         Point("linked", LAST, "wait", name="copy"),
+        OTHERS,
     )
     driver.begin(source, log, job="load")
     stopped = failpoints.await_event("stop")
-    failpoints.await_event("wait")
+    failpoints.release("others")
+    until(lambda: [event for event in failpoints.events("wait") if re.search(LAST, event.path)], "the copy to put its last")
     before = files_of(log)
 
     os.kill(stopped.pid, signal.SIGCONT)
