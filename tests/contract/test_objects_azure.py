@@ -14,8 +14,10 @@ _: type[Backend] = ObjectLog
 
 @pytest.mark.azure
 class TestAzure(LogContract):
-    rounds = 20
-    examples = 5
+    rounds = 10
+    examples = 3
+    # It dies between the calls of the protocol, where all stores are alike: a directory and memory show that.
+    test_a_job_killed_at_any_call_ends_with_exactly_its_input = None  # type: ignore[assignment]
 
     @pytest.fixture
     def new_backend(self, azure: Served) -> NewBackend:

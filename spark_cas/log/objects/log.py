@@ -129,21 +129,21 @@ class ObjectLog(ObjectRegistry):
         """Everything rests on the store refusing a put on a name that exists: see it do so, once a process."""
         if self._proven:
             return
-        put_once(self._store, paths.PROBE, documents.encode({"probe": "a second put on this name must fail"}))
-        second = documents.encode({"probe": "this must never be stored"})
+        probe = documents.encode({"probe": "a second put on this name must fail"})
         for _ in tries():
-            reply = self._store.create(paths.PROBE, second)
-            if reply is not PutReply.UNCLEAR:
-                break
-        if reply is PutReply.UNCLEAR:
-            raise StorageError("the store did not answer until the deadline. Check that it is well, then run again.")
-        if reply is PutReply.CREATED:
-            raise StoreUnsafeError(
-                "the store overwrote an object although it was asked not to (put-if-absent, If-None-Match: *). "
-                "Two writers would overwrite each other's rows on it. Nothing was appended. Use a store or a "
-                "version of it that honours conditional puts."
-            )
-        self._proven = True
+            reply = self._store.create(paths.PROBE, probe)
+            if reply is PutReply.CREATED:
+                reply = self._store.create(paths.PROBE, probe)
+            if reply is PutReply.CREATED:
+                raise StoreUnsafeError(
+                    "the store overwrote an object although it was asked not to (put-if-absent, If-None-Match: *). "
+                    "Two writers would overwrite each other's rows on it. Nothing was appended. Use a store or a "
+                    "version of it that honours conditional puts."
+                )
+            if reply is PutReply.ALREADY_EXISTS:
+                self._proven = True
+                return
+        raise StorageError("the store did not answer until the deadline. Check that it is well, then run again.")
 
     def _refuse_other_content(self) -> None:
         # Below _log there may be what another creator has put a moment ago, or one that died in between.
