@@ -96,7 +96,7 @@ def test_nothing_of_a_stopped_worker_is_seen_when_it_wakes_after_its_copy_has_pu
     driver.begin(source, log, job="load")
     stopped = failpoints.await_event("stop")
     failpoints.release("others")
-    until(lambda: [event for event in failpoints.events("wait") if re.search(LAST, event.path)], "the copy to put its last")
+    until(lambda: any(re.search(LAST, event.path) for event in failpoints.events("wait")), "the copy's last put")
     before = files_of(log)
 
     os.kill(stopped.pid, signal.SIGCONT)
