@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from spark_cas.core.errors import ConditionalLogError, error_from_text
+    from spark_cas.core.records import RECORDS
     from spark_cas.core.refusal import raise_for_outcome
     from spark_cas.log.open import open_log
+    from spark_cas.log.single import append_once
     from spark_cas.spark.route import JobNotNamedWarning, route
     from spark_cas.spark.source import ConditionalLogSource
 
 __all__ = [
+    "RECORDS",
     "ConditionalLogError",
     "ConditionalLogSource",
     "JobNotNamedWarning",
+    "append_once",
     "error_from_text",
     "open_log",
     "raise_for_outcome",
@@ -24,9 +28,11 @@ __all__ = [
 ]
 
 _HOMES = {
+    "RECORDS": "spark_cas.core.records",
     "ConditionalLogError": "spark_cas.core.errors",
     "ConditionalLogSource": "spark_cas.spark.source",
     "JobNotNamedWarning": "spark_cas.spark.route",
+    "append_once": "spark_cas.log.single",
     "error_from_text": "spark_cas.core.errors",
     "open_log": "spark_cas.log.open",
     "raise_for_outcome": "spark_cas.core.refusal",

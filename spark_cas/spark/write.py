@@ -16,6 +16,7 @@ from spark_cas.core.errors import (
     FencedError,
     LogNotFoundError,
     OptionError,
+    StorageError,
     UnknownOutcomeError,
 )
 from spark_cas.core.plan import Completion, Layout, Plan
@@ -75,13 +76,13 @@ class ConditionalLogWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         """Append the rows of one task. A second attempt goes on where the first came to.
 
-        A definite refusal is part of the report, because Spark would retry a task that raised it. Raised are
-        only FencedError and UnknownOutcomeError: another attempt finds out what became of the rows.
+        A definite refusal is part of the report, because Spark would retry a task that raised it. Raised is only
+        what another attempt may overcome: FencedError, UnknownOutcomeError, and a store that failed.
         """
         pairs = _Watched(by_partition(iterator, self.task.plan.partitions))
         try:
             return self._append(pairs)
-        except (FencedError, UnknownOutcomeError):
+        except (FencedError, UnknownOutcomeError, StorageError):
             raise
         except ConditionalLogError as refusal:
             partitions = tuple(sorted(pairs.met))

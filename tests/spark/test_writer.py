@@ -19,6 +19,7 @@ from spark_cas.core.errors import (
     NotRoutedError,
     OptionError,
     RecordTooLargeError,
+    StorageError,
     UnknownOutcomeError,
 )
 from spark_cas.log.open import open_log
@@ -238,7 +239,7 @@ def test_a_log_that_a_worker_does_not_see_is_said_to_be_not_shared(plan, run, pa
     assert keys(path, 0) == []
 
 
-@pytest.mark.parametrize("raised", [FencedError("x"), UnknownOutcomeError("x")])
+@pytest.mark.parametrize("raised", [FencedError("x"), UnknownOutcomeError("x"), StorageError("x")])
 def test_what_another_attempt_can_mend_is_raised(plan, run_task, monkeypatch, raised):
     def failing(*_args, **_kwargs):
         raise raised

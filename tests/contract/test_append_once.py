@@ -1,0 +1,87 @@
+import pyarrow as pa
+import pytest
+
+from spark_cas import RECORDS, append_once, open_log
+from spark_cas.core.errors import InputChangedError
+from spark_cas.core.outcome import Appended, Conflict, Truncated
+from spark_cas.log.memory import MemoryLog
+
+
+@pytest.fixture(params=["memory", "directory"])
+def log(request, tmp_path):
+    with MemoryLog() if request.param == "memory" else open_log(str(tmp_path / "flights")) as log:
+        log.create(2)
+        yield log
+
+
+def records(*values):
+    rows = [{"key": b"N1", "value": value, "headers": None, "timestamp": None} for value in values]
+    return pa.Table.from_pylist(rows, RECORDS)
+
+
+def values(log, partition=0):
+    bounds = log.bounds(partition)
+    return [row for _, batch in log.read(partition, bounds.range) for row in batch.column("value").to_pylist()]
+
+
+def test_the_right_expected_offset_appends_all_records_there(log):
+    first = append_once(log, 0, records(b"a", b"b"), job="one", expected_offset=0)
+    assert isinstance(first, Appended)
+    second = append_once(log, 0, records(b"c"), job="two", expected_offset=first.range.end_offset)
+    assert isinstance(second, Appended)
+    assert (first.range.base_offset, second.range.base_offset, second.count) == (0, 2, 1)
+    assert not second.resolved
+    assert values(log) == [b"a", b"b", b"c"]
+    assert values(log, 1) == []
+
+
+def test_a_wrong_expected_offset_appends_nothing(log):
+    append_once(log, 0, records(b"a", b"b"), job="one", expected_offset=0)
+    assert append_once(log, 0, records(b"x"), job="two", expected_offset=1) == Conflict(1, 2, 0)
+    assert append_once(log, 0, records(b"x"), job="three", expected_offset=7) == Truncated(7, 2)
+    assert values(log) == [b"a", b"b"]
+
+
+def test_a_refused_append_can_be_made_with_what_the_writer_has_learnt(log):
+    append_once(log, 0, records(b"a"), job="one", expected_offset=0)
+    refused = append_once(log, 0, records(b"x"), job="two", expected_offset=0)
+    assert isinstance(refused, Conflict)
+    appended = append_once(log, 0, records(b"x"), job="two", expected_offset=refused.actual)
+    assert isinstance(appended, Appended)
+    assert values(log) == [b"a", b"x"]
+
+
+def test_without_an_expected_offset_records_go_to_the_end(log):
+    append_once(log, 0, records(b"a"), job="one", expected_offset=0)
+    assert isinstance(append_once(log, 0, records(b"b"), job="two", expected_offset=None), Appended)
+    assert values(log) == [b"a", b"b"]
+
+
+def test_the_same_append_asked_for_again_is_found(log):
+    first = append_once(log, 0, records(b"a", b"b"), job="one", expected_offset=0)
+    append_once(log, 0, records(b"c"), job="other", expected_offset=2)
+    again = append_once(log, 0, records(b"a", b"b"), job="one", expected_offset=0)
+    assert isinstance(first, Appended)
+    assert isinstance(again, Appended)
+    assert (again.range, again.count, again.resolved) == (first.range, 2, True)
+    assert values(log) == [b"a", b"b", b"c"]
+
+
+def test_other_records_under_the_same_job_are_refused(log):
+    append_once(log, 0, records(b"a"), job="one", expected_offset=0)
+    with pytest.raises(InputChangedError, match="other records"):
+        append_once(log, 0, records(b"b"), job="one", expected_offset=1)
+    assert values(log) == [b"a"]
+
+
+@pytest.mark.parametrize("bad", [records(), pa.table({"key": [b"a"]})], ids=["no records", "other schema"])
+def test_records_that_cannot_be_appended_are_refused(log, bad):
+    with pytest.raises(ValueError, match="at least one record in the schema"):
+        append_once(log, 0, bad, job="one", expected_offset=0)
+    assert log.jobs() == ()
+
+
+def test_a_partition_that_the_log_does_not_have_is_refused(log):
+    with pytest.raises(ValueError, match="partition 2"):
+        append_once(log, 2, records(b"a"), job="one", expected_offset=0)
+    assert log.jobs() == ()
