@@ -4,6 +4,7 @@ from functools import partial
 from itertools import count
 
 from spark_cas.core.outcome import Appended, Conflict, Fenced, Outcome
+from spark_cas.core.plan import Plan
 from spark_cas.log.protocol import Backend
 from spark_cas.testing.contract.base import ContractBase, at_once, eager_switching
 from spark_cas.testing.writing import (
@@ -62,12 +63,12 @@ class RaceContract(ContractBase):
         """Two attempts of an unchecked job, each stopping once fenced, among foreign appends."""
         values = [f"{at}" for at in range(6)]
 
-        def attempt(log: Backend, job: str, task: str) -> Outcome | None:
-            writer = JobWriter(log, plan_of(log, job, "none"), task=task)
+        def attempt(log: Backend, plan: Plan, task: str) -> Outcome | None:
+            writer = JobWriter(log, plan, task=task)
             done = writer.claim.progress.rows if writer.claim.progress else 0
             outcome = None
             for value in values[done:]:
-                outcome = writer.append(table_of([f"{job}/{value}"]))
+                outcome = writer.append(table_of([f"{plan.job}/{value}"]))
                 if not isinstance(outcome, Appended):
                     break
             return outcome
@@ -75,13 +76,15 @@ class RaceContract(ContractBase):
         with self.reopen(backend) as other, eager_switching():
             for round_ in range(self.rounds // 10):
                 job = f"job-{round_}"
+                plan = plan_of(backend, job, "none")  # One for all attempts, made before the first of them.
+                foreign = plan_of(backend, f"foreign-{round_}", "none")
                 outcomes = at_once(
-                    partial(attempt, backend, job, "one/0"),
-                    partial(attempt, other, job, "two/0"),
-                    partial(attempt, other, f"foreign-{round_}", "x/0"),
+                    partial(attempt, backend, plan, "one/0"),
+                    partial(attempt, other, plan, "two/0"),
+                    partial(attempt, other, foreign, "x/0"),
                 )
                 assert all(outcome is None or isinstance(outcome, Appended | Fenced) for outcome in outcomes)
-                attempt(backend, job, "three/0")
+                attempt(backend, plan, "three/0")
                 ours = [value for value in values_in(backend, 0) if value.startswith(f"{job}/")]
                 assert ours == [f"{job}/{value}" for value in values]
 
