@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_cas.core.errors import StorageError
+from spark_cas.core.errors import ChunkDamagedError, StorageError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Conflict, Fenced, PutReply, Unknown
 from spark_cas.log.objects import paths, trimming
@@ -22,7 +22,7 @@ def others_append_and_trim(log):
     reopened(log).trim(0, 7)
 
 
-@pytest.mark.parametrize("rows", ["x", "xx", "xxx", "xxxxxx"])
+@pytest.mark.parametrize("rows", ["x", "xx", "xxx", "xxxx", "xxxxxx"])
 def test_a_writer_that_slept_before_its_put_is_refused(rows):
     log, store = flaky_log()
     writer = JobWriter(log, plan_of(log, "sleeper"))
@@ -46,7 +46,7 @@ def test_a_writer_that_slept_before_its_put_is_refused(rows):
 
 
 @pytest.mark.parametrize("mode", ["end", "none"])
-@pytest.mark.parametrize("rows", ["x", "xx", "xxxxxxxxx"])
+@pytest.mark.parametrize("rows", ["x", "xx", "xxxxx", "xxxxxxxxx"])
 def test_hints_that_name_the_chunk_of_a_sleeper_mislead_nobody(mode, rows):
     """The hints name offset 0, where an attempt of the job was, and where another one now puts other rows."""
     log, store = flaky_log()
@@ -70,6 +70,22 @@ def test_hints_that_name_the_chunk_of_a_sleeper_mislead_nobody(mode, rows):
         assert values_in(each, 0) == ["f"]
         assert each.progress(0, "job") == first.claim.progress
         assert claim_of(each, 0, plan).progress == first.claim.progress
+
+
+def test_the_chunk_of_a_sleeper_does_not_stand_in_for_one_that_is_lost():
+    log, store = flaky_log()
+    writer = JobWriter(log, plan_of(log, "sleeper"))
+
+    def late(create, path, data):
+        others_append_and_trim(log)
+        return create(path, data)
+
+    store.on_create = [("partition=", late)]
+    assert isinstance(writer.append(table_of("xxxxxxx")), Conflict)
+    append_foreign(log, 0, "h")
+    store.inner.delete([paths.chunk(0, 4)])
+    with pytest.raises(ChunkDamagedError, match=paths.chunk(0, 4)):
+        values_in(reopened(log), 0)
 
 
 def test_a_chunk_that_was_trimmed_before_its_writer_looked_is_acknowledged():
