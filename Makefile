@@ -57,7 +57,7 @@ kafka: $(STAMP) needs-java kafka-jars ## one Kafka broker in the foreground, for
 	@$(BIN)/python -m spark_cas.testing.kafka_broker --conf conf/kafka
 
 # Apart, for the first download may take longer than a test may.
-kafka-jars: $(STAMP) needs-java
+kafka-jars: $(STAMP) needs-java ## the jars of a Kafka broker, resolved once into a cache
 	@$(BIN)/python -m spark_cas.testing.kafka_broker --jars-only
 
 bench: $(STAMP) needs-java ## speed and memory against Spark's own parquet; writes build/bench.json

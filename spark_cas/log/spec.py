@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from spark_cas.core.errors import OptionError
 from spark_cas.core.names import check_name
@@ -29,7 +29,7 @@ class LogSpec:
         options = tuple(sorted((store_options or {}).items()))
         scheme = urlsplit(address).scheme.lower()
         if len(scheme) <= 1 or scheme == "file":
-            path = address if scheme != "file" else address[len("file:") :].removeprefix("//")
+            path = unquote(address[len("file:") :].removeprefix("//")) if scheme == "file" else address
             if not path.strip("/"):
                 raise OptionError("the path of a log must name a directory, such as /data/logs/flights.")
             return cls(Path(path).expanduser().absolute().as_uri(), options)

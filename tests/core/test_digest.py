@@ -52,9 +52,7 @@ def reference(rows: list[Row]) -> str:
     for key, value, row_headers, time in rows:
         put(0, key)
         put(2, value)
-        streams[4] += struct.pack(
-            "<q", -(2**63) if time is None else (time - EPOCH) // timedelta(milliseconds=1)
-        )
+        streams[4] += struct.pack("<q", -(2**63) if time is None else (time - EPOCH) // timedelta(milliseconds=1))
         streams[5] += struct.pack("<q", len(row_headers or []))
         for header in row_headers or []:
             put(6, header and header[0], -2 if header is None else -1)

@@ -178,9 +178,7 @@ def test_a_producer_delivers_to_the_same(partitioner):
 
         return report
 
-    producer = Producer(
-        {"test.mock.num.brokers": 1, "partitioner": LIBRDKAFKA_NAMES[partitioner], "log_level": 0}
-    )
+    producer = Producer({"test.mock.num.brokers": 1, "partitioner": LIBRDKAFKA_NAMES[partitioner], "log_level": 0})
     try:
         metadata = producer.list_topics("orders", timeout=10)
         assert {broker.host for broker in metadata.brokers.values()} == {"127.0.0.1"}
@@ -222,8 +220,7 @@ def content(value: bytes | None, row_headers: list[tuple] | None, at: datetime |
 )
 def test_rows_without_a_key_go_by_their_content(rows, partitions, partitioner):
     expected = [
-        expected_partition(content(*rest) if key is None else key, partitions, partitioner)
-        for key, *rest in rows
+        expected_partition(content(*rest) if key is None else key, partitions, partitioner) for key, *rest in rows
     ]
     assert partition_of(batch(rows), partitions, partitioner).to_pylist() == expected
 
@@ -232,9 +229,7 @@ def test_rows_without_a_key_go_by_their_content(rows, partitions, partitioner):
 def test_rows_without_a_key_do_not_see_batch_boundaries(some, cut, partitioner):
     whole = batch([(None, *row) for row in some])
     pieces = [whole.slice(0, cut), whole.slice(cut)]
-    found = [
-        partition for piece in pieces for partition in partition_of(piece, 1000, partitioner).to_pylist()
-    ]
+    found = [partition for piece in pieces for partition in partition_of(piece, 1000, partitioner).to_pylist()]
     assert found == partition_of(whole, 1000, partitioner).to_pylist()
 
 
@@ -287,9 +282,7 @@ def test_a_log_has_partitions(partitions):
         (pa.record_batch({"key": pa.array([None], pa.binary()), "value": pa.array(["text"])}), TypeError),
         (pa.record_batch({"key": pa.array([None], pa.binary()), "timestamp": pa.array([1])}), TypeError),
         (
-            pa.record_batch(
-                {"key": pa.array([None], pa.binary()), "headers": pa.nulls(1, pa.list_(HEADERS))}
-            ),
+            pa.record_batch({"key": pa.array([None], pa.binary()), "headers": pa.nulls(1, pa.list_(HEADERS))}),
             TypeError,
         ),
     ],
