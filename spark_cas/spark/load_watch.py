@@ -78,9 +78,11 @@ class StageWatch:
         """The stages as they are now; None when Spark does not tell."""
         if self._context is None:
             return None
-        # What is shown of a load must never end it, and the JVM may be going away.
-        with suppress(Exception):
+        try:
             self._seen = self._stages() or self._seen
+        except Exception:  # noqa: BLE001 - what is shown of a load must never end it: the ledger tells the rest
+            self._context = None
+            return None
         return self._seen
 
     def _stages(self) -> Stages | None:

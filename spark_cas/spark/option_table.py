@@ -120,7 +120,8 @@ OPTIONS: tuple[Option, ...] = (
         "end",
         WRITING_AND_ROUTING,
         per_log=False,
-        doc="What the write expects each partition to end at: `end` (as found when the plan is made), `none` (no "
+        doc="What the write expects each partition to end at: `end` (as found when the plan is made, which Spark "
+        "lets happen when the routed rows are ready; name offsets to claim an earlier moment), `none` (no "
         'check: others may append in between), or JSON such as `{"0": 17, "3": null}`, where partitions '
         "that are not named are taken at their end and null asks for no check.",
     ),

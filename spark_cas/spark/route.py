@@ -132,4 +132,11 @@ def _total_order(df: "DataFrame", order_by: "Sequence[str | Column]") -> "list[C
     """``order_by``, then all columns: rows that are still tied are the same row."""
     first = [sf.col(each) if isinstance(each, str) else each for each in order_by]
     names = ["key", *_TIE_BREAKERS, *sorted(set(df.columns) - {"key", "partition", *_TIE_BREAKERS})]
-    return first + [sf.col(name) for name in names if name in df.columns]
+    return first + [_by_bytes(df, name) for name in names if name in df.columns]
+
+
+def _by_bytes(df: "DataFrame", name: str) -> "Column":
+    """A column in the order of its bytes: a collation would leave texts tied that are not the same."""
+    kind = df.schema[name].dataType
+    collated = isinstance(kind, StringType) and kind != StringType()
+    return sf.col(name).cast("binary") if collated else sf.col(name)

@@ -19,6 +19,7 @@ from spark_cas.core.errors import (
     StorageError,
     UnknownOutcomeError,
 )
+from spark_cas.core.names import check_name
 from spark_cas.core.plan import Completion, Layout, Plan
 from spark_cas.log.loading import load_rows
 from spark_cas.log.open import open_log
@@ -28,7 +29,7 @@ from spark_cas.log.spec import LogSpec
 from spark_cas.spark.options import WriteOptions
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.report import Refused, TaskReport, require_one_task_each, worst_refusal
-from spark_cas.spark.schema import check_write_schema
+from spark_cas.spark.schema import Mark, check_write_schema
 from spark_cas.spark.verify import hash_rows, require_same
 from spark_cas.spark.worker import planned_log
 
@@ -51,7 +52,7 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
     """Check everything that can be checked before a task runs, create the log if asked to, and pin the plan."""
     mark = check_write_schema(schema, routed=options.routed)
     with open_log(options.spec) as log:
-        layout = _layout(log, options)
+        layout = _layout(log, options, mark)
         if mark is not None:
             mark.require(layout)
         plan = pin_plan(log, options.job, options.expected_offsets)
@@ -139,8 +140,11 @@ class _Watched:
         return partition, records
 
 
-def _layout(log: Backend, options: WriteOptions) -> Layout:
-    """The log's layout; the log is created when it is missing and the partition count is known."""
+def _layout(log: Backend, options: WriteOptions, mark: Mark | None) -> Layout:
+    """The log's layout; the log is created when it is missing and the partition count is known.
+
+    Not before what can be refused is refused: a log keeps for ever the partition count that it is made with.
+    """
     try:
         layout = log.layout()
     except LogNotFoundError:
@@ -149,7 +153,12 @@ def _layout(log: Backend, options: WriteOptions) -> Layout:
                 "there is no log under the path yet. Give option('partitions', <count>) to create it, or mend the "
                 "path."
             ) from None
-        layout = log.create(options.new_partitions)
+        planned = Layout(log_id="", epoch=0, partitions=options.new_partitions)
+        if mark is not None:
+            mark.require(planned)
+        options.expected_offsets.resolve((0,) * planned.partitions)
+        check_name(options.job, "the job name")
+        layout = log.create(planned.partitions)
     if options.partitions not in (None, layout.partitions):
         raise OptionError(
             f"option partitions says {options.partitions}, but the log has {layout.partitions} partitions. Leave "

@@ -30,10 +30,22 @@ def test_a_relative_path_is_taken_from_where_the_user_is(tmp_path, monkeypatch):
     assert Path("logs").exists() is False
 
 
-@pytest.mark.parametrize("address", ["", "/", "file:///", "http://host/logs", "ftp://host/logs"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "/",
+        "file:///",
+        "http://host/logs",
+        "ftp://host/logs",
+        "s3://id:canary@bucket/flights",
+        "az://container/flights?sig=canary",
+    ],
+)
 def test_what_is_no_address_of_a_log_is_refused(address):
-    with pytest.raises(OptionError):
+    with pytest.raises(OptionError) as refused:
         LogSpec.parse(address)
+    assert "canary" not in str(refused.value)
 
 
 def test_settings_of_the_store_are_never_shown():

@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.objects.servers import s3
+
+__all__ = ["s3"]
+
 ROOT = Path(__file__).parents[2]
 QUIET = Path(__file__).with_name("log4j2.properties")
 

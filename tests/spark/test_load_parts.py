@@ -191,6 +191,6 @@ def test_a_report_is_a_table_and_a_line_of_json():
 
 
 def test_a_failure_is_reported_with_its_token():
-    fields = json.loads(failed_report(errors.ConflictError("partition 0: ..."), "j", "log", 1.0).to_json())
+    fields = json.loads(failed_report(errors.ConflictError("partition 0: ..."), "j", "log", 1.0, None).to_json())
     assert (fields["status"], fields["exit_code"]) == ("refused", ExitCode.REFUSED)
     assert (fields["error"], fields["message"]) == ("CONFLICT", "partition 0: ...")

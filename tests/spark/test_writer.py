@@ -12,6 +12,7 @@ from spark_cas.core.errors import (
     ConflictError,
     FencedError,
     InputChangedError,
+    InputError,
     JobMismatchError,
     LayoutChangedError,
     LogNotFoundError,
@@ -116,6 +117,16 @@ def test_another_count_than_the_log_has_is_refused(plan):
 def test_overwrite_creates_nothing(plan, tmp_path):
     with pytest.raises(OptionError, match="overwrite"):
         plan(overwrite=True, partitions="2")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("routed_for", "options"),
+    [(4, {"partitions": "8"}), (None, {"partitions": "4", "routed": "true", "expectedoffsets": '{"9": 0}'})],
+)
+def test_a_refused_write_does_not_fix_the_partition_count_of_a_new_log(plan, tmp_path, routed_for, options):
+    with pytest.raises(InputError):
+        plan(frame(routed_for), **options)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,0 +1,73 @@
+"""Through Spark to an S3 API: the settings travel to the workers, each of which opens a client of its own."""
+
+import uuid
+
+import pytest
+from pyspark.sql import functions as sf
+from typer.testing import CliRunner
+
+from spark_cas import cli, route
+
+pytestmark = [pytest.mark.spark, pytest.mark.s3]
+
+SECRET = "aws_secret_access_key"
+
+
+@pytest.fixture
+def settings(s3, tmp_path):
+    """The secret in a file, where driver and workers read it."""
+    file = tmp_path / "secret"
+    file.write_text(s3.options[SECRET] + "\n")
+    return s3.options | {SECRET: f"file:{file}"}
+
+
+@pytest.fixture
+def options(s3, settings):
+    return {
+        "path": f"{s3.url}/{uuid.uuid4().hex}/flights",
+        "job": "load-1",
+        "partitions": "3",
+        **{f"store.{name}": value for name, value in settings.items()},
+    }
+
+
+@pytest.fixture
+def flights(spark):
+    ids = spark.range(300, numPartitions=2)
+    return ids.select(
+        sf.concat(sf.lit("N"), sf.col("id") % 10).alias("key"), sf.col("id").cast("string").alias("value")
+    )
+
+
+def reading(options):
+    return {name: value for name, value in options.items() if name not in ("job", "partitions")}
+
+
+def save(flights, options):
+    route(flights, options).write.format("conditional-log").mode("append").options(**options).save()
+
+
+def ends(spark, options):
+    view = spark.read.format("conditional-log").options(**reading(options), view="offsets").load()
+    return {row.partition: row.end_offset for row in view.collect()}
+
+
+def test_a_load_and_the_same_load_again(spark, flights, options):
+    save(flights, options)
+    first = ends(spark, options)
+    assert list(first) == [0, 1, 2]
+    assert sum(first.values()) == 300
+    save(flights, options)
+    assert ends(spark, options) == first
+    read = spark.read.format("conditional-log").options(**reading(options)).load()
+    found = read.select(sf.col("key").cast("string"), sf.col("value").cast("string")).collect()
+    assert sorted(found) == sorted(flights.collect())
+
+
+def test_the_program_looks_at_the_log_with_the_same_settings(spark, flights, options, settings):
+    save(flights, options)
+    given = [word for name, value in settings.items() for word in ("--store-option", f"{name}={value}")]
+    shown = CliRunner().invoke(cli.app, ["offsets", options["path"], *given])
+    assert shown.exit_code == 0, shown.output
+    table = [[cell.strip() for cell in line.split("│")] for line in shown.stdout.splitlines() if line[0] == "│"]
+    assert {int(partition): int(end) for _, partition, _, end, *_ in table} == ends(spark, options)
