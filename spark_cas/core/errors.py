@@ -20,6 +20,7 @@
     └── LogError                the log or its store cannot be used as it is
         ├── LogNotFoundError
         ├── LogNotSharedError
+        ├── TrimmedError
         ├── FormatError
         ├── StoreUnsafeError
         ├── ChunkDamagedError
@@ -55,6 +56,7 @@ class ErrorKind(StrEnum):
     STORE_UNSAFE = "STORE_UNSAFE"
     CHUNK_DAMAGED = "CHUNK_DAMAGED"
     STORAGE = "STORAGE"
+    TRIMMED = "TRIMMED"
 
 
 class ConditionalLogError(Exception):
@@ -164,6 +166,12 @@ class LogNotSharedError(LogError):
     """A worker sees another log, or none, under the address that the driver planned with."""
 
     kind = ErrorKind.LOG_NOT_SHARED
+
+
+class TrimmedError(LogError):
+    """Records that a read was planned for were trimmed meanwhile."""
+
+    kind = ErrorKind.TRIMMED
 
 
 class FormatError(LogError):

@@ -36,7 +36,7 @@ def load_rows(
 
     ``task`` is ``run/number``: the run tells a re-run from a second task that brings rows of one partition.
     Rows that the log already holds of the job are hashed, compared and skipped. Chunks are appended as
-    they fill. Returns what each partition that got rows now holds; it is the same from every attempt.
+    they fill. Returns what each partition that got rows now holds: its progress is the same from every attempt.
 
     Raises a RefusedError as soon as one partition is refused (what was appended stays: a prefix);
     InputChangedError when the skipped rows are not those of the job; NotRoutedError when another task of

@@ -12,8 +12,8 @@ def open_log(address: str | LogSpec, store_options: dict[str, str] | None = None
     ``aws_region``. Use it as a context manager, in the process where it is needed: a backend holds
     clients that survive neither a pickle nor a fork.
 
-    Raises OptionError for an address that no store serves, StoreUnsafeError when the store does not
-    honour put-if-absent, FormatError when something else is there.
+    Raises OptionError for an address that no store serves, FormatError when it names a file. That the store
+    honours put-if-absent is proven before the first write.
     """
     spec = address if isinstance(address, LogSpec) else LogSpec.parse(address, store_options)
     return ObjectLog(spec)

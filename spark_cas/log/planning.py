@@ -56,12 +56,22 @@ def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...])
                 f"partition {partition} holds rows of job {plan.job!r}, but the input now has none for it. "
                 f"Run the job with the input that it began with, or load the new input under another job name."
             )
-    return log.record_completion(
-        Completion(
-            job=plan.job,
-            log_id=plan.log_id,
-            layout_epoch=plan.layout_epoch,
-            partitions=tuple(sorted(results, key=lambda result: result.progress.partition)),
-            completed_at_ms=time.time_ns() // 1_000_000,
-        )
+    mine = Completion(
+        job=plan.job,
+        log_id=plan.log_id,
+        layout_epoch=plan.layout_epoch,
+        partitions=tuple(sorted(results, key=lambda result: result.progress.partition)),
+        completed_at_ms=time.time_ns() // 1_000_000,
     )
+    recorded = log.record_completion(mine)
+    if _content(recorded) != _content(mine):
+        raise InputChangedError(
+            f"job {plan.job!r} was completed by another run with other rows than this one has. Run it with the input "
+            f"that it began with, or load the new input under another job name."
+        )
+    return recorded
+
+
+def _content(completion: Completion) -> list[tuple[int, int, str]]:
+    each = (result.progress for result in completion.partitions)
+    return [(progress.partition, progress.rows, progress.digest) for progress in each]

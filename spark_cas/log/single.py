@@ -9,9 +9,9 @@ from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import InputChangedError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Outcome
-from spark_cas.core.plan import ExpectedOffsets, Progress
+from spark_cas.core.plan import Completion, ExpectedOffsets, PartitionResult
 from spark_cas.core.records import RECORDS
-from spark_cas.log.planning import pin_plan
+from spark_cas.log.planning import complete_job, pin_plan
 from spark_cas.log.protocol import Backend, Claim
 
 
@@ -32,40 +32,49 @@ def append_once(log: Backend, partition: int, records: pa.Table, *, job: str, ex
         )
         raise ValueError(msg)
     log.layout().require(partition)
+    digest = RunningDigest()
+    for batch in records.to_batches():
+        digest.update(batch)
+    before = log.completion(job)
+    if before is not None:
+        return _found(log, before, partition, digest)
     plan = pin_plan(log, job, ExpectedOffsets("offsets", ((partition, expected_offset),)))
     claim = log.claim(partition, plan)
     if not isinstance(claim, Claim):
         return claim
-    digest = RunningDigest()
-    for batch in records.to_batches():
-        digest.update(batch)
     if claim.progress is not None:
-        return _found(claim.progress, digest, log.bounds(partition).start_offset)
-    return log.append(
-        claim,
-        Chunk(
-            records=records,
-            rows=records.num_rows,
-            digest=digest.hexdigest(),
-            complete=True,
-            task=job,
-            time_ms=time.time_ns() // 1_000_000,
-        ),
+        completion = complete_job(log, plan, (PartitionResult(claim.progress, claim.progress.rows, 0),))
+        return _found(log, completion, partition, digest)
+    chunk = Chunk(
+        records=records,
+        rows=records.num_rows,
+        digest=digest.hexdigest(),
+        complete=True,
+        task=job,
+        time_ms=time.time_ns() // 1_000_000,
     )
+    outcome = log.append(claim, chunk)
+    if isinstance(outcome, Appended):
+        progress = claim.progress_after(chunk, outcome.range)
+        complete_job(log, plan, (PartitionResult(progress, 0, int(outcome.resolved)),))
+    return outcome
 
 
-def _found(progress: Progress, digest: RunningDigest, start_offset: int) -> Appended:
-    """The append that an earlier call made."""
-    if (progress.rows, progress.digest) != (digest.rows, digest.hexdigest()):
+def _found(log: Backend, completion: Completion, partition: int, digest: RunningDigest) -> Appended:
+    """The append that an earlier call made: the registry keeps it for ever, also when its records are trimmed."""
+    entries = [result.progress for result in completion.partitions]
+    if [(each.partition, each.rows, each.digest) for each in entries] != [
+        (partition, digest.rows, digest.hexdigest())
+    ]:
         raise InputChangedError(
-            f"partition {progress.partition}: job {progress.job!r} appended other records before. Nothing was "
+            f"job {completion.job!r} appended other records before, or the same to another partition. Nothing was "
             f"appended now. Use another job name for another append."
         )
     return Appended(
-        range=OffsetRange(progress.base_offset, progress.end_offset),
-        count=progress.rows,
-        timestamp_ms=progress.committed_at_ms,
-        start_offset=start_offset,
+        range=OffsetRange(entries[0].base_offset, entries[0].end_offset),
+        count=digest.rows,
+        timestamp_ms=None,
+        start_offset=log.bounds(partition).start_offset,
         has_offset=True,
         resolved=True,
     )

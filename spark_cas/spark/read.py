@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_cas.core.errors import TruncatedError
+from spark_cas.core.errors import TrimmedError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import RECORDS
 from spark_cas.log.open import open_log
@@ -58,7 +58,7 @@ class RecordsReader(DataSourceReader):
         with planned_log(self.spec, part.log_id) as log:
             start = log.bounds(part.partition).start_offset
             if start > part.offsets.base_offset:
-                raise TruncatedError(
+                raise TrimmedError(
                     f"partition {part.partition}: offsets {part.offsets.base_offset} to {start - 1} were trimmed "
                     f"after this read was planned. Load the log again: it then starts at {start}."
                 )

@@ -67,6 +67,24 @@ def test_the_same_append_asked_for_again_is_found(log):
     assert values(log) == [b"a", b"b", b"c"]
 
 
+def test_an_append_is_found_also_when_its_records_are_trimmed(log):
+    first = append_once(log, 0, records(b"a"), job="one", expected_offset=0)
+    append_once(log, 0, records(b"b"), job="two", expected_offset=1)
+    log.trim(0, 1)
+    again = append_once(log, 0, records(b"a"), job="one", expected_offset=0)
+    assert isinstance(first, Appended)
+    assert isinstance(again, Appended)
+    assert (again.range, again.resolved, again.start_offset) == (first.range, True, 1)
+    assert values(log) == [b"b"]
+
+
+def test_the_same_records_for_another_partition_are_refused(log):
+    append_once(log, 0, records(b"a"), job="one", expected_offset=0)
+    with pytest.raises(InputChangedError, match="another partition"):
+        append_once(log, 1, records(b"a"), job="one", expected_offset=0)
+    assert values(log, 1) == []
+
+
 def test_other_records_under_the_same_job_are_refused(log):
     append_once(log, 0, records(b"a"), job="one", expected_offset=0)
     with pytest.raises(InputChangedError, match="other records"):

@@ -25,6 +25,7 @@ ConditionalLogError
   LogError
     LogNotFoundError LOG_NOT_FOUND
     LogNotSharedError LOG_NOT_SHARED
+    TrimmedError TRIMMED
     FormatError FORMAT
     StoreUnsafeError STORE_UNSAFE
     ChunkDamagedError CHUNK_DAMAGED

@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from spark_cas.core.errors import ChunkDamagedError
-from spark_cas.core.offsets import OffsetRange
+from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Truncated
 from spark_cas.log.objects import paths
 from spark_cas.testing.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
@@ -139,3 +139,16 @@ def test_trimming_is_the_way_past_damage(log, root):
         everything(fresh)
     assert fresh.trim(0, 8).start_offset == 8
     assert everything(local_log(root))[0] == "4"
+
+
+@pytest.mark.parametrize("base", range(1, 5))
+def test_trimming_is_the_way_past_damage_behind_the_hint(tmp_path, base):
+    root = tmp_path / "flights"
+    log = local_log(root)
+    log.create(1)
+    writer = JobWriter(log, plan_of(log, "job"))
+    for value in "abcdef":  # The hint names the first.
+        writer.must_append(value)
+    (root / paths.chunk(0, base)).write_bytes(b"torn")
+    assert local_log(root).trim(0, 5) == Bounds(5, 6)
+    assert values_in(local_log(root), 0) == ["f"]

@@ -1,5 +1,6 @@
 """The local directory: durable before acknowledged, whole or absent, nothing outside the root."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -9,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_cas.core.errors import FormatError, LogNotFoundError, OptionError, StorageError, UnknownOutcomeError
+from spark_cas.core.errors import FormatError, LogNotFoundError, OptionError, StorageError
 from spark_cas.core.offsets import Bounds
-from spark_cas.core.outcome import PutReply
+from spark_cas.core.outcome import Appended, PutReply, Unknown
 from spark_cas.core.plan import Completion
 from spark_cas.log.objects import local, paths
 from spark_cas.log.objects.local import LocalFolder
@@ -119,8 +120,9 @@ def test_a_name_that_did_not_reach_the_disk_is_not_acknowledged(log, root, monke
     writer.must_append("a")
     with monkeypatch.context() as patch:
         Recorded(patch).fail["fsync", str(root / "partition=00000")] = OSError(5, "I/O error")
-        with pytest.raises(UnknownOutcomeError, match="then run the same job again"):
-            writer.append(table_of("b"))
+        outcome = writer.append(table_of("b"))
+    assert isinstance(outcome, Unknown)
+    assert "then run the same job again" in outcome.cause
     again = JobWriter(local_log(root), writer.claim.plan)
     assert again.claim.progress is not None
     assert again.claim.progress.rows == 2
@@ -282,3 +284,21 @@ def test_a_log_that_was_removed_under_its_writer_takes_no_rows(log, root):
     with pytest.raises(StorageError):
         writer.append(table_of("b"))
     assert not root.exists()
+
+
+def test_a_link_whose_reply_was_lost_is_found(log, tmp_path, monkeypatch):
+    """As on a network file system that times out after it has made the link."""
+    writer = JobWriter(log, plan_of(log, "job"))
+    link = os.link
+
+    def made_but_not_answered(*args, **kwargs):
+        link(*args, **kwargs)
+        raise TimeoutError(errno.ETIMEDOUT, "timed out")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", made_but_not_answered)
+        assert LocalFolder(tmp_path).create("folder/file", b"data") is PutReply.UNCLEAR
+        outcome = writer.append(table_of("a"))
+    assert isinstance(outcome, Appended)
+    assert outcome.resolved
+    assert values_in(log, 0) == ["a"]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from spark_cas.core.errors import ChunkDamagedError, StorageError
+from spark_cas.core.errors import ChunkDamagedError, StorageError, TrimmedError
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.core.outcome import Appended, Conflict, Fenced, PutReply, Unknown
+from spark_cas.core.outcome import Appended, Conflict, Fenced, ProgressLost, PutReply, Unknown
 from spark_cas.log.objects import paths, trimming
 from spark_cas.testing.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
 from tests.objects.flaky_store import lost
@@ -233,3 +233,65 @@ def test_two_trims_at_once_leave_the_higher_start():
     assert log.trim(0, 2) == Bounds(5, 6)
     assert values_in(reopened(log), 0) == ["f"]
     assert chunk_names(log) == [paths.chunk(0, 5)]
+
+
+def a_sleepers_put(log, store, plan):
+    """What an attempt of a job was about to put at offset 2, when it fell asleep: (path, bytes)."""
+    append_foreign(log, 0, "a", "b")
+    held = []
+
+    def hold(_create, path, data):
+        held.append((path, bytes(data)))
+        raise StorageError("asleep")
+
+    store.on_create = [("partition=", hold)]
+    with pytest.raises(StorageError):
+        JobWriter(log, plan, task="run/0-late").append(table_of(["x", "y"]))
+    append_foreign(log, 0, "c", "d")
+    append_foreign(log, 0, "e", "f")
+    return held[0]
+
+
+@pytest.mark.parametrize("at_call", range(1, 16))
+def test_a_sleepers_put_during_a_claim_is_no_progress(at_call):
+    """Its chunk fits between those around it, but the log was trimmed there: its rows are in nobody's log."""
+    log, store = flaky_log()
+    plan = log.record_plan(plan_of(log, "job", "none"))
+    path, data = a_sleepers_put(log, store, plan)
+    calls = 0
+
+    def trim_and_wake(_):
+        nonlocal calls
+        calls += 1
+        if calls == at_call:
+            reopened(log).trim(0, 6)
+            store.inner.create(path, data)
+
+    store.before |= {"get": trim_and_wake, "get_end": trim_and_wake, "below": trim_and_wake}
+    claimed = log.claim(0, plan)
+    assert claimed == ProgressLost("job") or claimed.progress is None
+    store.before.clear()
+    assert log.progress(0, "job") is None
+
+
+@pytest.mark.parametrize("woken", [True, False])
+def test_a_read_that_a_trimming_overtakes_says_so_and_yields_nothing_of_a_sleeper(woken):
+    log, store = flaky_log()
+    path, data = a_sleepers_put(log, store, plan_of(log, "job", "none"))
+    reading = log.read(0, OffsetRange(0, 4))
+    assert next(reading)[1].column("value").to_pylist() == [b"a", b"b"]
+    reopened(log).trim(0, 6)
+    if woken:
+        store.inner.create(path, data)
+    with pytest.raises(TrimmedError, match="Read again"):
+        next(reading)
+
+
+def test_old_starts_do_not_pile_up(monkeypatch):
+    monkeypatch.setattr(trimming, "_REMEMBERED", 3)
+    log, store = flaky_log()
+    for offset in range(8):
+        append_foreign(log, 0, "a")
+        log.trim(0, offset)
+    assert len(store.inner.below(paths.starts(0))) == 3
+    assert reopened(log).bounds(0) == Bounds(7, 8)

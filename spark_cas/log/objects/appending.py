@@ -7,7 +7,7 @@ end, is free too. So the end is found first, the claim must equal it, and the ch
 import uuid
 
 from spark_cas.core.chunks import Chunk
-from spark_cas.core.errors import RecordTooLargeError, StorageError
+from spark_cas.core.errors import RecordTooLargeError, StorageError, UnknownOutcomeError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import (
     Appended,
@@ -53,6 +53,8 @@ class Appender:
                 outcome = attempt(claim, chunk)
             except TrimmedMeanwhileError:
                 continue
+            except UnknownOutcomeError as error:
+                return Unknown(error.message)
             if outcome is not None:
                 return outcome
         return Unknown("other writers were faster until the deadline")
@@ -86,8 +88,7 @@ class Appender:
         """Whether the job has, or may have had, chunks that the claim does not know."""
         if bounds.end_offset <= claim.end_offset:
             return None
-        unseen = OffsetRange(max(claim.end_offset, bounds.start_offset), bounds.end_offset)
-        other = self._ledger.newer(claim.plan.job, claim.progress, unseen)
+        other = self._ledger.newer(claim.plan.job, claim.progress, claim.end_offset, bounds)
         if other is not None:
             return Fenced(other.task)
         if trimmed_unseen(claim.end_offset, expected, bounds.start_offset):
@@ -130,17 +131,18 @@ class Appender:
         """Put the same bytes until it is clear what became of them, or the deadline."""
         path = paths.chunk(claim.partition, stored.header.base_offset)
         for attempt in tries():
+            refused = None
             try:
                 reply = self._store.create(path, data)
-            except StorageError:
-                if attempt == 0:
-                    raise
-                # It refuses now, but may have applied what it did not answer before.
-                reply = PutReply.UNCLEAR
+            except StorageError as error:
+                # Its client may have asked before, and may have been heard without being answered.
+                reply, refused = PutReply.UNCLEAR, error
             found, whose = (None, Found.ABSENT) if reply is PutReply.CREATED else self._read_back(claim, stored)
             verdict = judge_put(reply, whose)
             if verdict is not PutVerdict.AGAIN:
                 break
+            if refused and attempt == 0 and whose is Found.ABSENT:
+                raise refused
         return verdict, found
 
     def _read_back(self, claim: Claim, mine: StoredChunk) -> tuple[StoredChunk | None, Found]:

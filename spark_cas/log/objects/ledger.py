@@ -2,12 +2,13 @@
 
 from dataclasses import asdict
 
-from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.core.errors import StorageError
+from spark_cas.core.offsets import Bounds
 from spark_cas.core.plan import Progress
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import StoredChunk
 from spark_cas.log.objects.partition import PartitionChunks, TrimmedMeanwhileError
-from spark_cas.log.objects.putting import put_once
+from spark_cas.log.objects.putting import put_once, tries
 from spark_cas.log.objects.store import Store
 
 _HINT_EVERY_CHUNKS = 8
@@ -25,12 +26,15 @@ class Ledger:
 
     def progress(self, job: str, planned_end: int) -> tuple[Bounds, Progress | None]:
         """The bounds, and the ledger entry of a job, none of whose chunks lies below ``planned_end``."""
-        while True:
+        for _ in tries():
             bounds, _ = self._chunks.find_end()
             try:
                 return bounds, self._progress_within(bounds, job, planned_end)
             except TrimmedMeanwhileError:
-                continue
+                self._seen.pop(job, None)
+        raise StorageError(
+            "the log was trimmed again and again while it was looked at. Run the same job again later."
+        )
 
     def _progress_within(self, bounds: Bounds, job: str, planned_end: int) -> Progress | None:
         closed = self.closed(job)
@@ -39,13 +43,13 @@ class Ledger:
         found, upto = self._seen.get(job) or self._hinted(job, bounds.start_offset) or (None, planned_end)
         if upto < bounds.start_offset:
             found, upto = None, bounds.start_offset
-        found, upto = self._newest_from(job, upto, bounds.end_offset, found)
+        found, upto = self._newest_from(job, upto, bounds, found)
         self._seen[job] = found, upto
         return found if found and found.end_offset > bounds.start_offset else None
 
-    def newer(self, job: str, known: Progress | None, unseen: OffsetRange) -> Progress | None:
-        """The job's newest entry in the chunks of a range, None unless it goes beyond ``known``."""
-        found, _ = self._newest_from(job, unseen.base_offset, unseen.end_offset, None)
+    def newer(self, job: str, known: Progress | None, unseen_from: int, bounds: Bounds) -> Progress | None:
+        """The job's newest entry in the chunks from an offset on, None unless it goes beyond ``known``."""
+        found, _ = self._newest_from(job, max(unseen_from, bounds.start_offset), bounds, None)
         return found if found and found.rows > (known.rows if known else 0) else None
 
     def closed(self, job: str) -> Progress | None:
@@ -69,14 +73,17 @@ class Ledger:
             self._chunks.write_hint(paths.end_hint(self._chunks.number), stored)
 
     def _newest_from(
-        self, job: str, upto: int, known_end: int, found: Progress | None
+        self, job: str, upto: int, bounds: Bounds, found: Progress | None
     ) -> tuple[Progress | None, int]:
         if found and found.complete:
             return found, upto
-        for stored in self._chunks.chunks_from(upto, known_end):
+        for stored in self._chunks.chunks_from(upto, bounds.end_offset):
             if stored.header.progress.job == job:
                 found = stored.header.progress
             upto = stored.header.end_offset
+        if self._chunks.start_offset() > bounds.start_offset:
+            # A writer that slept through the trimming may have put a chunk on the way that is none of the log's.
+            raise TrimmedMeanwhileError
         return found, upto
 
     def _hinted(self, job: str, start: int) -> tuple[Progress, int] | None:

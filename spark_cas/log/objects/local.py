@@ -19,6 +19,12 @@ STAGED_SECONDS = 3600.0
 """What lies staged for longer was left by a writer that died. One that still lives fails cleanly."""
 
 
+_REFUSED = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMLINK, errno.ENOENT, errno.ENOTSUP}
+)
+"""Errors of a link that prove that it was not made."""
+
+
 class LocalFolder:
     """Writes files below the root of a log. Everything that it makes is for this user alone."""
 
@@ -41,7 +47,9 @@ class LocalFolder:
         except FileExistsError:
             reply = PutReply.ALREADY_EXISTS
         except OSError as error:
-            raise _plain(error) from None
+            if error.errno in _REFUSED:
+                raise _plain(error) from None
+            reply = PutReply.UNCLEAR  # A network file system may have made the link and lost its reply.
         finally:
             _remove(staged)
         try:

@@ -72,10 +72,11 @@ class PartitionChunks:
         names = self._store.below(paths.starts(self.number))
         return int(names[-1].path.rpartition("/")[2].partition(".")[0]) if names else 0
 
-    def find_end(self) -> tuple[Bounds, StoredChunk | None]:
+    def find_end(self, *, by_listing: bool = False) -> tuple[Bounds, StoredChunk | None]:
         """The bounds, and the newest chunk, None before the first one."""
-        hinted = None if self._newest else self._hinted()
-        newest = self._walk(self._newest or hinted or self._listed())
+        known = None if by_listing else self._newest
+        hinted = None if by_listing or known else self._hinted()
+        newest = self._walk(known or hinted or self._listed())
         start = self.start_offset()
         if _is_stale(newest, start):
             # What was known has been trimmed away, and the names behind it may be free for that reason.

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from spark_cas.core.errors import ChunkDamagedError
+from spark_cas.core.errors import ChunkDamagedError, TrimmedError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.log.objects import paths
 from spark_cas.log.objects.chunk_file import StoredChunk, decode
@@ -27,6 +27,11 @@ def read_chunks(
     while at < offsets.end_offset:
         path = paths.chunk(chunks.number, at)
         data = store.get(path)
+        if at < chunks.start_offset():
+            # The name is free now, or holds a chunk that a writer put there which slept through the trimming.
+            raise TrimmedError(
+                f"partition {chunks.number}: offset {at} was trimmed while it was read. Read again from its start."
+            )
         if data is None:
             raise chunks.missing(at)
         stored, batches = decode(data, path, columns)

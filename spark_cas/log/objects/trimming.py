@@ -13,12 +13,12 @@ from spark_cas.log.objects.putting import put_once
 from spark_cas.log.objects.store import Store
 
 _REMEMBERED = 32
-"""How many of the chunks before a start are recorded with it."""
+"""How many of the chunks before a start are recorded with it, and how many starts are kept."""
 
 
 def trim(store: Store, chunks: PartitionChunks, before_offset: int) -> Bounds:
     """Let go of the chunks that lie wholly below an offset, all but the newest."""
-    bounds, _ = chunks.find_end()
+    bounds, _ = chunks.find_end(by_listing=True)  # A damaged chunk on the way from a hint must not forbid it.
     Bounds(0, bounds.end_offset).require(OffsetRange(before_offset, before_offset))
     bases = chunks.base_offsets()
     keep_from = max((base for base in bases if base <= before_offset), default=0)
@@ -28,7 +28,8 @@ def trim(store: Store, chunks: PartitionChunks, before_offset: int) -> Bounds:
         put_once(store, paths.start(chunks.number, keep_from), document)
     start = chunks.start_offset()
     store.delete([paths.chunk(chunks.number, base) for base in bases if base < start])
-    return chunks.find_end()[0]
+    store.delete([each.path for each in store.below(paths.starts(chunks.number))[:-_REMEMBERED]])
+    return Bounds(start, bounds.end_offset)
 
 
 def was_in_log(store: Store, chunks: PartitionChunks, stored: StoredChunk) -> bool | None:

@@ -1,0 +1,26 @@
+import pyarrow as pa
+import pytest
+
+from spark_cas.core.chunks import ChunkLimits
+from spark_cas.core.errors import InputChangedError
+from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.core.records import RECORDS
+from spark_cas.log.loading import load_rows
+from spark_cas.log.memory import MemoryLog
+from spark_cas.log.planning import complete_job, pin_plan
+
+
+def batch(value):
+    row = {"key": b"k", "value": value, "headers": None, "timestamp": None}
+    return pa.RecordBatch.from_pylist([row], RECORDS)
+
+
+def test_a_run_whose_rows_another_run_did_not_complete_is_no_success():
+    log = MemoryLog()
+    log.create(2)
+    plan = pin_plan(log, "job", ExpectedOffsets("end"))
+    one = load_rows(log, plan, [(0, batch(b"a"))], task="one/0", limits=ChunkLimits())
+    complete_job(log, plan, one)
+    both = load_rows(log, plan, [(0, batch(b"a")), (1, batch(b"b"))], task="two/0", limits=ChunkLimits())
+    with pytest.raises(InputChangedError, match="completed by another run"):
+        complete_job(log, plan, both)
