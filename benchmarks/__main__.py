@@ -23,22 +23,25 @@ PARTS = (*IN_SESSION, "completed", "memory")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the parts that were asked for, print the table and write build/bench.json."""
+    """Run the parts that were asked for, print the table and write bench.json."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, allow_abbrev=False)
     parser.add_argument("--quick", action="store_true", help="small sizes: to try it, not to quote it")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
+    into = "where the input, what is measured and bench.json go; build unless given"
+    parser.add_argument("--into", type=Path, default=BUILD, metavar="FOLDER", help=into)
     given = parser.parse_args(argv)
+    build = given.into.absolute()
     sizes = QUICK if given.quick else FULL
     # Emptied of what an interrupted run may have left.
-    scratch = BUILD / "bench" / "scratch"
+    scratch = build / "bench" / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)
-    rows = BUILD / "bench" / f"rows-{sizes.rows}"
+    rows = build / "bench" / f"rows-{sizes.rows}"
     try:
         results = _run(given.only, sizes, rows, scratch)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     print_table(results, f"{sizes.rows:,} rows on {os.cpu_count()} cores, medians")
-    write_json(results, BUILD / "bench.json")
+    write_json(results, build / "bench.json")
     return 0
 
 

@@ -1,0 +1,62 @@
+"""The programs that show what the project does: the demonstration, and the benchmark in its small sizes."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spark_cas import open_log
+
+PATIENCE = 300
+"""Seconds that a program may take on a machine that is busy with other things."""
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(PATIENCE + 20)]
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(folder, *arguments):
+    """Run a program that leaves what it makes in a folder, and give what it said."""
+    settings = {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(ROOT),
+        "SPARK_CONF_DIR": str(ROOT / "conf"),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "COLUMNS": "120",
+    }
+    done = subprocess.run(
+        [sys.executable, *arguments, "--into", folder],
+        env=os.environ | settings,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_demonstration(tmp_path):
+    said = run(tmp_path, ROOT / "jobs" / "demo.py")
+    _, load, again, stale, state = re.split(r"^\d\. ", said, flags=re.MULTILINE)
+    assert "336,776 rows in " in load
+    assert "0 rows appended in " in again
+    assert "refused: [CONFLICT] " in stale
+    assert "N14228" in state
+    with open_log(str(tmp_path / "demo" / "flights")) as log:
+        assert sum(log.bounds(partition).end_offset for partition in range(4)) == 336_776
+
+
+def test_the_benchmark(tmp_path):
+    run(tmp_path, "-m", "benchmarks", "--quick", "--only", "write", "read")
+    results = json.loads((tmp_path / "bench.json").read_text())
+    assert [each["name"] for each in results] == ["write", "read"]
+    for each in results:
+        assert set(each) == {"name", "ours", "peer", "ratio", "unit"}
+        assert each["unit"] == "s"
+        assert min(each["ours"], each["peer"], each["ratio"]) > 0
