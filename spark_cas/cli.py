@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from spark_cas.core.errors import ConditionalLogError
-from spark_cas.core.plan import Progress
 from spark_cas.log.open import open_log
+from spark_cas.log.planning import job_progress
 from spark_cas.log.protocol import Backend
 from spark_cas.spark.exit_codes import ExitCode, exit_code_of
 
@@ -93,9 +93,8 @@ def progress(
     """Show how far each job came in each partition."""
     table = _table("job", "partition", "rows", "first offset", "end offset", "chunks", "complete", "newest chunk")
     with _open(log, store_option) as opened:
-        layout = opened.layout()
         for name in opened.jobs() if job is None else (job,):
-            for entry in _entries(opened, name, layout.partitions):
+            for entry in job_progress(opened, name):
                 numbers = (entry.partition, entry.rows, entry.base_offset, entry.end_offset, entry.chunks)
                 _add(table, name, *numbers, "yes" if entry.complete else "no", _time(entry.committed_at_ms))
     table.title = opened.topic
@@ -123,15 +122,6 @@ def _open(log: str, store_options: list[str] | None) -> Backend:
     if not all(equals for _, equals, _ in pairs):
         raise typer.BadParameter("expected NAME=VALUE", param_hint="--store-option")
     return open_log(log, {name.strip(): value for name, _, value in pairs})
-
-
-def _entries(log: Backend, job: str, partitions: int) -> list[Progress]:
-    """From the registry for a complete job, which keeps it for ever; else from the ledger."""
-    completion = log.completion(job)
-    if completion is not None:
-        return [result.progress for result in completion.partitions]
-    found = (log.progress(partition, job) for partition in range(partitions))
-    return [entry for entry in found if entry is not None]
 
 
 def _table(*columns: str) -> Table:

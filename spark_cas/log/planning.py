@@ -5,7 +5,7 @@ import uuid
 
 from spark_cas.core.errors import InputChangedError, LayoutChangedError, TruncatedError
 from spark_cas.core.names import check_name
-from spark_cas.core.plan import Completion, ExpectedOffsets, PartitionResult, Plan, rejoin
+from spark_cas.core.plan import Completion, ExpectedOffsets, PartitionResult, Plan, Progress, rejoin
 from spark_cas.log.protocol import Backend
 
 
@@ -41,6 +41,18 @@ def pin_plan(log: Backend, job: str, wanted: ExpectedOffsets) -> Plan:
         )
     progress = tuple(log.progress(partition, job) for partition in range(layout.partitions))
     return rejoin(first, wanted, progress)
+
+
+def job_progress(log: Backend, job: str) -> tuple[Progress, ...]:
+    """How far a job came in each partition that holds rows of it.
+
+    The registry tells of a complete job, and keeps it for ever; the ledger tells of any other.
+    """
+    completion = log.completion(job)
+    if completion is not None:
+        return tuple(result.progress for result in completion.partitions)
+    found = (log.progress(partition, job) for partition in range(log.layout().partitions))
+    return tuple(progress for progress in found if progress is not None)
 
 
 def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...]) -> Completion:

@@ -8,6 +8,7 @@ from rich.table import Table
 from spark_cas.core.errors import ConditionalLogError, LogNotFoundError
 from spark_cas.core.plan import Completion, PartitionResult, Progress
 from spark_cas.log.open import open_log
+from spark_cas.log.planning import job_progress
 from spark_cas.log.spec import LogSpec
 from spark_cas.spark.exit_codes import ExitCode, exit_code_of, kind_of
 
@@ -121,12 +122,12 @@ def ledger_report(spec: LogSpec, job: str) -> tuple[PartitionReport, ...] | None
     """What the log holds of a job that is not complete; None when the log cannot tell."""
     try:
         with open_log(spec) as log:
-            found = [log.progress(partition, job) for partition in range(log.layout().partitions)]
+            found = job_progress(log, job)
     except LogNotFoundError:
         return ()
     except ConditionalLogError:
         return None
-    return tuple(_partition(PartitionResult(each, 0, 0)) for each in found if each is not None)
+    return tuple(_partition(PartitionResult(each, 0, 0)) for each in found)
 
 
 def _partition(result: PartitionResult) -> PartitionReport:

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from spark_cas.core.plan import Progress
 from spark_cas.log.open import open_log
+from spark_cas.log.planning import job_progress
 from spark_cas.log.protocol import Backend
 from spark_cas.log.spec import LogSpec
 
@@ -67,16 +68,8 @@ def _offsets(log: Backend) -> Iterator[Row]:
 
 
 def _progress(log: Backend) -> Iterator[Row]:
-    """From the registry for complete jobs, which it keeps for ever; else from the ledger."""
-    partitions = log.layout().partitions
     for job in log.jobs():
-        completion = log.completion(job)
-        if completion is not None:
-            entries = [result.progress for result in completion.partitions]
-        else:
-            found = (log.progress(partition, job) for partition in range(partitions))
-            entries = [progress for progress in found if progress is not None]
-        for progress in entries:
+        for progress in job_progress(log, job):
             yield _progress_row(log.topic, progress)
 
 
