@@ -1,6 +1,9 @@
 """`spark-cas` without Spark: looking at a log, trimming it, and how it says what is wrong."""
 
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -8,6 +11,8 @@ from typer.testing import CliRunner
 from spark_cas import cli, open_log
 from spark_cas.log.objects import ObjectLog
 from spark_cas.testing.writing import JobWriter, plan_of, table_of
+
+ROOT = Path(__file__).parents[1]
 
 runner = CliRunner()
 
@@ -102,7 +107,16 @@ def test_load_shows_the_help_of_the_bulk_load(run):
     assert "--expected-offsets" in out
 
 
-def test_a_complete_job_is_found_without_spark(run, tmp_path):
+WITHOUT_SPARK = """
+import sys
+sys.modules["pyspark"] = None
+from spark_cas import cli
+cli.main()
+"""
+"""The program where pyspark cannot be imported."""
+
+
+def test_a_complete_job_is_found_without_spark(tmp_path):
     address = str(tmp_path / "flights")
     with open_log(address) as opened:
         assert isinstance(opened, ObjectLog)
@@ -111,12 +125,26 @@ def test_a_complete_job_is_found_without_spark(run, tmp_path):
         writer = JobWriter(opened, plan)
         writer.append(table_of(["a"]), complete=True)
         complete(opened, plan, writer)
-    before = set(sys.modules)
-    code, out, told = run("load", "--input", "gone.parquet", "--value-json", "--log", address, "--job", "load-1")
-    assert code == 0
-    assert '"already_complete": true' in out
-    assert "was complete before" in told
-    assert not {name for name in set(sys.modules) - before if name.startswith("pyspark")}
+    found = load_without_spark(address, "load-1")
+    assert found.returncode == 0, found.stderr
+    assert '"already_complete": true' in found.stdout
+    assert "was complete before" in found.stderr
+    # Another job needs Spark, which really is not there.
+    unable = load_without_spark(address, "load-2")
+    assert unable.returncode == 1
+    assert "ModuleNotFoundError" in unable.stderr
+
+
+def load_without_spark(log, job):
+    arguments = ["load", "--input", "gone.parquet", "--value-json", "--log", log, "--job", job]
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT_SPARK, *arguments],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
 
 def complete(log, plan, writer):

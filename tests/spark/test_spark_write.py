@@ -2,6 +2,7 @@
 
 import re
 import uuid
+from pathlib import Path
 
 import pytest
 from chispa import assert_df_equality
@@ -72,10 +73,13 @@ def refused(kind, write):
     return error.message
 
 
-def test_a_load_and_the_same_load_again(spark, flights, path):
+def test_a_load_and_the_same_load_again(spark, flights, path, ran):
     options = {"path": path, "job": "load-1", "partitions": 4}
     for _ in range(2):
+        before = ran.jobs
         save(route(flights, options), **options)
+        # The refusals below count jobs too: none, where a write that is taken has some.
+        assert ran.jobs > before
         read = spark.read.format("conditional-log").load(path)
         assert_df_equality(
             read.select(sf.col("key").cast("string"), sf.col("value").cast("string")),
@@ -137,6 +141,21 @@ def test_refused_before_any_task_runs(flights, path, ran, case):
     message = refused(kind, lambda: save(df, **given))
     assert re.search(said, message)
     assert ran.jobs == 0
+    assert not Path(path).exists()
+
+
+@pytest.mark.parametrize(("adaptive", "shuffles"), [("true", 1), ("false", 0)])
+def test_a_repartition_does_not_replace_route(flights, path, ran, adaptive, shuffles):
+    """With adaptive execution Spark runs the shuffle below a write before it asks for the writer."""
+    df = flights.withColumn("partition", sf.lit(0)).repartition(2)
+    df.sparkSession.conf.set("spark.sql.adaptive.enabled", adaptive)
+    try:
+        message = refused(NotRoutedError, lambda: save(df, path, partitions=1))
+    finally:
+        df.sparkSession.conf.unset("spark.sql.adaptive.enabled")
+    assert "spark_cas.route" in message
+    assert ran.jobs == shuffles
+    assert not Path(path).exists()
 
 
 def test_ids_outside_the_layout_are_refused_while_writing(flights, path, ran):
