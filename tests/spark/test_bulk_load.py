@@ -268,7 +268,7 @@ def test_ctrl_c_in_a_plain_process_then_the_same_command(programs, path, tmp_pat
     stopped = interrupt_while_appending(programs(*command), path)
     report = json.loads(stopped.splitlines()[-1])
     assert report["status"] == "interrupted"
-    # Tasks that are on their way may still append between the report and the end of the process.
+    # Workers outlive the report, and append what their tasks still hold.
     assert 0 < report["rows"] <= len(values(path))
     assert "goes on from here" in (tmp_path / "told.txt").read_text()
     code, report = result_of(programs(*command))
