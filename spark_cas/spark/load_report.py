@@ -50,7 +50,10 @@ class LoadReport:
 
     @property
     def rows(self) -> int | None:
-        """Rows of the job in the log; None when the log could not tell."""
+        """Rows of the job in the log; None when the log could not tell.
+
+        Of a load that did not finish there may be more by now: its tasks may still append what they hold.
+        """
         return None if self.partitions is None else sum(each.rows for each in self.partitions)
 
     def to_json(self) -> str:
@@ -66,9 +69,10 @@ class LoadReport:
     def summary(self) -> str:
         """The result in one sentence."""
         if self.exit_code is not ExitCode.COMPLETE:
-            held = "how many of its rows are in the log" if self.rows is None else f"{self.rows:,} of its rows"
-            known = "is not known now" if self.rows is None else "are in the log"
-            return f"job {self.job!r} is not complete: {held} {known}"
+            known = "how many of its rows are in the log is not known now"
+            # Tasks of a load that was stopped may still append what they hold.
+            held = known if self.rows is None else f"at least {self.rows:,} of its rows are in the log"
+            return f"job {self.job!r} is not complete: {held}"
         if self.already_complete:
             done = "its input was read again and is the same" if self.verified else "no input was read"
             return f"job {self.job!r} was complete before, with {self.rows:,} rows: {done}, nothing was appended"
