@@ -32,6 +32,9 @@ REQUEST_TIMEOUT = "30s"
 _CLIENT: dict[str, Any] = {"timeout": REQUEST_TIMEOUT, "connect_timeout": "3s"}
 _RETRY: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=10)}
 
+_NOT_DONE = ("400", "405", "411", "413", "501")
+"""Answers that say that the request itself is refused: nothing was stored, and asking again is no use."""
+
 _memory_stores: dict[str, MemoryStore] = {}
 
 
@@ -134,7 +137,9 @@ class _ObjectStore:
             return PutReply.ALREADY_EXISTS
         except (PermissionDeniedError, UnauthenticatedError, FileNotFoundError) as error:
             raise _plain(error, "writing") from None
-        except BaseError:
+        except BaseError as error:
+            if _status(error) in _NOT_DONE:
+                raise _plain(error, "writing") from None
             return PutReply.UNCLEAR
         return PutReply.CREATED
 
@@ -205,10 +210,15 @@ def _ask(doing: str, request: Callable[[], _T]) -> _T | None:
         raise _plain(error, doing) from None
 
 
+def _status(error: BaseException) -> str:
+    """The HTTP status that a store answered with, empty when it did not answer."""
+    said = re.search(r"status code: (\d{3})", str(error))
+    return said[1] if said else ""
+
+
 def _plain(error: BaseException, doing: str) -> StorageError:
     """A store's error without its text, which may hold a signed address."""
-    said = re.search(r"status code: (\d{3})", str(error))
-    status = said[1] if said else ""
+    status = _status(error)
     if isinstance(error, PermissionDeniedError | UnauthenticatedError) or status in ("401", "403"):
         return StorageError(
             f"{doing}: the store refused the credentials or their rights. The log needs to list, read and create "
@@ -218,6 +228,11 @@ def _plain(error: BaseException, doing: str) -> StorageError:
         return StorageError(
             f"{doing}: the store has no such bucket or container. Create it, or check the address and the "
             f"endpoint and region in the store.* options."
+        )
+    if status in _NOT_DONE:
+        return StorageError(
+            f"{doing}: the store refused the request (HTTP {status}). It may not know conditional puts "
+            f"(If-None-Match: *), on which the log rests: then use another store, or a newer version of this one."
         )
     if status:
         return StorageError(

@@ -1,0 +1,60 @@
+"""A store that does not know conditional puts, as some that speak S3's language do not."""
+
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+from spark_cas import open_log
+from spark_cas.core.errors import StorageError
+
+EMPTY = b"""<?xml version="1.0" encoding="UTF-8"?>
+<ListBucketResult><Name>bucket</Name><KeyCount>0</KeyCount><IsTruncated>false</IsTruncated></ListBucketResult>"""
+
+
+class RefusesPuts(BaseHTTPRequestHandler):
+    status = 501
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(EMPTY)))
+        self.end_headers()
+        self.wfile.write(EMPTY)
+
+    def do_PUT(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(self.status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def endpoint():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), RefusesPuts)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join(10)
+    server.server_close()
+
+
+@pytest.mark.parametrize("status", [400, 501])
+def test_a_store_that_refuses_conditional_puts_is_told_at_once(endpoint, monkeypatch, status):
+    monkeypatch.setattr(RefusesPuts, "status", status)
+    options = {
+        "aws_endpoint": endpoint,
+        "aws_access_key_id": "id",
+        "aws_secret_access_key": "canary",
+        "aws_region": "us-east-1",
+        "allow_http": "true",
+    }
+    with (
+        open_log("s3://bucket/flights", options) as log,
+        pytest.raises(StorageError, match=f"HTTP {status}.*conditional puts") as refused,
+    ):
+        log.create(1)
+    assert "canary" not in str(refused.value)
