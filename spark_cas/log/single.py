@@ -9,9 +9,9 @@ from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import InputChangedError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Outcome
-from spark_cas.core.plan import Completion, ExpectedOffsets, PartitionResult
+from spark_cas.core.plan import ExpectedOffsets, PartitionResult, Plan, Progress
 from spark_cas.core.records import RECORDS
-from spark_cas.log.planning import complete_job, pin_plan
+from spark_cas.log.planning import complete_job, job_progress, pin_plan
 from spark_cas.log.protocol import Backend, Claim
 
 
@@ -35,16 +35,13 @@ def append_once(log: Backend, partition: int, records: pa.Table, *, job: str, ex
     digest = RunningDigest()
     for batch in records.to_batches():
         digest.update(batch)
-    before = log.completion(job)
-    if before is not None:
-        return _found(log, before, partition, digest)
     plan = pin_plan(log, job, ExpectedOffsets("offsets", ((partition, expected_offset),)))
+    before = job_progress(log, job)
+    if before:
+        return _found(log, plan, before, partition, digest)
     claim = log.claim(partition, plan)
     if not isinstance(claim, Claim):
         return claim
-    if claim.progress is not None:
-        completion = complete_job(log, plan, (PartitionResult(claim.progress, claim.progress.rows, 0),))
-        return _found(log, completion, partition, digest)
     chunk = Chunk(
         records=records,
         rows=records.num_rows,
@@ -60,19 +57,22 @@ def append_once(log: Backend, partition: int, records: pa.Table, *, job: str, ex
     return outcome
 
 
-def _found(log: Backend, completion: Completion, partition: int, digest: RunningDigest) -> Appended:
-    """The append that an earlier call made: the registry keeps it for ever, also when its records are trimmed."""
-    entries = [result.progress for result in completion.partitions]
-    if [(each.partition, each.rows, each.digest) for each in entries] != [
-        (partition, digest.rows, digest.hexdigest())
-    ]:
+def _found(log: Backend, plan: Plan, before: tuple[Progress, ...], partition: int, digest: RunningDigest) -> Appended:
+    """The append that an earlier call made, which may have died before it recorded that the job is complete.
+
+    Progress of anything else must not be completed here: a load of that name would never append the rest.
+    """
+    wanted = [(partition, digest.rows, digest.hexdigest(), True)]
+    if [(each.partition, each.rows, each.digest, each.complete) for each in before] != wanted:
         raise InputChangedError(
-            f"job {completion.job!r} appended other records before, or the same to another partition. Nothing was "
+            f"job {plan.job!r} appended other records before, or the same to another partition. Nothing was "
             f"appended now. Use another job name for another append."
         )
+    completion = complete_job(log, plan, (PartitionResult(before[0], before[0].rows, 0),))
+    found = completion.partitions[0].progress
     return Appended(
-        range=OffsetRange(entries[0].base_offset, entries[0].end_offset),
-        count=digest.rows,
+        range=OffsetRange(found.base_offset, found.end_offset),
+        count=found.rows,
         timestamp_ms=None,
         start_offset=log.bounds(partition).start_offset,
         has_offset=True,

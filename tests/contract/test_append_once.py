@@ -2,9 +2,14 @@ import pyarrow as pa
 import pytest
 
 from spark_cas import RECORDS, append_once, open_log
+from spark_cas.core.chunks import Chunk, ChunkLimits
+from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import InputChangedError
 from spark_cas.core.outcome import Appended, Conflict, Truncated
+from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.log.loading import load_rows
 from spark_cas.log.memory import MemoryLog
+from spark_cas.log.planning import pin_plan
 
 
 @pytest.fixture(params=["memory", "directory"])
@@ -17,6 +22,13 @@ def log(request, tmp_path):
 def records(*values):
     rows = [{"key": b"N1", "value": value, "headers": None, "timestamp": None} for value in values]
     return pa.Table.from_pylist(rows, RECORDS)
+
+
+def digest_of(*of):
+    digest = RunningDigest()
+    for batch in records(*of).to_batches():
+        digest.update(batch)
+    return digest.hexdigest()
 
 
 def values(log, partition=0):
@@ -83,6 +95,21 @@ def test_the_same_records_for_another_partition_are_refused(log):
     with pytest.raises(InputChangedError, match="another partition"):
         append_once(log, 1, records(b"a"), job="one", expected_offset=0)
     assert values(log, 1) == []
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_a_load_that_was_interrupted_is_neither_joined_nor_called_complete(log, partition):
+    plan = pin_plan(log, "load", ExpectedOffsets("end"))
+    batches = records(b"a", b"b").to_batches()
+    claim = log.claim(0, plan)
+    first = Chunk(records(b"a"), 1, digest_of(b"a"), complete=False, task="run/0", time_ms=1)
+    assert isinstance(log.append(claim, first), Appended)
+    for value in (b"a", b"x"):
+        with pytest.raises(InputChangedError, match="Nothing was appended"):
+            append_once(log, partition, records(value), job="load", expected_offset=0)
+    assert log.completion("load") is None
+    load_rows(log, plan, [(0, batch) for batch in batches], task="again/0", limits=ChunkLimits())
+    assert (values(log), values(log, 1)) == ([b"a", b"b"], [])
 
 
 def test_other_records_under_the_same_job_are_refused(log):
