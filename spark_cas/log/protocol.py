@@ -81,7 +81,8 @@ class Log(Protocol):
         advice and safety rests on `append` alone. Refused with LayoutChanged when the plan's layout epoch
         is not the newest, and with ProgressLost when rows of the job may have been trimmed unseen.
 
-        Raises LogNotSharedError when this is not the log that the plan was made for; StorageError.
+        Raises LogNotSharedError when this is not the log that the plan was made for; StoreUnsafeError when the
+        store cannot keep the promise of `append`; ChunkDamagedError, FormatError, StorageError.
         """
         ...
 
@@ -93,7 +94,9 @@ class Log(Protocol):
         ever with one claim, at most one append succeeds. `Fenced` means that a chunk of the same job,
         which the claim does not know, is in the log.
 
-        Raises StorageError when the store definitely refused for its own reasons (full, not permitted).
+        Raises StorageError when the store definitely refused for its own reasons (full, not permitted),
+        RecordTooLargeError when the chunk is larger than it takes, LogNotSharedError when another log has the
+        address now; ChunkDamagedError and FormatError when what is there cannot be appended to.
         """
         ...
 
@@ -106,7 +109,7 @@ class Log(Protocol):
         between yields. Without columns they still tell how many there are.
 
         Raises ValueError when the range is not within the bounds; ChunkDamagedError before any record of
-        a damaged chunk is yielded; StorageError.
+        a damaged chunk is yielded, TrimmedError likewise where the log was trimmed meanwhile; StorageError.
         """
         ...
 

@@ -23,16 +23,22 @@ def others_append_and_trim(log):
     reopened(log).trim(0, 7)
 
 
-@pytest.mark.parametrize("rows", ["x", "xx", "xxx", "xxxx", "xxxxxx"])
-def test_a_writer_that_slept_before_its_put_is_refused(rows):
-    log, store = flaky_log()
-    writer = JobWriter(log, plan_of(log, "sleeper"))
+def sleep_before_the_put(log, store):
+    """The next chunk is put only after others have appended and trimmed."""
 
     def late(create, path, data):
         others_append_and_trim(log)
         return create(path, data)
 
     store.on_create = [("partition=", late)]
+
+
+@pytest.mark.parametrize("rows", ["x", "xx", "xxx", "xxxx", "xxxxxx"])
+def test_a_writer_that_slept_before_its_put_is_refused(rows):
+    log, store = flaky_log()
+    writer = JobWriter(log, plan_of(log, "sleeper"))
+
+    sleep_before_the_put(log, store)
     assert writer.append(table_of(rows)) == Conflict(0, 7, 4)
     assert chunk_names(log) == [paths.chunk(0, 0), paths.chunk(0, 4)], "its chunk is there, under a freed name"
     for each in (log, reopened(log)):
@@ -77,11 +83,7 @@ def test_the_chunk_of_a_sleeper_does_not_stand_in_for_one_that_is_lost():
     log, store = flaky_log()
     writer = JobWriter(log, plan_of(log, "sleeper"))
 
-    def late(create, path, data):
-        others_append_and_trim(log)
-        return create(path, data)
-
-    store.on_create = [("partition=", late)]
+    sleep_before_the_put(log, store)
     assert isinstance(writer.append(table_of("xxxxxxx")), Conflict)
     append_foreign(log, 0, "h")
     store.inner.delete([paths.chunk(0, 4)])
@@ -132,11 +134,7 @@ def test_what_is_no_longer_on_record_is_unknown(monkeypatch):
     log, store = flaky_log()
     writer = JobWriter(log, plan_of(log, "job"))
 
-    def late(create, path, data):
-        others_append_and_trim(log)
-        return create(path, data)
-
-    store.on_create = [("partition=", late)]
+    sleep_before_the_put(log, store)
     assert isinstance(writer.append(table_of("x")), Unknown)
     again = claim_of(log, 0, writer.claim.plan)
     assert again.progress is None
