@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import SparkContext, SparkStageInfo, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_cas import error_from_text, route
@@ -77,8 +77,16 @@ def _run(spark: SparkSession, order: dict[str, Any]) -> dict[str, Any]:
         "error": error,
         "kind": str(kind.kind) if kind else None,
         "failed_tasks": sum(stage.numFailedTasks for stage in stages),
+        "failures": [text for stage in stages for text in _failures(context, stage)],
         "stage_attempts": 1 + max((stage.currentAttemptId for stage in stages), default=0),
     }
+
+
+def _failures(context: SparkContext, stage: SparkStageInfo) -> list[str]:
+    """What the failed tasks of a stage's last attempt said. The listener that knows it is Spark's own."""
+    tasks = context._jsc.sc().statusStore().taskList(stage.stageId, stage.currentAttemptId, 1000)
+    errors = [tasks.apply(index) for index in range(tasks.size())]
+    return [task.errorMessage().get() for task in errors if task.status() == "FAILED"]
 
 
 def _write(spark: SparkSession, order: dict[str, Any]) -> None:
