@@ -1,0 +1,159 @@
+"""Clients of one process: made when first needed, never pickled, never used across a fork."""
+
+import json
+import sys
+import time
+from threading import Thread
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from spark_cas.log.kafka.spec import KafkaSpec
+
+REQUEST_SECONDS = 15.0
+"""One request of a client ends within this time."""
+
+_DELIVERY_MS = 45_000
+_STATISTICS_MS = 3
+_STATISTICS_WITHIN_SECONDS = 0.2
+_STRAY = ("txretries", "req_timeouts", "txerrs", "rxerrs", "disconnects")
+"""What a broker's statistics count when a request or its reply may be under way after its time."""
+
+_LIBRDKAFKA_CLOCK_NS = time.time_ns if sys.platform == "darwin" else time.monotonic_ns
+"""The clock of the field ``ts`` in statistics."""
+
+
+def common(spec: KafkaSpec) -> dict[str, Any]:
+    """What every client of a spec is set up with. The user's settings come first: ours always hold."""
+    return {
+        **dict(spec.client_options),
+        "bootstrap.servers": spec.bootstrap_servers,
+        "socket.timeout.ms": int(REQUEST_SECONDS * 1000),
+        "log_level": 2,
+    }
+
+
+def admin_client(spec: KafkaSpec) -> AdminClient:
+    """A client for offsets, topics and the ledger."""
+    return AdminClient(common(spec))
+
+
+def reader(spec: KafkaSpec, *, fetch_wait_ms: int = 500) -> Consumer:
+    """A consumer of committed records that tells where a partition ends. It joins no group."""
+    return Consumer(
+        {
+            **common(spec),
+            "group.id": f"{spec.prefix}/no-group",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": fetch_wait_ms,
+        }
+    )
+
+
+def group_member(spec: KafkaSpec, group: str) -> Consumer:
+    """A consumer that names a group and never joins it."""
+    return Consumer({**common(spec), "group.id": group, "enable.auto.commit": False})
+
+
+class TransactionalProducer:
+    """One producer instance of a transactional id, and whether its next transaction would be safe.
+
+    librdkafka speaks the transaction protocol without KIP-890 part 2: an EndTxn request that was delayed and
+    sent again can end the instance's *next* transaction. So an instance serves another transaction only while
+    its statistics prove that no request of it was ever retried, timed out or lost.
+
+    A thread serves its callbacks: statistics come whether or not somebody waits for them.
+    """
+
+    def __init__(self, spec: KafkaSpec, transactional_id: str) -> None:
+        self._snapshot = ""
+        self._idle_since_us: int | None = None
+        self._closed = False
+        self.client = Producer(
+            {
+                "linger.ms": 5,
+                "batch.size": 1_000_000,
+                **common(spec),
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": spec.transaction_timeout_ms,
+                "message.timeout.ms": min(_DELIVERY_MS, spec.transaction_timeout_ms),
+                "enable.idempotence": True,
+                "acks": "all",
+                "queue.buffering.max.messages": 0,
+                "queue.buffering.max.kbytes": 2_097_151,
+                "statistics.interval.ms": _STATISTICS_MS,
+                "stats_cb": self._take_snapshot,
+            }
+        )
+        self._server = Thread(target=self._serve, daemon=True)
+        self._server.start()
+
+    def init(self, timeout_seconds: float) -> None:
+        """Fence every earlier holder of the id, and finish or abort what it left open. Raises KafkaException."""
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            try:
+                self.client.init_transactions(max(0.1, deadline - time.monotonic()))
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() >= deadline:
+                    raise
+            else:
+                return
+
+    def begin(self) -> None:
+        """Begin a transaction. Raises KafkaException."""
+        self._idle_since_us = None
+        self.client.begin_transaction()
+
+    def commit(self, timeout_seconds: float) -> None:
+        """Commit. Raises KafkaException: then only the ledger, read under a new claim, tells what became of it."""
+        self.client.commit_transaction(timeout_seconds)
+        self._idle_since_us = _LIBRDKAFKA_CLOCK_NS() // 1000
+
+    def abort(self) -> bool:
+        """Abort; False when that failed and the instance must be dropped."""
+        try:
+            self.client.abort_transaction(REQUEST_SECONDS)
+        except KafkaException:
+            return False
+        self._idle_since_us = _LIBRDKAFKA_CLOCK_NS() // 1000
+        return True
+
+    def proven_clean(self) -> bool:
+        """Whether a snapshot made after the last transaction ended shows that no request ever went astray."""
+        if self._idle_since_us is None:
+            return False
+        deadline = time.monotonic() + _STATISTICS_WITHIN_SECONDS
+        while time.monotonic() < deadline:
+            statistics = json.loads(self._snapshot or '{"ts": 0}')
+            if statistics["ts"] >= self._idle_since_us:
+                brokers = statistics["brokers"].values()
+                return all(broker[count] == 0 for broker in brokers for count in _STRAY)
+            time.sleep(_STATISTICS_MS / 4000)
+        return False
+
+    def close(self) -> None:
+        """Let go of the instance. What it left open is ended by the id's next holder or by time.
+
+        Not by the client's own close, which would abort a transaction whose commit may be under way.
+        """
+        self._closed = True
+        self._server.join()
+        self.client.purge()
+        del self.client
+
+    def _take_snapshot(self, statistics: str) -> None:
+        self._snapshot = statistics
+
+    def _serve(self) -> None:
+        while not self._closed:
+            try:
+                self.client.poll(0.05)
+            except KafkaException:
+                # What is fatal for the instance is raised to whoever uses it next.
+                time.sleep(0.05)

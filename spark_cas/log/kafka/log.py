@@ -1,0 +1,169 @@
+"""The Kafka log: the protocol of `spark_cas.log.protocol` over a topic on stock brokers."""
+
+import time
+from collections.abc import Iterator
+from typing import Self
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from spark_cas.core.chunks import Chunk
+from spark_cas.core.errors import LogNotFoundError, LogNotSharedError, StorageError
+from spark_cas.core.names import check_name
+from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.core.outcome import LayoutChanged, Outcome, ProgressLost, Refusal
+from spark_cas.core.plan import Layout, Plan, Progress, progress_lost, resume_offset
+from spark_cas.core.records import RECORDS
+from spark_cas.log.kafka import ends
+from spark_cas.log.kafka.clients import REQUEST_SECONDS, admin_client
+from spark_cas.log.kafka.ledger import UndecidedError, read_progress
+from spark_cas.log.kafka.plain import plain_error
+from spark_cas.log.kafka.reading import read_records
+from spark_cas.log.kafka.registry import KafkaRegistry
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.writer import PartitionWriter
+from spark_cas.log.protocol import Claim
+
+
+class KafkaLog(KafkaRegistry):
+    """A topic as a log. Not shared between threads or processes: open one in each.
+
+    The layout epoch of a topic is its partition count, which only ever rises.
+    """
+
+    def __init__(self, spec: KafkaSpec) -> None:
+        self.topic = check_name(spec.topic, "the topic")
+        self.spec = spec
+        self._admin: AdminClient = admin_client(spec)
+        super().__init__(spec, self._admin)
+        self._writers: dict[tuple[int, str], PartitionWriter] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for writer in self._writers.values():
+            writer.close()
+        self._writers.clear()
+
+    def layout(self) -> Layout:
+        asked = self._admin.describe_topics(TopicCollection([self.topic]), request_timeout=REQUEST_SECONDS)
+        try:
+            found = asked[self.topic].result(REQUEST_SECONDS)
+        except KafkaException as error:
+            raise plain_error(error, f"looking for topic {self.topic}") from None
+        count = len(found.partitions)
+        return Layout(log_id=str(found.topic_id), epoch=count, partitions=count)
+
+    def create(self, partitions: int) -> Layout:
+        topic = NewTopic(self.topic, partitions, -1)
+        try:
+            self._admin.create_topics([topic], request_timeout=REQUEST_SECONDS)[self.topic].result(REQUEST_SECONDS)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise plain_error(error, f"creating topic {self.topic}") from None
+        return self._await_layout()
+
+    def bounds(self, partition: int) -> Bounds:
+        self.layout().require(partition)
+        return ends.barrier(self._admin, self._at(partition), self._timeout)
+
+    def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
+        changed = self._layout_changed(plan)
+        if changed is not None:
+            return changed
+        writer = self._new_writer(plan, partition)
+        progress = None
+        try:
+            progress = writer.progress(0)
+            plainly_refused = writer.plainly_refused(progress, resume_offset(plan, partition, progress)) is not None
+        except UndecidedError:
+            plainly_refused = False
+        if plainly_refused:
+            # Nobody is fenced for an append that will be refused; the claim is good for closing the job.
+            bounds = ends.decided_now(self._admin, self._at(partition))
+        else:
+            try:
+                writer.fence()
+            except KafkaException as error:
+                raise plain_error(error, "claiming a partition") from None
+            changed = self._layout_changed(plan)
+            if changed is not None:
+                return changed
+            progress = writer.progress()
+            bounds = writer.barrier()
+        if progress_lost(plan, partition, progress, bounds.start_offset):
+            return ProgressLost(plan.job)
+        writer.know(progress)
+        return Claim(partition, plan, resume_offset(plan, partition, progress), progress, bounds.end_offset)
+
+    def append(self, claim: Claim, chunk: Chunk) -> Outcome:
+        writer = self._writers.get((claim.partition, claim.plan.job))
+        if writer is None:
+            writer = self._new_writer(claim.plan, claim.partition)
+            writer.know(claim.progress)
+        return writer.append(claim, chunk)
+
+    def read(
+        self, partition: int, offsets: OffsetRange, columns: tuple[str, ...] = tuple(RECORDS.names)
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        self.bounds(partition).require(offsets)
+        return read_records(self.spec, self._at(partition), offsets, columns)
+
+    def progress(self, partition: int, job: str) -> Progress | None:
+        layout = self.layout()
+        layout.require(partition)
+        at = self._at(partition)
+        return read_progress(self._admin, self.spec.group(job), at, layout.log_id, self._timeout)
+
+    def trim(self, partition: int, before_offset: int) -> Bounds:
+        bounds = self.bounds(partition)
+        bounds.require(OffsetRange(before_offset, before_offset))
+        at = TopicPartition(self.topic, partition, before_offset)
+        asked = self._admin.delete_records([at], request_timeout=REQUEST_SECONDS)
+        try:
+            next(iter(asked.values())).result(REQUEST_SECONDS)
+        except KafkaException as error:
+            raise plain_error(error, "trimming") from None
+        return self.bounds(partition)
+
+    def _new_writer(self, plan: Plan, partition: int) -> PartitionWriter:
+        """The only writer that this process has for the job in the partition."""
+        earlier = self._writers.pop((partition, plan.job), None)
+        if earlier is not None:
+            earlier.close()
+        writer = PartitionWriter(self.spec, self._admin, plan, partition)
+        self._writers[partition, plan.job] = writer
+        return writer
+
+    def _layout_changed(self, plan: Plan) -> LayoutChanged | None:
+        layout = self.layout()
+        if layout.log_id != plan.log_id:
+            raise LogNotSharedError(
+                f"topic {self.topic} is not the one that the plan was made for: it was deleted and created again. "
+                f"Nothing was appended. Use another job name if the rows are to go into the new topic."
+            )
+        return LayoutChanged(plan.layout_epoch, layout.epoch) if layout.epoch != plan.layout_epoch else None
+
+    def _await_layout(self) -> Layout:
+        """A topic is known to its brokers a little after it was created."""
+        deadline = time.monotonic() + REQUEST_SECONDS
+        while True:
+            try:
+                layout = self.layout()
+                for partition in range(layout.partitions):
+                    ends.high_watermark(self._admin, self._at(partition))
+            except (LogNotFoundError, StorageError):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+            else:
+                return layout
+
+    @property
+    def _timeout(self) -> float:
+        return self.spec.claim_timeout_ms / 1000
+
+    def _at(self, partition: int) -> TopicPartition:
+        return TopicPartition(self.topic, partition)

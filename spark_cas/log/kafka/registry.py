@@ -1,0 +1,168 @@
+"""The registry: one compacted topic for plans and completions, appended to by drivers under the log's own rule.
+
+The first record of a key holds for ever: a writer becomes the topic's only writer, reads all of it, and appends only
+when the key is not there and its record lands at the very end it has read up to.
+"""
+
+import random
+import time
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from spark_cas.core.errors import FormatError, LogNotFoundError, StorageError
+from spark_cas.core.offsets import OffsetRange
+from spark_cas.core.plan import Completion, Plan, completion_from_json, plan_from_json, to_json
+from spark_cas.core.records import RECORDS
+from spark_cas.log.kafka import ends
+from spark_cas.log.kafka.clients import REQUEST_SECONDS, TransactionalProducer
+from spark_cas.log.kafka.plain import plain_error
+from spark_cas.log.kafka.reading import read_records
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.transaction import produce
+
+_DEADLINE_SECONDS = 60.0
+_PAUSE_SECONDS = 0.1
+_JITTER = random.SystemRandom()
+
+
+class Registry:
+    """Entries of which the first of each key holds."""
+
+    def __init__(self, spec: KafkaSpec, admin: AdminClient) -> None:
+        self._spec = spec
+        self._admin = admin
+        self._at = TopicPartition(spec.registry_topic, 0)
+        self._entries: dict[str, str] = {}
+        self._read_to = 0
+
+    def get(self, key: str) -> str | None:
+        """The value of an entry, None when it has none."""
+        return self._refresh().get(key)
+
+    def names(self) -> tuple[str, ...]:
+        """The keys of all entries."""
+        return tuple(self._refresh())
+
+    def put(self, key: str, value: str) -> str:
+        """Record an entry unless there is one; returns the one that holds."""
+        self._create()
+        deadline = time.monotonic() + _DEADLINE_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                held = self._try_put(key, value)
+            except KafkaException as error:
+                if not (error.args[0].retriable() or error.args[0].fatal() or error.args[0].txn_requires_abort()):
+                    raise plain_error(error, "writing to the registry") from None
+                held = None
+            if held is not None:
+                return held
+            time.sleep(_PAUSE_SECONDS * _JITTER.uniform(0.5, 1.5))
+        raise StorageError(
+            f"the registry topic {self._at.topic} did not take an entry within {_DEADLINE_SECONDS:.0f} s. Check that "
+            f"the brokers are well, then run the same job again."
+        )
+
+    def _try_put(self, key: str, value: str) -> str | None:
+        """One try; None when another driver came in between."""
+        producer = TransactionalProducer(self._spec, f"{self._spec.prefix}/{self._at.topic}/{self._at.partition}")
+        try:
+            producer.init(REQUEST_SECONDS)
+            held = self._refresh().get(key)
+            if held is not None:
+                return held
+            end = self._read_to
+            producer.begin()
+            delivered = produce(producer, self._at, _record(key, value), REQUEST_SECONDS)
+            if delivered is None or delivered.range() != OffsetRange(end, end + 1):
+                producer.abort()
+                return None
+            producer.commit(REQUEST_SECONDS)
+        finally:
+            producer.close()
+        return self._refresh().get(key)
+
+    def _refresh(self) -> dict[str, str]:
+        """All entries as of now: an entry once read holds for ever, so only what came since is read."""
+        try:
+            bounds = ends.barrier(self._admin, self._at, REQUEST_SECONDS)
+        except LogNotFoundError:
+            return self._entries
+        new = OffsetRange(max(self._read_to, bounds.start_offset), bounds.end_offset)
+        for _, records in read_records(self._spec, self._at, new, ("key", "value")):
+            for key, value in zip(records.column("key"), records.column("value"), strict=True):
+                self._entries.setdefault(key.as_py().decode(), value.as_py().decode())
+        self._read_to = bounds.end_offset
+        return self._entries
+
+    def _create(self) -> None:
+        """Make the registry's topic unless it is there."""
+        topic = NewTopic(self._at.topic, 1, -1, config={"cleanup.policy": "compact"})
+        try:
+            self._admin.create_topics([topic], request_timeout=REQUEST_SECONDS)[self._at.topic].result(
+                REQUEST_SECONDS
+            )
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise plain_error(error, "creating the registry topic") from None
+
+
+class KafkaRegistry:
+    """`spark_cas.log.protocol.Registry` over the registry topic.
+
+    Entries go by the topic's name, and each names the id of the topic it was made for: so a job that is run again
+    on another topic of the same name is told so.
+    """
+
+    def __init__(self, spec: KafkaSpec, admin: AdminClient) -> None:
+        self._topic = spec.topic
+        self._registry = Registry(spec, admin)
+
+    def record_plan(self, plan: Plan) -> Plan:
+        return _plan(self._registry.put(self._key("plan", plan.job), to_json(plan)), plan.job)
+
+    def plan(self, job: str) -> Plan | None:
+        value = self._registry.get(self._key("plan", job))
+        return None if value is None else _plan(value, job)
+
+    def record_completion(self, completion: Completion) -> Completion:
+        value = self._registry.put(self._key("completion", completion.job), to_json(completion))
+        return _completion(value, completion.job)
+
+    def completion(self, job: str) -> Completion | None:
+        value = self._registry.get(self._key("completion", job))
+        return None if value is None else _completion(value, job)
+
+    def jobs(self) -> tuple[str, ...]:
+        prefix = self._key("plan", "")
+        return tuple(sorted(key.removeprefix(prefix) for key in self._registry.names() if key.startswith(prefix)))
+
+    def _key(self, kind: str, job: str) -> str:
+        return f"{self._topic}/{kind}/{job}"
+
+
+def _plan(value: str, job: str) -> Plan:
+    try:
+        return plan_from_json(value)
+    except (KeyError, TypeError, ValueError):
+        raise _foreign(f"the plan of job {job!r}") from None
+
+
+def _completion(value: str, job: str) -> Completion:
+    try:
+        return completion_from_json(value)
+    except (KeyError, TypeError, ValueError):
+        raise _foreign(f"the completion of job {job!r}") from None
+
+
+def _foreign(what: str) -> FormatError:
+    return FormatError(
+        f"{what} in the registry topic is not what this spark_cas writes. Was it written by a newer version, or does "
+        f"another program write to the topic?"
+    )
+
+
+def _record(key: str, value: str) -> pa.Table:
+    now = time.time_ns() // 1_000_000
+    return pa.table([[key.encode()], [value.encode()], [None], [now]], schema=RECORDS)

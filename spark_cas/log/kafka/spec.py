@@ -1,0 +1,41 @@
+"""Where a topic is: plain values that cross processes."""
+
+from dataclasses import dataclass
+
+DEFAULT_PREFIX = "spark-cas"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSpec:
+    """A topic, the brokers that serve it, and how clients of it are set up."""
+
+    bootstrap_servers: str
+    topic: str
+    prefix: str = DEFAULT_PREFIX
+    """Begins every transactional id, ledger group and the registry's name, so that ACLs can be prefixed."""
+    client_options: tuple[tuple[str, str], ...] = ()
+    """Settings of librdkafka's clients under its own names. They may be secret and are never shown."""
+    claim_timeout_ms: int = 60_000
+    """How long a claim or a read waits for someone else's open transaction."""
+    transaction_timeout_ms: int = 60_000
+    """How long a dead writer may keep readers waiting."""
+
+    def transactional_id(self, partition: int, job: str | None) -> str:
+        """The id whose newest holder may write a partition; with a job, the holder for that job alone.
+
+        Never an id per attempt or run: brokers keep ids for days.
+        """
+        owner = f"{self.prefix}/{self.topic}/{partition}"
+        return owner if job is None else f"{owner}/{job}"
+
+    def group(self, job: str) -> str:
+        """The memberless group whose offsets are the ledger of a job."""
+        return f"{self.prefix}/{job}"
+
+    @property
+    def registry_topic(self) -> str:
+        """The compacted topic that holds plans and completions."""
+        return f"{self.prefix}.registry"
+
+    def __repr__(self) -> str:
+        return f"KafkaSpec(topic={self.topic!r}, prefix={self.prefix!r}, client_options=<hidden>)"

@@ -1,0 +1,94 @@
+"""The records of a chunk on their way into a transaction, and where the brokers say that they lie.
+
+No broker knows an expected offset. But a delivery report names a record's offset while the transaction is still open:
+when the first record landed at the end that was checked and the last one exactly as many offsets on as there are
+records, nobody came in between, and only then is the transaction committed. Readers of committed records never see
+anything else.
+"""
+
+import time
+from dataclasses import dataclass
+from threading import Event
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from spark_cas.core.offsets import OffsetRange
+from spark_cas.log.kafka.clients import TransactionalProducer
+
+_SLICE_ROWS = 10_000
+
+
+class _Reports:
+    """The delivery reports of the first and the last record, which are one when there is but one."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = {1, rows}
+        """Which rows are reported, counted from 1."""
+        self.errors: list[KafkaError] = []
+        self.offsets: list[int | None] = []
+        self._came = Event()
+
+    def take(self, error: KafkaError | None, message: Message) -> None:
+        offset = message.offset()
+        if error is not None:
+            self.errors.append(error)
+        self.offsets.append(None if offset is None or offset < 0 else offset)
+        if len(self.offsets) == len(self.rows):
+            self._came.set()
+
+    def wait(self, deadline: float) -> bool:
+        return self._came.wait(max(0.0, deadline - time.monotonic()))
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """What the brokers reported of a chunk's records. Each of them was acknowledged."""
+
+    first: int | None
+    """Offset of the first record; None when the report carried none, as a duplicate's does (KIP-192)."""
+    last: int | None
+    """Offset of the last record, likewise."""
+    count: int
+
+    @property
+    def known(self) -> bool:
+        """Whether the log itself said where the records are."""
+        return self.first is not None and self.last is not None
+
+    def range(self) -> OffsetRange | None:
+        """Where the records lie, others perhaps among them; None when that is not known."""
+        return None if self.first is None or self.last is None else OffsetRange(self.first, self.last + 1)
+
+
+def produce(
+    producer: TransactionalProducer, at: TopicPartition, records: pa.Table, timeout_seconds: float
+) -> Delivered | None:
+    """Send records in order and wait until each is acknowledged; None when that lasts too long.
+
+    Raises KafkaException for the first or last record's error; another's error makes the transaction one that can
+    only be aborted, which the next request of it raises.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    reports = _Reports(records.num_rows)
+    client = producer.client
+    row = 0
+    for batch in records.to_batches(max_chunksize=_SLICE_ROWS):
+        columns = (batch.column(name).to_pylist() for name in ("key", "value", "headers"))
+        times = batch.column("timestamp").cast(pa.int64()).to_pylist()
+        for key, value, headers, time_ms in zip(*columns, times, strict=True):
+            row += 1
+            client.produce(
+                at.topic,
+                value=value,
+                key=key,
+                partition=at.partition,
+                timestamp=time_ms,
+                headers=[(each["key"], each["value"]) for each in headers] if headers else None,
+                on_delivery=reports.take if row in reports.rows else None,
+            )
+    if client.flush(timeout_seconds) or not reports.wait(deadline):
+        return None
+    if reports.errors:
+        raise KafkaException(reports.errors[0])
+    return Delivered(reports.offsets[0], reports.offsets[-1], records.num_rows)
