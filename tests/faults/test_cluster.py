@@ -45,7 +45,7 @@ def refused(failpoints: Failpoints) -> list[Event]:
 
 
 def refusals(answer: dict[str, Any]) -> list[str]:
-    """What tasks failed with that is ours; a cluster that just lost an executor may fail one for reasons of its own."""
+    """What tasks failed with that is ours: a cluster that just lost an executor may fail one for its own reasons."""
     return [text for text in answer["failures"] if error_from_text(text)]
 
 
