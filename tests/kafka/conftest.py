@@ -4,6 +4,7 @@ import pytest
 
 from spark_cas.testing.kafka_broker import KafkaBroker, KafkaCluster
 from tests.kafka.clients import create_topic
+from tests.kafka.proxy.rig import proxied_broker
 
 CONF = Path(__file__).parents[2] / "conf" / "kafka"
 
@@ -32,3 +33,22 @@ def cluster():
 def topic(request, broker):
     """A new topic on the one broker; for N partitions ``parametrize("topic", [N], indirect=True)``, else one."""
     return create_topic(broker.bootstrap, getattr(request, "param", 1))
+
+
+@pytest.fixture(scope="session")
+def _proxied():
+    with proxied_broker(CONF) as proxied:
+        yield proxied
+
+
+@pytest.fixture
+def proxied(_proxied):
+    """One broker behind a proxy that has no rules yet, apart from the other broker and shared by those who ask."""
+    _proxied.proxy.clear()
+    return _proxied
+
+
+@pytest.fixture
+def proxied_topic(proxied):
+    """A new topic of one partition on the broker behind the proxy."""
+    return create_topic(proxied.direct)

@@ -1,0 +1,65 @@
+"""Kafka's frames: a length, then a header of which a proxy needs the first fields only."""
+
+import asyncio
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+_LENGTH = struct.Struct(">i")
+_REQUEST = struct.Struct(">ihhih")  # length, api key, api version, correlation id, length of the client id
+_RESPONSE = struct.Struct(">ii")  # length, correlation id
+_MAX_BYTES = 1 << 28
+"""No request of a test is as large: more means that this is not Kafka's protocol, as under TLS."""
+
+
+class Api(IntEnum):
+    """Requests that faults are aimed at. Others pass, under their bare numbers."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    INIT_PRODUCER_ID = 22
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    TXN_OFFSET_COMMIT = 28
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request as it was read; ``frame`` is all of it, with its length."""
+
+    api: int
+    version: int
+    correlation_id: int
+    client_id: str
+    frame: bytes
+
+
+def parse_request(frame: bytes) -> Request:
+    """The fields that every version of every request begins with."""
+    _, api, version, correlation_id, client_length = _REQUEST.unpack_from(frame)
+    start = _REQUEST.size
+    client_id = frame[start : start + max(client_length, 0)].decode()
+    return Request(api, version, correlation_id, client_id, frame)
+
+
+def correlation_id_of(response: bytes) -> int:
+    """Which request a response answers: the connection's request of the same id."""
+    return int(_RESPONSE.unpack_from(response)[1])
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes | None:
+    """The next frame, whole; None when the other side has ended, even within a frame."""
+    try:
+        prefix = await reader.readexactly(_LENGTH.size)
+        (size,) = _LENGTH.unpack(prefix)
+        if not 0 < size < _MAX_BYTES:
+            raise ValueError(f"a frame of {size} bytes: this is not Kafka's protocol")
+        return prefix + await reader.readexactly(size)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None

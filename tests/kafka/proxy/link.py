@@ -1,0 +1,126 @@
+"""One client's connection, and the connection to the broker that carries it on."""
+
+import asyncio
+import socket
+import struct
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from tests.kafka.proxy.frames import Request, correlation_id_of, parse_request, read_frame
+from tests.kafka.proxy.rules import Fault, Rule
+
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+@dataclass
+class Traffic:
+    """Frames by API: requests that clients sent, responses that the broker sent, whatever became of them."""
+
+    requests: Counter[int] = field(default_factory=Counter)
+    responses: Counter[int] = field(default_factory=Counter)
+
+    def clear(self) -> None:
+        self.requests.clear()
+        self.responses.clear()
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Both directions of a connection."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def send(self, frame: bytes) -> None:
+        self.writer.write(frame)
+        await self.writer.drain()
+
+    def reset(self) -> None:
+        """End it without a farewell: the other side finds its connection broken."""
+        connection = self.writer.get_extra_info("socket")
+        if connection.fileno() >= 0:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self.writer.transport.abort()
+
+
+@dataclass
+class _Exchange:
+    """A request and the rules that took it."""
+
+    request: Request
+    rules: list[Rule]
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def suffers(self, *faults: Fault) -> bool:
+        return any(rule.fault in faults for rule in self.rules)
+
+
+class Link:
+    """Carries frames both ways in their order, and lets rules interfere."""
+
+    def __init__(self, client: Stream, broker: Stream, rules: Callable[[], Sequence[Rule]], traffic: Traffic) -> None:
+        self._client = client
+        self._broker = broker
+        self._rules = rules
+        self._traffic = traffic
+        self._number = 0
+        self._unanswered: dict[int, _Exchange] = {}
+
+    async def run(self) -> None:
+        """Until both sides have ended. Whatever ends it ends both connections."""
+        try:
+            async with asyncio.TaskGroup() as directions:
+                directions.create_task(self._carry_requests())
+                directions.create_task(self._carry_responses())
+        except* ConnectionError:
+            pass  # a rule's, or a broker's that was killed: the client is to feel it
+        finally:
+            self._client.reset()
+            self._broker.reset()
+
+    async def _carry_requests(self) -> None:
+        held: list[_Exchange] = []
+        while (frame := await read_frame(self._client.reader)) is not None:
+            exchange = self._begin(parse_request(frame))
+            if exchange.suffers(Fault.RESET_BEFORE_REQUEST):
+                raise ConnectionResetError
+            if exchange.suffers(Fault.HOLD_REQUEST):
+                held.append(exchange)
+                await _hold(exchange, Fault.HOLD_REQUEST)
+            self._unanswered[exchange.request.correlation_id] = exchange
+            await self._broker.send(frame)
+        # The client has left. Brokers drop what comes from one that has, so not before late requests are handled.
+        for exchange in held:
+            await exchange.answered.wait()
+        self._broker.writer.write_eof()
+
+    async def _carry_responses(self) -> None:
+        while (frame := await read_frame(self._broker.reader)) is not None:
+            exchange = self._unanswered.pop(correlation_id_of(frame))
+            self._traffic.responses[exchange.request.api] += 1
+            for rule in exchange.rules:
+                rule.was_answered(frame)
+            exchange.answered.set()
+            if exchange.suffers(Fault.RESET_BEFORE_RESPONSE):
+                raise ConnectionResetError
+            await _hold(exchange, Fault.HOLD_RESPONSE)
+            if not exchange.suffers(Fault.DROP_RESPONSE):
+                await self._respond(frame)
+        raise ConnectionResetError
+
+    def _begin(self, request: Request) -> _Exchange:
+        self._number += 1
+        self._traffic.requests[request.api] += 1
+        return _Exchange(request, [rule for rule in self._rules() if rule.takes(request, self._number)])
+
+    async def _respond(self, frame: bytes) -> None:
+        with suppress(ConnectionError):  # the client has left; what it sent may still have to be carried on
+            await self._client.send(frame)
+
+
+async def _hold(exchange: _Exchange, fault: Fault) -> None:
+    for rule in exchange.rules:
+        if rule.fault is fault:
+            await rule.hold()

@@ -1,0 +1,55 @@
+"""Producers that soon give up waiting for a response, so that a fault costs a second and not a minute."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from tests.kafka.clients import SECONDS
+
+REQUEST_TIMEOUT_MS = 1000
+"""Not less: on a busy machine a broker that is well needs some of it."""
+
+_HASTY = {
+    "socket.timeout.ms": REQUEST_TIMEOUT_MS,
+    "message.timeout.ms": 30_000,
+    "retry.backoff.ms": 20,
+    "reconnect.backoff.ms": 10,
+    "reconnect.backoff.max.ms": 100,
+    "linger.ms": 0,
+    "log_level": 2,
+}
+
+
+def plain_producer(address: str, client_id: str, **settings: Any) -> Producer:
+    """A producer without transactions; underscores in the names of settings stand for dots."""
+    return Producer(
+        {
+            **_HASTY,
+            "bootstrap.servers": address,
+            "client.id": client_id,
+            **{name.replace("_", "."): value for name, value in settings.items()},
+        }
+    )
+
+
+def transactional_producer(address: str, transactional_id: str, **settings: Any) -> Producer:
+    """A producer whose transactions are initialised; its client id is its transactional id."""
+    producer = plain_producer(
+        address, transactional_id, transactional_id=transactional_id, transaction_timeout_ms=30_000, **settings
+    )
+    producer.init_transactions(SECONDS)
+    return producer
+
+
+def send(producer: Producer, topic: str, values: Sequence[str]) -> list[KafkaError | None]:
+    """Send values to partition 0, wait until each is delivered or given up, and return what was reported of each."""
+    reports: list[KafkaError | None] = []
+
+    def report(error: KafkaError | None, _message: Message) -> None:
+        reports.append(error)
+
+    for value in values:
+        producer.produce(topic, value, partition=0, on_delivery=report)
+    assert producer.flush(SECONDS) == 0, f"{len(producer)} records are neither delivered nor given up"
+    return reports

@@ -1,0 +1,39 @@
+"""A broker with a proxy in front of it."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from spark_cas.testing.kafka_broker import KafkaBroker
+from spark_cas.testing.kafka_broker.listeners import free_ports
+from tests.kafka.proxy.server import Proxy
+
+
+@dataclass(frozen=True)
+class Proxied:
+    """One broker, two ways to it."""
+
+    broker: KafkaBroker
+    proxy: Proxy
+
+    @property
+    def direct(self) -> str:
+        """``bootstrap.servers`` past the proxy: for topics, for rivals, and to see what is there."""
+        return self.broker.bootstrap
+
+    @property
+    def bootstrap(self) -> str:
+        """``bootstrap.servers`` through the proxy."""
+        return self.proxy.bootstrap
+
+
+@contextmanager
+def proxied_broker(conf: Path, settings: Mapping[str, str] | None = None) -> Iterator[Proxied]:
+    """A broker of one's own, and a proxy that passes all on until it is given rules."""
+    [port] = free_ports(1)
+    with (
+        KafkaBroker(conf, settings=settings, advertised_port=port) as broker,
+        Proxy(port, broker.proxied_address) as proxy,
+    ):
+        yield Proxied(broker, proxy)

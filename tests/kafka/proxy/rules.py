@@ -1,0 +1,148 @@
+"""What is to go wrong, and when: rules that tests add to a proxy, watch and release. No rule knows of time."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from enum import Enum, auto
+
+from tests.kafka.proxy.frames import Request
+
+
+class Fault(Enum):
+    """What happens to a request that a rule takes.
+
+    A held frame holds up its connection behind it, as a slow network does: what was sent later arrives later.
+    """
+
+    WATCH = auto()
+    """Nothing: the rule only tells that the request came, and that it was answered."""
+    HOLD_REQUEST = auto()
+    """The broker gets it once the rule is released, even when its client has left by then."""
+    HOLD_RESPONSE = auto()
+    """The broker handles it; its client hears of it once the rule is released."""
+    DROP_RESPONSE = auto()
+    """The broker handles it; its client never hears of it, on a connection that stays."""
+    RESET_BEFORE_REQUEST = auto()
+    """The connection breaks, and the broker never sees it."""
+    RESET_BEFORE_RESPONSE = auto()
+    """The broker handles it; then the connection breaks instead of carrying the response."""
+
+
+class Moment:
+    """Something that happens once, which a test waits for."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._event = threading.Event()
+
+    def wait(self, seconds: float) -> None:
+        """Return once it has happened. Raises TimeoutError, so that no caller can forget to look."""
+        if not self._event.wait(seconds):
+            raise TimeoutError(f"{self._name}: not within {seconds} s")
+
+    @property
+    def has_come(self) -> bool:
+        return self._event.is_set()
+
+    def come(self) -> None:
+        self._event.set()
+
+
+Where = Callable[[Request], bool]
+"""Which requests a rule counts, of those of its API."""
+
+
+def anywhere(_request: Request) -> bool:
+    """Every request."""
+    return True
+
+
+def of_client(client_id: str) -> Where:
+    """Requests of clients with this ``client.id``."""
+    return lambda request: request.client_id == client_id
+
+
+def naming(text: str) -> Where:
+    """Requests that hold this text: a topic, a group or a transactional id."""
+    return lambda request: text.encode() in request.frame
+
+
+class Rule:
+    """Takes the ``nth`` request of an API that clients send from now on, and the ``times - 1`` after it.
+
+    ``api`` None means every API, ``times`` None all that follow. Only requests that satisfy ``where`` are counted; a
+    request that is sent again counts again. Proxies make rules: see `Proxy.add`.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        fault: Fault,
+        api: int | None,
+        *,
+        nth: int = 1,
+        times: int | None = 1,
+        where: Where = anywhere,
+    ) -> None:
+        name = f"{fault.name} of {'any request' if api is None else f'API {api!r}'}, number {nth}"
+        self.fault = fault
+        self.seen = 0
+        """Requests that it counted, taken or not."""
+        self.taken = 0
+        self.met = Moment(f"{name}: met")
+        """Its first request has reached the proxy, and the fault begins."""
+        self.answered = Moment(f"{name}: answered")
+        """The broker's response to a request that it took has reached the proxy."""
+        self.request: Request | None = None
+        """The last one that it took."""
+        self.response: bytes | None = None
+        """The frame that answered a request that it took, the last one."""
+        self._loop = loop
+        self._api = api
+        self._where = where
+        self._nth = nth
+        self._times = times
+        self._opened = asyncio.Event()
+        self._discarded = False
+
+    def release(self) -> None:
+        """Let go of what it holds, and hold nothing any more."""
+        self._loop.call_soon_threadsafe(self._opened.set)
+
+    def discard(self) -> None:
+        """Let go of what it holds by breaking the connections that wait: it never arrives."""
+        self._discarded = True
+        self.release()
+
+    def takes(self, request: Request, number: int) -> bool:
+        """Count a request, the connection's ``number``th, and say whether the fault is for it."""
+        if (self._api is not None and request.api != self._api) or not self._where(request):
+            return False
+        self.seen += 1
+        if not self._is_due(number):
+            return False
+        self.taken += 1
+        self.request = request
+        self.met.come()
+        return True
+
+    def was_answered(self, response: bytes) -> None:
+        """Take note of the broker's response to a request that it took."""
+        self.response = response
+        self.answered.come()
+
+    async def hold(self) -> None:
+        """Return when released. Raises ConnectionResetError when discarded."""
+        await self._opened.wait()
+        if self._discarded:
+            raise ConnectionResetError
+
+    def _is_due(self, _number: int) -> bool:
+        return self._nth <= self.seen and (self._times is None or self.seen < self._nth + self._times)
+
+
+class EveryNth(Rule):
+    """Takes every nth request of each connection, counting those that it may take and all others, too."""
+
+    def _is_due(self, number: int) -> bool:
+        return number % self._nth == 0

@@ -1,0 +1,132 @@
+"""The proxy: a port that clients connect to instead of a broker's, served by one thread of its own."""
+
+import asyncio
+import threading
+from concurrent.futures import Future
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from spark_cas.testing.kafka_broker.listeners import HOST
+from tests.kafka.proxy.link import Link, Stream, Traffic
+from tests.kafka.proxy.rules import EveryNth, Fault, Rule, Where, anywhere
+
+_SECONDS = 10
+
+
+class Proxy:
+    """Stands between clients and one broker, and passes every byte on unless a rule says otherwise.
+
+    ``port`` is the one that the broker's second listener advertises, and ``upstream`` that listener's own address:
+    a client that bootstraps through the proxy stays behind it. Use it as a context manager; on exit its
+    connections, port and thread are gone, and what went wrong within is raised.
+    """
+
+    def __init__(self, port: int, upstream: str) -> None:
+        self.traffic = Traffic()
+        self._port = port
+        self._upstream = upstream
+        self._rules: tuple[Rule, ...] = ()
+        self._links: set[asyncio.Task[None]] = set()
+        self._failures: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run, name=f"proxy-{port}", daemon=True)
+        self._started: Future[asyncio.AbstractEventLoop] = Future()
+        self._stop = asyncio.Event()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._started.result(_SECONDS)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(_SECONDS)
+        if self._thread.is_alive():
+            raise TimeoutError(f"the proxy's thread did not end within {_SECONDS} s")
+        if self._failures and error is None:
+            raise BaseExceptionGroup("connections failed within the proxy", self._failures)
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients connect to."""
+        return f"{HOST}:{self._port}"
+
+    @property
+    def connections(self) -> int:
+        """How many there are now."""
+        return len(self._links)
+
+    def add(
+        self,
+        fault: Fault,
+        api: int | None = None,
+        *,
+        nth: int = 1,
+        times: int | None = 1,
+        where: Where = anywhere,
+    ) -> Rule:
+        """A rule for requests that arrive from now on; see `Rule`. It stays until `clear`."""
+        return self._added(Rule(self._loop, fault, api, nth=nth, times=times, where=where))
+
+    def reset_every(self, requests: int, api: int | None = None, *, where: Where = anywhere) -> Rule:
+        """Break every connection at each of its ``requests``th request, before that one is passed on.
+
+        A connection begins with a request or two of the client's own. With an API, only its requests break it.
+        """
+        rule = EveryNth(self._loop, Fault.RESET_BEFORE_REQUEST, api, nth=requests, where=where)
+        return self._added(rule)
+
+    def clear(self) -> None:
+        """Forget all rules and counts. What is still held never arrives: its connections break."""
+        rules, self._rules = self._rules, ()
+        for rule in rules:
+            rule.discard()
+        self.traffic.clear()
+
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        return self._started.result(_SECONDS)
+
+    def _added(self, rule: Rule) -> Rule:
+        self._rules = (*self._rules, rule)
+        return rule
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except OSError as error:  # the port is taken
+            self._started.set_exception(error)
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._accept, HOST, self._port)
+        self._started.set_result(asyncio.get_running_loop())
+        try:
+            await self._stop.wait()
+        finally:
+            server.close()
+            for link in self._links:
+                link.cancel()
+            await asyncio.gather(*self._links, return_exceptions=True)
+            await server.wait_closed()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        client = Stream(reader, writer)
+        link = asyncio.get_running_loop().create_task(self._carry(client))
+        self._links.add(link)
+        link.add_done_callback(partial(self._ended, client))
+
+    async def _carry(self, client: Stream) -> None:
+        host, _, port = self._upstream.rpartition(":")
+        try:
+            broker = Stream(*await asyncio.open_connection(host, int(port)))
+        except OSError:
+            return  # the broker is down, and its client is to see it so
+        await Link(client, broker, lambda: self._rules, self.traffic).run()
+
+    def _ended(self, client: Stream, link: asyncio.Task[None]) -> None:
+        client.reset()
+        self._links.discard(link)
+        if not link.cancelled() and (error := link.exception()) is not None:
+            self._failures.append(error)

@@ -1,0 +1,314 @@
+"""The rig itself: a proxy that passes all on, breaks what it is told to break, and leaves nothing behind."""
+
+import socket
+import struct
+import threading
+import time
+from contextlib import ExitStack
+
+import pytest
+from confluent_kafka import KafkaError
+
+from spark_cas.testing.kafka_broker.listeners import HOST, free_ports
+from spark_cas.testing.kafka_broker.waiting import wait_until
+from tests.kafka.clients import SECONDS, append, committed_values
+from tests.kafka.proxy.frames import Api
+from tests.kafka.proxy.producers import REQUEST_TIMEOUT_MS, plain_producer, send, transactional_producer
+from tests.kafka.proxy.rules import Fault, naming, of_client
+from tests.kafka.proxy.server import Proxy
+from tests.kafka.proxy.tearing import FIRST, HALF, OTHER_HALF, tear_producers
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+API_VERSIONS = 18
+PATIENT_MS = 60_000
+"""A request timeout that no test outlasts: what ends sooner was not ended by it."""
+
+
+def once(address, name="p", **settings):
+    """A producer that has no memory of what it sent: what it sends twice is there twice."""
+    return plain_producer(address, name, enable_idempotence=False, **settings)
+
+
+def values_of(proxied, topic):
+    return committed_values(proxied.direct, topic)
+
+
+def connected(address):
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)), SECONDS)
+
+
+def ask(client, correlation_id):
+    """The shortest request, which has nothing but a header without a client id."""
+    client.sendall(struct.pack(">ihhih", 10, API_VERSIONS, 0, correlation_id, -1))
+
+
+def answer(client):
+    frame = b""
+    while len(frame) < 4 or len(frame) < 4 + struct.unpack_from(">i", frame)[0]:
+        more = client.recv(65536)
+        assert more, "the connection ended"
+        frame += more
+    return frame
+
+
+# Passing on
+
+
+def test_clients_behind_the_proxy_find_all_as_without_it(proxied, proxied_topic):
+    large = "v" * 900_000
+    append(proxied.bootstrap, proxied_topic, "a", large)
+    append(proxied.bootstrap, proxied_topic, "x", commit=False)
+    append(proxied.bootstrap, proxied_topic, "b")
+    assert committed_values(proxied.bootstrap, proxied_topic) == ["a", large, "b"]
+    assert values_of(proxied, proxied_topic) == ["a", large, "b"]
+
+
+def test_bytes_pass_as_they_are(proxied):
+    answers = []
+    for address in (proxied.direct, proxied.bootstrap):
+        with connected(address) as client:
+            ask(client, 7)
+            answers.append(answer(client))
+    assert answers[0] == answers[1]
+
+
+def test_what_passes_is_counted_and_what_goes_past_is_not(proxied, proxied_topic):
+    second = proxied.proxy.add(Fault.WATCH, Api.PRODUCE, nth=2, where=naming(proxied_topic))
+    send(once(proxied.direct), proxied_topic, ["a"])
+    send(once(proxied.bootstrap), proxied_topic, ["b"])
+    assert (second.seen, second.taken) == (1, 0)
+    assert not second.met.has_come
+    send(once(proxied.bootstrap), proxied_topic, ["c"])
+    second.answered.wait(0)
+    assert (second.seen, second.taken) == (2, 1)
+    traffic = proxied.proxy.traffic
+    assert (traffic.requests[Api.PRODUCE], traffic.responses[Api.PRODUCE]) == (2, 2)
+    assert traffic.requests[Api.METADATA] >= 2
+    append(proxied.bootstrap, proxied_topic, "d")
+    for api in (Api.FIND_COORDINATOR, Api.INIT_PRODUCER_ID, Api.ADD_PARTITIONS_TO_TXN, Api.END_TXN):
+        assert traffic.responses[api] >= 1, api
+
+
+def test_a_broker_that_is_restarted_is_found_again(proxied, proxied_topic):
+    append(proxied.bootstrap, proxied_topic, "a")
+    proxied.broker.kill()
+    producer = once(proxied.bootstrap)
+    producer.produce(proxied_topic, "b", partition=0)
+    assert producer.flush(0.5) == 1
+    proxied.broker.restart()
+    assert producer.flush(SECONDS) == 0
+    assert values_of(proxied, proxied_topic) == ["a", "b"]
+
+
+# Rules
+
+
+def test_a_held_request_arrives_when_it_is_released(proxied, proxied_topic):
+    rule = proxied.proxy.add(Fault.HOLD_REQUEST, Api.PRODUCE, where=of_client("slow"))
+    slow = once(proxied.bootstrap, "slow", socket_timeout_ms=PATIENT_MS)
+    slow.produce(proxied_topic, "late", partition=0)
+    rule.met.wait(SECONDS)
+    assert send(once(proxied.bootstrap, "quick"), proxied_topic, ["early"]) == [None]
+    assert values_of(proxied, proxied_topic) == ["early"]
+    assert not rule.answered.has_come
+    rule.release()
+    rule.answered.wait(SECONDS)
+    assert slow.flush(SECONDS) == 0
+    assert values_of(proxied, proxied_topic) == ["early", "late"]
+
+
+def test_what_was_sent_behind_a_held_request_waits_too_and_keeps_its_place(proxied, proxied_topic):
+    rule = proxied.proxy.add(Fault.HOLD_REQUEST, Api.PRODUCE)
+    producer = once(proxied.bootstrap, socket_timeout_ms=PATIENT_MS, batch_num_messages=1)
+    for number in range(5):
+        producer.produce(proxied_topic, str(number), partition=0)
+    rule.met.wait(SECONDS)
+    assert values_of(proxied, proxied_topic) == []
+    rule.release()
+    assert producer.flush(SECONDS) == 0
+    assert values_of(proxied, proxied_topic) == list("01234")
+
+
+def test_a_held_request_arrives_even_when_its_client_has_gone(proxied, proxied_topic):
+    rule = proxied.proxy.add(Fault.HOLD_REQUEST, Api.PRODUCE)
+    before = proxied.proxy.connections
+    producer = once(proxied.bootstrap)
+    producer.produce(proxied_topic, "late", partition=0)
+    rule.met.wait(SECONDS)
+    producer.purge()
+    del producer
+    # Its other connections end with it. The one that is held does not.
+    wait_until(lambda: proxied.proxy.connections <= before + 1, SECONDS, lambda: "the client has not gone")
+    assert values_of(proxied, proxied_topic) == []
+    rule.release()
+    rule.answered.wait(SECONDS)
+    assert values_of(proxied, proxied_topic) == ["late"]
+    wait_until(lambda: proxied.proxy.connections <= before, SECONDS, lambda: "the held connection stayed")
+
+
+def test_a_held_response_was_handled_before_it_is_released(proxied, proxied_topic):
+    rule = proxied.proxy.add(Fault.HOLD_RESPONSE, Api.PRODUCE)
+    producer = once(proxied.bootstrap, socket_timeout_ms=PATIENT_MS)
+    producer.produce(proxied_topic, "a", partition=0)
+    rule.answered.wait(SECONDS)
+    assert values_of(proxied, proxied_topic) == ["a"]
+    assert producer.flush(0.1) == 1
+    rule.release()
+    assert producer.flush(SECONDS) == 0
+    assert values_of(proxied, proxied_topic) == ["a"]
+
+
+def test_a_dropped_response_is_missed_only_by_a_timeout(proxied, proxied_topic):
+    rule = proxied.proxy.add(Fault.DROP_RESPONSE, Api.PRODUCE)
+    producer = once(proxied.bootstrap)
+    start = time.monotonic()
+    assert send(producer, proxied_topic, ["a"]) == [None]
+    assert time.monotonic() - start >= REQUEST_TIMEOUT_MS / 1000
+    assert rule.seen == 2
+    assert values_of(proxied, proxied_topic) == ["a", "a"]
+
+
+def test_a_connection_on_which_a_response_is_dropped_stays(proxied):
+    rule = proxied.proxy.add(Fault.DROP_RESPONSE, API_VERSIONS)
+    with connected(proxied.bootstrap) as client:
+        ask(client, 1)
+        rule.answered.wait(SECONDS)
+        ask(client, 2)
+        assert answer(client)[4:8] == struct.pack(">i", 2)
+
+
+def test_a_reset_instead_of_a_response_is_noticed_at_once_and_the_request_was_handled(proxied, proxied_topic):
+    rule = proxied.proxy.add(Fault.RESET_BEFORE_RESPONSE, Api.PRODUCE)
+    assert send(once(proxied.bootstrap, socket_timeout_ms=PATIENT_MS), proxied_topic, ["a"]) == [None]
+    assert rule.seen == 2
+    assert rule.answered.has_come
+    assert values_of(proxied, proxied_topic) == ["a", "a"]
+
+
+def test_an_idempotent_producer_gets_over_a_lost_response(proxied, proxied_topic):
+    rule = proxied.proxy.add(Fault.RESET_BEFORE_RESPONSE, Api.PRODUCE, times=2)
+    producer = plain_producer(proxied.bootstrap, "p", enable_idempotence=True)
+    assert send(producer, proxied_topic, ["a"]) == [None]
+    assert (rule.seen, rule.taken) == (3, 2)
+    assert values_of(proxied, proxied_topic) == ["a"]
+
+
+def test_a_reset_before_the_request_keeps_it_from_the_broker(proxied, proxied_topic):
+    rule = proxied.proxy.add(Fault.RESET_BEFORE_REQUEST, Api.PRODUCE)
+    assert send(once(proxied.bootstrap, socket_timeout_ms=PATIENT_MS), proxied_topic, ["a"]) == [None]
+    assert rule.seen == 2
+    assert not rule.answered.has_come
+    assert values_of(proxied, proxied_topic) == ["a"]
+
+
+def test_order_and_number_survive_resets_with_five_requests_in_flight(proxied, proxied_topic):
+    rule = proxied.proxy.reset_every(12, where=of_client("p"))
+    producer = plain_producer(proxied.bootstrap, "p", enable_idempotence=True, max_in_flight=5, batch_num_messages=10)
+    values = [str(number) for number in range(1000)]
+    assert send(producer, proxied_topic, values) == [None] * 1000
+    assert rule.taken >= 5
+    assert values_of(proxied, proxied_topic) == values
+
+
+def test_rules_count_from_when_they_were_added_and_only_what_they_are_for(proxied, proxied_topic):
+    producer = once(proxied.bootstrap, "mine")
+    send(producer, proxied_topic, ["a"])
+    third = proxied.proxy.add(Fault.RESET_BEFORE_RESPONSE, Api.PRODUCE, nth=3, where=of_client("mine"))
+    send(once(proxied.bootstrap, "other"), proxied_topic, ["b"])
+    for value in "cd":
+        send(producer, proxied_topic, [value])
+    assert not third.met.has_come
+    send(producer, proxied_topic, ["e"])
+    third.met.wait(0)
+    assert values_of(proxied, proxied_topic) == list("abcdee")
+
+
+def test_what_is_held_when_rules_are_cleared_never_arrives(proxied, proxied_topic):
+    rule = proxied.proxy.add(Fault.HOLD_REQUEST, Api.PRODUCE)
+    producer = once(proxied.bootstrap, message_send_max_retries=0, socket_timeout_ms=PATIENT_MS)
+    producer.produce(proxied_topic, "lost", partition=0)
+    rule.met.wait(SECONDS)
+    proxied.proxy.clear()
+    assert producer.flush(SECONDS) == 0
+    assert send(producer, proxied_topic, ["next"]) == [None]
+    assert values_of(proxied, proxied_topic) == ["next"]
+
+
+# The central fact, see tearing.py
+
+
+def test_a_late_commit_tears_the_next_transaction_of_the_same_instance(proxied, proxied_topic):
+    torn = tear_producers(proxied, proxied_topic, lambda used: used)
+    assert torn.late_error == KafkaError.NO_ERROR
+    assert torn.abort_error is not None
+    assert torn.abort_error.code() == KafkaError.INVALID_TXN_STATE
+    # The other half is there, too, when it overtakes the marker of the late commit: nobody waits for that one.
+    assert torn.visible in ([*FIRST, *HALF], [*FIRST, *HALF, *OTHER_HALF])
+
+
+def test_a_late_commit_does_not_touch_the_next_transaction_of_a_new_instance(proxied, proxied_topic):
+    torn = tear_producers(
+        proxied, proxied_topic, lambda _used: transactional_producer(proxied.bootstrap, f"{proxied_topic}-0")
+    )
+    assert torn.late_error == KafkaError.INVALID_PRODUCER_EPOCH
+    assert torn.abort_error is None
+    assert torn.visible == [*FIRST]
+
+
+# Its own ends
+
+
+def test_nothing_is_left_when_it_ends_whatever_it_holds(proxied, proxied_topic):
+    threads = set(threading.enumerate())
+    [port] = free_ports(1)
+    with ExitStack() as stop:
+        proxy = stop.enter_context(Proxy(port, proxied.broker.proxied_address))
+        held = proxy.add(Fault.HOLD_REQUEST, API_VERSIONS)
+        with connected(proxy.bootstrap) as holding, connected(proxy.bootstrap) as idle:
+            ask(holding, 1)
+            held.met.wait(SECONDS)
+            wait_until(lambda: proxy.connections == 2, SECONDS, lambda: "a connection is missing")
+            stop.close()
+            assert proxy.connections == 0
+            for client in (holding, idle):
+                with pytest.raises(ConnectionResetError):
+                    client.recv(1)
+    assert set(threading.enumerate()) <= threads
+    with socket.create_server((HOST, port)):
+        pass
+
+
+def test_a_broker_that_is_not_there_is_no_broker(proxied):
+    port, nobody = free_ports(2)
+    with Proxy(port, f"{HOST}:{nobody}") as proxy, connected(proxy.bootstrap) as client:
+        with pytest.raises(ConnectionResetError):
+            client.recv(1)
+        assert proxy.connections == 0
+
+
+def test_what_is_not_kafka_is_said_at_the_end(proxied):
+    [port] = free_ports(1)
+    stop = ExitStack()
+    proxy = stop.enter_context(Proxy(port, proxied.broker.proxied_address))
+    with connected(proxy.bootstrap) as client:
+        client.sendall(b"GET / HTTP/1.1\r\n")
+        with pytest.raises(ConnectionResetError):
+            client.recv(1)
+    with pytest.raises(ExceptionGroup, match="within the proxy") as raised:
+        stop.close()
+    assert raised.group_contains(ValueError, match="not Kafka's protocol")
+
+
+def test_a_port_that_is_taken_is_said_at_once():
+    with socket.create_server((HOST, 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match="in use"), Proxy(port, f"{HOST}:1"):
+            pass
+
+
+def test_waiting_for_what_does_not_happen_has_an_end(proxied):
+    rule = proxied.proxy.add(Fault.WATCH, Api.END_TXN)
+    with pytest.raises(TimeoutError, match="END_TXN"):
+        rule.met.wait(0.01)
