@@ -132,7 +132,9 @@ class Admin(Protocol):
         ...
 
     def trim(self, partition: int, before_offset: int) -> Bounds:
-        """Let go of records below an offset. Whole chunks go; the newest chunk always stays.
+        """Let go of records below an offset, and of none at or above it.
+
+        Where chunks are what is kept, one that the offset lies within stays whole, and so does the newest.
 
         Raises ValueError when the offset is past the end; StorageError.
         """

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pyarrow as pa
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.outcome import Appended, Outcome
-from spark_cas.core.plan import ExpectedOffsets, Plan
+from spark_cas.core.plan import ExpectedOffsets, Plan, Progress
 from spark_cas.core.records import RECORDS
 from spark_cas.log.protocol import Claim, Log
 
@@ -37,6 +38,11 @@ def records_in(log: Log, partition: int) -> list[tuple[int, dict[str, Any]]]:
         for base, records in log.read(partition, log.bounds(partition).range)
         for at, row in enumerate(records.to_pylist())
     ]
+
+
+def without_end(progress: Progress | None) -> Progress | None:
+    """A ledger entry but for its end offset: those of one chunk may differ by offsets that hold no record."""
+    return None if progress is None else replace(progress, end_offset=progress.base_offset)
 
 
 def plan_of(log: Log, job: str, expected: str = "end") -> Plan:

@@ -23,6 +23,8 @@ class ContractBase:
     """How often each race is run."""
     examples: ClassVar[int] = 40
     """How many random inputs each property is tried with."""
+    trims_whole_chunks: ClassVar[bool] = True
+    """Whether trimming keeps the rest of a chunk that it would cut, and the newest chunk in any case."""
 
     @pytest.fixture
     def new_backend(self) -> NewBackend:

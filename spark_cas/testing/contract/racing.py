@@ -140,13 +140,12 @@ class RaceContract(ContractBase):
             raise AssertionError
 
         def trim(log: Backend) -> int:
-            while (bounds := log.bounds(0)).end_offset < chunks:
+            while (bounds := log.bounds(0)).end_offset < chunks:  # with or without gaps, both are still at work
                 assert log.trim(0, bounds.end_offset).start_offset >= bounds.start_offset
             return bounds.end_offset
 
         with self.reopen(backend) as other, eager_switching():
             at_once(partial(write, backend, "a"), partial(write, other, "b"), partial(trim, other))
-        bounds = backend.bounds(0)
-        assert bounds.end_offset == 2 * chunks
-        assert len(values_in(backend, 0)) == bounds.end_offset - bounds.start_offset
+        last = {name: [value for value in values_in(backend, 0) if value.startswith(name)] for name in "ab"}
+        assert all(values == sorted(values, key=lambda value: int(value[2:])) for values in last.values())
         append_foreign(backend, 0, "x")
