@@ -6,7 +6,7 @@ import time
 from threading import Thread
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from spark_cas.log.kafka.spec import KafkaSpec
@@ -74,6 +74,8 @@ class TransactionalProducer:
         self._snapshot = ""
         self._idle_since_us: int | None = None
         self._closed = False
+        self.fatal: KafkaError | None = None
+        """Why the instance is good for nothing any more. Errors of its messages say only that they were purged."""
         self.client = Producer(
             {
                 "linger.ms": 5,
@@ -88,6 +90,7 @@ class TransactionalProducer:
                 "queue.buffering.max.kbytes": 2_097_151,
                 "statistics.interval.ms": _STATISTICS_MS,
                 "stats_cb": self._take_snapshot,
+                "error_cb": self._take_error,
             }
         )
         self._server = Thread(target=self._serve, daemon=True)
@@ -146,6 +149,11 @@ class TransactionalProducer:
         self._server.join()
         self.client.purge()
         del self.client
+
+    def _take_error(self, error: KafkaError) -> None:
+        # Without this callback the client raises what is fatal within whatever call serves it, callbacks included.
+        if error.fatal():
+            self.fatal = error
 
     def _take_snapshot(self, statistics: str) -> None:
         self._snapshot = statistics

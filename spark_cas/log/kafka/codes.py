@@ -74,3 +74,6 @@ NOT_FOUND = frozenset(
     }
 )
 """The topic is not there."""
+
+PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL})
+"""A message or a call came to nothing because of an earlier error of its instance."""

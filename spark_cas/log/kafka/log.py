@@ -70,7 +70,13 @@ class KafkaLog(KafkaRegistry):
         return ends.barrier(self._admin, self._at(partition), self._timeout)
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
-        changed = self._layout_changed(plan)
+        try:
+            changed = self._layout_changed(plan)
+        except LogNotFoundError:
+            raise LogNotSharedError(
+                f"topic {self.topic}, which the plan was made for, is not there. Nothing was appended. Check that "
+                f"all workers reach the same brokers as the driver."
+            ) from None
         if changed is not None:
             return changed
         writer = self._new_writer(plan, partition)
@@ -108,7 +114,8 @@ class KafkaLog(KafkaRegistry):
     def read(
         self, partition: int, offsets: OffsetRange, columns: tuple[str, ...] = tuple(RECORDS.names)
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        self.bounds(partition).require(offsets)
+        self.layout().require(partition)
+        ends.decided_now(self._admin, self._at(partition)).require(offsets)
         return read_records(self.spec, self._at(partition), offsets, columns)
 
     def progress(self, partition: int, job: str) -> Progress | None:

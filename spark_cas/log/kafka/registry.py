@@ -17,6 +17,7 @@ from spark_cas.core.plan import Completion, Plan, completion_from_json, plan_fro
 from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.clients import REQUEST_SECONDS, TransactionalProducer
+from spark_cas.log.kafka.codes import Meaning, meaning_of
 from spark_cas.log.kafka.plain import plain_error
 from spark_cas.log.kafka.reading import read_records
 from spark_cas.log.kafka.spec import KafkaSpec
@@ -53,7 +54,7 @@ class Registry:
             try:
                 held = self._try_put(key, value)
             except KafkaException as error:
-                if not (error.args[0].retriable() or error.args[0].fatal() or error.args[0].txn_requires_abort()):
+                if meaning_of(error.args[0].code()) is Meaning.REFUSED:
                     raise plain_error(error, "writing to the registry") from None
                 held = None
             if held is not None:

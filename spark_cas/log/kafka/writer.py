@@ -14,7 +14,7 @@ from spark_cas.core.plan import Plan, Progress
 from spark_cas.core.records import fill_timestamps
 from spark_cas.log.kafka import ends, ledger
 from spark_cas.log.kafka.clients import TransactionalProducer, group_member
-from spark_cas.log.kafka.codes import Meaning, meaning_of, reason_of
+from spark_cas.log.kafka.codes import PURGED, Meaning, meaning_of, reason_of
 from spark_cas.log.kafka.plain import plain_error
 from spark_cas.log.kafka.reading import first_record
 from spark_cas.log.kafka.spec import KafkaSpec
@@ -29,6 +29,7 @@ _DELIVERY_SECONDS = 50.0
 _COMMIT_SECONDS = 20.0
 _VISIBLE_SECONDS = 2.0
 _VISIBLE_PAUSE_SECONDS = 0.0005
+_FATAL_WITHIN_SECONDS = 0.5
 _JITTER = random.SystemRandom()
 
 
@@ -203,8 +204,8 @@ class PartitionWriter:
 
     def _failed_before_commit(self, claim: Claim, chunk: Chunk, error: KafkaException) -> Outcome | None:
         """No commit was asked for, so nothing of the chunk is or becomes visible: the instance never commits now."""
+        code = self._code_of(error)
         self._drop()
-        code = error.args[0].code()
         match meaning_of(code):
             case Meaning.FENCED:
                 return self._why_fenced(claim, chunk)
@@ -212,6 +213,15 @@ class PartitionWriter:
                 raise plain_error(error, "appending") from None
             case Meaning.UNKNOWN:
                 return Unknown(f"the brokers did not answer as they should ({reason_of(code)})")
+
+    def _code_of(self, error: KafkaException) -> int:
+        """What went wrong first: once an instance is fenced, its messages are purged and say no more than that."""
+        deadline = time.monotonic() + _FATAL_WITHIN_SECONDS
+        while self._producer is not None and error.args[0].code() in PURGED and time.monotonic() < deadline:
+            if self._producer.fatal is not None:
+                return int(self._producer.fatal.code())
+            time.sleep(_VISIBLE_PAUSE_SECONDS)
+        return int(error.args[0].code())
 
     def _why_fenced(self, claim: Claim, chunk: Chunk) -> Outcome | None:
         """The client says no more than that the instance is fenced: the ledger and the log tell by whom.
@@ -228,7 +238,7 @@ class PartitionWriter:
 
     def _resolve(self, claim: Claim, chunk: Chunk, at: OffsetRange, error: KafkaException) -> Outcome | None:
         """The commit's reply was lost: the ledger, read when the transaction is decided, tells what became of it."""
-        fenced = meaning_of(error.args[0].code()) is Meaning.FENCED
+        fenced = meaning_of(self._code_of(error)) is Meaning.FENCED
         self._drop()
         try:
             if not fenced:
