@@ -1,0 +1,116 @@
+"""Reading the value of ``sasl.jaas.config``: one login module and its options. No text of it is ever shown."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from spark_cas.core.errors import OptionError
+
+_KAFKA = "org.apache.kafka.common.security."
+_SHADED = "kafkashaded."
+"""Before the names of Kafka's classes where a Spark distribution brings its own copy of them."""
+
+MODULES = {
+    f"{_KAFKA}plain.PlainLoginModule": "PlainLoginModule",
+    f"{_KAFKA}scram.ScramLoginModule": "ScramLoginModule",
+    f"{_KAFKA}oauthbearer.OAuthBearerLoginModule": "OAuthBearerLoginModule",
+}
+
+# As java.io.StreamTokenizer splits it when Kafka's JaasConfig has set it up, except that a quote has to be closed.
+_TOKEN = re.compile(
+    r"""
+      (?P<blank> \s+ | //[^\r\n]* | /\*.*?\*/ )
+    | " (?P<double> (?: \\. | [^"\\\r\n] )* ) "
+    | ' (?P<single> (?: \\. | [^'\\\r\n] )* ) '
+    | (?P<word> [\w$.-]+ )
+    | (?P<sign> [=;] )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\([0-3][0-7]{2}|[0-7]{1,2}|.)", re.DOTALL)
+_END = (";", False)
+_LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """A login module and the options that it is given."""
+
+    module: str
+    """The class without its package: one of the values of ``MODULES``."""
+    options: dict[str, str] = field(repr=False)
+
+
+def parse_jaas(text: str) -> Login:
+    """Read a login as Kafka does: ``<module> required <option>="<value>" ... ;``.
+
+    Options may come in any order, values in double or single quotes with Java's escapes, or bare when they are
+    plain words; comments are passed over. The semicolon must be there: without it the rest of a bare value with two
+    slashes would be lost as a comment. Raises OptionError when it is not of that form, names several modules, gives
+    an option twice, or names a module that is not supported.
+    """
+    tokens = list(_tokens(text))
+    if tokens[-1:] != [_END]:
+        raise _error("it does not end with a semicolon")
+    tokens.pop()
+    if _END in tokens:
+        raise _error("it holds more than one login module, and Kafka takes one")
+    match tokens:
+        case [(name, _), (flag, _), *rest] if flag.lower() == "required":
+            return Login(_module(name), _options(rest))
+        case _:
+            raise _error("it does not begin with a login module and the word required")
+
+
+def _tokens(text: str) -> Iterator[tuple[str, bool]]:
+    """The tokens, and whether each is a word or quoted rather than a sign."""
+    at = 0
+    while at < len(text):
+        found = _TOKEN.match(text, at)
+        if found is None:
+            raise _error("a value is not in double quotes, or a quote is not closed")
+        at = found.end()
+        match found.lastgroup:
+            case "double" | "single" as quoted:
+                yield _ESCAPE.sub(_unescaped, found[quoted]), True
+            case "word" | "sign" as bare:
+                yield found[bare], bare == "word"
+            case _:
+                pass
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    body = escape[1]
+    return chr(int(body, 8)) if body[0] in "01234567" else _LETTERS.get(body, body)
+
+
+def _module(name: str) -> str:
+    module = MODULES.get(name.removeprefix(_SHADED))
+    if module is None:
+        raise _error(
+            f"its login module is not supported. Use one of {', '.join(MODULES)}; instead of Kerberos or a module of "
+            "your own, ask for SCRAM credentials, an OAuth client or a client certificate"
+        )
+    return module
+
+
+def _options(tokens: list[tuple[str, bool]]) -> dict[str, str]:
+    options: dict[str, str] = {}
+    while tokens:
+        match tokens:
+            case [(name, True), ("=", False), (value, True), *rest]:
+                if name in options:
+                    raise _error("an option is given twice")
+                options[name] = value
+                tokens = rest
+            case _:
+                raise _error('an option is not of the form name="value"')
+    return options
+
+
+def _error(found: str) -> OptionError:
+    return OptionError(
+        f"option kafka.sasl.jaas.config cannot be used: {found}. It looks like this: "
+        f'{_KAFKA}scram.ScramLoginModule required username="..." password="env:NAME"; '
+        "with a backslash before each double quote or backslash inside a value."
+    )

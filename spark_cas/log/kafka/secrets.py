@@ -1,0 +1,79 @@
+"""Secrets by reference: ``env:NAME`` and ``file:PATH`` become values where a client is made.
+
+Options travel to every worker and are written to Spark's event log. A reference may: the secret itself is read in
+the process that makes the client, the driver's as well as each worker's.
+"""
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from spark_cas.core.errors import OptionError
+
+RESOLVED = {
+    "sasl.oauthbearer.client.id": "the client id of OAUTHBEARER",
+    "sasl.oauthbearer.client.secret": "the client secret of OAUTHBEARER",
+    "sasl.password": "the password in kafka.sasl.jaas.config",
+    "sasl.username": "the username in kafka.sasl.jaas.config",
+    "ssl.ca.pem": "kafka.ssl.truststore.certificates",
+    "ssl.certificate.pem": "kafka.ssl.keystore.certificate.chain",
+    "ssl.key.password": "kafka.ssl.key.password",
+    "ssl.key.pem": "kafka.ssl.keystore.key",
+    "ssl.keystore.password": "kafka.ssl.keystore.password",
+}
+"""Settings under librdkafka's names whose values may be references, and what a user calls them.
+
+All that is secret, and what usually lies beside it: names of users and clients, and certificates. Any other value
+is taken as it is. A secret that really begins with ``env:`` or ``file:`` is put into a variable or file.
+"""
+
+
+def resolve(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The settings under librdkafka's names, with references replaced by what they refer to.
+
+    One newline at the end of a file is not part of the secret. Raises OptionError when a variable is not set, a file
+    cannot be read, or there is nothing in it: it names the setting and the variable, never a path or a content.
+    """
+    return {name: _resolved(RESOLVED[name], value) if name in RESOLVED else value for name, value in pairs}
+
+
+def _resolved(setting: str, value: str) -> str:
+    kind, colon, reference = value.partition(":")
+    if not colon or kind not in ("env", "file"):
+        return value
+    secret = _variable(setting, reference) if kind == "env" else _content(setting, reference)
+    if not secret or "\0" in secret:
+        raise OptionError(f"{setting} refers to {_words(kind)} that is empty or holds NUL. Put the secret there.")
+    return secret
+
+
+def _variable(setting: str, name: str) -> str:
+    # Whatever is no name may be a secret that happens to begin with env:, and is not shown.
+    if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
+        raise OptionError(
+            f"{setting} begins with env:, and what follows is not the name of an environment variable. A secret that "
+            "begins so itself has to be in a variable or file."
+        )
+    secret = os.environ.get(name)
+    if secret is None:
+        raise OptionError(
+            f"{setting} refers to the environment variable {name}, which is not set in this process. Set it for the "
+            f"driver and, as spark.executorEnv.{name}, for the workers."
+        )
+    return secret
+
+
+def _content(setting: str, path: str) -> str:
+    try:
+        content = Path(path).read_bytes().decode()
+    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path with NUL
+        raise OptionError(
+            f"{setting} refers to a file that cannot be read here ({type(error).__name__}). The driver and every "
+            "worker must have it under the same path, as UTF-8."
+        ) from None
+    return content.removesuffix("\n").removesuffix("\r")
+
+
+def _words(kind: str) -> str:
+    return "an environment variable" if kind == "env" else "a file"

@@ -1,0 +1,127 @@
+"""From the ``ssl.*`` settings of Java's client to those of librdkafka: PEM and PKCS12, and no Java key store."""
+
+from collections.abc import Mapping
+
+from spark_cas.core.errors import OptionError
+
+_TYPE, _LOCATION, _PASSWORD = "ssl.keystore.type", "ssl.keystore.location", "ssl.keystore.password"
+_KEY, _CHAIN, _KEY_PASSWORD = "ssl.keystore.key", "ssl.keystore.certificate.chain", "ssl.key.password"
+_TRUST_TYPE, _TRUST_LOCATION = "ssl.truststore.type", "ssl.truststore.location"
+_TRUST_PASSWORD, _TRUST_PEM = "ssl.truststore.password", "ssl.truststore.certificates"
+_ENDPOINT = "ssl.endpoint.identification.algorithm"
+
+_KEY_STORE = frozenset({_TYPE, _LOCATION, _PASSWORD, _KEY, _CHAIN, _KEY_PASSWORD})
+_TRUST_STORE = frozenset({_TRUST_TYPE, _TRUST_LOCATION, _TRUST_PASSWORD, _TRUST_PEM})
+
+TLS_NAMES = _KEY_STORE | _TRUST_STORE | {_ENDPOINT}
+"""Java's names that `tls_settings` takes."""
+
+CONVERT_KEY_STORE = "keytool -importkeystore -srckeystore client.jks -destkeystore client.p12 -deststoretype PKCS12"
+CONVERT_TRUST_STORE = "keytool -list -rfc -keystore truststore.jks > truststore.pem"
+CONVERT_TRUST_STORE_P12 = "openssl pkcs12 -in truststore.p12 -nokeys -out truststore.pem"
+
+
+def tls_settings(given: Mapping[str, str]) -> dict[str, str]:
+    """Trusted authorities, and the client's certificate and key, under librdkafka's names.
+
+    ``given`` holds settings under Java's names, none of them blank; those of ``TLS_NAMES`` are looked at. Passwords
+    and PEM texts may be references such as ``env:NAME``, which stay as they are. Raises OptionError for a store of
+    a kind that OpenSSL cannot read, with the command that converts it, and for settings that do not go together.
+    """
+    return {**_endpoint(given), **_trust_store(given), **_key_store(given)}
+
+
+def _endpoint(given: Mapping[str, str]) -> dict[str, str]:
+    if _ENDPOINT not in given:
+        return {}
+    if given[_ENDPOINT].strip().lower() != "https":
+        raise OptionError(
+            f"option kafka.{_ENDPOINT} must be https; what was given is not. Without that check any holder of a "
+            "trusted certificate could pose as the broker. Leave it out, and give the brokers certificates with "
+            "their host names."
+        )
+    return {_ENDPOINT: "https"}
+
+
+def _trust_store(given: Mapping[str, str]) -> dict[str, str]:
+    if not given.keys() & _TRUST_STORE:
+        return {}
+    if given.get(_TRUST_TYPE, "").strip().upper() != "PEM":
+        raise OptionError(
+            f"option kafka.{_TRUST_TYPE} must be PEM, and without it Java's own kind is meant; the client reads no "
+            f"Java trust store, be it JKS or PKCS12. Convert it: {CONVERT_TRUST_STORE} or, from PKCS12, "
+            f"{CONVERT_TRUST_STORE_P12}. Then set kafka.{_TRUST_TYPE} to PEM and kafka.{_TRUST_LOCATION} to the new "
+            f"file, and leave out kafka.{_TRUST_PASSWORD}."
+        )
+    if _TRUST_PASSWORD in given:
+        raise OptionError(
+            f"option kafka.{_TRUST_PASSWORD} does not go with PEM, which has no password. Leave it out."
+        )
+    if (_TRUST_LOCATION in given) == (_TRUST_PEM in given):
+        raise OptionError(
+            f"a trust store of type PEM is either a file, kafka.{_TRUST_LOCATION}, or the certificates themselves, "
+            f"kafka.{_TRUST_PEM}: give one of the two."
+        )
+    if _TRUST_LOCATION in given:
+        return {"ssl.ca.location": _path(given, _TRUST_LOCATION)}
+    return {"ssl.ca.pem": given[_TRUST_PEM]}
+
+
+def _key_store(given: Mapping[str, str]) -> dict[str, str]:
+    if not given.keys() & _KEY_STORE:
+        return {}
+    match given.get(_TYPE, "").strip().upper():
+        case "PEM":
+            return _pem_key(given)
+        case "PKCS12":
+            return _pkcs12(given)
+        case _:
+            raise OptionError(
+                f"option kafka.{_TYPE} must be PKCS12 or PEM, and without it Java's JKS is meant, which the client "
+                f"does not read. Convert a JKS file: {CONVERT_KEY_STORE}. Then set kafka.{_TYPE} to PKCS12 and "
+                f"kafka.{_LOCATION} to the new file."
+            )
+
+
+def _pem_key(given: Mapping[str, str]) -> dict[str, str]:
+    if _PASSWORD in given:
+        raise OptionError(
+            f"option kafka.{_PASSWORD} does not go with PEM. Leave it out; the password of the key is "
+            f"kafka.{_KEY_PASSWORD}."
+        )
+    password = {_KEY_PASSWORD: given[_KEY_PASSWORD]} if _KEY_PASSWORD in given else {}
+    inline = given.keys() & {_KEY, _CHAIN}
+    if _LOCATION in given and not inline:
+        # Java keeps key and certificates in one file, and OpenSSL takes from it what each of the two settings asks.
+        path = _path(given, _LOCATION)
+        return {"ssl.certificate.location": path, "ssl.key.location": path, **password}
+    if _LOCATION not in given and inline == {_KEY, _CHAIN}:
+        return {"ssl.certificate.pem": given[_CHAIN], "ssl.key.pem": given[_KEY], **password}
+    raise OptionError(
+        f"a key store of type PEM is either a file, kafka.{_LOCATION}, or both kafka.{_CHAIN} and kafka.{_KEY}: give "
+        "the one or the other."
+    )
+
+
+def _pkcs12(given: Mapping[str, str]) -> dict[str, str]:
+    if _LOCATION not in given or _PASSWORD not in given or given.keys() & {_KEY, _CHAIN}:
+        raise OptionError(
+            f"a key store of type PKCS12 is a file with a password: give kafka.{_LOCATION} and kafka.{_PASSWORD}, "
+            f"and neither kafka.{_KEY} nor kafka.{_CHAIN}."
+        )
+    if given.get(_KEY_PASSWORD, given[_PASSWORD]) != given[_PASSWORD]:
+        raise OptionError(
+            f"option kafka.{_KEY_PASSWORD} differs from kafka.{_PASSWORD}: in a PKCS12 file the client opens both "
+            f"with the latter. Leave it out; if the key has a password of its own: {CONVERT_KEY_STORE}."
+        )
+    return {_LOCATION: _path(given, _LOCATION), _PASSWORD: given[_PASSWORD]}
+
+
+def _path(given: Mapping[str, str], name: str) -> str:
+    """A path as it is. Not a reference: the client opens the file itself."""
+    if given[name].startswith(("env:", "file:")):
+        raise OptionError(
+            f"option kafka.{name} must be the plain path of a file that every worker has, without env: or file: "
+            "before it; those are for passwords and PEM texts."
+        )
+    return given[name]

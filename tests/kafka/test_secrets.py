@@ -1,0 +1,105 @@
+"""References to secrets, read where clients are made. No broker."""
+
+import traceback
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_cas.core.errors import OptionError
+from spark_cas.log.kafka.secrets import RESOLVED, resolve
+from spark_cas.log.kafka.settings import librdkafka_settings
+
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+SETTINGS = sorted(RESOLVED)
+
+
+def refusal(name: str, value: str) -> str:
+    with pytest.raises(OptionError) as refused:
+        resolve([(name, value)])
+    assert "canary" not in "".join(traceback.format_exception(refused.value))
+    assert RESOLVED[name] in str(refused.value)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_variable_stands_for_a_secret(name, monkeypatch):
+    monkeypatch.setenv("A_SECRET", "env:not again\n")
+    assert resolve([(name, "env:A_SECRET")]) == {name: "env:not again\n"}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    ("content", "secret"),
+    [
+        ("s", "s"),
+        ("s\n", "s"),
+        ("s\r\n", "s"),
+        ("s\n\n", "s\n"),
+        (" sä ", " sä "),
+        ("file:s", "file:s"),
+        ("-----BEGIN X-----\nx\n-----END X-----\n", "-----BEGIN X-----\nx\n-----END X-----"),
+    ],
+)
+def test_a_file_stands_for_a_secret(name, content, secret, tmp_path):
+    path = tmp_path / "a secret: of 1"
+    path.write_bytes(content.encode())
+    assert resolve([(name, f"file:{path}")]) == {name: secret}
+
+
+@given(st.sampled_from(SETTINGS), st.text())
+def test_what_is_no_reference_stays_as_it_is(name, value):
+    given_value = value if not value.startswith(("env:", "file:")) else f" {value}"
+    assert resolve([(name, given_value)]) == {name: given_value}
+
+
+@pytest.mark.parametrize("name", ["client.id", "ssl.ca.location", "ssl.keystore.location", "linger.ms"])
+def test_only_settings_that_hold_secrets_are_resolved(name, monkeypatch):
+    monkeypatch.setenv("A_SECRET", "s")
+    assert resolve([(name, "env:A_SECRET")]) == {name: "env:A_SECRET"}
+
+
+def test_references_inside_a_login_are_resolved(monkeypatch, tmp_path):
+    monkeypatch.setenv("A_SECRET", 'p"\\;')
+    (tmp_path / "user").write_text("u\n")
+    jaas = f'{SCRAM} required username="file:{tmp_path}/user" password="env:A_SECRET";'
+    pairs = librdkafka_settings(
+        {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-256", "sasl.jaas.config": jaas}
+    )
+    assert dict(pairs)["sasl.password"] == "env:A_SECRET"
+    resolved = resolve(pairs)
+    assert (resolved["sasl.username"], resolved["sasl.password"]) == ("u", 'p"\\;')
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_variable_that_is_missing_is_named(name, monkeypatch):
+    monkeypatch.delenv("NO_SECRET", raising=False)
+    text = refusal(name, "env:NO_SECRET")
+    assert "environment variable NO_SECRET" in text
+    assert "spark.executorEnv.NO_SECRET" in text
+
+
+@pytest.mark.parametrize("reference", ["", " ", "canary-1", "1canary", "canary=", "canär", "canary\n", "canary\0"])
+def test_what_is_no_name_of_a_variable_may_be_a_secret_and_is_not_told(reference):
+    assert "not the name of an environment variable" in refusal("sasl.password", f"env:{reference}")
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_file_that_is_missing_is_not_named(name, tmp_path):
+    assert "a file that cannot be read here (FileNotFoundError)" in refusal(name, f"file:{tmp_path}/canary")
+
+
+def test_a_file_that_cannot_be_read_is_not_shown(tmp_path):
+    (tmp_path / "canary").write_bytes(b"canary\xff")
+    assert "UnicodeDecodeError" in refusal("sasl.password", f"file:{tmp_path}/canary")
+    assert "IsADirectoryError" in refusal("sasl.password", f"file:{tmp_path}")
+    assert "ValueError" in refusal("sasl.password", "file:canary\0")
+    assert "cannot be read" in refusal("sasl.password", "file:")
+
+
+@pytest.mark.parametrize("content", ["", "\n", "canary\0canary"])
+def test_a_secret_is_neither_empty_nor_cut_short(content, tmp_path, monkeypatch):
+    (tmp_path / "secret").write_text(content)
+    assert "a file that is empty or holds NUL" in refusal("ssl.key.password", f"file:{tmp_path}/secret")
+    monkeypatch.setenv("A_SECRET", "")
+    assert "an environment variable that is empty" in refusal("ssl.key.password", "env:A_SECRET")
