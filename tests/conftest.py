@@ -1,11 +1,22 @@
-"""How hard the property tests try: HYPOTHESIS_PROFILE is default, ci or nightly."""
+"""What all tests share: how hard property tests try (HYPOTHESIS_PROFILE: default, ci, nightly), and a broker."""
 
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
+
+from spark_cas.testing.kafka_broker import KafkaBroker
 
 # No deadline anywhere: the machine's load is no property of the code. Time is bounded per test.
 settings.register_profile("default", max_examples=100, deadline=None)
 settings.register_profile("ci", max_examples=200, deadline=None, print_blob=True)
 settings.register_profile("nightly", max_examples=5000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(scope="session")
+def broker():
+    """One Kafka broker, shared: who breaks it restarts it."""
+    with KafkaBroker(Path(__file__).parents[1] / "conf" / "kafka") as broker:
+        yield broker

@@ -1,19 +1,49 @@
 """From an address to the backend that serves it."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+
+from spark_cas.log.kafka.address import SCHEME as KAFKA
+from spark_cas.log.kafka.address import parse_kafka_url
+from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.protocol import Backend
 from spark_cas.log.spec import LogSpec
 
+AnySpec = LogSpec | KafkaSpec
+"""Where a log is, whatever its backend. Its ``url`` is an address of the same log, and its ``topic`` its name."""
 
-def open_log(address: str | LogSpec, store_options: dict[str, str] | None = None) -> Backend:
-    """Open the log at a path or URL; it need not be there yet (``create`` makes it).
 
-    ``store_options`` are settings of the object store's client under obstore's names, such as
-    ``aws_region``. Use it as a context manager, in the process where it is needed: a backend holds
-    clients that survive neither a pickle nor a fork.
+def parse_address(address: str, settings: Mapping[str, str] | None = None) -> AnySpec:
+    """The spec of a directory, of the URL of an object store, or of ``kafka://host:9092,host:9092/topic``.
 
-    Raises OptionError for an address that no store serves, FormatError when it names a file. That the store
+    ``settings`` are those of the client: an object store's under obstore's names, such as ``aws_region``, Kafka's
+    under its Java client's, such as ``security.protocol``. Raises OptionError.
+    """
+    if address.partition(":")[0].lower() == KAFKA:
+        return parse_kafka_url(address, settings or {})
+    return LogSpec.parse(address, dict(settings or {}))
+
+
+def open_log(address: str | AnySpec, settings: Mapping[str, str] | None = None) -> Backend:
+    """Open the log at a path, a URL or a spec; it need not be there yet (``create`` makes it).
+
+    An address and ``settings`` are read as `parse_address` does. Use it as a context manager, in the process where
+    it is needed: a backend holds clients that survive neither a pickle nor a fork.
+
+    Raises OptionError for an address that no store serves, FormatError when it names a file. That an object store
     honours put-if-absent is proven before the first write.
     """
-    spec = address if isinstance(address, LogSpec) else LogSpec.parse(address, store_options)
+    spec = parse_address(address, settings) if isinstance(address, str) else address
+    if isinstance(spec, KafkaSpec):
+        from spark_cas.log.kafka import KafkaLog  # noqa: PLC0415 - Kafka's client loads for topics only
+
+        return KafkaLog(spec)
     return ObjectLog(spec)
+
+
+def for_a_look(spec: AnySpec, patience_ms: int) -> AnySpec:
+    """The same log for somebody who only looks, and does not wait longer for others' transactions than this."""
+    if isinstance(spec, KafkaSpec):
+        return replace(spec, claim_timeout_ms=min(spec.claim_timeout_ms, patience_ms))
+    return spec

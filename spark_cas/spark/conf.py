@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from spark_cas.core.errors import OptionError
-from spark_cas.log.spec import LogSpec
+from spark_cas.log.open import AnySpec, parse_address
 
 VARIABLE = "SPARK_CAS_CONF"
 
 _Table = dict[str, str]
 
 
-def per_log_defaults(conf: str | None, spec: LogSpec | None) -> tuple[_Table, tuple[_Table, ...]]:
+def per_log_defaults(conf: str | None, spec: AnySpec | None) -> tuple[_Table, tuple[_Table, ...]]:
     """The defaults that hold for a log, and every table of the file, for checking the names in it.
 
     ``conf`` is the file; None takes it from the environment. A table named as the log's address wins over
@@ -63,11 +63,11 @@ def _flat(table: Mapping[str, object], prefix: str = "") -> _Table:
     return flat
 
 
-def _same_address(name: str, spec: LogSpec) -> bool:
+def _same_address(name: str, spec: AnySpec) -> bool:
     # A bare name is the log's name, and not a directory below wherever the driver happens to run.
     if "/" not in name:
         return False
     try:
-        return LogSpec.parse(name).url == spec.url
+        return parse_address(name).url == spec.url
     except OptionError:
         return False

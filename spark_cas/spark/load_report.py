@@ -7,9 +7,8 @@ from rich.table import Table
 
 from spark_cas.core.errors import ConditionalLogError, LogNotFoundError
 from spark_cas.core.plan import Completion, PartitionResult, Progress
-from spark_cas.log.open import open_log
+from spark_cas.log.open import AnySpec, open_log
 from spark_cas.log.planning import job_progress
-from spark_cas.log.spec import LogSpec
 from spark_cas.spark.exit_codes import ExitCode, exit_code_of, kind_of
 
 
@@ -122,7 +121,7 @@ def failed_report(
     )
 
 
-def ledger_report(spec: LogSpec, job: str) -> tuple[PartitionReport, ...] | None:
+def ledger_report(spec: AnySpec, job: str) -> tuple[PartitionReport, ...] | None:
     """What the log holds of a job that is not complete; None when the log cannot tell."""
     try:
         with open_log(spec) as log:

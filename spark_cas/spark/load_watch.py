@@ -7,9 +7,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from spark_cas.core.errors import ConditionalLogError
-from spark_cas.log.open import open_log
+from spark_cas.log.open import AnySpec, open_log
 from spark_cas.log.protocol import Backend
-from spark_cas.log.spec import LogSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,7 +103,7 @@ class StageWatch:
 class LedgerWatch:
     """Counts the rows of a job in the log, with a log of its own: backends are not shared between threads."""
 
-    def __init__(self, spec: LogSpec, job: str) -> None:
+    def __init__(self, spec: AnySpec, job: str) -> None:
         self._spec = spec
         self._job = job
         self._log: Backend | None = None

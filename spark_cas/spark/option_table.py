@@ -1,97 +1,27 @@
 """The one table of options: all that is parsed, refused and documented comes from it."""
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum
-
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.log.kafka.address import check_servers
+from spark_cas.log.kafka.spec import DEFAULT_PREFIX, DEFAULT_TIMEOUT_MS
 from spark_cas.log.loading import FENCED_WAIT_SECONDS
+from spark_cas.spark.option import (
+    EVERYWHERE,
+    READING,
+    WRITING_AND_ROUTING,
+    Option,
+    flag,
+    one_of,
+    one_topic,
+    seconds,
+    text,
+    whole_number,
+)
 
 MAX_BYTES_PER_CHUNK = 64 * 1024 * 1024
 """A chunk is one PUT, and its bytes are in memory while it is made."""
 
-_MAX_INT = 2**31 - 1
-
-
-class Scope(Enum):
-    """Who takes an option."""
-
-    READ = "read"
-    WRITE = "write"
-    ROUTE = "route"
-
-
-EVERYWHERE = frozenset(Scope)
-READING = frozenset({Scope.READ})
-WRITING = frozenset({Scope.WRITE})
-# route takes a dict of the options that the write takes, so that one dict serves both.
-WRITING_AND_ROUTING = frozenset({Scope.WRITE, Scope.ROUTE})
-
-
-@dataclass(frozen=True, slots=True)
-class Option:
-    """An option, and what a person has to know of it."""
-
-    name: str
-    parse: Callable[[str], object]
-    """Raises ValueError saying what was expected: never what was given, which may be secret."""
-    default: str | None
-    """As a user would write it; None when there is none."""
-    scopes: frozenset[Scope]
-    per_log: bool
-    """Whether the file of per-log defaults may give it."""
-    doc: str
-
-
-def whole_number(most: int = _MAX_INT) -> Callable[[str], int]:
-    """A parser of whole numbers from 1 to ``most``."""
-
-    def parse(text: str) -> int:
-        stripped = text.strip()
-        if not (stripped.isascii() and stripped.isdigit()) or not 1 <= int(stripped) <= most:
-            raise ValueError(f"a whole number from 1 to {most}")
-        return int(stripped)
-
-    return parse
-
-
-def seconds(text: str) -> float:
-    """Seconds above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise ValueError("a number of seconds above 0")
-    return value
-
-
-def flag(text: str) -> bool:
-    """``true`` or ``false``."""
-    if text.strip().lower() not in ("true", "false"):
-        raise ValueError("true or false")
-    return text.strip().lower() == "true"
-
-
-def one_of(*choices: str) -> Callable[[str], str]:
-    """A parser of one of a few words."""
-
-    def parse(text: str) -> str:
-        if text.strip().lower() not in choices:
-            raise ValueError(f"one of {', '.join(choices)}")
-        return text.strip().lower()
-
-    return parse
-
-
-def text(value: str) -> str:
-    """Any text that is not blank."""
-    if not value.strip():
-        raise ValueError("not empty")
-    return value
-
+SERVERS = "kafka.bootstrap.servers"
 
 _LIMITS = ChunkLimits()
 
@@ -103,7 +33,35 @@ OPTIONS: tuple[Option, ...] = (
         EVERYWHERE,
         per_log=False,
         doc="Where the log is: a directory, or a URL such as `s3://bucket/logs/flights`. Given by `save(path)`, "
-        "`load(path)` or SQL's `WITH (path='...')`.",
+        "`load(path)` or SQL's `WITH (path='...')`. `kafka://host:9092/flights` is a topic, as the two options below "
+        "name it.",
+    ),
+    Option(
+        SERVERS,
+        check_servers,
+        None,
+        EVERYWHERE,
+        per_log=False,
+        kafka_only=True,
+        doc="The brokers of a log that is a topic: `host:port`, or several separated by commas; in place of `path`.",
+    ),
+    Option(
+        "topic",
+        one_topic,
+        None,
+        EVERYWHERE,
+        per_log=False,
+        kafka_only=True,
+        doc="The topic. A column `topic` of the frame is passed over: one write goes to one topic.",
+    ),
+    Option(
+        "subscribe",
+        one_topic,
+        None,
+        READING,
+        per_log=False,
+        kafka_only=True,
+        doc="The same as `topic`, under the name that Spark's Kafka source gives it. One topic is read at a time.",
     ),
     Option(
         "job",
@@ -124,6 +82,15 @@ OPTIONS: tuple[Option, ...] = (
         "lets happen when the routed rows are ready; name offsets to claim an earlier moment), `none` (no "
         'check: others may append in between), or JSON such as `{"0": 17, "3": null}`, where partitions '
         "that are not named are taken at their end and null asks for no check.",
+    ),
+    Option(
+        "checkExpectedOffsets",
+        flag,
+        "true",
+        WRITING_AND_ROUTING,
+        per_log=True,
+        doc="`false` asks for no check, as `expectedOffsets` = `none` does: an ordinary sink that appends each row "
+        "exactly once.",
     ),
     Option(
         "partitions",
@@ -175,6 +142,35 @@ OPTIONS: tuple[Option, ...] = (
         per_log=True,
         doc="How long an attempt of a task that another attempt overtook waits for news of that other one, in "
         "milliseconds.",
+    ),
+    Option(
+        "idPrefix",
+        text,
+        DEFAULT_PREFIX,
+        EVERYWHERE,
+        per_log=True,
+        kafka_only=True,
+        doc="Begins every transactional id (`<prefix>/<topic>/<partition>`), every ledger group (`<prefix>/<job>`) "
+        "and the name of the registry topic (`<prefix>.registry`), so that ACLs can be given by prefix. All writers "
+        "of a topic have to use the same.",
+    ),
+    Option(
+        "claimTimeoutMs",
+        whole_number(),
+        str(DEFAULT_TIMEOUT_MS),
+        EVERYWHERE,
+        per_log=True,
+        kafka_only=True,
+        doc="How long a write or a read waits for the end of somebody else's open transaction, in milliseconds.",
+    ),
+    Option(
+        "transactionTimeoutMs",
+        whole_number(),
+        str(DEFAULT_TIMEOUT_MS),
+        WRITING_AND_ROUTING,
+        per_log=True,
+        kafka_only=True,
+        doc="How long a writer that died in the middle of a chunk may keep readers waiting, in milliseconds.",
     ),
     Option(
         "includeHeaders",

@@ -2,7 +2,9 @@
 
 import sys
 
-from spark_cas.spark.option_table import OPTIONS, Option, Scope
+from spark_cas.log.kafka.settings import ALLOWED
+from spark_cas.spark.option import Option, Scope
+from spark_cas.spark.option_table import OPTIONS
 from spark_cas.spark.store_options import AWS, AZURE, GOOGLE, PREFIX
 
 _HEAD = """# Options
@@ -15,8 +17,16 @@ that the file may set the option.
 
 _ROUTE = """## Routing
 
-`spark_cas.route(df, options)` takes a dict of all the options of a write, and uses `path`, `partitions`, `conf`
-and `store.*`.
+`spark_cas.route(df, options)` takes a dict of all the options of a write, and uses those that say where the log is
+and how it is reached, `partitions` and `conf`.
+"""
+
+_KAFKA = """## Settings of Kafka's clients
+
+Each is given as `kafka.<name>` under the name of Kafka's Java client, as Spark's own connector takes it, to reads
+and writes alike, or in the file of per-log defaults. Passwords, and certificates and keys given as text, may be
+`env:NAME` or `file:PATH`: these are resolved where a client is made, on driver and workers, and so never travel;
+anything else travels with the plan as it is. Settings that are not listed are refused, with what to use instead.
 """
 
 _STORE = f"""## Settings of the object store
@@ -34,6 +44,8 @@ def render() -> str:
         _table("Reading", Scope.READ),
         _table("Writing", Scope.WRITE),
         _ROUTE,
+        _KAFKA,
+        f"{', '.join(f'`{name}`' for name in sorted(ALLOWED))}\n",
         _STORE,
         "- any: `allow_http`",
         f"- S3: {_names(AWS, 'aws_')}",

@@ -11,8 +11,7 @@ from pyspark.sql.types import StructType
 from spark_cas.core.errors import TrimmedError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import RECORDS
-from spark_cas.log.open import open_log
-from spark_cas.log.spec import LogSpec
+from spark_cas.log.open import AnySpec, open_log
 from spark_cas.spark.records import RowBuilder
 from spark_cas.spark.worker import planned_log
 
@@ -36,7 +35,7 @@ class RecordsReader(DataSourceReader):
     often the relation is scanned and whatever is appended meanwhile. One task per log partition.
     """
 
-    def __init__(self, spec: LogSpec, schema: StructType) -> None:
+    def __init__(self, spec: AnySpec, schema: StructType) -> None:
         self.spec = spec
         self.schema = schema
 

@@ -34,11 +34,11 @@ def route(
 ) -> "DataFrame":
     """The rows of ``df``, ready to be written to a log: all rows of a log partition in one task, in one order.
 
-    ``path_or_options`` is the log's path, or a dict of the options that the write will take; with
-    ``partitions`` in it the log need not exist yet. ``by="key"`` adds the column ``partition`` where Kafka's own
-    clients would put the key (murmur2; rows without a key by all of their content), ``by="partition"`` keeps the
-    ids that are there. Rows are sorted by ``order_by``, then key, then, so that a second attempt of a task sees
-    them in the same order, by all other columns.
+    ``path_or_options`` is the log's path (``kafka://host:9092/flights`` for a topic), or a dict of the options that
+    the write will take; with ``partitions`` in it the log need not exist yet. ``by="key"`` adds the column
+    ``partition`` where Kafka's own clients would put the key (murmur2; rows without a key by all of their content),
+    ``by="partition"`` keeps the ids that are there. Rows are sorted by ``order_by``, then key,
+    then, so that a second attempt of a task sees them in the same order, by all other columns.
 
     Raises OptionError, SchemaError; LogNotFoundError when the log is missing and its partition count unknown;
     whatever else reading the log raises. Warns with `JobNotNamedWarning` when a dict names no job.
@@ -64,7 +64,7 @@ def _layout_mark(spark: "SparkSession", options: RouteOptions) -> Mark:
     """The layout of the log, read through the session: on Spark Connect only its server may see the log."""
     reader = spark.read.format("conditional-log").options(**dict(options.reading)).option("view", "offsets")
     try:
-        found = reader.load(options.path).select("layout_epoch").collect()
+        found = reader.load().select("layout_epoch").collect()
     except Exception as error:
         plain = error_from_text(str(error))
         if plain is None:
@@ -73,10 +73,10 @@ def _layout_mark(spark: "SparkSession", options: RouteOptions) -> Mark:
             raise plain from None
         if options.new_partitions is None:
             raise LogNotFoundError(
-                "there is no log under the path yet, so route cannot know its partition count. Give route the "
-                "options of the write, with 'partitions' in them, or mend the path."
+                "there is no log at this address yet, so route cannot know its partition count. Give route the "
+                "options of the write, with 'partitions' in them, or mend the path or the name of the topic."
             ) from None
-        return Mark(options.new_partitions, layout_epoch=0)
+        return Mark(options.new_partitions, layout_epoch=None)
     if options.partitions not in (None, len(found)):
         raise OptionError(
             f"option partitions says {options.partitions}, but the log has {len(found)} partitions. Leave it out: "

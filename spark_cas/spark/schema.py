@@ -109,23 +109,37 @@ class Mark:
     """For which layout a frame was routed."""
 
     partitions: int
-    layout_epoch: int
+    layout_epoch: int | None
+    """None when there was no log yet: which epoch it then gets is the backend's business."""
 
     def metadata(self) -> dict[str, Any]:
         """The mark as column metadata."""
-        return {MARK: {"partitions": self.partitions, "layout_epoch": self.layout_epoch}}
+        known = {} if self.layout_epoch is None else {"layout_epoch": self.layout_epoch}
+        return {MARK: {"partitions": self.partitions, **known}}
+
+    def require_new(self, partitions: int) -> None:
+        """Raise unless the frame was routed for a log that is not there yet and gets so many partitions."""
+        if self.layout_epoch is not None:
+            raise LayoutChangedError(
+                "the rows were routed for a log that is not there any more. Nothing was appended. Route the rows "
+                "again."
+            )
+        self._require_count(partitions)
 
     def require(self, layout: Layout) -> None:
         """Raise unless the frame was routed for this layout."""
-        if self.layout_epoch != layout.epoch:
+        if self.layout_epoch not in (None, layout.epoch):
             raise LayoutChangedError(
                 f"the rows were routed for layout epoch {self.layout_epoch}, but the log has epoch "
                 f"{layout.epoch}: partitions were added. Nothing was appended. Route the rows again."
             )
-        if self.partitions != layout.partitions:
+        self._require_count(layout.partitions)
+
+    def _require_count(self, partitions: int) -> None:
+        if self.partitions != partitions:
             raise NotRoutedError(
-                f"the rows were routed for {self.partitions} partitions, but the log has {layout.partitions}: they "
-                f"were routed for another log. Nothing was appended. Call spark_cas.route with this log's path."
+                f"the rows were routed for {self.partitions} partitions, but the log has {partitions}: they were "
+                f"routed for another log. Nothing was appended. Call spark_cas.route with the options of this write."
             )
 
 
@@ -135,7 +149,7 @@ def mark_of(schema: StructType) -> Mark | None:
     if not isinstance(found, dict):
         return None
     partitions, epoch = found.get("partitions"), found.get("layout_epoch")
-    return Mark(partitions, epoch) if isinstance(partitions, int) and isinstance(epoch, int) else None
+    return Mark(partitions, epoch) if isinstance(partitions, int) and isinstance(epoch, int | None) else None
 
 
 _WRITTEN: dict[str, tuple[DataType, ...]] = {

@@ -9,10 +9,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_cas.core.plan import Progress
-from spark_cas.log.open import open_log
+from spark_cas.log.open import AnySpec, open_log
 from spark_cas.log.planning import job_progress
 from spark_cas.log.protocol import Backend
-from spark_cas.log.spec import LogSpec
 
 Cell = str | int | bool
 Row = tuple[Cell, ...]
@@ -35,7 +34,7 @@ class ViewReader(DataSourceReader):
     chunks bigint, complete boolean, digest string, committed_at timestamp.
     """
 
-    def __init__(self, spec: LogSpec, view: str, columns: tuple[str, ...], schema: StructType) -> None:
+    def __init__(self, spec: AnySpec, view: str, columns: tuple[str, ...], schema: StructType) -> None:
         self.spec = spec
         self.view = view
         self.columns = columns

@@ -4,19 +4,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
-from spark_cas.log.open import open_log
+from spark_cas.log.open import AnySpec, open_log
 from spark_cas.log.protocol import Backend
-from spark_cas.log.spec import LogSpec
 
 _NOT_SHARED = (
     "the driver planned with a log that this worker does not see under the same address. A log in a local "
-    "directory needs a directory that all workers share: put it on a shared mount or into an object store. What "
-    "was committed before stays."
+    "directory needs a directory that all workers share: put it on a shared mount or into an object store. A topic "
+    "must not be deleted and created anew meanwhile. What was committed before stays."
 )
 
 
 @contextmanager
-def planned_log(spec: LogSpec, log_id: str) -> Iterator[Backend]:
+def planned_log(spec: AnySpec, log_id: str) -> Iterator[Backend]:
     """The log of a spec, open; LogNotSharedError when it is not the very log that has ``log_id``."""
     try:
         with open_log(spec) as log:

@@ -22,10 +22,9 @@ from spark_cas.core.errors import (
 from spark_cas.core.names import check_name
 from spark_cas.core.plan import Completion, Layout, Plan
 from spark_cas.log.loading import load_rows
-from spark_cas.log.open import open_log
+from spark_cas.log.open import AnySpec, open_log
 from spark_cas.log.planning import complete_job, pin_plan
 from spark_cas.log.protocol import Backend
-from spark_cas.log.spec import LogSpec
 from spark_cas.spark.options import WriteOptions
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.report import Refused, TaskReport, require_one_task_each, worst_refusal
@@ -38,7 +37,7 @@ from spark_cas.spark.worker import planned_log
 class WriteTask:
     """All that a task needs: plain values, the same for every attempt."""
 
-    spec: LogSpec
+    spec: AnySpec
     plan: Plan
     run: str
     """Identity of this write, which tells a re-run of the job from a second task of this one."""
@@ -150,15 +149,14 @@ def _layout(log: Backend, options: WriteOptions, mark: Mark | None) -> Layout:
     except LogNotFoundError:
         if options.new_partitions is None:
             raise LogNotFoundError(
-                "there is no log under the path yet. Give option('partitions', <count>) to create it, or mend the "
-                "path."
+                "there is no log at this address yet. Give option('partitions', <count>) to create it, or mend the "
+                "path or the name of the topic."
             ) from None
-        planned = Layout(log_id="", epoch=0, partitions=options.new_partitions)
         if mark is not None:
-            mark.require(planned)
-        options.expected_offsets.resolve((0,) * planned.partitions)
+            mark.require_new(options.new_partitions)
+        options.expected_offsets.resolve((0,) * options.new_partitions)
         check_name(options.job, "the job name")
-        layout = log.create(planned.partitions)
+        layout = log.create(options.new_partitions)
     if options.partitions not in (None, layout.partitions):
         raise OptionError(
             f"option partitions says {options.partitions}, but the log has {layout.partitions} partitions. Leave "

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_cas.testing.kafka_broker import KafkaBroker, KafkaCluster
+from spark_cas.testing.kafka_broker import KafkaCluster
 from tests.kafka.clients import create_topic
 from tests.kafka.proxy.rig import proxied_broker
 
@@ -13,13 +13,6 @@ CONF = Path(__file__).parents[2] / "conf" / "kafka"
 def conf():
     """The settings of the brokers, for tests that start one of their own."""
     return CONF
-
-
-@pytest.fixture(scope="session")
-def broker():
-    """One broker, shared: who breaks it restarts it."""
-    with KafkaBroker(CONF) as broker:
-        yield broker
 
 
 @pytest.fixture(scope="session")

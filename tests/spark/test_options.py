@@ -9,6 +9,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import OptionError
 from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.log.spec import LogSpec
 from spark_cas.spark.options import check_read, parse_read, parse_route, parse_write
 from spark_cas.spark.options_doc import render
 from spark_cas.spark.store_options import AWS, AZURE, GOOGLE
@@ -68,7 +69,7 @@ def test_every_option_of_a_write_is_read():
     assert (options.partitions, options.new_partitions) == (4, 4)
     assert options.limits == ChunkLimits(10, 64 * 1024 * 1024, 0.5)
     assert (options.routed, options.fenced_wait_ms) == (True, 1000)
-    assert options.spec.store_options == (("aws_access_key_id", "env:KEY"),)
+    assert options.spec == LogSpec("file:///data/logs/flights", (("aws_access_key_id", "env:KEY"),))
 
 
 def test_the_options_of_a_read_are_read():
@@ -179,7 +180,7 @@ def test_explicit_options_win_over_the_log_and_that_over_all_logs(tmp_path):
     assert options.fenced_wait_ms == 8
     # A default counts for a log that is made, and is no claim about one that exists.
     assert (options.partitions, options.new_partitions) == (None, 5)
-    assert options.spec.store_options == (("aws_region", "eu-north-1"),)
+    assert options.spec == LogSpec("file:///data/logs/flights", (("aws_region", "eu-north-1"),))
     assert parse_read(given).include_headers
     assert parse_route(given).new_partitions == 5
 
@@ -248,9 +249,9 @@ def test_secrets_are_not_shown():
 
 def test_route_takes_what_the_write_takes():
     options = parse_route({**PATH, "job": "j", "partitions": "4", "routed": "true", "store.region": "x"})
-    assert (options.path, options.job, options.partitions) == (PATH["path"], "j", 4)
-    assert options.reading == (("store.region", "x"),)
-    assert "route needs the path" in refused(parse_route, {"job": "j"})
+    assert (options.job, options.partitions) == ("j", 4)
+    assert options.reading == (("path", PATH["path"]), ("store.region", "x"))
+    assert "neither path nor kafka.bootstrap.servers" in refused(parse_route, {"job": "j"})
 
 
 def test_the_page_of_options_is_not_stale():

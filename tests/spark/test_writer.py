@@ -30,7 +30,7 @@ from spark_cas.spark.schema import Mark
 from spark_cas.spark.source import ConditionalLogSource
 
 
-def frame(partitions=2, epoch=0):
+def frame(partitions=2, epoch=None):
     routed = Mark(partitions, epoch).metadata() if partitions else None
     return StructType(
         [

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 DEFAULT_PREFIX = "spark-cas"
+DEFAULT_TIMEOUT_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,10 +16,15 @@ class KafkaSpec:
     """Begins every transactional id, ledger group and the registry's name, so that ACLs can be prefixed."""
     client_options: tuple[tuple[str, str], ...] = ()
     """Settings of librdkafka's clients under its own names. They may be secret and are never shown."""
-    claim_timeout_ms: int = 60_000
+    claim_timeout_ms: int = DEFAULT_TIMEOUT_MS
     """How long a claim or a read waits for someone else's open transaction."""
-    transaction_timeout_ms: int = 60_000
+    transaction_timeout_ms: int = DEFAULT_TIMEOUT_MS
     """How long a dead writer may keep readers waiting."""
+
+    @property
+    def url(self) -> str:
+        """The address without its settings: ``kafka://host1:9092,host2:9092/topic``."""
+        return f"kafka://{self.bootstrap_servers}/{self.topic}"
 
     def transactional_id(self, partition: int, job: str | None) -> str:
         """The id whose newest holder may write a partition; with a job, the holder for that job alone.

@@ -1,0 +1,63 @@
+"""From what a user gives to a `KafkaSpec`: everything is checked here, and no client is needed for it."""
+
+import re
+from collections.abc import Mapping
+
+from spark_cas.core.errors import OptionError
+from spark_cas.core.names import check_name
+from spark_cas.log.kafka.settings import librdkafka_settings
+from spark_cas.log.kafka.spec import DEFAULT_PREFIX, DEFAULT_TIMEOUT_MS, KafkaSpec
+from spark_cas.log.kafka.transport import check_transport
+
+SCHEME = "kafka"
+
+_SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
+
+
+def check_servers(text: str) -> str:
+    """``host:port`` pairs separated by commas, without blanks; ValueError saying what was expected."""
+    servers = [each.strip() for each in text.split(",") if each.strip()]
+    if not servers or not all(_SERVER.fullmatch(each) for each in servers):
+        raise ValueError("host:port, or several separated by commas")
+    return ",".join(servers)
+
+
+def kafka_spec(
+    servers: str,
+    topic: str,
+    settings: Mapping[str, str],
+    *,
+    prefix: str = DEFAULT_PREFIX,
+    claim_timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    transaction_timeout_ms: int = DEFAULT_TIMEOUT_MS,
+) -> KafkaSpec:
+    """The spec of a topic. ``settings`` are the clients' under Java's names.
+
+    A secret among them may be a reference, ``env:NAME`` or ``file:PATH``, and stays one.
+    Raises OptionError, which never shows a value.
+    """
+    try:
+        servers = check_servers(servers)
+    except ValueError as expected:
+        raise OptionError(f"the address of the brokers must be {expected}; what was given is not.") from None
+    pairs = librdkafka_settings(settings)
+    check_transport(servers, pairs)
+    return KafkaSpec(
+        bootstrap_servers=servers,
+        topic=check_name(topic, "the name of a topic"),
+        prefix=check_name(prefix, "option idPrefix"),
+        client_options=pairs,
+        claim_timeout_ms=claim_timeout_ms,
+        transaction_timeout_ms=transaction_timeout_ms,
+    )
+
+
+def parse_kafka_url(url: str, settings: Mapping[str, str]) -> KafkaSpec:
+    """The spec of ``kafka://host1:9092,host2:9092/topic``. Raises OptionError."""
+    servers, _, topic = url.partition("://")[2].partition("/")
+    if any(each in url for each in "@?#"):
+        raise OptionError(
+            "the address of a topic holds a user, a query or a fragment. An address is shown and logged: give "
+            "credentials with kafka.* options instead."
+        )
+    return kafka_spec(servers, topic.strip("/"), settings)
