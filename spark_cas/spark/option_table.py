@@ -17,6 +17,7 @@ from spark_cas.spark.option import (
     text,
     whole_number,
 )
+from spark_cas.spark.read_range import ReadLimit
 
 MAX_BYTES_PER_CHUNK = 64 * 1024 * 1024
 """A chunk is one PUT, and its bytes are in memory while it is made."""
@@ -171,6 +172,33 @@ OPTIONS: tuple[Option, ...] = (
         per_log=True,
         kafka_only=True,
         doc="How long a writer that died in the middle of a chunk may keep readers waiting, in milliseconds.",
+    ),
+    Option(
+        "startingOffsets",
+        ReadLimit.parse,
+        "earliest",
+        READING,
+        per_log=False,
+        doc="From where on records are read: `earliest`, `latest`, or JSON that names every partition, such as "
+        '`{"flights": {"0": 23, "1": -2}}`, where -2 is the earliest and -1 the latest offset.',
+    ),
+    Option(
+        "endingOffsets",
+        ReadLimit.parse,
+        "latest",
+        READING,
+        per_log=False,
+        doc="Up to where records are read, this offset not included: as `startingOffsets`. What is the latest is "
+        "decided once, when the read is planned.",
+    ),
+    Option(
+        "failOnDataLoss",
+        flag,
+        "true",
+        READING,
+        per_log=True,
+        doc="What becomes of a read whose first records are not kept any more: `true` is an error, `false` reads "
+        "what is left.",
     ),
     Option(
         "includeHeaders",

@@ -1,7 +1,7 @@
 """From Spark's options, all text and in lower case, to values: parsed once, at the edge."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import OptionError
@@ -12,6 +12,7 @@ from spark_cas.log.planning import fresh_job_name
 from spark_cas.spark.given import Given
 from spark_cas.spark.option import Scope
 from spark_cas.spark.option_names import is_for
+from spark_cas.spark.read_range import ReadLimit, ReadRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,8 @@ class ReadOptions:
     view: str
     """``records``, ``offsets`` or ``progress``."""
     include_headers: bool
+    range: ReadRange
+    """Which records the view ``records`` takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +50,8 @@ class RouteOptions:
     job: str | None
     partitions: int | None
     new_partitions: int | None
-    reading: tuple[tuple[str, str], ...]
-    """The options with which the same log is read."""
+    reading: tuple[tuple[str, str], ...] = field(repr=False)
+    """The options with which the same log is read. They may be secret."""
 
 
 def check_read(options: Mapping[str, str]) -> tuple[str, bool]:
@@ -60,7 +63,8 @@ def check_read(options: Mapping[str, str]) -> tuple[str, bool]:
 def parse_read(options: Mapping[str, str]) -> ReadOptions:
     """Read the options of a read; OptionError for any that is unknown, malformed or missing."""
     given = Given(options, Scope.READ)
-    return ReadOptions(given.need_spec(), given.need("view", str), given.need("includeHeaders", bool))
+    view = given.need("view", str)
+    return ReadOptions(given.need_spec(), view, given.need("includeHeaders", bool), _range(given, view))
 
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
@@ -92,6 +96,18 @@ def parse_route(options: Mapping[str, str]) -> RouteOptions:
         partitions=given.get("partitions", int),
         new_partitions=given.get("partitions", int, explicit=False),
         reading=tuple(sorted((key, value) for key, value in given.explicit.items() if is_for(key, Scope.READ))),
+    )
+
+
+def _range(given: Given, view: str) -> ReadRange:
+    if view != "records":
+        for name in ("startingOffsets", "endingOffsets"):
+            if name.lower() in given.explicit:
+                raise OptionError(f"option {name} is for view=records; a view tells of all of the log. Leave it out.")
+    return ReadRange(
+        given.need("startingOffsets", ReadLimit),
+        given.need("endingOffsets", ReadLimit),
+        given.need("failOnDataLoss", bool),
     )
 
 

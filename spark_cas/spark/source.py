@@ -28,7 +28,7 @@ class ConditionalLogSource(DataSource):
         options = parse_read(self.options)
         check_read_schema(schema, options.view)
         if options.view == "records":
-            return RecordsReader(options.spec, schema)
+            return RecordsReader(options.spec, options.range, schema)
         columns = read_schema(options.view, include_headers=False).fieldNames()
         return ViewReader(options.spec, options.view, tuple(columns), schema)
 

@@ -4,6 +4,7 @@ import dataclasses
 import pickle
 import types
 import typing
+from dataclasses import replace
 
 import pytest
 from pyspark import cloudpickle
@@ -13,8 +14,10 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ERRORS_BY_KIND
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.plan import Completion, PartitionResult, Plan, Progress
+from spark_cas.log.open import parse_address
 from spark_cas.log.spec import LogSpec
 from spark_cas.spark.read import RecordsPartition, RecordsReader
+from spark_cas.spark.read_range import ReadRange
 from spark_cas.spark.report import Refused, TaskReport
 from spark_cas.spark.schema import OFFSETS, RECORDS
 from spark_cas.spark.source import ConditionalLogSource
@@ -23,6 +26,7 @@ from spark_cas.spark.views import ViewPartition, ViewReader
 from spark_cas.spark.write import ConditionalLogWriter, WriteTask
 
 SPEC = LogSpec.parse("/data/logs/flights", {"aws_region": "x"})
+TOPIC = parse_address("kafka://host:9092/flights", {"linger.ms": "5"})
 PLAN = Plan("load-1", "log", 0, (0, None), (0, 0))
 PROGRESS = Progress("load-1", 0, 1, "ab", 0, 1, 1, 0, True, 5, "run/0")
 RESULT = PartitionResult(PROGRESS, 0, 0)
@@ -32,6 +36,8 @@ REPORT = TaskReport((RESULT,), (Hashed(0, 1, "ab"),), Refused("CONFLICT", "text"
 
 VALUES = [
     SPEC,
+    TOPIC,
+    replace(TASK, spec=TOPIC),
     TASK,
     REPORT,
     RecordsPartition("log", 0, OffsetRange(0, 5)),
@@ -39,7 +45,7 @@ VALUES = [
 ]
 HOLDERS = [
     ConditionalLogSource({"path": "/data/logs/flights"}),
-    RecordsReader(SPEC, RECORDS),
+    RecordsReader(SPEC, ReadRange(), RECORDS),
     ViewReader(SPEC, "offsets", tuple(OFFSETS.names), OFFSETS),
     ConditionalLogWriter(TASK),
 ]

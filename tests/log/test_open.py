@@ -1,0 +1,57 @@
+"""From an address to a backend."""
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spark_cas.core.errors import OptionError
+from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.objects import ObjectLog
+from spark_cas.log.open import for_a_look, open_log, parse_address
+from spark_cas.log.spec import LogSpec
+
+ROOT = Path(__file__).parents[2]
+TOPIC = KafkaSpec("127.0.0.1:1", "flights", client_options=(("linger.ms", "5"),))
+
+
+def test_an_address_finds_its_backend(tmp_path):
+    assert isinstance(parse_address("s3://bucket/flights", {"aws_region": "x"}), LogSpec)
+    assert parse_address("kafka://127.0.0.1:1/flights", {"linger.ms": "5"}) == TOPIC
+    assert parse_address(TOPIC.url, {"linger.ms": "5"}) == TOPIC
+    assert isinstance(open_log(str(tmp_path / "kafka")), ObjectLog)
+    with open_log(TOPIC) as log:
+        assert isinstance(log, KafkaLog)
+        assert (log.topic, log.spec) == ("flights", TOPIC)
+
+
+def test_an_address_that_is_none_shows_no_value():
+    with pytest.raises(OptionError) as refused:
+        open_log("kafka://me:hunter2@host:9092/flights")
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_spec_is_the_same_after_a_round_trip():
+    assert pickle.loads(pickle.dumps(TOPIC)) == TOPIC  # noqa: S301 - made here
+    assert "linger" not in repr(TOPIC)
+
+
+def test_who_only_looks_waits_less_for_others():
+    assert for_a_look(TOPIC, 10) == KafkaSpec("127.0.0.1:1", "flights", "spark-cas", TOPIC.client_options, 10)
+    assert for_a_look(TOPIC, 10**9) == TOPIC
+    path = LogSpec.parse("/data/flights")
+    assert for_a_look(path, 10) == path
+
+
+def loads_kafkas_client(statement):
+    program = f"import sys\n{statement}\nsys.exit('confluent_kafka' in sys.modules)"
+    return subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 1
+
+
+def test_kafkas_client_is_loaded_for_topics_only(tmp_path):
+    imports = "import spark_cas.spark.source, spark_cas.cli\nfrom spark_cas.log.open import open_log, parse_address\n"
+    assert not loads_kafkas_client(f"{imports}parse_address({TOPIC.url!r})\nopen_log({str(tmp_path)!r})")
+    assert loads_kafkas_client(f"{imports}open_log({TOPIC.url!r})")

@@ -1,0 +1,121 @@
+"""Reading topics through Spark: records of any producer, the views, ranges of offsets."""
+
+import datetime as dt
+import json
+
+import pytest
+from chispa import assert_df_equality
+from confluent_kafka import Producer, TopicPartition
+from pyspark.errors import PySparkException
+
+from spark_cas import error_from_text, open_log
+from spark_cas.core.errors import LogNotFoundError, OptionError, TrimmedError
+from spark_cas.core.outcome import Appended
+from spark_cas.log.single import append_once
+from spark_cas.spark import schema as columns
+from spark_cas.testing.writing import table_of
+from tests.kafka.clients import admin_of, create_topic
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+
+TIME_MS = 1_589_718_600_250
+TIME = dt.datetime.fromtimestamp(TIME_MS / 1000, dt.UTC)
+
+
+@pytest.fixture(scope="module")
+def topic(broker):
+    """In partition 0 five records of a transaction, its marker, three that were aborted, and one of nobody's."""
+    name = create_topic(broker.bootstrap, 2)
+    in_transactions = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"test/{name}"})
+    in_transactions.init_transactions(60)
+    for keys, end in ((range(5), in_transactions.commit_transaction), (range(3), in_transactions.abort_transaction)):
+        in_transactions.begin_transaction()
+        for key in keys:
+            in_transactions.produce(name, f"v{key}", f"{key}", partition=0, timestamp=TIME_MS)
+        assert in_transactions.flush(60) == 0
+        end(60)
+    ordinary = Producer({"bootstrap.servers": broker.bootstrap})
+    ordinary.produce(name, None, None, partition=0, timestamp=TIME_MS, headers=[("h", b"1"), ("i", None)])
+    assert ordinary.flush(60) == 0
+    return name
+
+
+@pytest.fixture
+def reader(spark, broker, topic):
+    def reader(**options):
+        given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, **options}
+        return spark.read.format("conditional-log").options(**given)
+
+    return reader
+
+
+def refused(kind, read):
+    with pytest.raises(PySparkException) as caught:
+        read()
+    error = error_from_text(str(caught.value))
+    assert error is not None
+    assert type(error) is kind, str(caught.value)
+    return error.message
+
+
+def offsets_of(df):
+    return sorted(row.offset for row in df.select("offset").collect())
+
+
+def test_records_have_the_columns_of_the_kafka_source(spark, reader, topic):
+    read = reader().load()
+    assert read.schema == columns.RECORDS
+    rows = [(b"%d" % n, b"v%d" % n, topic, 0, n, TIME, 0) for n in range(5)]
+    expected = spark.createDataFrame([*rows, (None, None, topic, 0, 10, TIME, 0)], columns.RECORDS)
+    assert_df_equality(read.orderBy("offset"), expected)
+
+
+def test_headers_and_a_schema_of_fewer_columns(reader):
+    (row,) = reader(includeHeaders="true").load().where("headers IS NOT NULL").collect()
+    assert [header.asDict() for header in row.headers] == [{"key": "h", "value": b"1"}, {"key": "i", "value": None}]
+    few = reader().schema("offset bigint, key binary").load()
+    assert few.columns == ["offset", "key"]
+    assert [row.key for row in few.orderBy("offset").collect()] == [b"0", b"1", b"2", b"3", b"4", None]
+
+
+def limits(topic, first, second=-1):
+    return json.dumps({topic: {"0": first, "1": second}})
+
+
+def test_a_range_of_offsets(reader, topic):
+    assert offsets_of(reader(startingOffsets=limits(topic, 3)).load()) == [3, 4, 10]
+    assert offsets_of(reader(startingOffsets=limits(topic, 5), endingOffsets=limits(topic, 10)).load()) == []
+    assert offsets_of(reader(endingOffsets=limits(topic, 2)).load()) == [0, 1]
+    assert offsets_of(reader(startingOffsets="latest").load()) == []
+    assert "which ends at 11" in refused(OptionError, reader(startingOffsets=limits(topic, 99)).load().collect)
+    assert topic in refused(OptionError, reader(startingOffsets=limits("other", 0)).load().collect)
+
+
+def test_the_views_tell_of_a_topic(spark, broker, reader, topic):
+    (first, second) = reader(view="offsets").load().orderBy("partition").collect()
+    assert tuple(first) == (topic, 0, 0, 11, 2)
+    assert tuple(second) == (topic, 1, 0, 0, 2)
+    assert reader(view="progress").load().collect() == []
+    with open_log(f"kafka://{broker.bootstrap}/{topic}") as log:
+        outcome = append_once(log, 1, table_of(["a", "b"]), job=f"job-{topic}", expected_offset=0)
+    assert isinstance(outcome, Appended)
+    (row,) = reader(view="progress").load().collect()
+    assert (row.job, row.topic, row.partition, row.rows, row.complete) == (f"job-{topic}", topic, 1, 2, True)
+
+
+def test_what_is_not_kept_any_more_is_an_error(broker, reader):
+    name = create_topic(broker.bootstrap, 1)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for value in range(4):
+        producer.produce(name, str(value), partition=0)
+    assert producer.flush(60) == 0
+    admin = admin_of(broker.bootstrap)  # held: its futures fail without it
+    next(iter(admin.delete_records([TopicPartition(name, 0, 2)]).values())).result(60)
+    from_the_start = {"subscribe": name, "startingOffsets": json.dumps({name: {"0": 0}})}
+    assert "offsets 0 to 1" in refused(TrimmedError, reader(**from_the_start).load().collect)
+    assert offsets_of(reader(**from_the_start, failOnDataLoss="false").load()) == [2, 3]
+    assert offsets_of(reader(subscribe=name).load()) == [2, 3]
+
+
+def test_a_topic_that_is_not_there(reader):
+    assert "no-such-topic" in refused(LogNotFoundError, reader(subscribe="no-such-topic").load().collect)
