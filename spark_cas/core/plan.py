@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from spark_cas.core.errors import JobMismatchError, OptionError
 
@@ -68,6 +68,8 @@ class Plan:
     end_offsets: tuple[int, ...]
     """Where each partition ended when the plan was made: no row of the job lies below."""
     replaced: tuple[Replacement, ...] = ()
+    rejoined: bool = field(default=False, compare=False)
+    """Whether an earlier run may have appended under this plan: not so for the run that recorded it."""
 
     @property
     def partitions(self) -> int:
@@ -188,6 +190,16 @@ def progress_lost(plan: Plan, partition: int, progress: Progress | None, start_o
     return progress is None and trimmed_unseen(plan.end_offsets[partition], expected, start_offset)
 
 
+def progress_expired(plan: Plan, partition: int, progress: Progress | None, end_offset: int) -> bool:
+    """Whether a job may have rows in a partition although the ledger has none: for ledgers that forget with time.
+
+    A checked claim decides by itself: it ends in Conflict when the job's own rows are there. Without a check nothing
+    tells them from others', so whatever was appended since the plan was made may be the job's.
+    """
+    unchecked = resume_offset(plan, partition, progress) is None
+    return plan.rejoined and unchecked and progress is None and end_offset > plan.end_offsets[partition]
+
+
 def trimmed_unseen(known_end: int, expected: int | None, start_offset: int) -> bool:
     """Whether rows of a job, which has no progress now, may have lain between ``known_end`` and the start.
 
@@ -215,7 +227,7 @@ def rejoin(first: Plan, wanted: ExpectedOffsets, progress: tuple[Progress | None
         for partition, expected in wanted.offsets
         if not _is_complete(progress[partition])
     )
-    return replace(first, replaced=replaced)
+    return replace(first, replaced=replaced, rejoined=True)
 
 
 def _claim_now(expected: int | None, progress: Progress | None) -> int | None:

@@ -32,7 +32,7 @@ from spark_cas.core.plan import (
     trimmed_unseen,
 )
 from spark_cas.core.records import RECORDS, fill_timestamps
-from spark_cas.log.protocol import Claim
+from spark_cas.log.protocol import Claim, Preflight
 
 
 @dataclass
@@ -60,6 +60,10 @@ class MemoryLog:
 
     def __exit__(self, *_: object) -> None:
         pass
+
+    def preflight(self) -> Preflight:
+        self.layout()
+        return Preflight(max_record_bytes=None, notes=())
 
     def create(self, partitions: int) -> Layout:
         with self._lock:

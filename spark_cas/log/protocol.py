@@ -121,8 +121,26 @@ class Log(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What a look at a log's settings found that a writer should know before its first row."""
+
+    max_record_bytes: int | None
+    """The largest record that the log takes, in bytes of key, value and headers; None where a chunk may be one."""
+    notes: tuple[str, ...]
+    """What weakens a promise, each in plain words with what to do about it."""
+
+
 class Admin(Protocol):
-    """Creating and trimming: what a writer of rows never needs."""
+    """Looking at settings, creating and trimming: what a task that writes rows never needs."""
+
+    def preflight(self) -> Preflight:
+        """Find out whether this log can be written to from here, before anything is.
+
+        Raises what an append would come to later: LogNotFoundError, StoreUnsafeError when the promises of `append`
+        cannot be kept, StorageError when the store cannot be reached or refuses the credentials or the right.
+        """
+        ...
 
     def create(self, partitions: int) -> Layout:
         """Create the log unless it is there, and return its layout, which another creator may have chosen.

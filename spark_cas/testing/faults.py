@@ -14,7 +14,7 @@ from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Outcome, Refusal, Unknown
 from spark_cas.core.plan import Completion, Layout, Plan, Progress
 from spark_cas.core.records import RECORDS
-from spark_cas.log.protocol import Backend, Claim
+from spark_cas.log.protocol import Backend, Claim, Preflight
 
 Result = TypeVar("Result")
 
@@ -91,6 +91,9 @@ class FaultyLog:
 
     def progress(self, partition: int, job: str) -> Progress | None:
         return self._at("progress", lambda: self._inner.progress(partition, job))
+
+    def preflight(self) -> Preflight:
+        return self._at("preflight", self._inner.preflight)
 
     def create(self, partitions: int) -> Layout:
         return self._at("create", lambda: self._inner.create(partitions))

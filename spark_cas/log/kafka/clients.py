@@ -9,10 +9,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from spark_cas.log.kafka.asking import REQUEST_SECONDS
 from spark_cas.log.kafka.spec import KafkaSpec
-
-REQUEST_SECONDS = 15.0
-"""One request of a client ends within this time."""
 
 _DELIVERY_MS = 45_000
 _STATISTICS_MS = 3

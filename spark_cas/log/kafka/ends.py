@@ -2,13 +2,12 @@
 
 import time
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from spark_cas.core.errors import StorageError
 from spark_cas.core.offsets import Bounds
-from spark_cas.log.kafka.clients import REQUEST_SECONDS
-from spark_cas.log.kafka.plain import plain_error
+from spark_cas.log.kafka.asking import REQUEST_SECONDS, ask
 
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call] # confluent-kafka leaves it out
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -63,9 +62,8 @@ def undecided(admin: AdminClient, at: TopicPartition) -> Bounds:
 
 
 def _offset(admin: AdminClient, at: TopicPartition, spec: OffsetSpec, isolation: IsolationLevel) -> int:
-    asked = admin.list_offsets({at: spec}, isolation_level=isolation, request_timeout=REQUEST_SECONDS)
-    try:
-        offset: int = asked[at].result(REQUEST_SECONDS).offset
-    except KafkaException as error:
-        raise plain_error(error, "asking for offsets") from None
-    return offset
+    def question() -> int:
+        asked = admin.list_offsets({at: spec}, isolation_level=isolation, request_timeout=REQUEST_SECONDS)
+        return int(asked[at].result(REQUEST_SECONDS).offset)
+
+    return ask(question, "asking for offsets")

@@ -8,8 +8,8 @@ from confluent_kafka.admin import AdminClient
 
 from spark_cas.core.errors import FormatError, StorageError
 from spark_cas.core.plan import Progress, progress_from_json, to_json
-from spark_cas.log.kafka.clients import REQUEST_SECONDS, TransactionalProducer
-from spark_cas.log.kafka.plain import plain_error
+from spark_cas.log.kafka.asking import REQUEST_SECONDS, ask
+from spark_cas.log.kafka.clients import TransactionalProducer
 
 _MAX_METADATA_BYTES = 4096
 _VERSION = 1
@@ -62,20 +62,21 @@ def read_progress(
 
 def _committed_offset(admin: AdminClient, group: str, at: TopicPartition) -> TopicPartition | None:
     """The committed offset of a group, None while a transaction that may change it is undecided."""
-    asked = admin.list_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(group, [TopicPartition(at.topic, at.partition)])],
-        require_stable=True,
-        request_timeout=REQUEST_SECONDS,
-    )
-    try:
+
+    def question() -> TopicPartition | None:
+        asked = admin.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, [TopicPartition(at.topic, at.partition)])],
+            require_stable=True,
+            request_timeout=REQUEST_SECONDS,
+        )
         found: TopicPartition = asked[group].result(REQUEST_SECONDS).topic_partitions[0]
-    except KafkaException as error:
-        raise plain_error(error, "reading the ledger") from None
-    if found.error is None:
-        return found
-    if found.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT:
-        return None
-    raise plain_error(KafkaException(found.error), "reading the ledger")
+        if found.error is None:
+            return found
+        if found.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT:
+            return None
+        raise KafkaException(found.error)
+
+    return ask(question, "reading the ledger")
 
 
 def _decode(metadata: str, log_id: str) -> Progress | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Self
 
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from spark_cas.core.chunks import Chunk
@@ -13,17 +13,19 @@ from spark_cas.core.errors import LogNotFoundError, LogNotSharedError, StorageEr
 from spark_cas.core.names import check_name
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import LayoutChanged, Outcome, ProgressLost, Refusal
-from spark_cas.core.plan import Layout, Plan, Progress, progress_lost, resume_offset
+from spark_cas.core.plan import Layout, Plan, Progress, progress_expired, progress_lost, resume_offset
 from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import ends
-from spark_cas.log.kafka.clients import REQUEST_SECONDS, admin_client
+from spark_cas.log.kafka.asking import REQUEST_SECONDS
+from spark_cas.log.kafka.clients import admin_client
 from spark_cas.log.kafka.ledger import UndecidedError, read_progress
 from spark_cas.log.kafka.plain import plain_error
+from spark_cas.log.kafka.preflight import describe, preflight
 from spark_cas.log.kafka.reading import read_records
 from spark_cas.log.kafka.registry import KafkaRegistry
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.writer import PartitionWriter
-from spark_cas.log.protocol import Claim
+from spark_cas.log.protocol import Claim, Preflight
 
 
 class KafkaLog(KafkaRegistry):
@@ -48,13 +50,12 @@ class KafkaLog(KafkaRegistry):
         self._writers.clear()
 
     def layout(self) -> Layout:
-        asked = self._admin.describe_topics(TopicCollection([self.topic]), request_timeout=REQUEST_SECONDS)
-        try:
-            found = asked[self.topic].result(REQUEST_SECONDS)
-        except KafkaException as error:
-            raise plain_error(error, f"looking for topic {self.topic}") from None
+        found = describe(self._admin, self.topic)
         count = len(found.partitions)
         return Layout(log_id=str(found.topic_id), epoch=count, partitions=count)
+
+    def preflight(self) -> Preflight:
+        return preflight(self._admin, self.spec)
 
     def create(self, partitions: int) -> Layout:
         topic = NewTopic(self.topic, partitions, -1)
@@ -99,7 +100,8 @@ class KafkaLog(KafkaRegistry):
                 return changed
             progress = writer.progress()
             bounds = writer.barrier()
-        if progress_lost(plan, partition, progress, bounds.start_offset):
+        lost = progress_lost(plan, partition, progress, bounds.start_offset)
+        if lost or progress_expired(plan, partition, progress, bounds.end_offset):
             return ProgressLost(plan.job)
         writer.know(progress)
         return Claim(partition, plan, resume_offset(plan, partition, progress), progress, bounds.end_offset)

@@ -16,7 +16,8 @@ from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.plan import Completion, Plan, completion_from_json, plan_from_json, to_json
 from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import ends
-from spark_cas.log.kafka.clients import REQUEST_SECONDS, TransactionalProducer
+from spark_cas.log.kafka.asking import REQUEST_SECONDS
+from spark_cas.log.kafka.clients import TransactionalProducer
 from spark_cas.log.kafka.codes import Meaning, meaning_of
 from spark_cas.log.kafka.plain import plain_error
 from spark_cas.log.kafka.reading import read_records

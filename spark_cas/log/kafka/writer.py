@@ -18,6 +18,7 @@ from spark_cas.log.kafka.codes import PURGED, Meaning, meaning_of, reason_of
 from spark_cas.log.kafka.plain import plain_error
 from spark_cas.log.kafka.reading import first_record
 from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.topic_settings import topic_settings
 from spark_cas.log.kafka.transaction import Delivered, produce
 from spark_cas.log.protocol import Claim
 
@@ -85,17 +86,38 @@ class PartitionWriter:
         bounds = ends.decided_now(self._admin, self._at)
         if bounds.end_offset < expected <= ends.high_watermark(self._admin, self._at):
             return None
-        refusal = self.check(expected, bounds)
+        refusal = self.check(progress, expected, bounds)
         return self._overtaken(progress, 0) or refusal if refusal is not None else None
 
-    def check(self, expected: int | None, bounds: Bounds) -> Refusal | None:
-        """Whether an expected offset matches: a gap that holds no committed record does."""
+    def check(self, progress: Progress | None, expected: int | None, bounds: Bounds) -> Refusal | None:
+        """Whether an expected offset matches: a gap that holds no committed record does.
+
+        ``progress`` is the ledger entry that the claim rests on.
+        """
         next_record = None
         if expected is not None and bounds.start_offset <= expected < bounds.end_offset:
-            next_record = first_record(self._spec, self._at, OffsetRange(expected, bounds.end_offset))
+            if not _is_own_marker(progress, OffsetRange(expected, bounds.end_offset)):
+                next_record = self._next_record(progress, OffsetRange(expected, bounds.end_offset))
             # The gap proves only while nothing that lay in it was trimmed meanwhile.
             bounds = Bounds(ends.start_offset(self._admin, self._at), bounds.end_offset)
         return check_expected(expected, bounds, next_record)
+
+    def _next_record(self, progress: Progress | None, gap: OffsetRange) -> int | None:
+        """Offset of the first record that is, or may have been, in a gap; None when there never was one.
+
+        Compaction removes tombstones after a while. So an empty gap of a compacted topic shows nothing unless the
+        claim is younger than that, which is known only of the offset that the job's own last chunk left.
+        """
+        found = first_record(self._spec, self._at, gap)
+        if found is not None:
+            return found
+        settings = topic_settings(self._admin, self._at.topic)
+        if settings is not None and not settings.compacted:
+            return None
+        if settings is None or progress is None or gap.base_offset < progress.end_offset:
+            return gap.base_offset
+        age_ms = time.time_ns() // 1_000_000 - progress.committed_at_ms
+        return None if age_ms < settings.delete_retention_ms // 2 else gap.base_offset
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
         """Append a chunk, or close the job when it has no records."""
@@ -166,11 +188,11 @@ class PartitionWriter:
     def _check_twice(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> Refusal | None:
         if chunk.records.num_rows == 0:
             return None
-        refusal = self.check(claim.expected_offset, bounds)
+        refusal = self.check(claim.progress, claim.expected_offset, bounds)
         if isinstance(refusal, Truncated):
             # Said only after a second reading: the first may have come from a broker that was just deposed.
             time.sleep(_PAUSE_SECONDS)
-            refusal = self.check(claim.expected_offset, self.barrier())
+            refusal = self.check(claim.progress, claim.expected_offset, self.barrier())
         return refusal
 
     def _prepare(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> OffsetRange | None:
@@ -320,3 +342,12 @@ def _same(progress: Progress | None, known: Progress | None) -> bool:
     if progress is None or known is None:
         return progress is known
     return (progress.rows, progress.digest, progress.complete) == (known.rows, known.digest, known.complete)
+
+
+def _is_own_marker(progress: Progress | None, gap: OffsetRange) -> bool:
+    """Whether a gap can hold nothing but the marker of the job's own last transaction, which must lie behind it."""
+    return (
+        progress is not None
+        and progress.chunks > 0
+        and gap == OffsetRange(progress.end_offset, progress.end_offset + 1)
+    )

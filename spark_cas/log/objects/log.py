@@ -22,7 +22,7 @@ from spark_cas.log.objects.reading import read_chunks
 from spark_cas.log.objects.registry import ObjectRegistry
 from spark_cas.log.objects.store import Store, open_store
 from spark_cas.log.objects.trimming import trim
-from spark_cas.log.protocol import Claim
+from spark_cas.log.protocol import Claim, Preflight
 from spark_cas.log.spec import LogSpec
 
 
@@ -61,6 +61,11 @@ class ObjectLog(ObjectRegistry):
             # Another log has this address now: what was seen of the one before says nothing about it.
             self._chunks, self._ledgers, self._log_id = {}, {}, layout.log_id
         return layout
+
+    def preflight(self) -> Preflight:
+        self.layout()
+        self._prove_put_if_absent()
+        return Preflight(max_record_bytes=None, notes=())
 
     def create(self, partitions: int) -> Layout:
         if partitions < 1:

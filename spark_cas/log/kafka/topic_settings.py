@@ -1,0 +1,58 @@
+"""What a topic's own settings say, as far as they decide what an append may promise."""
+
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, ResourceType
+
+from spark_cas.log.kafka.asking import REQUEST_SECONDS, ask
+from spark_cas.log.kafka.codes import NOT_PERMITTED
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """Settings of a topic as the brokers have them, defaults included."""
+
+    max_message_bytes: int
+    """The largest batch of records, and so the largest record, that is taken."""
+    min_insync_replicas: int
+    unclean_leader_election: bool
+    compacted: bool
+    deleted: bool
+    """Whether retention removes records."""
+    retention_ms: int
+    """-1: for ever."""
+    retention_bytes: int
+    delete_retention_ms: int
+    """How long a compacted topic keeps a tombstone, and so how long a gap at its end shows that none was there."""
+
+
+def topic_settings(admin: AdminClient, topic: str) -> TopicSettings | None:
+    """The settings of a topic; None when this principal may not see them. Raises LogNotFoundError, StorageError."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+
+    def question() -> dict[str, ConfigEntry] | None:
+        asked = admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)
+        try:
+            found: dict[str, ConfigEntry] = asked[resource].result(REQUEST_SECONDS)
+        except KafkaException as error:
+            if error.args[0].code() in NOT_PERMITTED:
+                return None
+            raise
+        return found
+
+    found = ask(question, f"looking at the settings of topic {topic}")
+    if found is None:
+        return None
+    value = {name: str(entry.value) for name, entry in found.items()}
+    policies = value["cleanup.policy"].split(",")
+    return TopicSettings(
+        max_message_bytes=int(value["max.message.bytes"]),
+        min_insync_replicas=int(value["min.insync.replicas"]),
+        unclean_leader_election=value["unclean.leader.election.enable"] == "true",
+        compacted="compact" in policies,
+        deleted="delete" in policies,
+        retention_ms=int(value["retention.ms"]),
+        retention_bytes=int(value["retention.bytes"]),
+        delete_retention_ms=int(value["delete.retention.ms"]),
+    )
