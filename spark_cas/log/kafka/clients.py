@@ -10,6 +10,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from spark_cas.log.kafka.asking import REQUEST_SECONDS
+from spark_cas.log.kafka.secrets import resolve
+from spark_cas.log.kafka.setting_table import Client
+from spark_cas.log.kafka.settings import for_client
 from spark_cas.log.kafka.spec import KafkaSpec
 
 _DELIVERY_MS = 45_000
@@ -22,26 +25,28 @@ _LIBRDKAFKA_CLOCK_NS = time.time_ns if sys.platform == "darwin" else time.monoto
 """The clock of the field ``ts`` in statistics."""
 
 
-def common(spec: KafkaSpec) -> dict[str, Any]:
+def _common(spec: KafkaSpec, client: Client) -> dict[str, Any]:
     """What every client of a spec is set up with. The user's settings come first: ours always hold."""
+    given: dict[str, Any] = resolve(for_client(spec.client_options, client))
+    request_ms = int(REQUEST_SECONDS * 1000)
     return {
-        **dict(spec.client_options),
+        **given,
         "bootstrap.servers": spec.bootstrap_servers,
-        "socket.timeout.ms": int(REQUEST_SECONDS * 1000),
+        "socket.timeout.ms": min(int(given.get("socket.timeout.ms", request_ms)), request_ms),
         "log_level": 2,
     }
 
 
 def admin_client(spec: KafkaSpec) -> AdminClient:
     """A client for offsets, topics and the ledger."""
-    return AdminClient(common(spec))
+    return AdminClient(_common(spec, Client.ADMIN))
 
 
 def reader(spec: KafkaSpec, *, fetch_wait_ms: int = 500) -> Consumer:
     """A consumer of committed records that tells where a partition ends. It joins no group."""
     return Consumer(
         {
-            **common(spec),
+            **_common(spec, Client.CONSUMER),
             "group.id": f"{spec.prefix}/no-group",
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
@@ -55,7 +60,7 @@ def reader(spec: KafkaSpec, *, fetch_wait_ms: int = 500) -> Consumer:
 
 def group_member(spec: KafkaSpec, group: str) -> Consumer:
     """A consumer that names a group and never joins it."""
-    return Consumer({**common(spec), "group.id": group, "enable.auto.commit": False})
+    return Consumer({**_common(spec, Client.CONSUMER), "group.id": group, "enable.auto.commit": False})
 
 
 class TransactionalProducer:
@@ -74,14 +79,16 @@ class TransactionalProducer:
         self._closed = False
         self.fatal: KafkaError | None = None
         """Why the instance is good for nothing any more. Errors of its messages say only that they were purged."""
+        common = _common(spec, Client.PRODUCER)
+        delivery_ms = min(_DELIVERY_MS, spec.transaction_timeout_ms)
         self.client = Producer(
             {
                 "linger.ms": 5,
                 "batch.size": 1_000_000,
-                **common(spec),
+                **common,
                 "transactional.id": transactional_id,
                 "transaction.timeout.ms": spec.transaction_timeout_ms,
-                "message.timeout.ms": min(_DELIVERY_MS, spec.transaction_timeout_ms),
+                "message.timeout.ms": min(int(common.get("message.timeout.ms", delivery_ms)), delivery_ms),
                 "enable.idempotence": True,
                 "acks": "all",
                 "queue.buffering.max.messages": 0,
