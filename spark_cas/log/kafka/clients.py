@@ -91,6 +91,9 @@ class TransactionalProducer:
                 "message.timeout.ms": min(int(common.get("message.timeout.ms", delivery_ms)), delivery_ms),
                 "enable.idempotence": True,
                 "acks": "all",
+                # The other strategy, once all connections broke, forgets the coordinators, for whom librdkafka 2.16
+                # then waits for ever in send_offsets_to_transaction, whatever its timeout.
+                "metadata.recovery.strategy": "none",
                 "queue.buffering.max.messages": 0,
                 "queue.buffering.max.kbytes": 2_097_151,
                 "statistics.interval.ms": _STATISTICS_MS,
