@@ -1,0 +1,159 @@
+"""Records that are produced are on the broker as they were given. An ordinary consumer looks."""
+
+import uuid
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from spark_cas.core.records import RECORDS
+from spark_cas.log.kafka.clients import TransactionalProducer
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.transaction import _SLICE_ROWS, Delivered, produce
+from tests.kafka.clients import SECONDS
+
+pytestmark = pytest.mark.kafka
+
+TIME_MS = 1_700_000_000_123
+
+
+@pytest.fixture
+def producer(broker, topic) -> Iterator[TransactionalProducer]:
+    producer = TransactionalProducer(KafkaSpec(broker.bootstrap, topic), f"test/{uuid.uuid4()}")
+    producer.init(SECONDS)
+    producer.begin()
+    yield producer
+    producer.close()
+
+
+def records(*rows: dict, slices: int | None = None) -> pa.Table:
+    """Rows by their fields; the batches of the table have ``slices`` rows."""
+    filled = [{"key": None, "value": b"v", "headers": None, "timestamp": TIME_MS, **row} for row in rows]
+    columns = [pa.array([row[name] for row in filled], RECORDS.field(name).type) for name in RECORDS.names]
+    table = pa.table(columns, schema=RECORDS)
+    return pa.Table.from_batches(table.to_batches(max_chunksize=slices), RECORDS)
+
+
+def messages(address: str, topic: str, partition: int = 0) -> list[Message]:
+    """All that a reader of committed records is given."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": "none, for nothing is committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+    found: list[Message] = []
+    try:
+        while True:
+            for message in consumer.consume(10_000, 0.5):
+                error = message.error()
+                if error is None:
+                    found.append(message)
+                    continue
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                return found
+    finally:
+        consumer.close()
+
+
+def send(producer: TransactionalProducer, topic: str, rows: pa.Table) -> Delivered:
+    delivered = produce(producer, TopicPartition(topic, 0), rows, SECONDS)
+    assert delivered is not None
+    producer.commit(SECONDS)
+    return delivered
+
+
+@pytest.mark.parametrize("key", [b"k", None, b"", b"\0\xff"])
+@pytest.mark.parametrize("value", [b"v", None, b"", b"\0\xff"])
+def test_an_empty_key_or_value_is_not_a_null_one(broker, topic, producer, key, value):
+    send(producer, topic, records({"key": key, "value": value}))
+    assert [(each.key(), each.value()) for each in messages(broker.bootstrap, topic)] == [(key, value)]
+
+
+def test_headers_keep_their_order_and_repeated_keys_and_null_values(broker, topic, producer):
+    headers: list[dict[str, str | bytes | None]] = [
+        {"key": "b", "value": b"1"},
+        {"key": "a", "value": None},
+        {"key": "b", "value": b""},
+        {"key": "", "value": b"\0"},
+        {"key": "é", "value": b"2"},
+    ]
+    send(producer, topic, records({"headers": None}, {"headers": headers}, {"headers": []}))
+    without, given, empty = (each.headers() for each in messages(broker.bootstrap, topic))
+    assert given == [(each["key"], each["value"]) for each in headers]
+    assert without is None
+    assert empty is None
+
+
+def test_each_record_has_its_own_timestamp(broker, topic, producer):
+    times = [TIME_MS, 1, TIME_MS + 1, TIME_MS - 1]
+    send(producer, topic, records(*({"timestamp": each} for each in times)))
+    assert [each.timestamp()[1] for each in messages(broker.bootstrap, topic)] == times
+
+
+@pytest.mark.parametrize("headers", [None, [{"key": "h", "value": b"1"}]])
+def test_many_records_lie_in_their_order(broker, topic, producer, headers):
+    rows = 100_003
+    given = records(*({"value": b"%d" % i, "headers": headers} for i in range(rows)), slices=7_001)
+    assert send(producer, topic, given) == Delivered(0, rows - 1, rows)
+    found = messages(broker.bootstrap, topic)
+    assert [each.value() for each in found] == [b"%d" % i for i in range(rows)]
+    assert all((each.headers() is None) == (headers is None) for each in found[:: rows // 10])
+
+
+def test_headers_that_begin_in_the_middle_are_those_of_their_records(broker, topic, producer):
+    with_headers = {0, 5, _SLICE_ROWS - 1, _SLICE_ROWS + 3, 3 * _SLICE_ROWS + 1}
+    given = [
+        {"value": b"%d" % i, "headers": [{"key": "row", "value": b"%d" % i}] if i in with_headers else None}
+        for i in range(3 * _SLICE_ROWS + 2)
+    ]
+    send(producer, topic, records(*given))
+    found = {each.value(): each.headers() for each in messages(broker.bootstrap, topic)}
+    assert {int(value) for value, headers in found.items() if headers and value} == with_headers
+    assert all(headers == [("row", value)] for value, headers in found.items() if headers)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, _SLICE_ROWS, _SLICE_ROWS + 1, 2 * _SLICE_ROWS])
+def test_the_first_and_the_last_offset_are_reported(broker, topic, producer, rows):
+    send(producer, topic, records({"value": b"before"}))
+    producer.begin()
+    given = records(*({"value": b"%d" % i} for i in range(rows)))
+    # The marker of the first transaction has an offset of its own.
+    assert send(producer, topic, given) == Delivered(2, rows + 1, rows)
+    assert len(messages(broker.bootstrap, topic)) == rows + 1
+
+
+def test_a_slice_of_a_table_is_sent_and_no_row_beside_it(broker, topic, producer):
+    whole = records(*({"key": b"%d" % i, "value": None if i % 3 else b"%d" % i} for i in range(100)), slices=9)
+    send(producer, topic, whole.slice(17, 50))
+    assert [each.key() for each in messages(broker.bootstrap, topic)] == [b"%d" % i for i in range(17, 67)]
+
+
+@pytest.mark.parametrize("topic", [2], indirect=True)
+def test_only_the_named_partition_is_written(broker, topic, producer):
+    given = records(*({"key": b"%d" % i} for i in range(100)))
+    assert produce(producer, TopicPartition(topic, 1), given, SECONDS) == Delivered(0, 99, 100)
+    producer.commit(SECONDS)
+    assert messages(broker.bootstrap, topic) == []
+    assert len(messages(broker.bootstrap, topic, 1)) == 100
+
+
+@pytest.mark.parametrize("place", [0, 1, 20_000])
+def test_a_record_that_is_too_large_is_an_error(topic, producer, place):
+    given = [{"value": b"v"} for _ in range(20_001)]
+    given[place] = {"value": bytes(2_000_000)}
+    with pytest.raises(KafkaException) as raised:
+        produce(producer, TopicPartition(topic, 0), records(*given), SECONDS)
+    assert raised.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
+
+
+def test_what_is_not_acknowledged_in_time_is_said(broker, topic, producer):
+    broker.freeze()
+    try:
+        assert produce(producer, TopicPartition(topic, 0), records({}, {}), 0.3) is None
+    finally:
+        broker.thaw()
