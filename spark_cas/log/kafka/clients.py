@@ -7,8 +7,8 @@ from threading import Thread
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
 
+from spark_cas.log.kafka.admin import Admin
 from spark_cas.log.kafka.asking import REQUEST_SECONDS
 from spark_cas.log.kafka.secrets import resolve
 from spark_cas.log.kafka.setting_table import Client
@@ -37,9 +37,9 @@ def _common(spec: KafkaSpec, client: Client) -> dict[str, Any]:
     }
 
 
-def admin_client(spec: KafkaSpec) -> AdminClient:
+def admin_client(spec: KafkaSpec) -> Admin:
     """A client for offsets, topics and the ledger."""
-    return AdminClient(_common(spec, Client.ADMIN))
+    return Admin(_common(spec, Client.ADMIN))
 
 
 def reader(spec: KafkaSpec, *, fetch_wait_ms: int = 500) -> Consumer:
@@ -59,8 +59,15 @@ def reader(spec: KafkaSpec, *, fetch_wait_ms: int = 500) -> Consumer:
 
 
 def group_member(spec: KafkaSpec, group: str) -> Consumer:
-    """A consumer that names a group and never joins it."""
-    return Consumer({**_common(spec, Client.CONSUMER), "group.id": group, "enable.auto.commit": False})
+    """A consumer that names a group and never joins it, and sees no offset whose transaction is open."""
+    return Consumer(
+        {
+            **_common(spec, Client.CONSUMER),
+            "group.id": group,
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+        }
+    )
 
 
 class TransactionalProducer:

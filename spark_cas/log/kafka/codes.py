@@ -1,5 +1,6 @@
 """What an error of the client means for an append: one table, and whatever it does not list is unknown."""
 
+from collections.abc import Collection
 from enum import Enum
 
 from confluent_kafka import KafkaError
@@ -20,31 +21,51 @@ _FENCED = frozenset(
         KafkaError._FENCED,
         KafkaError.PRODUCER_FENCED,
         KafkaError.INVALID_PRODUCER_EPOCH,
-        KafkaError.INVALID_PRODUCER_ID_MAPPING,
-        KafkaError.INVALID_TXN_STATE,
-        KafkaError.TRANSACTION_COORDINATOR_FENCED,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,  # a successor has another producer id once the epochs are used up
     }
 )
 
+_CREDENTIALS = "the brokers refused the credentials"
+_NO_ACL = "an ACL is missing"
+_TOO_OLD = "the broker is too old for this"
+_NO_TOPIC = "the topic is not there"
+
 _REFUSED = {
-    KafkaError._AUTHENTICATION: "the broker refused the credentials",
-    KafkaError.SASL_AUTHENTICATION_FAILED: "the broker refused the credentials",
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "an ACL is missing: Write, Read and Describe on the topic",
-    KafkaError.GROUP_AUTHORIZATION_FAILED: "an ACL is missing: Read on groups with the prefix",
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
-        "an ACL is missing: Write and Describe on transactional ids with the prefix"
-    ),
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "an ACL is missing: IdempotentWrite on the cluster",
+    KafkaError._AUTHENTICATION: _CREDENTIALS,
+    KafkaError.SASL_AUTHENTICATION_FAILED: _CREDENTIALS,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: _NO_ACL,
+    KafkaError.GROUP_AUTHORIZATION_FAILED: _NO_ACL,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _NO_ACL,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: _NO_ACL,
     KafkaError.MSG_SIZE_TOO_LARGE: "a record is larger than the topic's max.message.bytes",
     KafkaError.RECORD_LIST_TOO_LARGE: "a batch is larger than the broker's segments",
     KafkaError.INVALID_RECORD: "the broker refused a record, as a compacted topic does one without key",
+    KafkaError.INVALID_TIMESTAMP: (
+        "a record's timestamp lies further back or ahead than the topic's message.timestamp.before.max.ms and "
+        "message.timestamp.after.max.ms allow"
+    ),
+    KafkaError.UNSUPPORTED_COMPRESSION_TYPE: "the broker does not know the compression type",
+    KafkaError.OFFSET_METADATA_TOO_LARGE: "a ledger entry is larger than the broker's offset.metadata.max.bytes",
     KafkaError.POLICY_VIOLATION: "a policy of the broker refused the request",
-    KafkaError.UNSUPPORTED_VERSION: "the broker is too old for transactions",
-    KafkaError.INVALID_TRANSACTION_TIMEOUT: "the transaction timeout is above the broker's maximum",
+    KafkaError.TOPIC_EXCEPTION: "the broker does not take this as the name of a topic to write to",
+    KafkaError.INVALID_REPLICATION_FACTOR: "there are fewer brokers than the topic would have replicas",
+    KafkaError.UNSUPPORTED_VERSION: _TOO_OLD,
+    KafkaError._UNSUPPORTED_FEATURE: _TOO_OLD,
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: (
+        "the transaction timeout is above the broker's transaction.max.timeout.ms"
+    ),
     KafkaError.UNKNOWN_TOPIC_OR_PART: "the topic or partition is not there",
-    KafkaError._NOENT: "the topic is not there",
-    KafkaError._UNKNOWN_TOPIC: "the topic is not there",
+    KafkaError._NOENT: _NO_TOPIC,
+    KafkaError._UNKNOWN_TOPIC: _NO_TOPIC,
     KafkaError._UNKNOWN_PARTITION: "the partition is not there",
+}
+
+_NO_CONNECTION = {
+    KafkaError._SSL: "no TLS connection to the brokers came about",
+    KafkaError._RESOLVE: "the brokers' host name is not known here",
+    KafkaError._TRANSPORT: "no connection to the brokers came about, or none lasted",
+    KafkaError._ALL_BROKERS_DOWN: "no connection to the brokers came about, or none lasted",
+    KafkaError._TIMED_OUT: "the brokers did not answer in time",
 }
 
 
@@ -58,8 +79,8 @@ def meaning_of(code: int) -> Meaning:
 
 
 def reason_of(code: int) -> str:
-    """A refusal in plain words; for other codes the client's name of it."""
-    return _REFUSED.get(code) or KafkaError(code).name()
+    """A refusal or a lost connection in plain words; for other codes the client's name of it."""
+    return _REFUSED.get(code) or _NO_CONNECTION.get(code) or KafkaError(code).name()
 
 
 PARTITION_EOF: int = KafkaError._PARTITION_EOF
@@ -75,18 +96,39 @@ NOT_FOUND = frozenset(
 )
 """The topic is not there."""
 
+NO_LEADER: int = KafkaError._NOENT
+"""What the client says of the offsets of a partition for which it knows no leader, whyever."""
+
 PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL})
 """A message or a call came to nothing because of an earlier error of its instance."""
 
-NOT_PERMITTED = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    }
+_CHECK_CREDENTIALS = (
+    "Check the user, the password and option kafka.sasl.mechanism, and that option kafka.security.protocol is that "
+    "of the brokers' listener."
 )
-"""This principal has not the right."""
+_CHECK_ADDRESS = (
+    "Check that the address is right, that the brokers run and can be reached from here, and that option "
+    "kafka.security.protocol is that of their listener: one that is spoken to in another way hangs up."
+)
+
+UNREACHABLE = {
+    KafkaError._AUTHENTICATION: _CHECK_CREDENTIALS,
+    KafkaError.SASL_AUTHENTICATION_FAILED: _CHECK_CREDENTIALS,
+    KafkaError._SSL: (
+        "Check that the options kafka.ssl.truststore.* hold who signed the brokers' certificate, that it is for the "
+        "hosts in the address, and, where brokers want one of the client, the options kafka.ssl.keystore.*."
+    ),
+    KafkaError._RESOLVE: "Check the host names in the address, and that this machine can look them up.",
+    KafkaError._TRANSPORT: _CHECK_ADDRESS,
+    KafkaError._ALL_BROKERS_DOWN: _CHECK_ADDRESS,
+    KafkaError._TIMED_OUT: _CHECK_ADDRESS,
+}
+"""What to do when no broker can be talked to; the most telling reason first."""
+
+
+def why_unreachable(troubles: Collection[int]) -> int:
+    """The most telling of the errors that a client met while it waited for an answer in vain."""
+    return next((code for code in UNREACHABLE if code in troubles), KafkaError._TIMED_OUT)
 
 PASSING = frozenset(
     {
@@ -104,3 +146,6 @@ PASSING = frozenset(
     }
 )
 """The brokers are between two leaders or coordinators: a question is asked again."""
+
+TIMED_OUT = frozenset({KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError.UNSTABLE_OFFSET_COMMIT})
+"""No answer in time, or none that would stay true."""

@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Iterator
+from threading import Lock
 from typing import Self
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError, StorageError
@@ -16,20 +17,23 @@ from spark_cas.core.outcome import LayoutChanged, Outcome, ProgressLost, Refusal
 from spark_cas.core.plan import Layout, Plan, Progress, progress_expired, progress_lost, resume_offset
 from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import ends
+from spark_cas.log.kafka.admin import Admin
 from spark_cas.log.kafka.asking import REQUEST_SECONDS
 from spark_cas.log.kafka.clients import admin_client
-from spark_cas.log.kafka.ledger import UndecidedError, read_progress
+from spark_cas.log.kafka.ledger import Ledger, UndecidedError
 from spark_cas.log.kafka.plain import plain_error
-from spark_cas.log.kafka.preflight import describe, preflight
+from spark_cas.log.kafka.preflight import preflight
 from spark_cas.log.kafka.reading import read_records
 from spark_cas.log.kafka.registry import KafkaRegistry
+from spark_cas.log.kafka.rights import on_topic, to_claim
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.kafka.writer import PartitionWriter
+from spark_cas.log.kafka.topic_settings import describe
+from spark_cas.log.kafka.writer import POLITE_SECONDS, PartitionWriter
 from spark_cas.log.protocol import Claim, Preflight
 
 
 class KafkaLog(KafkaRegistry):
-    """A topic as a log. Not shared between threads or processes: open one in each.
+    """A topic as a log. Open one in each process; in one, its claims and appends take turns.
 
     The layout epoch of a topic is its partition count, which only ever rises.
     """
@@ -37,9 +41,11 @@ class KafkaLog(KafkaRegistry):
     def __init__(self, spec: KafkaSpec) -> None:
         self.topic = check_name(spec.topic, "the topic")
         self.spec = spec
-        self._admin: AdminClient = admin_client(spec)
+        self._admin: Admin = admin_client(spec)
         super().__init__(spec, self._admin)
         self._writers: dict[tuple[int, str], PartitionWriter] = {}
+        self._ledgers: dict[str, Ledger] = {}
+        self._turn = Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -47,7 +53,10 @@ class KafkaLog(KafkaRegistry):
     def __exit__(self, *_: object) -> None:
         for writer in self._writers.values():
             writer.close()
+        for ledger in self._ledgers.values():
+            ledger.close()
         self._writers.clear()
+        self._ledgers.clear()
 
     def layout(self) -> Layout:
         found = describe(self._admin, self.topic)
@@ -60,10 +69,10 @@ class KafkaLog(KafkaRegistry):
     def create(self, partitions: int) -> Layout:
         topic = NewTopic(self.topic, partitions, -1)
         try:
-            self._admin.create_topics([topic], request_timeout=REQUEST_SECONDS)[self.topic].result(REQUEST_SECONDS)
+            self._admin.answer(self._admin.create_topics([topic], request_timeout=REQUEST_SECONDS)[self.topic])
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise plain_error(error, f"creating topic {self.topic}") from None
+                raise plain_error(error, f"creating topic {self.topic}", on_topic("Create", self.topic)) from None
         return self._await_layout()
 
     def bounds(self, partition: int) -> Bounds:
@@ -71,47 +80,16 @@ class KafkaLog(KafkaRegistry):
         return ends.barrier(self._admin, self._at(partition), self._timeout)
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
-        try:
-            changed = self._layout_changed(plan)
-        except LogNotFoundError:
-            raise LogNotSharedError(
-                f"topic {self.topic}, which the plan was made for, is not there. Nothing was appended. Check that "
-                f"all workers reach the same brokers as the driver."
-            ) from None
-        if changed is not None:
-            return changed
-        writer = self._new_writer(plan, partition)
-        progress = None
-        try:
-            progress = writer.progress(0)
-            plainly_refused = writer.plainly_refused(progress, resume_offset(plan, partition, progress)) is not None
-        except UndecidedError:
-            plainly_refused = False
-        if plainly_refused:
-            # Nobody is fenced for an append that will be refused; the claim is good for closing the job.
-            bounds = ends.decided_now(self._admin, self._at(partition))
-        else:
-            try:
-                writer.fence()
-            except KafkaException as error:
-                raise plain_error(error, "claiming a partition") from None
-            changed = self._layout_changed(plan)
-            if changed is not None:
-                return changed
-            progress = writer.progress()
-            bounds = writer.barrier()
-        lost = progress_lost(plan, partition, progress, bounds.start_offset)
-        if lost or progress_expired(plan, partition, progress, bounds.end_offset):
-            return ProgressLost(plan.job)
-        writer.know(progress)
-        return Claim(partition, plan, resume_offset(plan, partition, progress), progress, bounds.end_offset)
+        with self._turn:
+            return self._claim(partition, plan)
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
-        writer = self._writers.get((claim.partition, claim.plan.job))
-        if writer is None:
-            writer = self._new_writer(claim.plan, claim.partition)
-            writer.know(claim.progress)
-        return writer.append(claim, chunk)
+        with self._turn:
+            writer = self._writers.get((claim.partition, claim.plan.job))
+            if writer is None:
+                writer = self._new_writer(claim.plan, claim.partition)
+                writer.know(claim.progress)
+            return writer.append(claim, chunk)
 
     def read(
         self, partition: int, offsets: OffsetRange, columns: tuple[str, ...] = tuple(RECORDS.names)
@@ -124,7 +102,7 @@ class KafkaLog(KafkaRegistry):
         layout = self.layout()
         layout.require(partition)
         at = self._at(partition)
-        return read_progress(self._admin, self.spec.group(job), at, layout.log_id, self._timeout)
+        return self._ledger(job).read(at, layout.log_id, self._timeout)
 
     def trim(self, partition: int, before_offset: int) -> Bounds:
         bounds = self.bounds(partition)
@@ -132,17 +110,58 @@ class KafkaLog(KafkaRegistry):
         at = TopicPartition(self.topic, partition, before_offset)
         asked = self._admin.delete_records([at], request_timeout=REQUEST_SECONDS)
         try:
-            next(iter(asked.values())).result(REQUEST_SECONDS)
+            self._admin.answer(next(iter(asked.values())))
         except KafkaException as error:
-            raise plain_error(error, "trimming") from None
+            raise plain_error(error, "trimming", on_topic("Delete", self.topic)) from None
         return self.bounds(partition)
+
+    def _claim(self, partition: int, plan: Plan) -> Claim | Refusal:
+        try:
+            changed = self._layout_changed(plan)
+        except LogNotFoundError:
+            raise LogNotSharedError(
+                f"topic {self.topic}, which the plan was made for, is not there. Nothing was appended. Check that "
+                f"all workers reach the same brokers as the driver."
+            ) from None
+        if changed is not None:
+            return changed
+        writer = self._new_writer(plan, partition)
+        progress = None
+        try:
+            progress = writer.progress(POLITE_SECONDS)
+            plainly_refused = writer.plainly_refused(progress, resume_offset(plan, partition, progress)) is not None
+        except UndecidedError:
+            plainly_refused = False
+        if plainly_refused:
+            # Nobody is fenced for an append that will be refused; the claim is good for closing the job.
+            bounds = ends.decided_now(self._admin, self._at(partition))
+        else:
+            try:
+                writer.fence()
+            except KafkaException as error:
+                raise plain_error(error, "claiming a partition", *to_claim(self.spec)) from None
+            changed = self._layout_changed(plan)
+            if changed is not None:
+                return changed
+            progress = writer.progress()
+            bounds = writer.barrier()
+        lost = progress_lost(plan, partition, progress, bounds.start_offset)
+        if lost or progress_expired(plan, partition, progress, bounds.end_offset):
+            return ProgressLost(plan.job)
+        writer.know(progress)
+        return Claim(partition, plan, resume_offset(plan, partition, progress), progress, bounds.end_offset)
+
+    def _ledger(self, job: str) -> Ledger:
+        if job not in self._ledgers:
+            self._ledgers[job] = Ledger(self.spec, job)
+        return self._ledgers[job]
 
     def _new_writer(self, plan: Plan, partition: int) -> PartitionWriter:
         """The only writer that this process has for the job in the partition."""
         earlier = self._writers.pop((partition, plan.job), None)
         if earlier is not None:
             earlier.close()
-        writer = PartitionWriter(self.spec, self._admin, plan, partition)
+        writer = PartitionWriter(self.spec, self._admin, self._ledger(plan.job), plan, partition)
         self._writers[partition, plan.job] = writer
         return writer
 

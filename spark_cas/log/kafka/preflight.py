@@ -1,99 +1,136 @@
 """What can be known of a topic before the first row: whether it can be written to, and what weakens a promise."""
 
-from confluent_kafka import KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, TopicDescription
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AclOperation, TopicDescription
 
-from spark_cas.core.errors import StorageError
-from spark_cas.log.kafka.asking import REQUEST_SECONDS, ask
-from spark_cas.log.kafka.clients import TransactionalProducer
-from spark_cas.log.kafka.ledger import read_progress
+from spark_cas.core.errors import LogNotFoundError, StorageError
+from spark_cas.log.kafka.admin import Admin
+from spark_cas.log.kafka.asking import REQUEST_SECONDS
+from spark_cas.log.kafka.broker_settings import broker_settings
+from spark_cas.log.kafka.clients import TransactionalProducer, group_member
+from spark_cas.log.kafka.codes import Meaning, meaning_of
 from spark_cas.log.kafka.plain import plain_error
+from spark_cas.log.kafka.registry_topic import create_registry_topic
+from spark_cas.log.kafka.rights import lacking, on_topic, to_append
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.kafka.topic_settings import TopicSettings, topic_settings
+from spark_cas.log.kafka.topic_settings import TopicSettings, describe, topic_settings
 from spark_cas.log.protocol import Preflight
 
 _BATCH_OVERHEAD_BYTES = 512
 """Header of a batch and of its one record, more than they ever take but for a record's own headers."""
 
-_NOT_SEEN = (
-    "the settings of the topic may not be seen by this principal (the ACL DescribeConfigs on the topic allows it): "
-    "record sizes, retention and replication were not checked, and the topic is treated as if it were compacted"
-)
+_USUAL_RESUME_MINUTES = 10_080
+"""Kafka's own default of offsets.retention.minutes, seven days."""
 
 
-def preflight(admin: AdminClient, spec: KafkaSpec) -> Preflight:
-    """Look at a topic, its settings and the rights to write it.
+def preflight(admin: Admin, spec: KafkaSpec) -> Preflight:
+    """Look at a topic, its settings and the rights to write it; nothing of it is ever visible.
 
     Raises LogNotFoundError; StorageError naming the missing right, or saying why no append would be acknowledged.
     """
-    description = describe(admin, spec.topic)
+    description = _writable(admin, spec.topic)
     settings = topic_settings(admin, spec.topic)
-    if settings is None:
-        notes = [_NOT_SEEN]
-    else:
-        _require_in_sync(description, settings)
-        notes = [*_notes_on_loss(description, settings), *_notes_on_retention(settings)]
-    _require_group(admin, spec)
+    _require_in_sync(description, settings)
     _require_transactions(spec)
+    notes = [_not_seen(spec.topic)] if settings is None else _notes(description, settings)
+    notes += _notes_on_registry(admin, spec.registry_topic)
+    notes += _notes_on_brokers(broker_settings(admin, description.partitions[0].leader.id))
     room = None if settings is None else max(1, settings.max_message_bytes - _BATCH_OVERHEAD_BYTES)
     return Preflight(max_record_bytes=room, notes=tuple(notes))
 
 
-def describe(admin: AdminClient, topic: str) -> TopicDescription:
-    """What the brokers know of a topic. Raises LogNotFoundError, StorageError."""
+def _writable(admin: Admin, topic: str) -> TopicDescription:
+    """A topic that this principal may read and write."""
+    description = describe(admin, topic, with_rights=True)
+    for name, operation in (("Write", AclOperation.WRITE), ("Read", AclOperation.READ)):
+        if operation not in description.authorized_operations:
+            raise StorageError(
+                f"looking for topic {topic}: {lacking(on_topic(name, topic))}. Then run the same job again."
+            )
+    return description
 
-    def question() -> TopicDescription:
-        asked = admin.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_SECONDS)
-        description: TopicDescription = asked[topic].result(REQUEST_SECONDS)
-        return description
 
-    return ask(question, f"looking for topic {topic}")
-
-
-def _require_in_sync(description: TopicDescription, settings: TopicSettings) -> None:
-    wanted = settings.min_insync_replicas
+def _require_in_sync(description: TopicDescription, settings: TopicSettings | None) -> None:
+    wanted = 1 if settings is None else settings.min_insync_replicas
     for partition in description.partitions:
+        what = f"partition {partition.id} of topic {description.name} has"
         if partition.leader.id < 0:
             raise StorageError(
-                f"partition {partition.id} of the topic has no leader: no append would be acknowledged. Nothing was "
-                f"appended. Start the brokers that hold its replicas, then run the same job again."
+                f"{what} no leader: no append would be acknowledged. Nothing was appended. Start the brokers that "
+                f"hold its replicas, then run the same job again."
             )
         if len(partition.isr) < wanted:
             raise StorageError(
-                f"partition {partition.id} of the topic has {len(partition.isr)} replicas in sync and "
-                f"min.insync.replicas is {wanted}: no append would be acknowledged. Nothing was appended. Start the "
-                f"missing brokers, then run the same job again."
+                f"{what} {len(partition.isr)} of {len(partition.replicas)} replicas in sync, and min.insync.replicas "
+                f"is {wanted}: no append would be acknowledged. Nothing was appended. Start the missing brokers, or "
+                f"give the topic that many replicas, then run the same job again."
             )
+
+
+def _require_transactions(spec: KafkaSpec) -> None:
+    """A transaction with a ledger entry can be made, with the timeout that is asked for. It is aborted."""
+    member = group_member(spec, spec.group("preflight"))
+    producer = TransactionalProducer(spec, f"{spec.prefix}/preflight")
+    try:
+        producer.init(REQUEST_SECONDS)
+        producer.begin()
+        entry = TopicPartition(spec.topic, 0, 0)
+        producer.client.send_offsets_to_transaction([entry], member.consumer_group_metadata(), REQUEST_SECONDS)
+        producer.abort()
+    except KafkaException as error:
+        # Another preflight may have come in between, which takes the same rights.
+        if meaning_of(error.args[0].code()) is not Meaning.FENCED:
+            raise plain_error(error, "trying a transaction", *to_append(spec)) from None
+    finally:
+        producer.close()
+        member.close()
+
+
+def _not_seen(topic: str) -> str:
+    return (
+        f"the settings of topic {topic} may not be seen by this user (the ACL DescribeConfigs on the topic allows "
+        f"it): record sizes, retention and replication were not checked, and it is treated as if it were compacted"
+    )
+
+
+def _notes(description: TopicDescription, settings: TopicSettings) -> list[str]:
+    return [*_notes_on_loss(description, settings), *_notes_on_compaction(settings), *_notes_on_retention(settings)]
 
 
 def _notes_on_loss(description: TopicDescription, settings: TopicSettings) -> list[str]:
     notes = []
+    name = description.name
     if settings.unclean_leader_election:
         notes.append(
-            "unclean.leader.election.enable is true: after a failure acknowledged records may be gone. A later "
-            "append then says that the log was truncated; set it to false to keep them"
+            f"unclean.leader.election.enable of topic {name} is true: after a failure acknowledged records may be "
+            f"gone. A later append then says that the log was truncated; set it to false to keep them"
         )
     replicas = min(len(partition.replicas) for partition in description.partitions)
     if settings.min_insync_replicas < min(2, replicas):
         notes.append(
-            f"min.insync.replicas is {settings.min_insync_replicas} with {replicas} replicas: a record may be "
-            f"acknowledged while only one broker has it. Set it to 2 or more"
+            f"min.insync.replicas of topic {name} is {settings.min_insync_replicas} with {replicas} replicas: a "
+            f"record may be acknowledged while only one broker has it. Set it to 2 or more"
         )
     return notes
 
 
+def _notes_on_compaction(settings: TopicSettings) -> list[str]:
+    if not settings.compacted:
+        return []
+    note = (
+        "the topic is compacted: rows need a key, older values of a key vanish, and an expected offset must be the "
+        "end itself once the claim is older than delete.retention.ms"
+    )
+    return [note]
+
+
 def _notes_on_retention(settings: TopicSettings) -> list[str]:
     notes = []
-    if settings.compacted:
-        notes.append(
-            "the topic is compacted: rows need a key, older values of a key vanish, and an expected offset must be "
-            "the end itself once the claim is older than delete.retention.ms"
-        )
     if settings.deleted and settings.retention_ms >= 0:
-        days = settings.retention_ms / 86_400_000
         notes.append(
-            f"records whose timestamp is older than {days:g} days are deleted (retention.ms), also right after they "
-            f"were appended. Leave the column timestamp out, or set retention.ms to -1, if rows are older than that"
+            f"records whose timestamp is older than {_duration(settings.retention_ms)} are deleted (retention.ms), "
+            f"also right after they were appended. Leave the column timestamp out, or set retention.ms to -1, if "
+            f"rows are older than that"
         )
     if settings.deleted and settings.retention_bytes >= 0:
         notes.append(
@@ -103,17 +140,45 @@ def _notes_on_retention(settings: TopicSettings) -> list[str]:
     return notes
 
 
-def _require_group(admin: AdminClient, spec: KafkaSpec) -> None:
-    """The ledger is read as the offsets of a group with the prefix."""
-    read_progress(admin, spec.group("preflight"), TopicPartition(spec.topic, 0), "", REQUEST_SECONDS)
-
-
-def _require_transactions(spec: KafkaSpec) -> None:
-    """A transactional id with the prefix can be had, with the timeout that is asked for. It writes nothing."""
-    producer = TransactionalProducer(spec, f"{spec.prefix}/preflight")
+def _notes_on_registry(admin: Admin, name: str) -> list[str]:
+    """The topic of plans can be used or made, and keeps them for ever."""
     try:
-        producer.init(REQUEST_SECONDS)
-    except KafkaException as error:
-        raise plain_error(error, "asking for a transactional id") from None
-    finally:
-        producer.close()
+        description = _writable(admin, name)
+    except LogNotFoundError:
+        create_registry_topic(admin, name, only_try=True)
+        return []
+    settings = topic_settings(admin, name)
+    _require_in_sync(description, settings)
+    if settings is None:
+        return []
+    if settings.deleted and max(settings.retention_ms, settings.retention_bytes) >= 0:
+        raise StorageError(
+            f"the registry topic {name} deletes old records, and with them plans and completions: a job that is run "
+            f"again could be appended a second time. Nothing was appended. An administrator mends it: "
+            f"kafka-configs.sh --alter --entity-type topics --entity-name {name} --add-config "
+            f"cleanup.policy=compact. Then run the same job again."
+        )
+    return _notes_on_loss(description, settings)
+
+
+def _notes_on_brokers(settings: dict[str, str]) -> list[str]:
+    if not settings:
+        return []
+    notes = []
+    minutes = settings.get("offsets.retention.minutes")
+    if minutes is not None and int(minutes) < _USUAL_RESUME_MINUTES:
+        notes.append(
+            f"a job that was interrupted can be resumed only for {_duration(int(minutes) * 60_000)} after its last "
+            f"chunk (offsets.retention.minutes), and is refused later. Set it to {_USUAL_RESUME_MINUTES} or more"
+        )
+    if settings.get("transaction.partition.verification.enable") != "true":
+        notes.append(
+            "transaction.partition.verification.enable is not true, or the brokers are older than Kafka 3.6: a "
+            "transaction that a failure left behind may block all readers until somebody aborts it. Set it to true"
+        )
+    return notes
+
+
+def _duration(milliseconds: int) -> str:
+    days = milliseconds / 86_400_000
+    return f"{days:g} days" if days >= 1 else f"{milliseconds / 1000:g} s"

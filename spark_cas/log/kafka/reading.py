@@ -5,21 +5,27 @@ the end": markers and aborted records use up offsets and are never delivered.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import chain
 
+import numpy as np
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException, Message, TopicPartition
 
 from spark_cas.core.errors import StorageError
 from spark_cas.core.offsets import OffsetRange
-from spark_cas.core.records import RECORDS
+from spark_cas.core.records import HEADERS, RECORDS
 from spark_cas.log.kafka.clients import reader
 from spark_cas.log.kafka.codes import PARTITION_EOF
 from spark_cas.log.kafka.plain import plain_error
+from spark_cas.log.kafka.rights import on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
 
 _SCAN_FETCH_MS = 10
+_READ_FETCH_MS = 500
 _POLL_MESSAGES = 10_000
+"""At most so many records at a time; large ones are fewer, because the client queues no more than some MiB."""
+
 _POLL_SECONDS = 0.5
 _STALL_SECONDS = 60.0
 
@@ -35,11 +41,11 @@ def read_records(
     spec: KafkaSpec, at: TopicPartition, offsets: OffsetRange, columns: tuple[str, ...]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield (offset of the first, records at consecutive offsets), in order. Raises StorageError."""
-    schema = pa.schema([RECORDS.field(name) for name in columns])
-    for messages in _messages(spec, at, offsets, fetch_wait_ms=500, count=_POLL_MESSAGES):
-        for run in _runs(messages):
-            arrays = [pa.array([_FIELDS[name](each) for each in run], schema.field(name).type) for name in columns]
-            yield offset_of(run[0]), _batch(arrays, schema, len(run))
+    for messages in _messages(spec, at, offsets, fetch_wait_ms=_READ_FETCH_MS, count=_POLL_MESSAGES):
+        records = _records(messages, columns)
+        at_offsets = _offsets(messages)
+        for start, stop in _runs(at_offsets):
+            yield int(at_offsets[start]), records.slice(start, stop - start)
 
 
 def _messages(
@@ -80,18 +86,20 @@ def _poll(consumer: Consumer, count: int) -> list[Message]:
 
 def _within(polled: list[Message], offsets: OffsetRange) -> tuple[list[Message], bool]:
     """The messages of a range, and whether its end was reached."""
+    if not any(map(Message.error, polled)):
+        if not polled or offset_of(polled[-1]) < offsets.end_offset:
+            return polled, False
+        return polled[: int(np.searchsorted(_offsets(polled), offsets.end_offset))], True
     found: list[Message] = []
     for message in polled:
         error = message.error()
-        if error is not None:
-            if error.code() == PARTITION_EOF:
-                if offset_of(message) >= offsets.end_offset:
-                    return found, True
-                continue
-            raise plain_error(KafkaException(error), "reading")
+        if error is not None and error.code() != PARTITION_EOF:
+            topic = message.topic() or ""
+            raise plain_error(KafkaException(error), f"reading topic {topic}", on_topic("Read", topic))
         if offset_of(message) >= offsets.end_offset:
             return found, True
-        found.append(message)
+        if error is None:
+            found.append(message)
     return found, False
 
 
@@ -108,34 +116,51 @@ def _position(consumer: Consumer, at: TopicPartition) -> int:
     return int(consumer.position([TopicPartition(at.topic, at.partition)])[0].offset)
 
 
-def _runs(messages: list[Message]) -> Iterator[list[Message]]:
-    """Cut where an offset is missing."""
-    start = 0
-    for i in range(1, len(messages) + 1):
-        if i == len(messages) or offset_of(messages[i]) != offset_of(messages[i - 1]) + 1:
-            yield messages[start:i]
-            start = i
+def _offsets(messages: list[Message]) -> np.ndarray:
+    return np.fromiter(map(Message.offset, messages), np.int64, len(messages))
 
 
-def _batch(arrays: list[pa.Array], schema: pa.Schema, count: int) -> pa.RecordBatch:
-    if arrays:
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
-    return pa.RecordBatch.from_struct_array(pa.array([{}] * count, pa.struct([])))
+def _runs(offsets: np.ndarray) -> Iterator[tuple[int, int]]:
+    """The half-open ranges of positions between which no offset is missing."""
+    cuts = np.flatnonzero(np.diff(offsets) != 1) + 1
+    return zip([0, *cuts.tolist()], [*cuts.tolist(), len(offsets)], strict=True)
 
 
-def _headers(message: Message) -> list[dict[str, str | bytes | None]] | None:
-    headers = message.headers()
-    return [dict(zip(("key", "value"), header, strict=True)) for header in headers] if headers else None
+def _records(messages: list[Message], columns: tuple[str, ...]) -> pa.RecordBatch:
+    """The columns that were asked for, and no work for others."""
+    if not columns:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * len(messages), pa.struct([])))
+    schema = pa.schema([RECORDS.field(name) for name in columns])
+    return pa.RecordBatch.from_arrays([_COLUMNS[name](messages) for name in columns], schema=schema)
 
 
-def _time(message: Message) -> int | None:
-    kind, time_ms = message.timestamp()
-    return time_ms if kind else None
+def _keys(messages: list[Message]) -> pa.Array:
+    return pa.array(list(map(Message.key, messages)), pa.binary())
 
 
-_FIELDS = {
-    "key": lambda message: message.key(),
-    "value": lambda message: message.value(),
+def _values(messages: list[Message]) -> pa.Array:
+    return pa.array(list(map(Message.value, messages)), pa.binary())
+
+
+def _times(messages: list[Message]) -> pa.Array:
+    """Null where a message has no timestamp of any kind."""
+    pairs = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * len(messages))
+    kinds, times = pairs[0::2], pairs[1::2]
+    return pa.array(times, mask=kinds == TIMESTAMP_NOT_AVAILABLE).cast(RECORDS.field("timestamp").type)
+
+
+def _headers(messages: list[Message]) -> pa.Array:
+    """Null for a message without any."""
+    headers = list(map(Message.headers, messages))
+    if not any(headers):
+        return pa.nulls(len(messages), HEADERS)
+    # A list of pairs is read as one of structs, by position.
+    return pa.array(headers, HEADERS)
+
+
+_COLUMNS: dict[str, Callable[[list[Message]], pa.Array]] = {
+    "key": _keys,
+    "value": _values,
     "headers": _headers,
-    "timestamp": _time,
+    "timestamp": _times,
 }

@@ -8,19 +8,21 @@ import random
 import time
 
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException, TopicPartition
 
 from spark_cas.core.errors import FormatError, LogNotFoundError, StorageError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.plan import Completion, Plan, completion_from_json, plan_from_json, to_json
 from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import ends
+from spark_cas.log.kafka.admin import Admin
 from spark_cas.log.kafka.asking import REQUEST_SECONDS
 from spark_cas.log.kafka.clients import TransactionalProducer
 from spark_cas.log.kafka.codes import Meaning, meaning_of
 from spark_cas.log.kafka.plain import plain_error
 from spark_cas.log.kafka.reading import read_records
+from spark_cas.log.kafka.registry_topic import create_registry_topic
+from spark_cas.log.kafka.rights import on_topic, to_claim
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.transaction import produce
 
@@ -32,7 +34,7 @@ _JITTER = random.SystemRandom()
 class Registry:
     """Entries of which the first of each key holds."""
 
-    def __init__(self, spec: KafkaSpec, admin: AdminClient) -> None:
+    def __init__(self, spec: KafkaSpec, admin: Admin) -> None:
         self._spec = spec
         self._admin = admin
         self._at = TopicPartition(spec.registry_topic, 0)
@@ -49,14 +51,16 @@ class Registry:
 
     def put(self, key: str, value: str) -> str:
         """Record an entry unless there is one; returns the one that holds."""
-        self._create()
+        create_registry_topic(self._admin, self._at.topic)
         deadline = time.monotonic() + _DEADLINE_SECONDS
         while time.monotonic() < deadline:
             try:
                 held = self._try_put(key, value)
             except KafkaException as error:
                 if meaning_of(error.args[0].code()) is Meaning.REFUSED:
-                    raise plain_error(error, "writing to the registry") from None
+                    name = self._at.topic
+                    rights = (on_topic("Write", name), *to_claim(self._spec))
+                    raise plain_error(error, f"writing to the registry topic {name}", *rights) from None
                 held = None
             if held is not None:
                 return held
@@ -98,17 +102,6 @@ class Registry:
         self._read_to = bounds.end_offset
         return self._entries
 
-    def _create(self) -> None:
-        """Make the registry's topic unless it is there."""
-        topic = NewTopic(self._at.topic, 1, -1, config={"cleanup.policy": "compact"})
-        try:
-            self._admin.create_topics([topic], request_timeout=REQUEST_SECONDS)[self._at.topic].result(
-                REQUEST_SECONDS
-            )
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise plain_error(error, "creating the registry topic") from None
-
 
 class KafkaRegistry:
     """`spark_cas.log.protocol.Registry` over the registry topic.
@@ -117,7 +110,7 @@ class KafkaRegistry:
     on another topic of the same name is told so.
     """
 
-    def __init__(self, spec: KafkaSpec, admin: AdminClient) -> None:
+    def __init__(self, spec: KafkaSpec, admin: Admin) -> None:
         self._topic = spec.topic
         self._registry = Registry(spec, admin)
 

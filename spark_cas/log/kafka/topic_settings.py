@@ -1,12 +1,26 @@
-"""What a topic's own settings say, as far as they decide what an append may promise."""
+"""A topic as its brokers know it: partitions, rights, and the settings that decide what an append may promise."""
 
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType, TopicDescription
 
+from spark_cas.log.kafka.admin import Admin
 from spark_cas.log.kafka.asking import REQUEST_SECONDS, ask
-from spark_cas.log.kafka.codes import NOT_PERMITTED
+from spark_cas.log.kafka.rights import NOT_PERMITTED, on_topic
+
+
+def describe(admin: Admin, topic: str, *, with_rights: bool = False) -> TopicDescription:
+    """What the brokers know of a topic, and this principal's rights on it. Raises LogNotFoundError, StorageError."""
+
+    def question() -> TopicDescription:
+        asked = admin.describe_topics(
+            TopicCollection([topic]), include_authorized_operations=with_rights, request_timeout=REQUEST_SECONDS
+        )
+        description: TopicDescription = admin.answer(asked[topic])
+        return description
+
+    return ask(question, f"looking for topic {topic}", on_topic("Describe", topic))
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +41,14 @@ class TopicSettings:
     """How long a compacted topic keeps a tombstone, and so how long a gap at its end shows that none was there."""
 
 
-def topic_settings(admin: AdminClient, topic: str) -> TopicSettings | None:
+def topic_settings(admin: Admin, topic: str) -> TopicSettings | None:
     """The settings of a topic; None when this principal may not see them. Raises LogNotFoundError, StorageError."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
 
     def question() -> dict[str, ConfigEntry] | None:
         asked = admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)
         try:
-            found: dict[str, ConfigEntry] = asked[resource].result(REQUEST_SECONDS)
+            found: dict[str, ConfigEntry] = admin.answer(asked[resource])
         except KafkaException as error:
             if error.args[0].code() in NOT_PERMITTED:
                 return None

@@ -3,8 +3,7 @@
 import random
 import time
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaException, TopicPartition
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import StorageError
@@ -12,11 +11,14 @@ from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Fenced, Outcome, Refusal, Truncated, Unknown, check_expected
 from spark_cas.core.plan import Plan, Progress
 from spark_cas.core.records import fill_timestamps
-from spark_cas.log.kafka import ends, ledger
-from spark_cas.log.kafka.clients import TransactionalProducer, group_member
+from spark_cas.log.kafka import ends
+from spark_cas.log.kafka.admin import Admin
+from spark_cas.log.kafka.clients import TransactionalProducer
 from spark_cas.log.kafka.codes import PURGED, Meaning, meaning_of, reason_of
+from spark_cas.log.kafka.ledger import Ledger, UndecidedError
 from spark_cas.log.kafka.plain import plain_error
 from spark_cas.log.kafka.reading import first_record
+from spark_cas.log.kafka.rights import to_append
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import topic_settings
 from spark_cas.log.kafka.transaction import Delivered, produce
@@ -24,6 +26,9 @@ from spark_cas.log.protocol import Claim
 
 _TRIES = 6
 """Writers that came in between and then aborted push an append aside this often before it gives up."""
+
+POLITE_SECONDS = 0.5
+"""How long it is waited for a ledger entry before anybody is fenced: an open transaction may hold it for longer."""
 
 _PAUSE_SECONDS = 0.05
 _DELIVERY_SECONDS = 50.0
@@ -41,16 +46,15 @@ class PartitionWriter:
     another writer of the job does is noticed before a commit.
     """
 
-    def __init__(self, spec: KafkaSpec, admin: AdminClient, plan: Plan, partition: int) -> None:
+    def __init__(self, spec: KafkaSpec, admin: Admin, ledger: Ledger, plan: Plan, partition: int) -> None:
         self._spec = spec
         self._admin = admin
+        self._ledger = ledger
         self._plan = plan
         self._at = TopicPartition(spec.topic, partition)
-        self._group = spec.group(plan.job)
         checked = plan.expected_offsets[partition] is not None
         self._id = spec.transactional_id(partition, None if checked else plan.job)
         self._producer: TransactionalProducer | None = None
-        self._ledger_member: Consumer | None = None
         self._known: Progress | None = None
 
     def know(self, progress: Progress | None) -> None:
@@ -69,7 +73,7 @@ class PartitionWriter:
     def progress(self, timeout_seconds: float | None = None) -> Progress | None:
         """The job's ledger entry, once nothing that may change it is open. Raises UndecidedError after a timeout."""
         timeout = self._timeout if timeout_seconds is None else timeout_seconds
-        return ledger.read_progress(self._admin, self._group, self._at, self._plan.log_id, timeout)
+        return self._ledger.read(self._at, self._plan.log_id, timeout)
 
     def barrier(self) -> Bounds:
         """The partition's bounds once everything in it is decided."""
@@ -87,7 +91,7 @@ class PartitionWriter:
         if bounds.end_offset < expected <= ends.high_watermark(self._admin, self._at):
             return None
         refusal = self.check(progress, expected, bounds)
-        return self._overtaken(progress, 0) or refusal if refusal is not None else None
+        return self._overtaken(progress, POLITE_SECONDS) or refusal if refusal is not None else None
 
     def check(self, progress: Progress | None, expected: int | None, bounds: Bounds) -> Refusal | None:
         """Whether an expected offset matches: a gap that holds no committed record does.
@@ -164,10 +168,10 @@ class PartitionWriter:
             return None
         if self._producer is None:
             try:
-                refusal: Refusal | None = self._overtaken(claim.progress, 0)
+                refusal: Refusal | None = self._overtaken(claim.progress, POLITE_SECONDS)
                 if refusal is None and chunk.records.num_rows:
                     refusal = self.plainly_refused(claim.progress, claim.expected_offset)
-            except ledger.UndecidedError:
+            except UndecidedError:
                 refusal = None
             if refusal is not None:
                 return refusal
@@ -208,8 +212,7 @@ class PartitionWriter:
             if not producer.abort():
                 self._drop()
             return None
-        entry = ledger.entry(self._at.topic, claim.plan.log_id, claim.progress_after(chunk, at))
-        ledger.add(producer, self._member(), entry)
+        self._ledger.add(producer, self._at.topic, claim.plan.log_id, claim.progress_after(chunk, at))
         return at
 
     def _place(self, claim: Claim, delivered: Delivered, bounds: Bounds) -> OffsetRange | None:
@@ -232,7 +235,7 @@ class PartitionWriter:
             case Meaning.FENCED:
                 return self._why_fenced(claim, chunk)
             case Meaning.REFUSED:
-                raise plain_error(error, "appending") from None
+                raise plain_error(error, f"appending to topic {self._at.topic}", *to_append(self._spec)) from None
             case Meaning.UNKNOWN:
                 return Unknown(f"the brokers did not answer as they should ({reason_of(code)})")
 
@@ -318,23 +321,14 @@ class PartitionWriter:
             raise AssertionError(msg)
         return self._producer
 
-    def _member(self) -> Consumer:
-        """A consumer that never joins: only its group's name is needed to put offsets into a transaction."""
-        if self._ledger_member is None:
-            self._ledger_member = group_member(self._spec, self._group)
-        return self._ledger_member
-
     def _drop(self) -> None:
         if self._producer is not None:
             self._producer.close()
         self._producer = None
 
     def close(self) -> None:
-        """Let go of the clients."""
+        """Let go of the producer instance."""
         self._drop()
-        if self._ledger_member is not None:
-            self._ledger_member.close()
-        self._ledger_member = None
 
 
 def _same(progress: Progress | None, known: Progress | None) -> bool:

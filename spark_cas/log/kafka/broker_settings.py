@@ -1,0 +1,25 @@
+"""What a broker's own settings say, where a principal may see them."""
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType
+
+from spark_cas.log.kafka.admin import Admin
+from spark_cas.log.kafka.asking import REQUEST_SECONDS, ask
+from spark_cas.log.kafka.rights import NOT_PERMITTED
+
+
+def broker_settings(admin: Admin, broker: int) -> dict[str, str]:
+    """The settings of a broker; none when this principal may not see them. Raises StorageError."""
+    resource = ConfigResource(ResourceType.BROKER, str(broker))
+
+    def question() -> dict[str, ConfigEntry]:
+        asked = admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)
+        try:
+            found: dict[str, ConfigEntry] = admin.answer(asked[resource])
+        except KafkaException as error:
+            if error.args[0].code() in NOT_PERMITTED:
+                return {}
+            raise
+        return found
+
+    return {name: str(entry.value) for name, entry in ask(question, "looking at the brokers' settings").items()}

@@ -1,0 +1,83 @@
+"""The rights that a principal needs, as an administrator gives them."""
+
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError
+
+from spark_cas.log.kafka.spec import KafkaSpec
+
+_KIND = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "group",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional-id",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "cluster",
+}
+
+NOT_PERMITTED = frozenset(_KIND)
+"""This principal has not the right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One entry of an access control list."""
+
+    operation: str
+    kind: str
+    """As ``kafka-acls.sh`` calls it: topic, group, transactional-id, cluster."""
+    name: str
+    prefixed: bool = False
+    """Whether it is for every name that begins so."""
+
+    def __str__(self) -> str:
+        kind = self.kind.replace("-", " ")
+        return f"{self.operation} on {kind}{'s that begin with' if self.prefixed else ''} {self.name}"
+
+    @property
+    def options(self) -> str:
+        """The options of ``kafka-acls.sh`` that name it."""
+        pattern = " --resource-pattern-type prefixed" if self.prefixed else ""
+        return f"--operation {self.operation} --{self.kind} {self.name}{pattern}"
+
+
+def on_topic(operation: str, topic: str) -> Right:
+    """A right on one topic."""
+    return Right(operation, "topic", topic)
+
+
+def on_groups(operation: str, prefix: str) -> Right:
+    """A right on the groups of the ledger."""
+    return Right(operation, "group", f"{prefix}/", prefixed=True)
+
+
+def on_ids(operation: str, prefix: str) -> Right:
+    """A right on the transactional ids of writers."""
+    return Right(operation, "transactional-id", f"{prefix}/", prefixed=True)
+
+
+def to_claim(spec: KafkaSpec) -> tuple[Right, ...]:
+    """What a transactional id takes. Write brings Describe along."""
+    return (on_ids("Write", spec.prefix),)
+
+
+def to_append(spec: KafkaSpec) -> tuple[Right, ...]:
+    """What an append takes. Read is for the ledger entry, which is an offset of the topic in a group."""
+    return (
+        *to_claim(spec),
+        on_topic("Write", spec.topic),
+        on_topic("Read", spec.topic),
+        on_groups("Read", spec.prefix),
+    )
+
+
+def missing(code: int, rights: tuple[Right, ...]) -> str:
+    """Which of the rights that were needed a refusal of this code is about, and how to give them."""
+    found = [right for right in rights if right.kind == _KIND[code]]
+    if not found:
+        return f"the right to do that on the {_KIND[code].replace('-', ' ')} is missing"
+    return lacking(*found)
+
+
+def lacking(*rights: Right) -> str:
+    """That rights are missing, and how to give them."""
+    lines = "; ".join(f"kafka-acls.sh --add --allow-principal User:<user> {right.options}" for right in rights)
+    return f"this user lacks an ACL: {' or '.join(map(str, rights))}. An administrator gives it: {lines}"
