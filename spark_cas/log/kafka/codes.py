@@ -130,6 +130,7 @@ def why_unreachable(troubles: Collection[int]) -> int:
     """The most telling of the errors that a client met while it waited for an answer in vain."""
     return next((code for code in UNREACHABLE if code in troubles), KafkaError._TIMED_OUT)
 
+
 PASSING = frozenset(
     {
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,

@@ -24,7 +24,8 @@ class KafkaCluster:
 
     ``conf`` is a folder with ``server.properties`` and ``log4j2.properties``; ``settings`` win over the former.
     ``advertised_ports`` gives every node a second listener that tells clients to connect to this port, where a proxy
-    of the caller's stands that passes them on to `KafkaNode.proxied_address`.
+    of the caller's stands that passes them on to `KafkaNode.proxied_address`. ``secured`` gives it more listeners,
+    each a name with its protocol, as ``{"SASL": "SASL_PLAINTEXT"}``, for `KafkaNode.address_at`.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class KafkaCluster:
         *,
         settings: Mapping[str, str] | None = None,
         advertised_ports: Sequence[int] = (),
+        secured: Mapping[str, str] | None = None,
         heap_mb: int = 384,
     ) -> None:
         if advertised_ports and len(advertised_ports) != nodes:
@@ -41,6 +43,7 @@ class KafkaCluster:
         self._conf = conf.resolve()
         self._settings = {**_replication(nodes), **(settings or {})}
         self._advertised_ports = tuple(advertised_ports)
+        self._secured = dict(secured or {})
         self._heap_mb = heap_mb
         self._count = nodes
         self._folder: Path | None = None
@@ -83,8 +86,9 @@ class KafkaCluster:
             raise ValueError("the cluster is started already")
         self._folder = Path(tempfile.mkdtemp(prefix="spark-cas-kafka-")).resolve()
         self._keeper = Keeper(self._folder)
-        ports = iter(free_ports(3 * self._count))
-        self.nodes = tuple(self._new_node(number, *islice(ports, 3)) for number in range(1, self._count + 1))
+        each = 3 + len(self._secured)
+        ports = iter(free_ports(each * self._count))
+        self.nodes = tuple(self._new_node(number, *islice(ports, each)) for number in range(1, self._count + 1))
         voters = ",".join(node.voter for node in self.nodes)
         for node in self.nodes:
             node.write_settings(voters, self._settings)
@@ -106,10 +110,12 @@ class KafkaCluster:
             self._keeper.dismiss()
             self._keeper = None
 
-    def _new_node(self, number: int, controller: int, broker: int, proxied: int) -> KafkaNode:
+    def _new_node(self, number: int, controller: int, broker: int, proxied: int, *secured: int) -> KafkaNode:
         listeners = [Listener(CONTROLLER, controller, controller), Listener(BROKER, broker, broker)]
         if self._advertised_ports:
             listeners.append(Listener(PROXIED, proxied, self._advertised_ports[number - 1]))
+        for (name, protocol), port in zip(self._secured.items(), secured, strict=True):
+            listeners.append(Listener(name, port, port, protocol))
         return KafkaNode(number, self.folder / f"node-{number}", self._conf, listeners, heap_mb=self._heap_mb)
 
     def _format(self) -> None:
@@ -131,10 +137,15 @@ class KafkaBroker(KafkaCluster):
         *,
         settings: Mapping[str, str] | None = None,
         advertised_port: int | None = None,
+        secured: Mapping[str, str] | None = None,
         heap_mb: int = 512,
     ) -> None:
         ports = () if advertised_port is None else (advertised_port,)
-        super().__init__(conf, 1, settings=settings, advertised_ports=ports, heap_mb=heap_mb)
+        super().__init__(conf, 1, settings=settings, advertised_ports=ports, secured=secured, heap_mb=heap_mb)
+
+    def address_at(self, listener: str) -> str:
+        """As `KafkaNode.address_at`."""
+        return self.node(1).address_at(listener)
 
     @property
     def proxied_address(self) -> str:

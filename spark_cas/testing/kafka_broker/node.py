@@ -60,6 +60,10 @@ class KafkaNode:
             raise ValueError("the node has no proxied listener: give advertised_ports")
         return f"{HOST}:{self._ports[PROXIED].port}"
 
+    def address_at(self, listener: str) -> str:
+        """Where clients connect to this node through the listener of a name."""
+        return f"{HOST}:{self._ports[listener].port}"
+
     @property
     def pid(self) -> int:
         """The process, which must be running."""
