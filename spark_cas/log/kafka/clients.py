@@ -3,8 +3,9 @@
 import json
 import sys
 import time
+from collections.abc import Callable
 from threading import Thread
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
@@ -14,6 +15,7 @@ from spark_cas.log.kafka.secrets import resolve
 from spark_cas.log.kafka.setting_table import Client
 from spark_cas.log.kafka.settings import for_client
 from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.unusable import unusable
 
 _DELIVERY_MS = 45_000
 _STATISTICS_MS = 3
@@ -23,6 +25,8 @@ _STRAY = ("txretries", "req_timeouts", "txerrs", "rxerrs", "disconnects")
 
 _LIBRDKAFKA_CLOCK_NS = time.time_ns if sys.platform == "darwin" else time.monotonic_ns
 """The clock of the field ``ts`` in statistics."""
+
+Made = TypeVar("Made")
 
 
 def _common(spec: KafkaSpec, client: Client) -> dict[str, Any]:
@@ -37,14 +41,23 @@ def _common(spec: KafkaSpec, client: Client) -> dict[str, Any]:
     }
 
 
+def _made(make: Callable[[dict[str, Any]], Made], settings: dict[str, Any]) -> Made:
+    """A client. Raises OptionError for settings that it cannot start with."""
+    try:
+        return make(settings)
+    except KafkaException as error:
+        raise unusable(error, settings) from None
+
+
 def admin_client(spec: KafkaSpec) -> Admin:
-    """A client for offsets, topics and the ledger."""
-    return Admin(_common(spec, Client.ADMIN))
+    """A client for offsets and topics."""
+    return _made(Admin, _common(spec, Client.ADMIN))
 
 
 def reader(spec: KafkaSpec, *, fetch_wait_ms: int = 500) -> Consumer:
     """A consumer of committed records that tells where a partition ends. It joins no group."""
-    return Consumer(
+    return _made(
+        Consumer,
         {
             **_common(spec, Client.CONSUMER),
             "group.id": f"{spec.prefix}/no-group",
@@ -54,19 +67,20 @@ def reader(spec: KafkaSpec, *, fetch_wait_ms: int = 500) -> Consumer:
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
             "fetch.wait.max.ms": fetch_wait_ms,
-        }
+        },
     )
 
 
 def group_member(spec: KafkaSpec, group: str) -> Consumer:
     """A consumer that names a group and never joins it, and sees no offset whose transaction is open."""
-    return Consumer(
+    return _made(
+        Consumer,
         {
             **_common(spec, Client.CONSUMER),
             "group.id": group,
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
-        }
+        },
     )
 
 
@@ -88,7 +102,8 @@ class TransactionalProducer:
         """Why the instance is good for nothing any more. Errors of its messages say only that they were purged."""
         common = _common(spec, Client.PRODUCER)
         delivery_ms = min(_DELIVERY_MS, spec.transaction_timeout_ms)
-        self.client = Producer(
+        self.client: Producer = _made(
+            Producer,
             {
                 "linger.ms": 5,
                 "batch.size": 1_000_000,
@@ -106,7 +121,7 @@ class TransactionalProducer:
                 "statistics.interval.ms": _STATISTICS_MS,
                 "stats_cb": self._take_snapshot,
                 "error_cb": self._take_error,
-            }
+            },
         )
         self._server = Thread(target=self._serve, daemon=True)
         self._server.start()

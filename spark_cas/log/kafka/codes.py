@@ -86,6 +86,9 @@ def reason_of(code: int) -> str:
 PARTITION_EOF: int = KafkaError._PARTITION_EOF
 """No error: the reader is at the end of what is committed."""
 
+NO_RIGHT_TO_GROUP: int = KafkaError.GROUP_AUTHORIZATION_FAILED
+"""No error for a reader: its client looks for the coordinator of a group that it never uses."""
+
 NOT_FOUND = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,

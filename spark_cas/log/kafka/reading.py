@@ -16,7 +16,7 @@ from spark_cas.core.errors import StorageError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import HEADERS, RECORDS
 from spark_cas.log.kafka.clients import reader
-from spark_cas.log.kafka.codes import PARTITION_EOF
+from spark_cas.log.kafka.codes import NO_RIGHT_TO_GROUP, PARTITION_EOF
 from spark_cas.log.kafka.plain import plain_error
 from spark_cas.log.kafka.rights import on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
@@ -93,6 +93,8 @@ def _within(polled: list[Message], offsets: OffsetRange) -> tuple[list[Message],
     found: list[Message] = []
     for message in polled:
         error = message.error()
+        if error is not None and error.code() == NO_RIGHT_TO_GROUP:
+            continue
         if error is not None and error.code() != PARTITION_EOF:
             topic = message.topic() or ""
             raise plain_error(KafkaException(error), f"reading topic {topic}", on_topic("Read", topic))

@@ -230,8 +230,11 @@ class PartitionWriter:
     def _failed_before_commit(self, claim: Claim, chunk: Chunk, error: KafkaException) -> Outcome | None:
         """No commit was asked for, so nothing of the chunk is or becomes visible: the instance never commits now."""
         code = self._code_of(error)
+        meaning = meaning_of(code)
+        if meaning is Meaning.REFUSED and self._producer is not None:
+            self._producer.abort()  # readers need not wait for the transaction's timeout
         self._drop()
-        match meaning_of(code):
+        match meaning:
             case Meaning.FENCED:
                 return self._why_fenced(claim, chunk)
             case Meaning.REFUSED:
