@@ -18,6 +18,9 @@ from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.unusable import unusable
 
 _DELIVERY_MS = 45_000
+_BATCH_BYTES = 1_000_000
+_NO_LIMIT_BYTES = 1_000_000_000
+"""The most that the client may be told: how large a record may be is the topic's to say."""
 _STATISTICS_MS = 3
 _STATISTICS_WITHIN_SECONDS = 0.2
 _STRAY = ("txretries", "req_timeouts", "txerrs", "rxerrs", "disconnects")
@@ -91,10 +94,11 @@ class TransactionalProducer:
     sent again can end the instance's *next* transaction. So an instance serves another transaction only while
     its statistics prove that no request of it was ever retried, timed out or lost.
 
-    A thread serves its callbacks: statistics come whether or not somebody waits for them.
+    A thread serves its callbacks: statistics come whether or not somebody waits for them. ``most_batch_bytes`` is
+    what the topic takes at once: the broker refuses a larger batch whole, and the client does not part it.
     """
 
-    def __init__(self, spec: KafkaSpec, transactional_id: str) -> None:
+    def __init__(self, spec: KafkaSpec, transactional_id: str, most_batch_bytes: int | None = None) -> None:
         self._snapshot = ""
         self._idle_since_us: int | None = None
         self._closed = False
@@ -102,12 +106,14 @@ class TransactionalProducer:
         """Why the instance is good for nothing any more. Errors of its messages say only that they were purged."""
         common = _common(spec, Client.PRODUCER)
         delivery_ms = min(_DELIVERY_MS, spec.transaction_timeout_ms)
+        batch_bytes = int(common.get("batch.size", _BATCH_BYTES))
         self.client: Producer = _made(
             Producer,
             {
                 "linger.ms": 5,
-                "batch.size": 1_000_000,
+                "message.max.bytes": _NO_LIMIT_BYTES,
                 **common,
+                "batch.size": min(batch_bytes, most_batch_bytes or batch_bytes),
                 "transactional.id": transactional_id,
                 "transaction.timeout.ms": spec.transaction_timeout_ms,
                 "message.timeout.ms": min(int(common.get("message.timeout.ms", delivery_ms)), delivery_ms),

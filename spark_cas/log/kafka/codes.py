@@ -37,7 +37,9 @@ _REFUSED = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: _NO_ACL,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _NO_ACL,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: _NO_ACL,
-    KafkaError.MSG_SIZE_TOO_LARGE: "a record is larger than the topic's max.message.bytes",
+    KafkaError.MSG_SIZE_TOO_LARGE: (
+        "a record is larger than the topic's max.message.bytes, or than option kafka.max.request.size"
+    ),
     KafkaError.RECORD_LIST_TOO_LARGE: "a batch is larger than the broker's segments",
     KafkaError.INVALID_RECORD: "the broker refused a record, as a compacted topic does one without key",
     KafkaError.INVALID_TIMESTAMP: (

@@ -1,4 +1,4 @@
-"""What kept a client from starting: a setting by the name that a user knows, without its value or the client's text."""
+"""What kept a client from starting: a setting by the name that users know, without its value or the client's text."""
 
 import re
 from collections.abc import Iterable

@@ -64,10 +64,12 @@ class PartitionWriter:
     def fence(self) -> None:
         """Become the writer: earlier holders of the id are fenced, what they left open is ended.
 
-        Raises KafkaException.
+        Raises KafkaException, StorageError.
         """
         self._drop()
-        self._producer = TransactionalProducer(self._spec, self._id)
+        settings = topic_settings(self._admin, self._at.topic)
+        most = None if settings is None else settings.max_message_bytes
+        self._producer = TransactionalProducer(self._spec, self._id, most)
         self._producer.init(self._timeout)
 
     def progress(self, timeout_seconds: float | None = None) -> Progress | None:
