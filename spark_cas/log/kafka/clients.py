@@ -3,7 +3,8 @@
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -126,7 +127,6 @@ class TransactionalProducer:
                 "queue.buffering.max.kbytes": 2_097_151,
                 "statistics.interval.ms": _STATISTICS_MS,
                 "stats_cb": self._take_snapshot,
-                "error_cb": self._take_error,
             },
         )
         self._server = Thread(target=self._serve, daemon=True)
@@ -137,27 +137,49 @@ class TransactionalProducer:
         deadline = time.monotonic() + timeout_seconds
         while True:
             try:
-                self.client.init_transactions(max(0.1, deadline - time.monotonic()))
+                with self.watched():
+                    self.client.init_transactions(max(0.1, deadline - time.monotonic()))
             except KafkaException as error:
                 if not error.args[0].retriable() or time.monotonic() >= deadline:
                     raise
             else:
                 return
 
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Calls of the client that serve its callbacks, and learn from one of them that the instance is done for.
+
+        The client then raises a KafkaException, or, when it has another callback to run before it returns, a
+        SystemError that stands for it.
+        """
+        try:
+            yield
+        except KafkaException as error:
+            self._note(error)
+            raise
+        except SystemError as error:
+            if not isinstance(error.__cause__, KafkaException):
+                raise
+            self._note(error.__cause__)
+            raise error.__cause__ from None
+
     def begin(self) -> None:
         """Begin a transaction. Raises KafkaException."""
         self._idle_since_us = None
-        self.client.begin_transaction()
+        with self.watched():
+            self.client.begin_transaction()
 
     def commit(self, timeout_seconds: float) -> None:
         """Commit. Raises KafkaException: then only the ledger, read under a new claim, tells what became of it."""
-        self.client.commit_transaction(timeout_seconds)
+        with self.watched():
+            self.client.commit_transaction(timeout_seconds)
         self._idle_since_us = _LIBRDKAFKA_CLOCK_NS() // 1000
 
     def abort(self) -> bool:
         """Abort; False when that failed and the instance must be dropped."""
         try:
-            self.client.abort_transaction(REQUEST_SECONDS)
+            with self.watched():
+                self.client.abort_transaction(REQUEST_SECONDS)
         except KafkaException:
             return False
         self._idle_since_us = _LIBRDKAFKA_CLOCK_NS() // 1000
@@ -186,18 +208,14 @@ class TransactionalProducer:
         self.client.purge()
         del self.client
 
-    def _take_error(self, error: KafkaError) -> None:
-        # Without this callback the client raises what is fatal within whatever call serves it, callbacks included.
-        if error.fatal():
-            self.fatal = error
+    def _note(self, error: KafkaException) -> None:
+        if error.args[0].fatal():
+            self.fatal = error.args[0]
 
     def _take_snapshot(self, statistics: str) -> None:
         self._snapshot = statistics
 
     def _serve(self) -> None:
         while not self._closed:
-            try:
+            with suppress(KafkaException), self.watched():
                 self.client.poll(0.05)
-            except KafkaException:
-                # What is fatal for the instance is raised to whoever uses it next.
-                time.sleep(0.05)

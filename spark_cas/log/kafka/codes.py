@@ -155,3 +155,8 @@ PASSING = frozenset(
 
 TIMED_OUT = frozenset({KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError.UNSTABLE_OFFSET_COMMIT})
 """No answer in time, or none that would stay true."""
+
+STALE_LEADER = frozenset(
+    {KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION}
+)
+"""The partition's leader is another, or was chosen anew, since the client asked who it is."""

@@ -59,9 +59,11 @@ class Ledger:
 
     def add(self, producer: TransactionalProducer, topic: str, log_id: str, progress: Progress) -> None:
         """Put an entry into the open transaction of the rows that it counts. Raises KafkaException."""
-        producer.client.send_offsets_to_transaction(
-            [_entry(topic, log_id, progress)], self._consumer.consumer_group_metadata(), REQUEST_SECONDS
-        )
+        entry = _entry(topic, log_id, progress)
+        with producer.watched():
+            producer.client.send_offsets_to_transaction(
+                [entry], self._consumer.consumer_group_metadata(), REQUEST_SECONDS
+            )
 
     def close(self) -> None:
         """Let go of the client."""

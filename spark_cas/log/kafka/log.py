@@ -144,7 +144,8 @@ class KafkaLog(KafkaRegistry):
             if changed is not None:
                 return changed
             progress = writer.progress()
-            bounds = writer.barrier()
+            checked = resume_offset(plan, partition, progress) is not None
+            bounds = writer.barrier() if checked else ends.undecided(self._admin, self._at(partition))
         lost = progress_lost(plan, partition, progress, bounds.start_offset)
         if lost or progress_expired(plan, partition, progress, bounds.end_offset):
             return ProgressLost(plan.job)

@@ -99,7 +99,9 @@ def produce(
             _headers(batch.column("headers")),
         )
         deque(calls, maxlen=0)
-    if client.flush(timeout_seconds) or not reports.wait(deadline):
+    with producer.watched():
+        waiting = client.flush(timeout_seconds)
+    if waiting or not reports.wait(deadline):
         return None
     if reports.errors:
         raise KafkaException(reports.errors[0])

@@ -137,7 +137,10 @@ class PartitionWriter:
                 self._known = claim.progress_after(chunk, outcome.range)
             if outcome is not None:
                 return outcome
-        return Unknown("other writers came in between each time, and none of them committed a record")
+        return Unknown(
+            f"in each of {_TRIES} tries other writers' records came in between, and none of them was committed. "
+            f"Smaller chunks (maxRecordsPerChunk) find a gap between them sooner"
+        )
 
     def _attempt(self, claim: Claim, chunk: Chunk) -> Outcome | None:
         """One transaction; None when nothing of it is visible and another may succeed."""
@@ -227,7 +230,23 @@ class PartitionWriter:
         at = delivered.range()
         if at is None and ends.high_watermark(self._admin, self._at) == wanted.end_offset:
             at = wanted
-        return at if claim.expected_offset is None or at == wanted else None
+        if claim.expected_offset is None or at == wanted:
+            return at
+        if at is None or len(at) != delivered.count:
+            return None
+        return at if self._only_aborted(OffsetRange(bounds.end_offset, at.base_offset)) else None
+
+    def _only_aborted(self, between: OffsetRange) -> bool:
+        """Whether what came between the check and our records, which follow one another, was aborted.
+
+        Our open transaction holds the decided end at our first record, once all that lies before it is decided.
+        """
+        deadline = time.monotonic() + _VISIBLE_SECONDS
+        while ends.committed_end(self._admin, self._at) < between.end_offset:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_VISIBLE_PAUSE_SECONDS)
+        return first_record(self._spec, self._at, between) is None
 
     def _failed_before_commit(self, claim: Claim, chunk: Chunk, error: KafkaException) -> Outcome | None:
         """No commit was asked for, so nothing of the chunk is or becomes visible: the instance never commits now."""
