@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from spark_cas.log.single import append_once
     from spark_cas.spark.route import JobNotNamedWarning, route
     from spark_cas.spark.source import ConditionalLogSource
+    from spark_cas.spark.write import LogSettingsWarning
 
 __all__ = [
     "RECORDS",
     "ConditionalLogError",
     "ConditionalLogSource",
     "JobNotNamedWarning",
+    "LogSettingsWarning",
     "append_once",
     "error_from_text",
     "open_log",
@@ -32,6 +34,7 @@ _HOMES = {
     "ConditionalLogError": "spark_cas.core.errors",
     "ConditionalLogSource": "spark_cas.spark.source",
     "JobNotNamedWarning": "spark_cas.spark.route",
+    "LogSettingsWarning": "spark_cas.spark.write",
     "append_once": "spark_cas.log.single",
     "error_from_text": "spark_cas.core.errors",
     "open_log": "spark_cas.log.open",

@@ -13,7 +13,9 @@ from spark_cas.core.errors import ConditionalLogError
 from spark_cas.log.open import open_log
 from spark_cas.log.planning import job_progress
 from spark_cas.log.protocol import Backend
-from spark_cas.spark.exit_codes import ExitCode, exit_code_of
+from spark_cas.spark.exit_codes import ExitCode, UsageError, exit_code_of
+from spark_cas.spark.log_argument import log_address
+from spark_cas.spark.options import parse_read
 
 app = typer.Typer(
     help="Conditional publish for Spark: logs that take each row exactly once, at the expected offset.",
@@ -22,13 +24,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_Log = Annotated[str, typer.Argument(metavar="LOG", help="Directory or URL of the log.")]
-_StoreOptions = Annotated[
+_Log = Annotated[str | None, typer.Argument(metavar="LOG", help="Directory or URL of the log.")]
+_Servers = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="In place of LOG: brokers.")]
+_Topic = Annotated[str | None, typer.Option(metavar="NAME", help="The topic of these brokers that is the log.")]
+_LogOptions = Annotated[
     list[str] | None,
     typer.Option(
-        "--store-option",
+        "--log-option",
         metavar="NAME=VALUE",
-        help="A setting of the object store's client, such as aws_region=eu-central-1. Repeat for more.",
+        help="An option of docs/options.md that a read takes, such as store.aws_region=eu-central-1 or "
+        "kafka.security.protocol=SSL. Repeat for more.",
     ),
 ]
 
@@ -72,10 +77,12 @@ def load(context: typer.Context) -> None:
 
 
 @app.command()
-def offsets(log: _Log, store_option: _StoreOptions = None) -> None:
+def offsets(
+    log: _Log = None, bootstrap_servers: _Servers = None, topic: _Topic = None, log_option: _LogOptions = None
+) -> None:
     """Show what each partition keeps; its end offset is what the next conditional write expects."""
     table = _table("partition", "start offset", "end offset", "offsets kept")
-    with _open(log, store_option) as opened:
+    with _open(log, bootstrap_servers, topic, log_option) as opened:
         layout = opened.layout()
         for partition in range(layout.partitions):
             bounds = opened.bounds(partition)
@@ -86,13 +93,15 @@ def offsets(log: _Log, store_option: _StoreOptions = None) -> None:
 
 @app.command()
 def progress(
-    log: _Log,
+    log: _Log = None,
+    bootstrap_servers: _Servers = None,
+    topic: _Topic = None,
     job: Annotated[str | None, typer.Option(help="Only this job.")] = None,
-    store_option: _StoreOptions = None,
+    log_option: _LogOptions = None,
 ) -> None:
     """Show how far each job came in each partition."""
     table = _table("job", "partition", "rows", "first offset", "end offset", "chunks", "complete", "newest chunk")
-    with _open(log, store_option) as opened:
+    with _open(log, bootstrap_servers, topic, log_option) as opened:
         for name in opened.jobs() if job is None else (job,):
             for entry in job_progress(opened, name):
                 numbers = (entry.partition, entry.rows, entry.base_offset, entry.end_offset, entry.chunks)
@@ -103,13 +112,16 @@ def progress(
 
 @app.command()
 def trim(
-    log: _Log,
+    *,
     partition: Annotated[int, typer.Option(min=0, help="The partition to trim.")],
     before: Annotated[int, typer.Option(min=0, help="Records below this offset may go.")],
-    store_option: _StoreOptions = None,
+    log: _Log = None,
+    bootstrap_servers: _Servers = None,
+    topic: _Topic = None,
+    log_option: _LogOptions = None,
 ) -> None:
-    """Delete old records: whole chunks that lie below an offset. The newest chunk always stays."""
-    with _open(log, store_option) as opened:
+    """Delete old records below an offset. In a directory or object store whole chunks go, and never the newest."""
+    with _open(log, bootstrap_servers, topic, log_option) as opened:
         try:
             bounds = opened.trim(partition, before)
         except ValueError as error:
@@ -117,11 +129,15 @@ def trim(
     typer.echo(f"partition {partition} now starts at offset {bounds.start_offset} and ends at {bounds.end_offset}")
 
 
-def _open(log: str, store_options: list[str] | None) -> Backend:
-    pairs = [each.partition("=") for each in store_options or ()]
+def _open(log: str | None, servers: str | None, topic: str | None, log_options: list[str] | None) -> Backend:
+    pairs = [each.partition("=") for each in log_options or ()]
     if not all(equals for _, equals, _ in pairs):
-        raise typer.BadParameter("expected NAME=VALUE", param_hint="--store-option")
-    return open_log(log, {name.strip(): value for name, _, value in pairs})
+        raise typer.BadParameter("expected NAME=VALUE", param_hint="--log-option")
+    try:
+        address = log_address(log, servers, topic)
+    except UsageError as error:
+        raise typer.BadParameter(str(error), param_hint="LOG") from None
+    return open_log(parse_read({**{name.strip(): value for name, _, value in pairs}, "path": address}).spec)
 
 
 def _table(*columns: str) -> Table:

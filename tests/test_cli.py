@@ -81,10 +81,15 @@ def test_version(run):
 @pytest.mark.parametrize(
     ("argv", "code", "said"),
     [
-        (["offsets"], 2, "Missing argument"),
+        (["offsets"], 2, "--bootstrap-servers with --topic"),
+        (["offsets", "log", "--bootstrap-servers", "a:9092", "--topic", "t"], 2, "one of the two only"),
+        (["offsets", "--bootstrap-servers", "a:9092"], 2, "go together"),
+        (["offsets", "log", "--topic", "t"], 2, "go together"),
+        (["offsets", "--bootstrap-servers", "me:hunter2@a:9092", "--topic", "t"], 2, "[OPTION]"),
         (["offset", "log"], 2, "No such command"),
         (["offsets", "ftp://host/log"], 2, "[OPTION]"),
-        (["offsets", "log", "--store-option", "aws_region"], 2, "NAME=VALUE"),
+        (["offsets", "log", "--log-option", "store.aws_region"], 2, "NAME=VALUE"),
+        (["offsets", "log", "--log-option", "kafka.acks=hunter2"], 2, "kafka.acks may not be set"),
         (["load", "--input", "a.csv"], 2, "--log"),
     ],
 )
@@ -92,6 +97,7 @@ def test_a_wrong_call_exits_with_2(run, argv, code, said):
     found, _, told = run(*argv)
     assert found == code
     assert said in told
+    assert "hunter2" not in told
 
 
 def test_a_log_that_is_not_there_exits_with_1(run, tmp_path):

@@ -18,9 +18,12 @@ class ChunkLimits:
     max_bytes: int = 32 * 1024 * 1024
     max_seconds: float = 30.0
     """A chunk that has waited this long for more rows is appended when the next ones come."""
+    max_record_bytes: int | None = None
+    """The largest record that the log takes; None where a chunk may be one record."""
 
     def __post_init__(self) -> None:
-        if self.max_records < 1 or self.max_bytes < 1 or self.max_seconds < 0:
+        least = min(self.max_records, self.max_bytes, 1 if self.max_record_bytes is None else self.max_record_bytes)
+        if least < 1 or self.max_seconds < 0:
             msg = f"a chunk must be allowed at least one record and one byte, got {self}"
             raise ValueError(msg)
 
@@ -96,10 +99,18 @@ class ChunkBuffer:
         return min(by_bytes, self._limits.max_records - self.records, len(upto) - start)
 
     def _refuse_too_large(self, sizes: np.ndarray, first_row: int) -> None:
-        if sizes.max(initial=0) > self._limits.max_bytes:
+        largest = sizes.max(initial=0)
+        most = self._limits.max_record_bytes
+        if most is not None and largest > most:
+            row = int(np.argmax(sizes > most))
+            raise RecordTooLargeError(
+                f"row {first_row + row} of the partition takes {sizes[row]} bytes, and the log takes records of at "
+                f"most {most} bytes. Nothing of its chunk was appended. Raise that limit of the log or make "
+                f"the record smaller."
+            )
+        if largest > self._limits.max_bytes:
             row = int(np.argmax(sizes > self._limits.max_bytes))
             raise RecordTooLargeError(
                 f"row {first_row + row} of the partition takes {sizes[row]} bytes, and a chunk may hold "
-                f"{self._limits.max_bytes}. Raise maxBytesPerChunk (at most 64 MiB on the embedded log) or "
-                f"make the record smaller."
+                f"{self._limits.max_bytes}. Raise maxBytesPerChunk (at most 64 MiB) or make the record smaller."
             )

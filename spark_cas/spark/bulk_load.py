@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from spark_cas.core.errors import ConditionalLogError, UnknownOutcomeError, error_from_text
+from spark_cas.core.errors import ConditionalLogError, LogNotFoundError, UnknownOutcomeError, error_from_text
 from spark_cas.core.plan import Completion
 from spark_cas.log.open import open_log
+from spark_cas.log.protocol import Backend
 from spark_cas.spark.exit_codes import ExitCode, UsageError, in_short
 from spark_cas.spark.load_arguments import Arguments, parse_arguments
 from spark_cas.spark.load_progress import console_for_people, live_progress
@@ -59,6 +60,9 @@ def bulk_load(request: LoadRequest, start_session: StartSession, console: Consol
     options = request.parse()
     with open_log(options.spec) as log:
         before = log.completion(request.job)
+        notes = _notes(log) if before is None else ()
+    for note in notes:
+        console.print(f"note: {note}", style="yellow", markup=False, highlight=False, soft_wrap=True)
     if before is None:
         rows_before = sum(each.rows for each in ledger_report(options.spec, request.job) or ())
         _write(request, options, start_session(), console, verifying=False)
@@ -67,6 +71,14 @@ def bulk_load(request: LoadRequest, start_session: StartSession, console: Consol
         _write(request, options, start_session(), console, verifying=True)
     done = completed_report(before, options.spec.url, time.monotonic() - began, before.rows)
     return replace(done, already_complete=True, verified=request.verify)
+
+
+def _notes(log: Backend) -> tuple[str, ...]:
+    """What weakens a promise on this log; nothing is known of one that the load makes."""
+    try:
+        return log.preflight().notes
+    except LogNotFoundError:
+        return ()
 
 
 def _written(line: str, file: str | None, console: Console) -> bool:
@@ -105,10 +117,11 @@ def _report_of(arguments: Arguments, start_session: StartSession, console: Conso
 
 def _failed(error: BaseException, request: LoadRequest, seconds: float) -> LoadReport:
     try:
-        partitions = ledger_report(request.parse().spec, request.job)
+        spec = request.parse().spec
     except ConditionalLogError:
-        partitions = ()  # The arguments do not even name a log.
-    return failed_report(error, request.job, request.log, seconds, partitions)
+        # The arguments do not even name a log; and what they name in its place may hold a password.
+        return failed_report(error, request.job, "", seconds, ())
+    return failed_report(error, request.job, spec.url, seconds, ledger_report(spec, request.job))
 
 
 def _write(

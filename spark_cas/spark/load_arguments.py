@@ -8,6 +8,7 @@ from pathlib import Path
 from spark_cas.log.planning import fresh_job_name
 from spark_cas.spark.exit_codes import UsageError
 from spark_cas.spark.load_request import FORMATS, LoadRequest, guess_format
+from spark_cas.spark.log_argument import log_address
 
 _LIMITS = ("maxRecordsPerChunk", "maxBytesPerChunk", "maxSecondsPerChunk")
 
@@ -50,7 +51,7 @@ def _arguments(given: argparse.Namespace) -> Arguments:
     request = LoadRequest(
         inputs=inputs,
         format=given.format or guess_format(inputs),
-        log=given.log,
+        log=log_address(given.log, given.bootstrap_servers, given.topic),
         job=given.job if given.job is not None else fresh_job_name(),
         key=given.key,
         value=given.value,
@@ -112,7 +113,11 @@ def _add_rows(group: _Group) -> None:
 
 
 def _add_log(group: _Group) -> None:
-    group.add_argument("--log", required=True, metavar="PATH", help="directory or URL of the log")
+    group.add_argument("--log", metavar="PATH", help="directory or URL of the log")
+    group.add_argument(
+        "--bootstrap-servers", metavar="HOST:PORT", help="in place of --log: brokers, several separated by commas"
+    )
+    group.add_argument("--topic", metavar="NAME", help="the topic of these brokers that is the log")
     group.add_argument("--job", help="identity of this load: the same job again resumes it")
     group.add_argument("--partitions", metavar="N", help="partition count of a log that does not exist yet")
     group.add_argument(
@@ -129,7 +134,7 @@ def _add_log(group: _Group) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="any other option of docs/options.md, such as store.aws_region=eu-central-1",
+        help="any other option of docs/options.md, such as store.aws_region=eu-central-1 or kafka.linger.ms=5",
     )
 
 

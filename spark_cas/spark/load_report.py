@@ -7,9 +7,12 @@ from rich.table import Table
 
 from spark_cas.core.errors import ConditionalLogError, LogNotFoundError
 from spark_cas.core.plan import Completion, PartitionResult, Progress
-from spark_cas.log.open import AnySpec, open_log
+from spark_cas.log.open import AnySpec, for_a_look, open_log
 from spark_cas.log.planning import job_progress
 from spark_cas.spark.exit_codes import ExitCode, exit_code_of, kind_of
+
+_PATIENCE_MS = 5000
+"""A writer that was stopped in the middle of a transaction leaves it open for a while; a report does not wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class LoadReport:
 
     job: str
     log: str
+    """Its address, without any setting; empty when the call was wrong."""
     exit_code: ExitCode
     seconds: float
     partitions: tuple[PartitionReport, ...] | None
@@ -122,9 +126,9 @@ def failed_report(
 
 
 def ledger_report(spec: AnySpec, job: str) -> tuple[PartitionReport, ...] | None:
-    """What the log holds of a job that is not complete; None when the log cannot tell."""
+    """What the log holds of a job that is not complete; None when the log cannot tell, or not soon."""
     try:
-        with open_log(spec) as log:
+        with open_log(for_a_look(spec, _PATIENCE_MS)) as log:
             found = job_progress(log, job)
     except LogNotFoundError:
         return ()

@@ -28,6 +28,7 @@ class LoadRequest:
     inputs: tuple[str, ...]
     format: str
     log: str
+    """Its address, as `spark_cas.log.open.parse_address` reads it."""
     job: str
     key: str | None
     """SQL expression; None loads rows without a key."""
@@ -53,7 +54,7 @@ class LoadRequest:
         return parse_write(self.write_options())
 
     def __repr__(self) -> str:
-        return f"LoadRequest(job={self.job!r}, log={self.log!r}, inputs={self.inputs!r})"
+        return f"LoadRequest(job={self.job!r}, inputs={self.inputs!r})"
 
 
 def guess_format(inputs: tuple[str, ...]) -> str:

@@ -7,11 +7,14 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from spark_cas.core.errors import ConditionalLogError
-from spark_cas.log.open import AnySpec, open_log
+from spark_cas.log.open import AnySpec, for_a_look, open_log
 from spark_cas.log.protocol import Backend
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_PATIENCE_MS = 1000
+"""Of a chunk that is on its way, the count before it is as good."""
 
 
 class Phase(StrEnum):
@@ -114,7 +117,7 @@ class LedgerWatch:
         """Rows of the job in all partitions; what was known last when the log cannot be asked."""
         with suppress(ConditionalLogError):
             if self._log is None:
-                self._log = open_log(self._spec)
+                self._log = open_log(for_a_look(self._spec, _PATIENCE_MS))
             for partition in range(self._log.layout().partitions):
                 self._ask(self._log, partition)
         return sum(self._rows.values())

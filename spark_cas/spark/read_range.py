@@ -83,8 +83,8 @@ class ReadRange:
         if self.fail_on_data_loss:
             raise TrimmedError(
                 f"partition {partition}: offsets {wanted.base_offset} to {start_offset - 1}, which the read asks "
-                f"for, are not kept any more. Read from offset {start_offset} on, or give failOnDataLoss=false to read "
-                f"what is left."
+                f"for, are not kept any more. Read from offset {start_offset} on, or give failOnDataLoss=false to "
+                f"read what is left."
             )
         return OffsetRange(start_offset, max(start_offset, wanted.end_offset))
 

@@ -1,8 +1,9 @@
 """The writer: planned once on the driver, run by each task, completed by the driver."""
 
 import uuid
+import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import pyarrow as pa
@@ -33,6 +34,10 @@ from spark_cas.spark.verify import hash_rows, require_same
 from spark_cas.spark.worker import planned_log
 
 
+class LogSettingsWarning(UserWarning):
+    """A setting of the log weakens a promise. Spark's driver tells it where its planner's warnings go."""
+
+
 @dataclass(frozen=True, slots=True)
 class WriteTask:
     """All that a task needs: plain values, the same for every attempt."""
@@ -54,13 +59,14 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
         layout = _layout(log, options, mark)
         if mark is not None:
             mark.require(layout)
-        plan = pin_plan(log, options.job, options.expected_offsets)
         completion = log.completion(options.job)
+        limits = options.limits if completion else _looked_at(log, options.limits)
+        plan = pin_plan(log, options.job, options.expected_offsets)
     task = WriteTask(
         spec=options.spec,
         plan=plan,
         run=uuid.uuid4().hex,
-        limits=options.limits,
+        limits=limits,
         fenced_wait_ms=options.fenced_wait_ms,
         completion=completion,
     )
@@ -137,6 +143,14 @@ class _Watched:
         partition, records = next(self._pairs)
         self.met.add(partition)
         return partition, records
+
+
+def _looked_at(log: Backend, limits: ChunkLimits) -> ChunkLimits:
+    """The limits, with the log's own; what weakens a promise there is told."""
+    found = log.preflight()
+    for note in found.notes:
+        warnings.warn(note, LogSettingsWarning, stacklevel=2)
+    return replace(limits, max_record_bytes=found.max_record_bytes)
 
 
 def _layout(log: Backend, options: WriteOptions, mark: Mark | None) -> Layout:

@@ -98,7 +98,19 @@ def test_a_record_larger_than_a_chunk_is_named_and_nothing_of_its_batch_is_taken
     assert (buffer.records, buffer.bytes) == (0, 0)
 
 
-@pytest.mark.parametrize("limits", [{"max_records": 0}, {"max_bytes": 0}, {"max_seconds": -1.0}, {"max_records": -5}])
+def test_a_record_larger_than_the_log_takes_is_named_with_that_limit():
+    size = RECORD_OVERHEAD_BYTES + 11
+    buffer = ChunkBuffer(ChunkLimits(max_record_bytes=size))
+    assert list(buffer.add(rows_of(3, size=10), now=0.0, first_row=0)) == []
+    with pytest.raises(RecordTooLargeError, match=rf"row 4 .* takes {size + 1} bytes.* at most {size} bytes"):
+        list(buffer.add(pa.concat_batches([rows_of(1), rows_of(1, size=11)]), now=0.0, first_row=3))
+    assert buffer.records == 3
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{"max_records": 0}, {"max_bytes": 0}, {"max_seconds": -1.0}, {"max_records": -5}, {"max_record_bytes": 0}],
+)
 def test_limits_that_no_row_could_pass_are_refused(limits: dict[str, int]):
     with pytest.raises(ValueError, match="at least one record"):
         ChunkLimits(**limits)

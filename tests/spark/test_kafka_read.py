@@ -16,7 +16,7 @@ from spark_cas.spark import schema as columns
 from spark_cas.testing.writing import table_of
 from tests.kafka.clients import admin_of, create_topic
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 
 TIME_MS = 1_589_718_600_250
 TIME = dt.datetime.fromtimestamp(TIME_MS / 1000, dt.UTC)

@@ -13,7 +13,7 @@ from spark_cas import error_from_text, open_log, route
 from spark_cas.core.errors import ConflictError, InputChangedError, LayoutChangedError, LogNotFoundError, OptionError
 from spark_cas.testing.writing import records_in
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def test_a_load_and_the_same_load_again(spark, flights, options):
 
 def test_the_program_looks_at_the_log_with_the_same_settings(spark, flights, options, settings):
     save(flights, options)
-    given = [word for name, value in settings.items() for word in ("--store-option", f"{name}={value}")]
+    given = [word for name, value in settings.items() for word in ("--log-option", f"store.{name}={value}")]
     shown = CliRunner().invoke(cli.app, ["offsets", options["path"], *given])
     assert shown.exit_code == 0, shown.output
     table = [[cell.strip() for cell in line.split("│")] for line in shown.stdout.splitlines() if line[0] == "│"]

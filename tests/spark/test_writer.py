@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
+from spark_cas import LogSettingsWarning
 from spark_cas.core.errors import (
     ConditionalLogError,
     ConflictError,
@@ -23,7 +24,9 @@ from spark_cas.core.errors import (
     StorageError,
     UnknownOutcomeError,
 )
+from spark_cas.log.objects import ObjectLog
 from spark_cas.log.open import open_log
+from spark_cas.log.protocol import Preflight
 from spark_cas.spark import write as write_module
 from spark_cas.spark.report import Refused, TaskReport, worst_refusal
 from spark_cas.spark.schema import Mark
@@ -231,6 +234,22 @@ def test_a_record_larger_than_a_chunk_is_a_refusal(plan, run, path):
     with pytest.raises(RecordTooLargeError, match="maxBytesPerChunk"):
         run(plan(partitions="2", maxbytesperchunk="100"), [batch(0, ["x" * 200])])
     assert keys(path, 0) == []
+
+
+def test_what_the_log_says_of_itself_limits_the_rows_and_is_told(plan, run, path, monkeypatch):
+    found = Preflight(max_record_bytes=100, notes=("records are deleted after a week",))
+    monkeypatch.setattr(ObjectLog, "preflight", lambda _: found)
+    with pytest.warns(LogSettingsWarning, match="after a week"):
+        writer = plan(partitions="2")
+    with pytest.raises(RecordTooLargeError, match="at most 100 bytes"):
+        run(writer, [batch(0, ["x" * 200])])
+    assert keys(path, 0) == []
+
+
+def test_a_complete_job_does_not_look_at_the_log_again(plan, run, monkeypatch):
+    run(plan(partitions="2"), *TWO_TASKS)
+    monkeypatch.setattr(ObjectLog, "preflight", None)
+    run(plan(), *TWO_TASKS)
 
 
 def test_a_job_is_not_continued_the_other_way(plan, run):

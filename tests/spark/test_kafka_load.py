@@ -1,0 +1,121 @@
+"""The programs on a topic: the bulk load and `spark-cas`, as a user calls them."""
+
+import json
+import uuid
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from typer.testing import CliRunner
+
+from spark_cas import cli, open_log
+from spark_cas.spark.bulk_load import main
+from spark_cas.testing.writing import records_in
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+
+CANARY = "hunter2"
+
+
+@pytest.fixture
+def topic():
+    return f"flights-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def address(broker, topic):
+    return ("--bootstrap-servers", broker.bootstrap, "--topic", topic)
+
+
+@pytest.fixture
+def load(spark, capsys, tmp_path, address):
+    """Runs the bulk load of a hundred rows within the shared session: exit code, report, what was told."""
+    file = tmp_path / "flights.parquet"
+    rows = {"tail": [f"N{row % 10}" for row in range(100)], "number": list(range(100))}
+    pq.write_table(pa.table(rows), file)
+    command = ("--input", str(file), "--key", "tail", "--value", "CAST(number AS STRING)", *address)
+
+    def load(*argv):
+        code = main([*command, *argv], "bulk_load.py", lambda _: spark)
+        out, told = capsys.readouterr()
+        report = json.loads(out.splitlines()[-1])
+        assert report["exit_code"] == code
+        return code, report, told
+
+    yield load
+    spark.sparkContext._jsc.sc().clearJobGroup()
+
+
+@pytest.fixture
+def rows(broker, topic):
+    """All values of the topic, by partition."""
+
+    def rows():
+        with open_log(f"kafka://{broker.bootstrap}/{topic}") as log:
+            return [
+                [int(row["value"]) for _, row in records_in(log, partition)]
+                for partition in range(log.layout().partitions)
+            ]
+
+    return rows
+
+
+def shown(*argv):
+    done = CliRunner().invoke(cli.app, argv)
+    assert done.exit_code == 0, done.output
+    return [
+        [cell.strip() for cell in line.strip("│").split("│")] for line in done.stdout.splitlines() if line[0] == "│"
+    ]
+
+
+def test_a_load_again_and_a_foreign_record_in_between(load, rows, broker, topic, address):
+    first = ("--job", "load-1", "--partitions", "4", "--log-option", "kafka.linger.ms=3")
+    code, report, told = load(*first)
+    assert (code, report["status"], report["appended_rows"]) == (0, "complete", 100)
+    assert report["log"] == f"kafka://{broker.bootstrap}/{topic}"
+    assert "100 rows appended" in told
+    assert sorted(number for each in rows() for number in each) == list(range(100))
+    code, report, told = load(*first)
+    assert (code, report["already_complete"], report["appended_rows"]) == (0, True, 0)
+
+    table = shown("offsets", *address)
+    ends = {partition: int(end) for partition, _, end, _ in table}
+    assert list(ends) == ["0", "1", "2", "3"]
+    jobs = shown("progress", *address)
+    assert sum(int(row[2]) for row in jobs) == 100
+    assert {(row[0], row[6]) for row in jobs} == {("load-1", "yes")}
+
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce(topic, "-1", partition=0)
+    assert producer.flush(60) == 0
+    before = rows()[0]
+    code, report, told = load("--job", "load-2", "--expected-offsets", json.dumps(ends))
+    assert (code, report["status"], report["error"]) == (3, "refused", "CONFLICT")
+    assert rows()[0] == before
+    assert 0 not in {each["partition"] for each in report["partitions"]}
+
+    trimmed = CliRunner().invoke(cli.app, ["trim", *address, "--partition", "0", "--before", "1"])
+    assert "partition 0 now starts at offset 1" in trimmed.stdout
+
+
+def test_what_is_wrong_is_said_in_a_line_and_an_exit_code(load):
+    code, _, told = load("--job", "load-1")
+    assert (code, "[LOG_NOT_FOUND]" in told) == (1, True)
+    code, report, told = load("--job", "load-1", "--log-option", f"kafka.sasl.jaas.config={CANARY}")
+    assert (code, report["status"], report["log"]) == (2, "usage", "")
+    assert "kafka.security.protocol" in told
+    assert CANARY not in told + json.dumps(report)
+
+
+def test_what_weakens_a_promise_is_told(load, broker, topic):
+    created = ("--job", "load-1", "--partitions", "1", "--max-bytes-per-chunk", "2000")
+    assert load(*created)[0] == 0
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    week = ConfigEntry("retention.ms", "604800000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[week])
+    admin.incremental_alter_configs([resource])[resource].result(60)
+    code, _, told = load("--job", "load-2")
+    assert code == 0
+    assert "note: records whose timestamp is older than 7 days are deleted" in told
