@@ -5,6 +5,7 @@ import pytest
 from spark_cas.testing.kafka_broker import KafkaCluster
 from tests.kafka.clients import create_topic
 from tests.kafka.proxy.rig import proxied_broker
+from tests.kafka.secured import secured_broker
 
 CONF = Path(__file__).parents[2] / "conf" / "kafka"
 
@@ -45,3 +46,10 @@ def proxied(_proxied):
 def proxied_topic(proxied):
     """A new topic of one partition on the broker behind the proxy."""
     return create_topic(proxied.direct)
+
+
+@pytest.fixture(scope="session")
+def secured(tmp_path_factory):
+    """One broker with users, rights and a certificate, apart from the other broker; see `tests.kafka.secured`."""
+    with secured_broker(CONF, tmp_path_factory.mktemp("secured")) as secured:
+        yield secured

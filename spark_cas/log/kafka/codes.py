@@ -1,6 +1,6 @@
 """What an error of the client means for an append: one table, and whatever it does not list is unknown."""
 
-from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 from enum import Enum
 
 from confluent_kafka import KafkaError
@@ -131,9 +131,12 @@ UNREACHABLE = {
 """What to do when no broker can be talked to; the most telling reason first."""
 
 
-def why_unreachable(troubles: Collection[int]) -> int:
-    """The most telling of the errors that a client met while it waited for an answer in vain."""
-    return next((code for code in UNREACHABLE if code in troubles), KafkaError._TIMED_OUT)
+def why_unreachable(troubles: AbstractSet[int]) -> int:
+    """The most telling of the errors that a client met while it waited for an answer in vain.
+
+    None that passes: the wait is over, and another one would be as long.
+    """
+    return next((code for code in UNREACHABLE if code in troubles - PASSING), KafkaError._TIMED_OUT)
 
 
 PASSING = frozenset(

@@ -1,0 +1,119 @@
+"""A broker that asks who one is, and what one may do there: users, their rights, and a certificate."""
+
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from spark_cas.log.kafka.address import kafka_spec
+from spark_cas.log.kafka.rights import Right
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.testing.kafka_broker import KafkaBroker
+from tests.kafka.clients import SECONDS, admin_of
+
+USER = "canary-user"
+PASSWORD = "canary-password"
+WRONG = "canary-wrong"
+
+_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+_CERTIFICATE = (
+    "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 -subj /CN=127.0.0.1 "
+    "-addext subjectAltName=IP:127.0.0.1 && openssl pkcs8 -topk8 -nocrypt -in key.pem -out store.pem && "
+    "cat cert.pem >> store.pem"
+)
+_KINDS = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactional-id": ResourceType.TRANSACTIONAL_ID,
+    "cluster": ResourceType.BROKER,
+}
+_ANY_ACL = AclBindingFilter(
+    ResourceType.ANY,
+    None,  # type: ignore[arg-type] # any name: the client's own documentation has it so
+    ResourcePatternType.ANY,
+    None,  # type: ignore[arg-type]
+    None,  # type: ignore[arg-type]
+    AclOperation.ANY,
+    AclPermissionType.ANY,
+)
+
+
+@dataclass(frozen=True)
+class Secured:
+    """Who comes to ``open`` may do anything, who comes to ``sasl`` only what `allow` gave, and to ``tls`` nothing."""
+
+    open: str
+    sasl: str
+    tls: str
+    certificate: Path
+
+    def allow(self, rights: Iterable[Right]) -> None:
+        """Give the user these rights and no others."""
+        admin = admin_of(self.open)
+        for gone in admin.delete_acls([_ANY_ACL]).values():
+            gone.result(SECONDS)
+        bindings = [_binding(right) for right in rights]
+        for made in admin.create_acls(bindings).values() if bindings else ():
+            made.result(SECONDS)
+        _await(lambda: len(admin.describe_acls(_ANY_ACL).result(SECONDS)) == len(bindings))
+
+    def spec(self, topic: str, **given: str) -> KafkaSpec:
+        """The topic, as the user; the prefix of ids and groups is the topic's name."""
+        return kafka_spec(self.sasl, topic, sasl() | given, prefix=topic)
+
+
+def sasl(user: str = USER, password: str = PASSWORD, protocol: str = "SASL_PLAINTEXT") -> dict[str, str]:
+    """A user's settings under Java's names."""
+    return {
+        "security.protocol": protocol,
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": f'{_PLAIN} username="{user}" password="{password}";',
+    }
+
+
+@contextmanager
+def secured_broker(conf: Path, folder: Path) -> Iterator[Secured]:
+    """One broker with all of that; ``folder`` is for its certificate."""
+    subprocess.run(_CERTIFICATE, cwd=folder, shell=True, check=True, capture_output=True)  # noqa: S602
+    settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+        "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl.plain.sasl.jaas.config": f'{_PLAIN} user_{USER}="{PASSWORD}";',
+        "listener.name.tls.ssl.keystore.type": "PEM",
+        "listener.name.tls.ssl.keystore.location": str(folder / "store.pem"),
+    }
+    listeners = {"SASL": "SASL_PLAINTEXT", "TLS": "SSL"}
+    with KafkaBroker(conf, settings=settings, secured=listeners) as broker:
+        yield Secured(broker.bootstrap, broker.address_at("SASL"), broker.address_at("TLS"), folder / "cert.pem")
+
+
+def _binding(right: Right) -> AclBinding:
+    operation = "".join(f"_{letter}" if letter.isupper() else letter for letter in right.operation)[1:].upper()
+    return AclBinding(
+        _KINDS[right.kind],
+        right.name,
+        ResourcePatternType.PREFIXED if right.prefixed else ResourcePatternType.LITERAL,
+        f"User:{USER}",
+        "*",
+        AclOperation[operation],
+        AclPermissionType.ALLOW,
+    )
+
+
+def _await(condition) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

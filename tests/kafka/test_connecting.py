@@ -1,0 +1,250 @@
+"""Brokers that cannot be talked to: what every first contact says, and how soon. A real broker, real connections."""
+
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from spark_cas.core.errors import ConditionalLogError, LogNotFoundError, OptionError, StorageError
+from spark_cas.core.offsets import OffsetRange
+from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.address import kafka_spec
+from spark_cas.log.open import open_log
+from tests.kafka.clients import create_topic
+from tests.kafka.secured import PASSWORD, USER, WRONG, sasl
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+
+SECONDS = 15
+TOPIC = "flights"
+CANARY = "canary"
+"""What no error, note or line of the client may hold: it is in every value below that is not an address."""
+
+CONTACTS: dict[str, Callable[[str, dict[str, str]], object]] = {
+    "layout": lambda servers, given: KafkaLog(kafka_spec(servers, TOPIC, given)).layout(),
+    "preflight": lambda servers, given: KafkaLog(kafka_spec(servers, TOPIC, given)).preflight(),
+    "bounds": lambda servers, given: KafkaLog(kafka_spec(servers, TOPIC, given)).bounds(0),
+    "read": lambda servers, given: list(KafkaLog(kafka_spec(servers, TOPIC, given)).read(0, OffsetRange(0, 1))),
+    "plan": lambda servers, given: KafkaLog(kafka_spec(servers, TOPIC, given)).plan("job"),
+    "create": lambda servers, given: KafkaLog(kafka_spec(servers, TOPIC, given)).create(1),
+    "open_log": lambda servers, given: open_log(f"kafka://{servers}/{TOPIC}", given).layout(),
+}
+
+CREDENTIALS = "the brokers refused the credentials"
+TLS = "no TLS connection to the brokers came about"
+NAME = "the brokers' host name is not known here"
+NOBODY = "no connection to the brokers came about, or none lasted"
+SILENCE = f"the brokers did not answer in time|{NOBODY}"  # whichever of two equal waits ends first
+
+CASES = {
+    "a port that nobody listens on": NOBODY,
+    "a port that accepts and says nothing": SILENCE,
+    "a port that accepts and says nothing, TLS": SILENCE,
+    "a name that does not resolve": NAME,
+    "a wrong password": CREDENTIALS,
+    "an unknown user": CREDENTIALS,
+    "a mechanism that the broker does not have": CREDENTIALS,
+    "no token to be had": CREDENTIALS,
+    "PLAINTEXT to a SASL listener": NOBODY,
+    "PLAINTEXT to a TLS listener": NOBODY,
+    "SASL to a PLAINTEXT listener": CREDENTIALS,
+    "SASL to a TLS listener": NOBODY,
+    "TLS to a PLAINTEXT listener": NOBODY,
+    "TLS to a SASL listener": NOBODY,
+    "a certificate that is not trusted": TLS,
+    "a certificate for another host": TLS,
+}
+
+
+@dataclass(frozen=True)
+class Told:
+    """What became of a first contact."""
+
+    error: BaseException | None
+    seconds: float
+
+
+@contextmanager
+def silent_port() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def closed_port() -> str:
+    with silent_port() as address:
+        return address
+
+
+def given_for(case: str, secured, silent: str) -> tuple[str, dict[str, str]]:
+    port = secured.tls.rpartition(":")[2]
+    tls = {"security.protocol": "SSL"}
+    trusting = {
+        **tls,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(secured.certificate),
+    }
+    token = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": f"http://{closed_port()}/{CANARY}",
+        "sasl.oauthbearer.client.credentials.client.id": USER,
+        "sasl.oauthbearer.client.credentials.client.secret": PASSWORD,
+    }
+    scram = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+    other = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": f'{scram} username="{USER}" password="{PASSWORD}";',
+    }
+    return {
+        "a port that nobody listens on": (closed_port(), {}),
+        "a port that accepts and says nothing": (silent, {}),
+        "a port that accepts and says nothing, TLS": (silent, tls),
+        "a name that does not resolve": ("no-such-host.invalid:9092", {}),
+        "a wrong password": (secured.sasl, sasl(USER, WRONG)),
+        "an unknown user": (secured.sasl, sasl(WRONG, PASSWORD)),
+        "a mechanism that the broker does not have": (secured.sasl, other),
+        "no token to be had": (secured.sasl, token),
+        "PLAINTEXT to a SASL listener": (secured.sasl, {}),
+        "PLAINTEXT to a TLS listener": (secured.tls, {}),
+        "SASL to a PLAINTEXT listener": (secured.open, sasl()),
+        "SASL to a TLS listener": (secured.tls, sasl()),
+        "TLS to a PLAINTEXT listener": (secured.open, tls),
+        "TLS to a SASL listener": (secured.sasl, tls),
+        "a certificate that is not trusted": (secured.tls, tls),
+        "a certificate for another host": (f"localhost:{port}", trusting),
+    }[case]
+
+
+def contact(by: str, servers: str, given: dict[str, str]) -> Told:
+    began = time.monotonic()
+    try:
+        CONTACTS[by](servers, given)
+    except Exception as error:  # noqa: BLE001 - whatever it is, a test looks at it
+        seconds = time.monotonic() - began
+        # Without its frames, which hold the client: it would connect again and again while other tests run.
+        return Told(error.with_traceback(None), seconds)
+    return Told(None, time.monotonic() - began)
+
+
+@contextmanager
+def stderr_to(path) -> Iterator[None]:
+    """What this process and its clients say on file descriptor 2."""
+    before = os.dup(2)
+    with path.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+
+
+@pytest.fixture(scope="module")
+def stderr_file(tmp_path_factory):
+    return tmp_path_factory.mktemp("said") / "stderr"
+
+
+ASKED = [(case, "layout") for case in CASES] + [
+    (case, by)
+    for case in ("a wrong password", "a port that accepts and says nothing")
+    for by in CONTACTS
+    if by != "layout"
+]
+
+
+@pytest.fixture(scope="module")
+def told(secured, stderr_file):
+    """All first contacts at once, for each of them only waits."""
+    with silent_port() as silent, stderr_to(stderr_file):
+        given = {case: given_for(case, secured, silent) for case in CASES}
+        with ThreadPoolExecutor(len(ASKED)) as pool:
+            asked = {(case, by): pool.submit(contact, by, *given[case]) for case, by in ASKED}
+        return {key: future.result() for key, future in asked.items()}
+
+
+@pytest.mark.parametrize(("case", "by"), ASKED)
+def test_the_first_contact_says_what_is_wrong(told, case, by):
+    found = told[case, by]
+    assert isinstance(found.error, StorageError), repr(found.error)
+    assert re.search(CASES[case], str(found.error))
+    assert "Check " in str(found.error)
+    assert found.seconds < SECONDS
+
+
+def test_nothing_that_was_given_is_shown(told, stderr_file):
+    shown = [f"{found.error!r} {found.error}" for found in told.values()]
+    assert not [each for each in shown if CANARY in each or "no-such-host" in each]
+    assert not any(found.error.__cause__ or not found.error.__suppress_context__ for found in told.values())
+    assert CANARY not in stderr_file.read_text(errors="replace")
+
+
+def test_the_right_settings_do_connect(secured):
+    """Else the cases above would prove nothing."""
+    topic = create_topic(secured.open)
+    trusting = {
+        "security.protocol": "SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(secured.certificate),
+    }
+    # Over TLS without a client certificate one is User:ANONYMOUS, who may do anything here.
+    assert KafkaLog(kafka_spec(secured.tls, topic, trusting)).layout().partitions == 1
+    with pytest.raises(StorageError, match="ACL: Describe on topic"):
+        KafkaLog(kafka_spec(secured.sasl, topic, sasl())).layout()
+
+
+def test_a_broker_that_is_gone_is_told_from_one_that_never_answered(secured):
+    """After an answer, what went wrong before it is no reason any more."""
+    log = KafkaLog(kafka_spec(f"{closed_port()},{secured.open}", TOPIC, {}))
+    with pytest.raises(LogNotFoundError):
+        log.layout()
+
+
+TRUST = {"ssl.truststore.type": "PEM"}
+KEY = {"ssl.keystore.type": "PEM"}
+P12 = {"ssl.keystore.type": "PKCS12", "ssl.keystore.password": PASSWORD}
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({**TRUST, "ssl.truststore.location": "/canary/none.pem"}, "kafka.ssl.truststore.location"),
+        ({**TRUST, "ssl.truststore.location": "{bad}"}, "kafka.ssl.truststore.location"),
+        ({**TRUST, "ssl.truststore.certificates": "canary"}, "kafka.ssl.truststore.certificates"),
+        ({**KEY, "ssl.keystore.location": "/canary/none.pem"}, "kafka.ssl.keystore.location"),
+        ({**KEY, "ssl.keystore.location": "{bad}"}, "kafka.ssl.keystore.location"),
+        (
+            {**KEY, "ssl.keystore.certificate.chain": "canary", "ssl.keystore.key": "canary"},
+            "kafka.ssl.keystore.certificate.chain",
+        ),
+        ({**P12, "ssl.keystore.location": "/canary/none.p12"}, "kafka.ssl.keystore.location"),
+        ({**P12, "ssl.keystore.location": "{bad}"}, "kafka.ssl.keystore.location"),
+    ],
+)
+def test_a_client_that_cannot_start_names_the_setting(tmp_path, capfd, given, named):
+    bad = tmp_path / "canary.pem"
+    bad.write_text("canary")
+    filled = {name: value.format(bad=bad) for name, value in given.items()}
+    with pytest.raises(OptionError) as refused:
+        open_log(f"kafka://127.0.0.1:9/{TOPIC}", {"security.protocol": "SSL", **filled})
+    assert f"{named} is not usable" in str(refused.value)
+    assert_hidden(refused.value, capfd)
+
+
+def test_a_producer_that_cannot_start_names_the_setting(secured, capfd):
+    topic = create_topic(secured.open)
+    log = KafkaLog(kafka_spec(secured.open, topic, {"linger.ms": "59000"}, transaction_timeout_ms=10_000))
+    with pytest.raises(OptionError, match="no client starts with what is given"):
+        log.preflight()
+
+
+def assert_hidden(error: ConditionalLogError, capfd) -> None:
+    assert CANARY not in f"{error!r} {error} {capfd.readouterr().err}"
+    assert error.__cause__ is None
+    assert error.__suppress_context__
