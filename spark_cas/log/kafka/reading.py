@@ -4,9 +4,13 @@ A partition's end is known from its end-of-partition event or the reader's posit
 the end": markers and aborted records use up offsets and are never delivered.
 """
 
+import gc
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -29,29 +33,36 @@ _POLL_MESSAGES = 10_000
 _POLL_SECONDS = 0.5
 _STALL_SECONDS = 60.0
 
+_Taken = TypeVar("_Taken")
+
 
 def first_record(spec: KafkaSpec, at: TopicPartition, offsets: OffsetRange) -> int | None:
     """Offset of the first committed record in a range, None when it holds none. Raises StorageError."""
-    for messages in _messages(spec, at, offsets, fetch_wait_ms=_SCAN_FETCH_MS, count=1):
-        return offset_of(messages[0])
-    return None
+    return next(
+        _each(spec, at, offsets, lambda found: offset_of(found[0]), fetch_wait_ms=_SCAN_FETCH_MS, count=1), None
+    )
 
 
 def read_records(
     spec: KafkaSpec, at: TopicPartition, offsets: OffsetRange, columns: tuple[str, ...]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield (offset of the first, records at consecutive offsets), in order. Raises StorageError."""
-    for messages in _messages(spec, at, offsets, fetch_wait_ms=_READ_FETCH_MS, count=_POLL_MESSAGES):
-        records = _records(messages, columns)
-        at_offsets = _offsets(messages)
-        for start, stop in _runs(at_offsets):
-            yield int(at_offsets[start]), records.slice(start, stop - start)
+    take = partial(_records, columns=columns)
+    for found, records in _each(spec, at, offsets, take, fetch_wait_ms=_READ_FETCH_MS, count=_POLL_MESSAGES):
+        for start, stop in _runs(found):
+            yield int(found[start]), records.slice(start, stop - start)
 
 
-def _messages(
-    spec: KafkaSpec, at: TopicPartition, offsets: OffsetRange, *, fetch_wait_ms: int, count: int
-) -> Iterator[list[Message]]:
-    """Yield the committed messages of a range, some at a time."""
+def _each(
+    spec: KafkaSpec,
+    at: TopicPartition,
+    offsets: OffsetRange,
+    take: Callable[[list[Message]], _Taken],
+    *,
+    fetch_wait_ms: int,
+    count: int,
+) -> Iterator[_Taken]:
+    """Yield what is taken of the committed messages of a range, some messages at a time: none outlives that."""
     if len(offsets) == 0:
         return
     consumer = reader(spec, fetch_wait_ms=fetch_wait_ms)
@@ -60,28 +71,45 @@ def _messages(
         stalled = time.monotonic() + _STALL_SECONDS
         ended = False
         while not ended:
-            polled = _poll(consumer, count)
-            if polled:
-                stalled = time.monotonic() + _STALL_SECONDS
-            elif time.monotonic() > stalled:
+            first = consumer.poll(_POLL_SECONDS)
+            if first is None and time.monotonic() > stalled:
                 raise StorageError(
                     f"reading partition {at.partition} of topic {at.topic}: no answer from the brokers for "
                     f"{_STALL_SECONDS:.0f} s. Check that they are well, then read again."
                 )
-            found, ended = _within(polled, offsets)
-            if found:
-                yield found
+            taken = None
+            if first is not None:
+                stalled = time.monotonic() + _STALL_SECONDS
+                taken, ended = _take(consumer, first, count, offsets, take)
+            if taken is not None:
+                yield taken
             ended = ended or _position(consumer, at) >= offsets.end_offset
     finally:
         consumer.close()
 
 
-def _poll(consumer: Consumer, count: int) -> list[Message]:
-    """What has arrived, after a wait for the first: the client's own wait is for all that it is asked for."""
-    first = consumer.poll(_POLL_SECONDS)
-    if first is None:
-        return []
-    return [first, *consumer.consume(count - 1, 0)] if count > 1 else [first]
+def _take(
+    consumer: Consumer, first: Message, count: int, offsets: OffsetRange, take: Callable[[list[Message]], _Taken]
+) -> tuple[_Taken | None, bool]:
+    """Take of the first message and of those that are there with it; and whether the range's end was reached."""
+    with _no_collection():
+        # Without a wait: the client's own is for all that it is asked for.
+        polled = [first, *consumer.consume(count - 1, 0)] if count > 1 else [first]
+        found, ended = _within(polled, offsets)
+        return take(found) if found else None, ended
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the collector of reference cycles from walking over thousands of messages: a third of a read's time."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _within(polled: list[Message], offsets: OffsetRange) -> tuple[list[Message], bool]:
@@ -128,12 +156,13 @@ def _runs(offsets: np.ndarray) -> Iterator[tuple[int, int]]:
     return zip([0, *cuts.tolist()], [*cuts.tolist(), len(offsets)], strict=True)
 
 
-def _records(messages: list[Message], columns: tuple[str, ...]) -> pa.RecordBatch:
-    """The columns that were asked for, and no work for others."""
+def _records(messages: list[Message], columns: tuple[str, ...]) -> tuple[np.ndarray, pa.RecordBatch]:
+    """The offsets of messages, and the columns that were asked for: no work for others."""
+    offsets = _offsets(messages)
     if not columns:
-        return pa.RecordBatch.from_struct_array(pa.array([{}] * len(messages), pa.struct([])))
+        return offsets, pa.RecordBatch.from_struct_array(pa.array([{}] * len(messages), pa.struct([])))
     schema = pa.schema([RECORDS.field(name) for name in columns])
-    return pa.RecordBatch.from_arrays([_COLUMNS[name](messages) for name in columns], schema=schema)
+    return offsets, pa.RecordBatch.from_arrays([_COLUMNS[name](messages) for name in columns], schema=schema)
 
 
 def _keys(messages: list[Message]) -> pa.Array:

@@ -1,0 +1,170 @@
+"""Reading what ordinary producers wrote: every committed record of a range, in order, as it is."""
+
+import gc
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer, TopicPartition
+
+from spark_cas.core.offsets import OffsetRange
+from spark_cas.core.records import RECORDS
+from spark_cas.log.kafka import reading
+from spark_cas.log.kafka.reading import first_record, read_records
+from spark_cas.log.kafka.spec import KafkaSpec
+from tests.kafka.clients import SECONDS
+
+pytestmark = pytest.mark.kafka
+
+TIME_MS = 1_700_000_000_123
+ALL = tuple(RECORDS.names)
+
+
+@pytest.fixture
+def producer(broker, topic) -> Producer:
+    settings = {"bootstrap.servers": broker.bootstrap, "transactional.id": topic, "queue.buffering.max.messages": 0}
+    producer = Producer(settings)
+    producer.init_transactions(SECONDS)
+    return producer
+
+
+@pytest.fixture
+def spec(broker, topic):
+    return KafkaSpec(broker.bootstrap, topic)
+
+
+def transaction(producer: Producer, topic: str, rows: Iterable[dict], *, commit: bool = True) -> None:
+    """Each row has the arguments of the client's call."""
+    producer.begin_transaction()
+    for row in rows:
+        producer.produce(topic, partition=0, **{"timestamp": TIME_MS, **row})
+    assert producer.flush(SECONDS) == 0
+    (producer.commit_transaction if commit else producer.abort_transaction)(SECONDS)
+
+
+def read(
+    spec: KafkaSpec, base: int, end: int, columns: tuple[str, ...] = ALL
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    return read_records(spec, TopicPartition(spec.topic, 0), OffsetRange(base, end), columns)
+
+
+def rows_of(batches: Iterable[tuple[int, pa.RecordBatch]]) -> list[tuple[int, dict]]:
+    """Each record with its offset. Each batch must begin behind the one before."""
+    pairs = list(batches)
+    assert all(at + batch.num_rows <= following for (at, batch), (following, _) in pairwise(pairs))
+    return [(at + i, row) for at, batch in pairs for i, row in enumerate(batch.to_pylist())]
+
+
+def test_nulls_and_empty_values_are_told_apart(producer, spec):
+    given: list[tuple[bytes | None, bytes | None]] = [
+        (b"k", b"v"), (None, b"v"), (b"k", None), (None, None), (b"", b""), (b"\0\xff", b"\xff\0")
+    ]  # fmt: skip
+    transaction(producer, spec.topic, ({"key": key, "value": value} for key, value in given))
+    assert [(row["key"], row["value"]) for _, row in rows_of(read(spec, 0, 6))] == given
+
+
+def test_headers_keep_their_order_and_repeated_keys_and_null_values(producer, spec):
+    pairs = [("b", b"1"), ("a", None), ("b", b""), ("", b"\0"), ("é", b"2")]
+    transaction(producer, spec.topic, [{"headers": None}, {"headers": pairs}, {"headers": []}])
+    without, given, empty = (row["headers"] for _, row in rows_of(read(spec, 0, 3)))
+    assert [(each["key"], each["value"]) for each in given] == pairs
+    assert without is None
+    assert empty is None
+
+
+def test_each_record_has_its_own_timestamp(producer, spec):
+    times = [TIME_MS, 1, TIME_MS - 1, -5]
+    transaction(producer, spec.topic, ({"timestamp": each} for each in times))
+    found = pa.Table.from_batches([batch for _, batch in read(spec, 0, 4, ("timestamp",))])
+    assert found.column("timestamp").cast(pa.int64()).to_pylist() == times
+
+
+@pytest.mark.parametrize("columns", [("value",), ("timestamp", "key"), ("headers",), ALL, ()])
+def test_only_the_columns_that_were_asked_for_are_made(producer, spec, monkeypatch, columns):
+    made: list[str] = []
+
+    def seen(name: str):
+        def make(messages):
+            made.append(name)
+            return makers[name](messages)
+
+        return make
+
+    makers = dict(reading._COLUMNS)
+    monkeypatch.setattr(reading, "_COLUMNS", {name: seen(name) for name in ALL})
+    transaction(producer, spec.topic, [{"key": b"k", "value": b"v", "headers": [("h", b"1")]}] * 3)
+    ((at, batch),) = read(spec, 0, 3, columns)
+    assert (at, batch.num_rows) == (0, 3)
+    assert batch.schema == pa.schema([RECORDS.field(name) for name in columns])
+    assert tuple(made) == columns
+
+
+def test_many_records_come_in_their_order(producer, spec):
+    rows = 100_003
+    transaction(producer, spec.topic, ({"value": b"%d" % i, "key": b"%d" % (i % 7)} for i in range(rows)))
+    batches = list(read(spec, 0, rows))
+    found = pa.Table.from_batches([batch for _, batch in batches])
+    assert found.column("value").to_pylist() == [b"%d" % i for i in range(rows)]
+    assert found.column("key").to_pylist() == [b"%d" % (i % 7) for i in range(rows)]
+    assert max(batch.num_rows for _, batch in batches) <= reading._POLL_MESSAGES
+    assert found.column("headers").null_count == rows
+
+
+def test_headers_stay_with_their_records(producer, spec):
+    rows = 2 * reading._POLL_MESSAGES + 5
+    chosen = {0, 7, reading._POLL_MESSAGES - 1, reading._POLL_MESSAGES, rows - 1}
+    transaction(
+        producer, spec.topic, ({"headers": [("row", b"%d" % i)] if i in chosen else None} for i in range(rows))
+    )
+    found = {at: row["headers"] for at, row in rows_of(read(spec, 0, rows)) if row["headers"]}
+    assert found == {at: [{"key": "row", "value": b"%d" % at}] for at in chosen}
+
+
+def test_offsets_without_a_record_cut_the_batches(producer, spec):
+    # Markers at 2, 6 and 8; 3 to 5 aborted.
+    transaction(producer, spec.topic, [{"value": b"0"}, {"value": b"1"}])
+    transaction(producer, spec.topic, [{"value": b"aborted"}] * 3, commit=False)
+    transaction(producer, spec.topic, [{"value": b"7"}])
+    transaction(producer, spec.topic, [{"value": b"9"}, {"value": b"10"}])
+    for base, end, wanted in [
+        (0, 12, {0: 2, 7: 1, 9: 2}),
+        (1, 10, {1: 1, 7: 1, 9: 1}),
+        (2, 7, {}),
+        (3, 8, {7: 1}),
+        (8, 9, {}),
+        (11, 12, {}),
+        (10, 11, {10: 1}),
+        (4, 4, {}),
+    ]:
+        found = list(read(spec, base, end))
+        assert {at: batch.num_rows for at, batch in found} == wanted, (base, end)
+        assert all(row["value"] == b"%d" % at for at, row in rows_of(found))
+
+
+def test_a_range_ends_before_records_that_lie_behind_it(producer, spec):
+    transaction(producer, spec.topic, ({"value": b"%d" % i} for i in range(30_000)))
+    for base, end in [(0, 1), (0, 9_999), (5, 10_005), (29_999, 30_000), (12_345, 23_456)]:
+        assert [row["value"] for _, row in rows_of(read(spec, base, end))] == [b"%d" % i for i in range(base, end)]
+
+
+def test_the_first_record_is_found_behind_a_gap(producer, spec):
+    transaction(producer, spec.topic, [{"value": b"aborted"}] * 3, commit=False)
+    transaction(producer, spec.topic, [{"value": b"4"}, {"value": b"5"}])
+    at = TopicPartition(spec.topic, 0)
+    for base, end, wanted in [(0, 7, 4), (0, 4, None), (4, 5, 4), (5, 7, 5), (6, 7, None), (3, 3, None)]:
+        assert first_record(spec, at, OffsetRange(base, end)) == wanted
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_is_left_as_it_was(producer, spec, enabled):
+    transaction(producer, spec.topic, [{"value": b"v"}] * 2)
+    transaction(producer, spec.topic, [{"value": b"v"}] * 2)
+    before = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        for _ in read(spec, 0, 6):
+            assert gc.isenabled() == enabled
+        assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if before else gc.disable)()
