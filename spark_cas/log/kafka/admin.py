@@ -33,16 +33,21 @@ class Admin(AdminClient):
 
         Raises KafkaException. Its code is what keeps the client from its brokers, where nothing but that is known.
         """
+        failure = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - librdkafka's own errors are named so
         try:
             answer = asked.result(_BACKSTOP_SECONDS)
         except KafkaException as error:
-            if error.args[0].code() not in TIMED_OUT:
-                raise
+            failure = error.args[0]
         except TimeoutError:
             pass
         else:
             self.poll(0)
             self._troubles.clear()
             return answer
+        finally:
+            # The question keeps its error, and that this frame: held by it, the client would live on.
+            del asked
         self.poll(0)
-        raise KafkaException(KafkaError(why_unreachable(self._troubles)))
+        if failure.code() in TIMED_OUT:
+            failure = KafkaError(why_unreachable(self._troubles))
+        raise KafkaException(failure)

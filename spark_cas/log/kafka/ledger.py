@@ -1,6 +1,7 @@
 """The ledger: progress as the metadata of a memberless group's offsets, committed in the rows' transaction."""
 
 import json
+import time
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -8,13 +9,14 @@ from spark_cas.core.errors import FormatError, StorageError
 from spark_cas.core.plan import Progress, progress_from_json, to_json
 from spark_cas.log.kafka.asking import REQUEST_SECONDS
 from spark_cas.log.kafka.clients import TransactionalProducer, group_member
-from spark_cas.log.kafka.codes import TIMED_OUT
+from spark_cas.log.kafka.codes import PASSING, TIMED_OUT
 from spark_cas.log.kafka.plain import plain_error
 from spark_cas.log.kafka.rights import on_groups, on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
 
 _MAX_METADATA_BYTES = 4096
 _VERSION = 1
+_PAUSE_SECONDS = 0.02
 
 
 class UndecidedError(StorageError):
@@ -43,13 +45,19 @@ class Ledger:
         An entry for another topic of the same name is none. Raises UndecidedError when such a transaction is still
         open after the timeout, StorageError, FormatError.
         """
-        try:
-            found = self._committed(at, timeout_seconds)
-        except KafkaException as error:
-            if error.args[0].code() in TIMED_OUT:
-                raise UndecidedError(at.partition) from None
-            raise plain_error(error, "reading the ledger", *self._rights) from None
-        return _decode(found.metadata, log_id) if found.offset >= 0 and found.metadata else None
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            try:
+                found = self._committed(at, max(0.01, deadline - time.monotonic()))
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code not in PASSING | TIMED_OUT:
+                    raise plain_error(error, "reading the ledger", *self._rights) from None
+                if time.monotonic() > deadline:
+                    raise UndecidedError(at.partition) from None
+                time.sleep(_PAUSE_SECONDS)
+            else:
+                return _decode(found.metadata, log_id) if found.offset >= 0 and found.metadata else None
 
     def _committed(self, at: TopicPartition, timeout_seconds: float) -> TopicPartition:
         found = self._consumer.committed([TopicPartition(at.topic, at.partition)], timeout_seconds)[0]
