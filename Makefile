@@ -11,7 +11,7 @@ export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help env check format unit test demo kafka kafka-jars bench clean needs-java
+.PHONY: help env check format unit test demo demo-kafka kafka kafka-jars bench clean needs-java
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -52,6 +52,9 @@ test: env needs-java kafka-jars ## the environment and all tests
 
 demo: $(STAMP) needs-java ## the environment, then real flights loaded twice, a stale writer refused, the state read back
 	SPARK_CONF_DIR=$(CURDIR)/conf $(BIN)/python jobs/demo.py
+
+demo-kafka: $(STAMP) needs-java kafka-jars ## the same on a Kafka broker that it starts; an ordinary producer barges in
+	SPARK_CONF_DIR=$(CURDIR)/conf $(BIN)/python jobs/demo_kafka.py
 
 kafka: $(STAMP) needs-java kafka-jars ## one Kafka broker in the foreground, for trying things out; Ctrl-C ends it
 	@$(BIN)/python -m spark_cas.testing.kafka_broker --conf conf/kafka

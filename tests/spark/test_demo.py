@@ -52,6 +52,17 @@ def test_the_demonstration(tmp_path):
         assert sum(log.bounds(partition).end_offset for partition in range(4)) == 336_776
 
 
+@pytest.mark.kafka
+def test_the_demonstration_on_kafka(tmp_path):
+    said = run(tmp_path, ROOT / "jobs" / "demo_kafka.py")
+    _, load, again, foreign, state = re.split(r"^\d\. ", said, flags=re.MULTILINE)
+    assert "336,776 rows in " in load
+    assert "0 rows appended in " in again
+    assert "refused: [CONFLICT] " in foreign
+    assert "Nothing of it is in the topic" in foreign
+    assert "N14228" in state
+
+
 def test_the_benchmark(tmp_path):
     run(tmp_path, "-m", "benchmarks", "--quick", "--only", "write", "read")
     results = json.loads((tmp_path / "bench.json").read_text())

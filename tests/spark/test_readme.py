@@ -5,17 +5,18 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 
 README = Path(__file__).parents[2] / "README.md"
 
 
-def test_the_examples_of_the_readme(spark, tmp_path, capsys):
+def test_the_examples_of_the_readme(spark, broker, tmp_path, capsys):
     examples = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     assert examples
     names: dict[str, str] = {}
     for example in examples:
-        exec(compile(example.replace("/data/", f"{tmp_path}/"), "README.md", "exec"), names)  # noqa: S102 - our own text
+        ours = example.replace("/data/", f"{tmp_path}/").replace("localhost:9092", broker.bootstrap)
+        exec(compile(ours, "README.md", "exec"), names)  # noqa: S102 - our own text
     assert names["seen"].count('"') == 2 * 4
     printed = capsys.readouterr().out
     assert [printed.count(value) for value in ("b'EWR to IAH'", "b'LGA to IAH'", "b'EWR to SFO'")] == [1, 1, 1]

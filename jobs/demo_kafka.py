@@ -1,0 +1,88 @@
+"""make demo-kafka: the flights in a topic of a stock Kafka broker, which an ordinary producer writes to as well."""
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Producer
+
+from jobs.demo_steps import (
+    console,
+    ends,
+    expect_refusal,
+    flights_into,
+    load,
+    load_again,
+    parse_folder,
+    say,
+    show_latest,
+    title,
+    write_flights,
+)
+from spark_cas import open_log
+from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.log.planning import job_progress, pin_plan
+from spark_cas.spark.bulk_load import bulk_load
+from spark_cas.spark.load_request import LoadRequest
+from spark_cas.spark.session import submitted_session
+from spark_cas.testing.kafka_broker import KafkaBroker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CONF = Path(__file__).parents[1] / "conf" / "kafka"
+TOPIC = "flights"
+PATIENCE_SECONDS = 30
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the demonstration on a broker of its own, which is gone afterwards."""
+    began = time.monotonic()
+    flights_2013 = write_flights(parse_folder(argv, "demo_kafka.py", __doc__))
+    with KafkaBroker(CONF) as broker:
+        console.print(f"A Kafka broker, as it comes from Apache, listens on {broker.bootstrap}.")
+        spark = submitted_session("spark_cas demo on Kafka")
+        try:
+            flights = flights_into(f"kafka://{broker.bootstrap}/{TOPIC}", flights_2013)
+            load(spark, flights)
+            load_again(spark, flights)
+            refuse_load_after_foreign_records(spark, broker.bootstrap, flights)
+            show_latest(spark, flights.log)
+        finally:
+            spark.stop()
+    console.print(f"\nDone in {time.monotonic() - began:.0f} s. The broker is gone; to try more, start one with")
+    say("make kafka")
+    return 0
+
+
+def refuse_load_after_foreign_records(spark: "SparkSession", bootstrap: str, flights: LoadRequest) -> None:
+    """A load whose plan is made, and a producer that knows nothing of plans."""
+    title("3. An ordinary producer barges in", "between the plan of another load and its first append")
+    corrected = replace(flights, job="flights-2013-corrected")
+    with open_log(flights.log) as log:
+        plan = pin_plan(log, corrected.job, ExpectedOffsets("end"))
+    produce_everywhere(bootstrap, plan.partitions)
+    before = ends(flights.log)
+    with expect_refusal(spark):
+        bulk_load(corrected, lambda: spark, console)
+    with open_log(flights.log) as log:
+        left = job_progress(log, corrected.job)
+    if left or ends(flights.log) != before:
+        raise RuntimeError("the refused load left something in the topic: this is a bug")
+    say("Nothing of it is in the topic. Spark's own sink would have appended all of its rows behind them.")
+
+
+def produce_everywhere(bootstrap: str, partitions: int) -> None:
+    """One record in each partition, from a producer as everybody has one."""
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for partition in range(partitions):
+        producer.produce(TOPIC, b"I was here first", b"somebody else", partition=partition)
+    if producer.flush(PATIENCE_SECONDS):
+        raise RuntimeError("the broker took no record from an ordinary producer")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
