@@ -1,6 +1,7 @@
 """Writing to topics through Spark: what a user sees of the contract."""
 
 import json
+import re
 import uuid
 
 import pytest
@@ -10,7 +11,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 
 from spark_cas import error_from_text, open_log, route
-from spark_cas.core.errors import ConflictError, InputChangedError, LayoutChangedError, LogNotFoundError, OptionError
+from spark_cas.core.errors import (
+    ConflictError,
+    InputChangedError,
+    LayoutChangedError,
+    LogNotFoundError,
+    OptionError,
+    RecordTooLargeError,
+    StorageError,
+)
 from spark_cas.testing.writing import records_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -160,3 +169,34 @@ def test_writing_in_sql(spark, flights, options):
     finally:
         spark.sql("DROP TABLE k")
     assert values_of(options) == list(range(100))
+
+
+def test_a_row_larger_than_the_topic_takes_is_named_before_it_is_sent(spark, flights, options):
+    save(route(flights, options), options)
+    large = {**options, "job": "large"}
+    value = sf.expr("repeat('x', IF(value = '17', 2000000, 1))")
+    message = refused(RecordTooLargeError, lambda: save(route(flights.withColumn("value", value), large), large))
+    assert re.search(
+        r"row \d+ of the partition takes 20000\d\d bytes, and the log takes records of at most \d+", message
+    )
+    almost = {**options, "job": "almost"}
+    value = sf.expr("repeat('x', IF(value = '17', 1040000, 1))")
+    save(route(flights.withColumn("value", value), almost), almost)
+
+
+def test_secrets_are_shown_nowhere(spark, flights, options):
+    """A login that the broker does not know, because it knows none."""
+    login = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="me" password="hunter2";'
+    sasl = {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "SCRAM-SHA-512",
+        "kafka.sasl.jaas.config": login,
+    }
+    read = spark.read.format("conditional-log").options(**reading(options), **sasl).load()
+    plans = read._sc._jvm.PythonSQLUtils.explainString(read._jdf.queryExecution(), "extended")
+    assert "conditional-log" in plans
+    with pytest.raises(StorageError) as from_route:
+        route(flights, {**options, **sasl})
+    df = flights.withColumn("partition", sf.lit(0)).coalesce(1)
+    said = refused(StorageError, lambda: save(df, options, **sasl, routed=True))
+    assert "hunter2" not in plans + said + str(from_route.value)

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from spark_cas.core import errors
 from spark_cas.core.plan import Completion, PartitionResult, Progress
+from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.spark.exit_codes import ExitCode, UsageError, exit_code_of, in_short
 from spark_cas.spark.load_arguments import parse_arguments
 from spark_cas.spark.load_progress import describe, duration, live_progress
@@ -75,6 +76,8 @@ def test_the_format_is_told_by_the_suffix(paths, found):
         ["--log-option", "routed"],
         ["--unknown"],
         ["--report", "no/such/folder/report.json"],
+        ["--bootstrap-servers", "a:9092", "--topic", "t"],
+        ["--topic", "t"],
     ],
 )
 def test_a_wrong_command_line_exits_with_2(argv, capsys):
@@ -102,6 +105,16 @@ def test_options_of_the_write_are_handed_on():
     assert "eu" not in repr(arguments)
     assert not arguments.job_is_fresh
     assert parse().job_is_fresh
+
+
+def test_a_topic_is_named_by_its_brokers_and_its_name():
+    rows = ("--input", "flights.parquet", "--value-json", "--job", "j")
+    topic = ("--bootstrap-servers", "a:9092,b:9092", "--topic", "flights", "--log-option", "kafka.linger.ms=5")
+    request = parse_arguments([*rows, *topic], "x").request
+    assert request.write_options() == {"path": "kafka://a:9092,b:9092/flights", "job": "j", "kafka.linger.ms": "5"}
+    assert request.parse().spec == KafkaSpec("a:9092,b:9092", "flights", client_options=(("linger.ms", "5"),))
+    with pytest.raises(SystemExit):
+        parse_arguments([*rows, "--bootstrap-servers", "a:9092"], "x")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import pickle
 import shutil
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -115,6 +116,16 @@ def test_another_count_than_the_log_has_is_refused(plan):
     with pytest.raises(LayoutChangedError):
         plan(frame(2, epoch=1))
     plan(frame(None), routed="true")
+
+
+def test_rows_routed_for_a_log_that_is_gone_make_no_new_one(plan, path):
+    plan(partitions="2")
+    shutil.rmtree(path)
+    with pytest.raises(LayoutChangedError, match="not there any more"):
+        plan(frame(2, epoch=0), partitions="2")
+    with pytest.raises(NotRoutedError, match="routed for 3 partitions, but the log has 2"):
+        plan(frame(3), partitions="2")
+    assert not Path(path).exists()
 
 
 def test_overwrite_creates_nothing(plan, tmp_path):
