@@ -12,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from spark_cas.log.kafka.admin import Admin
 from spark_cas.log.kafka.asking import REQUEST_SECONDS
+from spark_cas.log.kafka.codes import PURGED
 from spark_cas.log.kafka.secrets import resolve
 from spark_cas.log.kafka.setting_table import Client
 from spark_cas.log.kafka.settings import for_client
@@ -184,6 +185,20 @@ class TransactionalProducer:
             return False
         self._idle_since_us = _LIBRDKAFKA_CLOCK_NS() // 1000
         return True
+
+    def what_broke(self, error: KafkaError) -> KafkaError:
+        """Why a message of the open transaction failed. Its own error may say only that it was purged then.
+
+        The client tells to whoever asks for something that a broken transaction does not allow.
+        """
+        if error.code() not in PURGED:
+            return error
+        try:
+            self.client.begin_transaction()
+        except KafkaException as told:
+            cause: KafkaError = told.args[0]
+            return error if cause.code() == KafkaError._STATE else cause  # noqa: SLF001 - it is public
+        return error
 
     def proven_clean(self) -> bool:
         """Whether a snapshot made after the last transaction ended shows that no request ever went astray."""

@@ -11,11 +11,13 @@ from spark_cas.log.kafka.asking import REQUEST_SECONDS
 from spark_cas.log.kafka.clients import TransactionalProducer, group_member
 from spark_cas.log.kafka.codes import PASSING, TIMED_OUT
 from spark_cas.log.kafka.plain import plain_error
-from spark_cas.log.kafka.rights import on_groups, on_topic
+from spark_cas.log.kafka.rights import NOT_PERMITTED, on_groups, on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
 
 _MAX_METADATA_BYTES = 4096
 _VERSION = 1
+_LOOK_SECONDS = 5.0
+"""After so long without an answer it is looked whether there will be one."""
 _PAUSE_SECONDS = 0.02
 
 
@@ -48,16 +50,24 @@ class Ledger:
         deadline = time.monotonic() + timeout_seconds
         while True:
             try:
-                found = self._committed(at, max(0.01, deadline - time.monotonic()))
+                found = self._committed(at, min(_LOOK_SECONDS, max(0.01, deadline - time.monotonic())))
             except KafkaException as error:
                 code = error.args[0].code()
                 if code not in PASSING | TIMED_OUT:
                     raise plain_error(error, "reading the ledger", *self._rights) from None
+                self._require_right()
                 if time.monotonic() > deadline:
                     raise UndecidedError(at.partition) from None
                 time.sleep(_PAUSE_SECONDS)
             else:
                 return _decode(found.metadata, log_id) if found.offset >= 0 and found.metadata else None
+
+    def _require_right(self) -> None:
+        """The client waits for a coordinator that it may not ask, and says so to whoever polls it."""
+        message = self._consumer.poll(0)
+        error = None if message is None else message.error()
+        if error is not None and error.code() in NOT_PERMITTED:
+            raise plain_error(KafkaException(error), "reading the ledger", *self._rights)
 
     def _committed(self, at: TopicPartition, timeout_seconds: float) -> TopicPartition:
         found = self._consumer.committed([TopicPartition(at.topic, at.partition)], timeout_seconds)[0]

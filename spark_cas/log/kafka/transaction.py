@@ -104,7 +104,7 @@ def produce(
     if waiting or not reports.wait(deadline):
         return None
     if reports.errors:
-        raise KafkaException(reports.errors[0])
+        raise KafkaException(producer.what_broke(reports.errors[0]))
     return Delivered(reports.offsets[0], reports.offsets[-1], records.num_rows)
 
 
