@@ -1,0 +1,127 @@
+"""Jobs under faults: run as Spark runs them, by clients that soon give up waiting, and looked at past the fault."""
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from spark_cas.core.chunks import ChunkLimits
+from spark_cas.core.errors import ConditionalLogError, FencedError, StorageError, UnknownOutcomeError
+from spark_cas.core.outcome import Appended, Outcome, Unknown
+from spark_cas.core.plan import ExpectedOffsets, Progress
+from spark_cas.log.kafka import KafkaLog, clients, ends, ledger, log, writer
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.planning import complete_job, pin_plan
+from spark_cas.log.protocol import Backend
+from spark_cas.testing.loads import LIMITS, Rows, load
+from spark_cas.testing.writing import JobWriter, claim_of
+from tests.kafka.clients import SECONDS, committed_values
+from tests.kafka.proxy.rules import Where, naming
+
+JOB = "job"
+RETRIES = 8
+"""How often a job is run again, as Spark runs a task again, before its test fails."""
+
+_REQUEST_SECONDS = 1.0
+"""As `tests.kafka.proxy.producers.REQUEST_TIMEOUT_MS`: a fault costs a second, and a busy broker is no fault."""
+_END = ExpectedOffsets.parse("end")
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def hurry(monkeypatch, request_seconds=_REQUEST_SECONDS):
+    """Let the backend give up soon, so that what it waits for in vain costs seconds."""
+    monkeypatch.setattr(clients, "REQUEST_SECONDS", request_seconds)
+    for module in (ends, ledger, log):
+        monkeypatch.setattr(module, "REQUEST_SECONDS", 4 * request_seconds)
+    monkeypatch.setattr(writer, "_COMMIT_SECONDS", 3 * request_seconds)
+
+
+def spec_of(address: str, topic: str, *, timeout_ms: int = 20_000, **settings: str) -> KafkaSpec:
+    """A topic through an address, with a registry of its own.
+
+    Underscores in the names of client settings stand for dots.
+    """
+    return KafkaSpec(
+        address,
+        topic,
+        prefix=topic,
+        client_options=tuple((name.replace("_", "."), value) for name, value in settings.items()),
+        claim_timeout_ms=timeout_ms,
+        transaction_timeout_ms=timeout_ms,
+    )
+
+
+def by_writer(spec: KafkaSpec) -> Where:
+    """Requests of whoever writes partition 0 under a claim. They name the transactional id."""
+    return naming(spec.transactional_id(0, None))
+
+
+def planned_writer(log: Backend, job: str = JOB) -> JobWriter:
+    """A writer of partition 0 whose plan is recorded."""
+    return JobWriter(log, pin_plan(log, job, _END))
+
+
+def run_as_spark_does(
+    spec: KafkaSpec,
+    rows: Rows,
+    *,
+    limits: ChunkLimits = LIMITS,
+    decorate: Callable[[KafkaLog], Backend] = lambda log: log,
+) -> list[ConditionalLogError]:
+    """Run a job again, each time with new clients, until it is complete. Returns what stopped its earlier runs.
+
+    ``decorate`` puts faults around the log of the first run.
+    """
+    errors: list[ConditionalLogError] = []
+    while True:
+        with KafkaLog(spec) as plain:
+            log = plain if errors else decorate(plain)
+            try:
+                plan = pin_plan(log, JOB, _END)
+                results = load(log, plan, rows, task=f"run-{len(errors)}/0", limits=limits, wait=1.0)
+                done = complete_job(log, plan, results)
+            except (FencedError, UnknownOutcomeError, StorageError) as error:
+                errors.append(error)
+                if len(errors) > RETRIES:
+                    raise
+            else:
+                assert done.rows == sum(map(len, rows.values()))
+                return errors
+
+
+def progress_now(spec: KafkaSpec) -> Progress | None:
+    """The ledger entry of the job in partition 0, once whatever its writers left open is ended by a new claim."""
+    with KafkaLog(spec) as other:
+        plan = other.plan(JOB)
+        assert plan is not None
+        return claim_of(other, 0, plan).progress
+
+
+def require_truth(
+    spec: KafkaSpec, outcome: Outcome, before: Sequence[str], mine: Sequence[str], *, foreign: int = 0
+) -> None:
+    """Whether an outcome tells what became of a chunk of partition 0, now and for ever; so must the ledger.
+
+    ``spec`` leads past the fault. A new owner ends whatever the writer left open, so nothing can come later.
+    So many values are ``foreign``, and not the job's.
+    """
+    at_first = committed_values(spec.bootstrap_servers, spec.topic)
+    progress = progress_now(spec)
+    found = committed_values(spec.bootstrap_servers, spec.topic)
+    match outcome:
+        case Appended():
+            assert at_first == [*before, *mine], f"{outcome}, and not visible"
+            assert found == at_first
+        case Unknown():
+            assert found in ([*before], [*before, *mine]), outcome
+        case _:
+            assert found == [*before], f"{outcome}, and visible"
+    assert (progress.rows if progress else 0) == len(found) - foreign, f"{outcome}, and the ledger counts other rows"
+
+
+def all_at_once(call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+    """Call with each item in a thread of its own: most of what happens under faults is waiting."""
+    items = list(items)
+    with ThreadPoolExecutor(len(items)) as threads:
+        return [future.result(3 * SECONDS) for future in [threads.submit(call, item) for item in items]]

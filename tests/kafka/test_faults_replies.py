@@ -1,0 +1,104 @@
+"""Requests and replies that are lost or late, of one kind after the other: each row once, each outcome a true one."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from spark_cas.core.outcome import Appended, Unknown
+from spark_cas.log.kafka import KafkaLog, writer
+from spark_cas.testing.loads import rows_of
+from spark_cas.testing.writing import table_of
+from tests.kafka.clients import SECONDS, committed_values, create_topic
+from tests.kafka.faulted import (
+    all_at_once,
+    by_writer,
+    hurry,
+    planned_writer,
+    require_truth,
+    run_as_spark_does,
+    spec_of,
+)
+from tests.kafka.proxy.frames import Api
+from tests.kafka.proxy.rules import Fault
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+APIS = [
+    Api.INIT_PRODUCER_ID,
+    Api.ADD_PARTITIONS_TO_TXN,
+    Api.PRODUCE,
+    Api.ADD_OFFSETS_TO_TXN,
+    Api.TXN_OFFSET_COMMIT,
+    Api.END_TXN,
+]
+LOST = [Fault.DROP_RESPONSE, Fault.RESET_BEFORE_REQUEST, Fault.RESET_BEFORE_RESPONSE]
+LATE = [Fault.HOLD_REQUEST, Fault.HOLD_RESPONSE]
+
+
+@pytest.fixture(autouse=True)
+def _hurry(monkeypatch):
+    hurry(monkeypatch)
+    monkeypatch.setattr(writer, "_TRIES", 2)
+
+
+def by_name(each):
+    return each.name
+
+
+@pytest.mark.parametrize("fault", [*LOST, *LATE], ids=by_name)
+def test_a_load_has_every_row_once_and_in_order(proxied, fault):
+    rows = rows_of(10, 0)
+
+    def load(api):
+        topic = create_topic(proxied.direct)
+        spec = spec_of(proxied.bootstrap, topic)
+        nth = 1 if api == Api.INIT_PRODUCER_ID else 2
+        rule = proxied.proxy.add(fault, api, nth=nth, where=by_writer(spec))
+        next_one = proxied.proxy.add(Fault.WATCH, api, nth=nth + 1, where=by_writer(spec))
+        with ThreadPoolExecutor(1) as thread:
+            running = thread.submit(run_as_spark_does, spec, rows)
+            next_one.answered.wait(SECONDS)
+            rule.release()
+            running.result(2 * SECONDS)
+        rule.met.wait(0)
+        return committed_values(proxied.direct, topic)
+
+    assert dict(zip(APIS, all_at_once(load, APIS), strict=True)) == dict.fromkeys(APIS, rows[0])
+
+
+@pytest.mark.parametrize("times", [1, None], ids=["once", "for ever"])
+@pytest.mark.parametrize("fault", LOST, ids=by_name)
+def test_an_outcome_tells_what_is_visible(proxied, fault, times):
+    def outcome(api):
+        topic = create_topic(proxied.direct)
+        # A commit has a deadline of its own.
+        soon = times is None and api != Api.END_TXN
+        spec = spec_of(proxied.bootstrap, topic, timeout_ms=3_000 if soon else 20_000)
+        with KafkaLog(spec) as log:
+            job = planned_writer(log)
+            job.must_append(*"ab")
+            # A claim of its own, so that InitProducerId is among what the append itself asks.
+            log._writers[0, job.claim.plan.job]._drop()
+            rule = proxied.proxy.add(fault, api, where=by_writer(spec), times=times)
+            outcome = job.append(table_of("xyz"))
+            rule.met.wait(0)
+        return topic, outcome
+
+    def check(found):
+        topic, outcome = found
+        require_truth(spec_of(proxied.direct, topic), outcome, "ab", "xyz")
+
+    done = all_at_once(outcome, APIS)
+    proxied.proxy.clear()
+    all_at_once(check, done)
+    outcomes = [found for _, found in done]
+    if times == 1:
+        assert all(isinstance(found, Appended) for found in outcomes), outcomes
+        return
+    assert all(isinstance(found, Unknown) for found in outcomes[:-1]), outcomes
+    committed = outcomes[-1]
+    if fault is Fault.RESET_BEFORE_REQUEST:
+        assert isinstance(committed, Unknown), committed
+    else:
+        assert isinstance(committed, Appended), committed
+        assert committed.resolved

@@ -1,0 +1,116 @@
+"""Connections that break with five requests in flight, and deliveries without an offset: in order, and once."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spark_cas.core.chunks import ChunkLimits
+from spark_cas.core.outcome import Appended, Conflict
+from spark_cas.log.kafka import KafkaLog, transaction
+from spark_cas.testing.writing import table_of
+from tests.kafka.clients import SECONDS, append, committed_values
+from tests.kafka.faulted import (
+    all_at_once,
+    by_writer,
+    hurry,
+    planned_writer,
+    require_truth,
+    run_as_spark_does,
+    spec_of,
+)
+from tests.kafka.proxy.frames import Api
+from tests.kafka.proxy.rules import Fault
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+ROWS = [f"{at}" for at in range(3_000)]
+
+
+@pytest.fixture(autouse=True)
+def _hurry(monkeypatch):
+    hurry(monkeypatch)
+
+
+def in_small_batches(proxied, topic):
+    """Many requests for few records."""
+    return spec_of(proxied.bootstrap, topic, batch_num_messages="10")
+
+
+@pytest.mark.parametrize("kind", [Fault.HOLD_REQUEST, Fault.HOLD_RESPONSE], ids=lambda each: each.name)
+def test_five_requests_in_flight_are_lost_together(proxied, proxied_topic, kind):
+    spec = in_small_batches(proxied, proxied_topic)
+    with KafkaLog(spec) as log:
+        job = planned_writer(log)
+        job.must_append("a")
+        held = proxied.proxy.add(kind, Api.PRODUCE, nth=7, where=by_writer(spec))
+        fifth = proxied.proxy.add(Fault.WATCH, Api.PRODUCE, nth=11, where=by_writer(spec))
+
+        def lose():
+            held.met.wait(SECONDS)
+            # Behind a held request none is read, and behind a held response none is answered.
+            (held if kind is Fault.HOLD_REQUEST else fifth).met.wait(SECONDS)
+            held.discard()
+
+        outcome, _ = all_at_once(lambda call: call(), [lambda: job.append(table_of(ROWS)), lose])
+        assert isinstance(outcome, Appended), outcome
+    assert committed_values(proxied.direct, proxied_topic) == ["a", *ROWS]
+
+
+def test_a_load_over_connections_that_break_again_and_again(proxied, proxied_topic):
+    spec = in_small_batches(proxied, proxied_topic)
+    breaking = proxied.proxy.reset_every(40, Api.PRODUCE, where=by_writer(spec))
+    limits = ChunkLimits(max_records=1_200, max_bytes=1_000_000, max_seconds=1_000)
+    run_as_spark_does(spec, {0: ROWS}, limits=limits)
+    assert breaking.taken >= 3
+    assert committed_values(proxied.direct, proxied_topic) == ROWS
+
+
+# A delivery without an offset (KIP-192), as a client reports DUPLICATE_SEQUENCE
+
+
+def without_offsets(monkeypatch, before_report):
+    """Let every delivery report come without its offset; first call what is given, while the chunk is in the log."""
+    take = transaction._Reports.take
+
+    unplaced: Any = SimpleNamespace(offset=lambda: -1)
+
+    def strip(reports, error, _message):
+        before_report()
+        take(reports, error, unplaced)
+
+    monkeypatch.setattr(transaction._Reports, "take", strip)
+
+
+def test_a_delivery_without_offset_is_proven_by_the_end(monkeypatch, proxied, proxied_topic):
+    spec = spec_of(proxied.direct, proxied_topic)
+    with KafkaLog(spec) as log:
+        job = planned_writer(log)
+        job.must_append(*"ab")
+        without_offsets(monkeypatch, lambda: None)
+        outcome = job.append(table_of("xyz"))
+        assert isinstance(outcome, Appended), outcome
+    require_truth(spec, outcome, "ab", "xyz")
+
+
+def test_a_delivery_without_offset_among_others_records_is_aborted(monkeypatch, proxied, proxied_topic):
+    spec = spec_of(proxied.direct, proxied_topic)
+    with KafkaLog(spec) as log:
+        job = planned_writer(log)
+        job.must_append(*"ab")
+        barged = [lambda: append(proxied.direct, proxied_topic, "foreign")]
+        without_offsets(monkeypatch, lambda: barged.pop()() if barged else None)
+        outcome = job.append(table_of("xyz"))
+    assert isinstance(outcome, Conflict), outcome
+    require_truth(spec, outcome, ["a", "b", "foreign"], "xyz", foreign=1)
+
+
+def test_an_acknowledgement_that_is_lost_until_the_broker_forgot_the_batch(proxied, proxied_topic):
+    spec = in_small_batches(proxied, proxied_topic)
+    with KafkaLog(spec) as log:
+        job = planned_writer(log)
+        job.must_append("a")
+        lost = proxied.proxy.add(Fault.DROP_RESPONSE, Api.PRODUCE, where=by_writer(spec))
+        outcome = job.append(table_of(ROWS))
+        lost.met.wait(0)
+    require_truth(spec_of(proxied.direct, proxied_topic), outcome, ["a"], ROWS)

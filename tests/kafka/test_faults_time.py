@@ -1,0 +1,163 @@
+"""What time and administrators do: transactions that time out, ledgers, records and topics that are deleted."""
+
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import NewTopic, OffsetSpec
+
+from spark_cas.core.errors import (
+    ConditionalLogError,
+    ConflictError,
+    LogNotSharedError,
+    ProgressLostError,
+    StorageError,
+    TrimmedError,
+)
+from spark_cas.core.outcome import Appended
+from spark_cas.log.kafka import KafkaLog
+from spark_cas.testing.kafka_broker.waiting import wait_until
+from spark_cas.testing.loads import TEN, crash_after_chunks, run_job
+from spark_cas.testing.writing import table_of, values_in
+from tests.kafka.clients import SECONDS, admin_of, append, committed_values
+from tests.kafka.faulted import JOB, planned_writer, spec_of
+from tests.kafka.proxy.frames import Api
+from tests.kafka.proxy.rules import Fault
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+TIMEOUT_MS = 2_000
+WRITER = Path(__file__).parent / "stopped_writer.py"
+
+
+def end_of(address, topic, isolation):
+    at = TopicPartition(topic, 0)
+    admin = admin_of(address)
+    found = admin.list_offsets({at: OffsetSpec.latest()}, isolation_level=isolation)
+    return found[at].result(SECONDS).offset
+
+
+def undecided(address, topic):
+    """How many offsets lie in transactions that are open."""
+    decided = end_of(address, topic, IsolationLevel.READ_COMMITTED)
+    return end_of(address, topic, IsolationLevel.READ_UNCOMMITTED) - decided
+
+
+@pytest.mark.parametrize("overtaken", [False, True], ids=["alone", "overtaken"])
+def test_a_writer_that_sleeps_longer_than_its_transaction_may(broker, topic, overtaken):
+    spec = spec_of(broker.bootstrap, topic)
+    command = [sys.executable, str(WRITER), broker.bootstrap, topic, str(TIMEOUT_MS)]
+    root = Path(__file__).parents[2]
+    environment, pipe = {**os.environ, "PYTHONPATH": str(root)}, subprocess.PIPE
+    with subprocess.Popen(command, cwd=root, env=environment, stdin=pipe, stdout=pipe, text=True) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "about to commit\n"
+        writer.send_signal(signal.SIGSTOP)
+        try:
+            if overtaken:
+                with KafkaLog(spec) as log:
+                    planned_writer(log).must_append("p", "q")
+            wait_until(lambda: undecided(broker.bootstrap, topic) == 0, SECONDS, lambda: "the transaction stays open")
+        finally:
+            writer.send_signal(signal.SIGCONT)
+        told, _ = writer.communicate("go on\n", timeout=SECONDS)
+    assert told == "Fenced\n"
+    assert writer.returncode == 0
+    assert committed_values(broker.bootstrap, topic) == ([*"abpq"] if overtaken else [*"ab"])
+
+
+def forget(spec):
+    """As time does after `offsets.retention.minutes`."""
+    admin, group = admin_of(spec.bootstrap_servers), spec.group(JOB)
+    admin.delete_consumer_groups([group])[group].result(SECONDS)
+
+
+def test_a_complete_job_stays_complete_without_its_ledger(broker, topic):
+    spec = spec_of(broker.bootstrap, topic)
+    with KafkaLog(spec) as log:
+        done = run_job(log, JOB, TEN)
+        forget(spec)
+        assert log.progress(0, JOB) is None
+        assert log.completion(JOB) == done
+        with pytest.raises(ConflictError):
+            run_job(log, JOB, TEN, run="run-2")
+        assert log.completion(JOB) == done
+        assert values_in(log, 0) == TEN[0]
+
+
+def test_an_incomplete_job_without_its_ledger_ends_in_a_conflict(broker, topic):
+    spec = spec_of(broker.bootstrap, topic)
+    with KafkaLog(spec) as log:
+        crash_after_chunks(log, JOB, TEN, 2)
+        forget(spec)
+        for run in ("run-2", "run-3"):
+            with pytest.raises(ConflictError, match="expected offset 0 "):
+                run_job(log, JOB, TEN, run=run)
+        assert values_in(log, 0) == TEN[0][:6]
+
+
+def test_an_incomplete_job_without_check_and_ledger_is_a_persons(broker, topic):
+    spec = spec_of(broker.bootstrap, topic)
+    with KafkaLog(spec) as log:
+        crash_after_chunks(log, JOB, TEN, 2, expected="none")
+        forget(spec)
+        for run in ("run-2", "run-3"):
+            with pytest.raises(ProgressLostError):
+                run_job(log, JOB, TEN, expected="none", run=run)
+        assert values_in(log, 0) == TEN[0][:6]
+
+
+def test_records_deleted_under_a_reader_are_missed_aloud(proxied, proxied_topic):
+    values = [str(at).rjust(1_000) for at in range(400)]
+    for at in range(0, 400, 50):
+        append(proxied.direct, proxied_topic, *values[at : at + 50])
+    spec = spec_of(proxied.bootstrap, proxied_topic, fetch_message_max_bytes="60000", queued_min_messages="1")
+    with KafkaLog(spec) as log, ThreadPoolExecutor(1) as thread:
+        bounds = log.bounds(0)
+        third = proxied.proxy.add(Fault.HOLD_REQUEST, Api.FETCH, nth=3)
+        reading = thread.submit(list, log.read(0, bounds.range))
+        third.met.wait(SECONDS)
+        with KafkaLog(spec_of(proxied.direct, proxied_topic)) as admin:
+            assert admin.trim(0, bounds.end_offset - 10).start_offset == bounds.end_offset - 10
+        third.release()
+        with pytest.raises((TrimmedError, StorageError)) as raised:
+            reading.result(SECONDS)
+    assert "no answer" not in str(raised.value)
+
+
+def recreate(address, topic):
+    admin = admin_of(address)
+    admin.delete_topics([topic])[topic].result(SECONDS)
+    wait_until(lambda: topic not in admin.list_topics(timeout=SECONDS).topics, SECONDS, lambda: "the topic stays")
+    admin.create_topics([NewTopic(topic, 1)])[topic].result(SECONDS)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="an append does not look whether the topic is still the one that was claimed, when its end fits",
+)
+@pytest.mark.parametrize("filled", [False, True], ids=["empty", "filled to the same end"])
+def test_a_topic_that_was_created_again_is_not_the_planned_one(broker, topic, filled):
+    spec = spec_of(broker.bootstrap, topic)
+    with KafkaLog(spec) as log, KafkaLog(spec) as other:
+        job = planned_writer(log)
+        if filled:
+            job.must_append("a")
+        recreate(broker.bootstrap, topic)
+        others = []
+        if filled:
+            append(broker.bootstrap, topic, "b")
+            others = ["b"]
+        with pytest.raises(LogNotSharedError):
+            other.claim(0, job.claim.plan)
+        outcome = None
+        with suppress(ConditionalLogError):
+            outcome = job.append(table_of("xyz"))
+        assert not isinstance(outcome, Appended), outcome
+    assert committed_values(broker.bootstrap, topic) == others
