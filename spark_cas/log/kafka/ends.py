@@ -13,8 +13,11 @@ from spark_cas.log.kafka.codes import NO_LEADER, STALE_LEADER
 from spark_cas.log.kafka.rights import on_topic
 from spark_cas.log.kafka.topic_settings import describe
 
-_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call] # confluent-kafka leaves it out
-_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_Asked = tuple[OffsetSpec, IsolationLevel]
+
+_START: _Asked = (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call] # theirs
+_END: _Asked = (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]
+_DECIDED_END: _Asked = (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)  # type: ignore[no-untyped-call]
 
 _FIRST_PAUSE_SECONDS = 0.001
 _LONGEST_PAUSE_SECONDS = 0.1
@@ -22,17 +25,17 @@ _LONGEST_PAUSE_SECONDS = 0.1
 
 def start_offset(admin: Admin, at: TopicPartition) -> int:
     """The oldest offset that the partition keeps."""
-    return _offset(admin, at, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
+    return _offsets(admin, at, _START)[0]
 
 
 def high_watermark(admin: Admin, at: TopicPartition) -> int:
     """The end of what is replicated, decided or not."""
-    return _offset(admin, at, _LATEST, IsolationLevel.READ_UNCOMMITTED)
+    return _offsets(admin, at, _END)[0]
 
 
 def committed_end(admin: Admin, at: TopicPartition) -> int:
     """The end of what is decided (the last stable offset)."""
-    return _offset(admin, at, _LATEST, IsolationLevel.READ_COMMITTED)
+    return _offsets(admin, at, _DECIDED_END)[0]
 
 
 def barrier(admin: Admin, at: TopicPartition, timeout_seconds: float) -> Bounds:
@@ -40,10 +43,11 @@ def barrier(admin: Admin, at: TopicPartition, timeout_seconds: float) -> Bounds:
 
     Raises StorageError when someone's open transaction outlasts the timeout: a stale answer is never given.
     """
-    target = high_watermark(admin, at)
     deadline = time.monotonic() + timeout_seconds
     pause = _FIRST_PAUSE_SECONDS
-    while (end := committed_end(admin, at)) < target:
+    # Whichever is read first: a decided end that has reached the target proves all below the target decided.
+    start, target, end = _offsets(admin, at, _START, _END, _DECIDED_END)
+    while end < target:
         if time.monotonic() > deadline:
             raise StorageError(
                 f"partition {at.partition} of topic {at.topic}: a transaction has been open from offset {end} on for "
@@ -52,24 +56,30 @@ def barrier(admin: Admin, at: TopicPartition, timeout_seconds: float) -> Bounds:
             )
         time.sleep(pause)
         pause = min(_LONGEST_PAUSE_SECONDS, pause * 2)
-    return Bounds(start_offset(admin, at), end)
+        start, end = _offsets(admin, at, _START, _DECIDED_END)
+    return Bounds(start, end)
 
 
 def decided_now(admin: Admin, at: TopicPartition) -> Bounds:
     """The partition's bounds without waiting: records of transactions that are open lie behind them."""
-    return Bounds(start_offset(admin, at), committed_end(admin, at))
+    return Bounds(*_offsets(admin, at, _START, _DECIDED_END))
 
 
 def undecided(admin: Admin, at: TopicPartition) -> Bounds:
     """The partition's bounds without waiting, records of open transactions included: no check may rest on them."""
-    return Bounds(start_offset(admin, at), high_watermark(admin, at))
+    return Bounds(*_offsets(admin, at, _START, _END))
 
 
-def _offset(admin: Admin, at: TopicPartition, spec: OffsetSpec, isolation: IsolationLevel) -> int:
-    def question() -> int:
-        asked = admin.list_offsets({at: spec}, isolation_level=isolation, request_timeout=REQUEST_SECONDS)
+def _offsets(admin: Admin, at: TopicPartition, *wanted: _Asked) -> list[int]:
+    """Offsets of a partition, in the order in which they are named. They are asked for at once."""
+
+    def question() -> list[int]:
+        asked = [
+            admin.list_offsets({at: which}, isolation_level=isolation, request_timeout=REQUEST_SECONDS)[at]
+            for which, isolation in wanted
+        ]
         try:
-            return int(admin.answer(asked[at]).offset)
+            return [int(admin.answer(each).offset) for each in asked]
         except KafkaException as error:
             if error.args[0].code() in STALE_LEADER:
                 # The client keeps what it once learnt of the partition's leader until it is made to ask again.
