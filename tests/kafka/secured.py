@@ -89,6 +89,8 @@ def secured_broker(conf: Path, folder: Path) -> Iterator[Secured]:
     settings = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
+        "offsets.retention.minutes": "1440",
+        "transaction.partition.verification.enable": "false",
         "listener.name.sasl.sasl.enabled.mechanisms": "PLAIN",
         "listener.name.sasl.plain.sasl.jaas.config": f'{_PLAIN} user_{USER}="{PASSWORD}";',
         "listener.name.tls.ssl.keystore.type": "PEM",

@@ -19,6 +19,9 @@ from spark_cas.log.protocol import Preflight
 _BATCH_OVERHEAD_BYTES = 512
 """Header of a batch and of its one record, more than they ever take but for a record's own headers."""
 
+_NO_ID = "A" * 22
+"""Zero, as Kafka writes ids."""
+
 _USUAL_RESUME_MINUTES = 10_080
 """Kafka's own default of offsets.retention.minutes, seven days."""
 
@@ -29,6 +32,7 @@ def preflight(admin: Admin, spec: KafkaSpec) -> Preflight:
     Raises LogNotFoundError; StorageError naming the missing right, or saying why no append would be acknowledged.
     """
     description = _writable(admin, spec.topic)
+    _require_id(description)
     settings = topic_settings(admin, spec.topic)
     _require_in_sync(description, settings)
     _require_transactions(spec)
@@ -50,11 +54,20 @@ def _writable(admin: Admin, topic: str) -> TopicDescription:
     return description
 
 
+def _require_id(description: TopicDescription) -> None:
+    """A plan names the topic that it was made for by its id, not only by its name."""
+    if str(description.topic_id) == _NO_ID:
+        raise StorageError(
+            f"topic {description.name} has no id: the brokers are older than Kafka 2.8, or run an older metadata "
+            f"version. Nothing was appended. Bring them to a newer version, then run the same job again."
+        )
+
+
 def _require_in_sync(description: TopicDescription, settings: TopicSettings | None) -> None:
     wanted = 1 if settings is None else settings.min_insync_replicas
     for partition in description.partitions:
         what = f"partition {partition.id} of topic {description.name} has"
-        if partition.leader.id < 0:
+        if getattr(partition.leader, "id", -1) < 0:  # None, whatever its type says, when there is none
             raise StorageError(
                 f"{what} no leader: no append would be acknowledged. Nothing was appended. Start the brokers that "
                 f"hold its replicas, then run the same job again."

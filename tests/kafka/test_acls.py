@@ -1,0 +1,177 @@
+"""The rights that a load needs: with exactly these it works, and without any one of them it says which is missing."""
+
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import NewTopic
+
+from spark_cas.core.errors import LogError, StorageError
+from spark_cas.core.offsets import OffsetRange
+from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.rights import Right, on_groups, on_ids, on_topic
+from spark_cas.log.kafka.spec import DEFAULT_PREFIX, KafkaSpec
+from spark_cas.testing.loads import TEN, run_job
+from tests.kafka.clients import SECONDS, admin_of, append, create_topic
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+
+WITHIN = 15
+DOCS = Path(__file__).parents[2] / "docs" / "kafka.md"
+
+
+def least(topic: str, prefix: str) -> dict[str, Right]:
+    """As docs/kafka.md lists them. Read and Write bring Describe along."""
+    registry = f"{prefix}.registry"
+    return {
+        "topic read": on_topic("Read", topic),
+        "topic write": on_topic("Write", topic),
+        "registry read": on_topic("Read", registry),
+        "registry write": on_topic("Write", registry),
+        "registry create": on_topic("Create", registry),
+        "groups": on_groups("Read", prefix),
+        "ids": on_ids("Write", prefix),
+    }
+
+
+def seeing(topic: str) -> Right:
+    return on_topic("DescribeConfigs", topic)
+
+
+@pytest.fixture
+def spec(secured) -> KafkaSpec:
+    return secured.spec(create_topic(secured.open))
+
+
+def make_registry(secured, spec) -> None:
+    topic = NewTopic(spec.registry_topic, 1, config={"cleanup.policy": "compact"})
+    admin = admin_of(secured.open)  # its futures fail when it is no longer held
+    admin.create_topics([topic])[spec.registry_topic].result(SECONDS)
+
+
+@contextmanager
+def refused_soon():
+    began = time.monotonic()
+    with pytest.raises(LogError) as refused:
+        yield refused
+    assert time.monotonic() - began < WITHIN
+    assert "canary" not in f"{refused.value} {refused.value!r}"
+
+
+def test_a_whole_load_works_with_exactly_the_documented_rights(secured, spec):
+    secured.allow([*least(spec.topic, spec.prefix).values(), seeing(spec.topic)])
+    with KafkaLog(spec) as log:
+        assert log.preflight().notes == ()
+        assert run_job(log, "job", TEN).rows == 10
+
+
+def test_the_right_to_create_is_not_needed_once_the_registry_is_there(secured, spec):
+    make_registry(secured, spec)
+    rights = least(spec.topic, spec.prefix)
+    del rights["registry create"]
+    secured.allow(rights.values())
+    with KafkaLog(spec) as log:
+        log.preflight()
+        assert run_job(log, "job", TEN).rows == 10
+
+
+def test_without_a_look_at_the_settings_a_load_works_and_says_what_was_not_checked(secured, spec):
+    secured.allow(least(spec.topic, spec.prefix).values())
+    with KafkaLog(spec) as log:
+        found = log.preflight()
+        assert found.max_record_bytes is None
+        assert "the ACL DescribeConfigs on the topic" in "".join(found.notes)
+        assert run_job(log, "job", TEN).rows == 10
+
+
+@pytest.mark.parametrize("missing", least("t", "p"))
+def test_preflight_names_the_right_that_is_missing(secured, spec, missing):
+    rights = least(spec.topic, spec.prefix)
+    right = rights.pop(missing)
+    if missing != "registry create":
+        make_registry(secured, spec)
+    secured.allow(rights.values())
+    with KafkaLog(spec) as log, refused_soon() as refused:
+        log.preflight()
+    assert f"this user lacks an ACL: {right}. " in str(refused.value)
+    assert f"kafka-acls.sh --add --allow-principal User:<user> {right.options}." in str(refused.value).replace(
+        " Or makes", ""
+    )
+
+
+@pytest.mark.parametrize("missing", least("t", "p"))
+def test_a_load_without_preflight_names_the_right_that_is_missing(secured, spec, missing):
+    rights = least(spec.topic, spec.prefix)
+    right = rights.pop(missing)
+    if missing != "registry create":
+        make_registry(secured, spec)
+    secured.allow(rights.values())
+    with KafkaLog(spec) as log, refused_soon() as refused:
+        run_job(log, "job", TEN)
+    assert "this user lacks an ACL: " in str(refused.value)
+    assert str(right) in str(refused.value)
+    assert right.options in str(refused.value)
+
+
+def test_a_registry_that_may_not_be_made_comes_with_the_line_for_an_administrator(secured, spec):
+    rights = least(spec.topic, spec.prefix)
+    del rights["registry create"]
+    secured.allow(rights.values())
+    line = f"kafka-topics.sh --create --topic {spec.registry_topic} --partitions 1 --config cleanup.policy=compact"
+    with KafkaLog(spec) as log:
+        with refused_soon() as refused:
+            log.preflight()
+        assert line in str(refused.value)
+        with refused_soon() as refused:
+            run_job(log, "job", TEN)
+        assert line in str(refused.value)
+
+
+def test_a_refused_append_keeps_no_reader_waiting(secured, spec):
+    """Its transaction is aborted, and not left open until its timeout."""
+    rights = least(spec.topic, spec.prefix)
+    secured.allow(right for name, right in rights.items() if name != "topic read")
+    with KafkaLog(spec) as log, refused_soon():
+        run_job(log, "job", TEN)
+    with KafkaLog(KafkaSpec(secured.open, spec.topic, spec.prefix, claim_timeout_ms=5_000)) as other:
+        assert other.bounds(0).end_offset > 0
+
+
+def test_a_reader_needs_no_more_than_to_read_the_topic(secured, spec):
+    append(secured.open, spec.topic, "a", "b")
+    secured.allow([on_topic("Read", spec.topic)])
+    with KafkaLog(spec) as log:
+        end = log.bounds(0).end_offset
+        assert sum(batch.num_rows for _, batch in log.read(0, OffsetRange(0, end))) == 2
+    secured.allow([on_topic("Describe", spec.topic)])
+    with KafkaLog(spec) as log, refused_soon() as refused:
+        list(log.read(0, OffsetRange(0, end)))
+    assert f"lacks an ACL: {on_topic('Read', spec.topic)}." in str(refused.value)
+
+
+def test_what_only_administrators_do_names_its_right_too(secured, spec):
+    append(secured.open, spec.topic, "a", "b")
+    secured.allow([on_topic("Read", spec.topic), on_topic("Describe", "new")])
+    with KafkaLog(spec) as log, refused_soon() as refused:
+        log.trim(0, 1)
+    assert f"lacks an ACL: {on_topic('Delete', spec.topic)}." in str(refused.value)
+    with KafkaLog(secured.spec("new")) as log, refused_soon() as refused:
+        log.create(1)
+    assert f"lacks an ACL: {on_topic('Create', 'new')}." in str(refused.value)
+
+
+def test_a_registry_that_may_not_be_seen_is_not_taken_for_none(secured, spec):
+    """Else a finished job would look as if it had never been."""
+    secured.allow([on_topic("Read", spec.topic)])
+    make_registry(secured, spec)
+    with KafkaLog(spec) as log, refused_soon() as refused:
+        log.completion("job")
+    assert str(on_topic("Describe", spec.registry_topic)) in str(refused.value)
+    assert isinstance(refused.value, StorageError)
+
+
+def test_the_page_for_operators_lists_the_rights():
+    page = DOCS.read_text()
+    for right in (*least("flights", DEFAULT_PREFIX).values(), seeing("flights")):
+        assert right.options in page

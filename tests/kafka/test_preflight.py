@@ -1,0 +1,242 @@
+"""What a look at a topic finds before the first row, each on a real topic."""
+
+import random
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import NewTopic
+
+from spark_cas.core.chunks import ChunkLimits
+from spark_cas.core.errors import LogNotFoundError, RecordTooLargeError, StorageError
+from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.core.records import RECORDS
+from spark_cas.log.kafka import KafkaLog, asking
+from spark_cas.log.kafka import preflight as preflight_module
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.loading import load_rows
+from spark_cas.log.planning import pin_plan
+from spark_cas.log.protocol import Preflight
+from spark_cas.testing.kafka_broker.waiting import wait_until
+from spark_cas.testing.loads import TEN, run_job
+from tests.kafka.clients import SECONDS, admin_of, create_topic, leader_of
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+
+ROOMY = ChunkLimits(max_records=100_000, max_bytes=64_000_000, max_seconds=1_000)
+
+
+def spec_of(broker, topic: str | None = None, **config: str) -> KafkaSpec:
+    """A topic with these settings; its name is the prefix, so that it has a registry of its own."""
+    name = topic or create_topic(broker.bootstrap, 1, **config)
+    return KafkaSpec(broker.bootstrap, name, name)
+
+
+def look(spec: KafkaSpec) -> Preflight:
+    with KafkaLog(spec) as log:
+        return log.preflight()
+
+
+def refusal(spec: KafkaSpec) -> str:
+    with pytest.raises(StorageError) as refused:
+        look(spec)
+    return refused.value.message
+
+
+def batch(*rows: Mapping[str, object]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(list(rows), schema=RECORDS)
+
+
+def append(spec: KafkaSpec, records: pa.RecordBatch, limits: ChunkLimits = ROOMY) -> int:
+    """How many rows a job appended."""
+    with KafkaLog(spec) as log:
+        plan = pin_plan(log, "job", ExpectedOffsets.parse("end"))
+        results = load_rows(log, plan, [(0, records)], task="t", limits=limits, fenced_wait_seconds=1.0)
+        return sum(result.progress.rows for result in results)
+
+
+def noise(size: int) -> bytes:
+    """Bytes that no compression makes smaller."""
+    return random.Random(size).randbytes(size)
+
+
+def test_nothing_is_found_on_a_topic_that_is_as_it_should_be(broker):
+    found = look(spec_of(broker))
+    assert found.notes == ()
+    assert found.max_record_bytes is not None
+
+
+def test_a_topic_that_is_not_there(broker):
+    with pytest.raises(LogNotFoundError, match="no-such-topic"):
+        look(spec_of(broker, "no-such-topic"))
+
+
+def test_it_leaves_nothing_behind(broker):
+    spec = spec_of(broker)
+    look(spec)
+    with KafkaLog(spec) as log:
+        assert log.bounds(0).end_offset == 0
+        assert log.progress(0, "preflight") is None
+        assert log.jobs() == ()
+    assert spec.registry_topic not in admin_of(broker.bootstrap).list_topics(timeout=SECONDS).topics
+
+
+def test_many_at_once_do_not_disturb_each_other(broker):
+    """They share a transactional id, and each fences the one before."""
+    spec = spec_of(broker)
+    with ThreadPoolExecutor(6) as pool:
+        assert all(found.notes == () for found in pool.map(look, [spec] * 6))
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"unclean_leader_election_enable": "true"}, "acknowledged records may be gone"),
+        ({"retention_ms": "172800000"}, "older than 2 days are deleted"),
+        ({"retention_ms": "1500"}, "older than 1.5 s are deleted"),
+        ({"retention_bytes": "12345"}, "no more than 12345 bytes"),
+        ({"cleanup_policy": "compact"}, "the topic is compacted"),
+        ({"cleanup_policy": "compact,delete", "retention_ms": "86400000"}, "older than 1 days are deleted"),
+    ],
+)
+def test_what_weakens_a_promise_is_a_note(broker, config, says):
+    spec = spec_of(broker, **config)
+    notes = look(spec).notes
+    assert len([note for note in notes if says in note]) == 1
+    assert len(notes) == 1 + config.get("cleanup_policy", "").count(",")
+
+
+def test_retention_is_no_matter_where_nothing_is_deleted(broker):
+    notes = look(spec_of(broker, cleanup_policy="compact", retention_ms="1000", retention_bytes="1000")).notes
+    assert len(notes) == 1
+
+
+def test_too_few_replicas_for_what_is_wanted(broker):
+    said = refusal(spec_of(broker, min_insync_replicas="2"))
+    assert "has 1 of 1 replicas in sync, and min.insync.replicas is 2" in said
+
+
+def test_one_replica_in_sync_is_enough_only_where_there_is_but_one(cluster):
+    assert look(spec_of(cluster)).notes == ()
+    (note,) = look(spec_of(cluster, min_insync_replicas="1")).notes
+    assert "min.insync.replicas of topic" in note
+    assert "is 1 with 3 replicas" in note
+
+
+def test_brokers_that_are_gone(cluster, monkeypatch):
+    monkeypatch.setattr(asking, "_FAILOVER_SECONDS", 1.0)
+    strict = spec_of(cluster, min_insync_replicas="3")
+    alone = f"{strict.topic}-alone"
+    admin = admin_of(cluster.bootstrap)
+    placed = NewTopic(alone, 2, replica_assignment=[[1], [2]], config={"min.insync.replicas": "1"})
+    admin.create_topics([placed])[alone].result(SECONDS)
+    orphan = KafkaSpec(cluster.bootstrap, alone, alone)
+    look(strict)
+    look(orphan)
+    cluster.node(2).kill()
+    try:
+        wait_until(lambda: leader_of(cluster.node(1).address, alone, 1) < 0, SECONDS, lambda: "it still has a leader")
+        assert "partition 1 of topic" in refusal(orphan)
+        assert "no leader" in refusal(orphan)
+        assert "has 2 of 3 replicas in sync, and min.insync.replicas is 3" in refusal(strict)
+        # And not that the topic is not there, which would be a reason to go on without its plans.
+        with KafkaLog(orphan) as log, pytest.raises(StorageError, match="asking for offsets"):
+            log.bounds(1)
+    finally:
+        cluster.node(2).restart()
+
+
+@pytest.mark.parametrize("compression", ["none", "lz4", "gzip", "zstd", "snappy"])
+def test_the_largest_record_that_is_promised_is_taken(broker, compression):
+    spec = replace(spec_of(broker), client_options=(("compression.type", compression),))
+    room = look(spec).max_record_bytes
+    assert room is not None
+    headers = [{"key": "name", "value": b"v" * 96}] * 10
+    key = noise(1000)
+    record = {"key": key, "value": noise(room - 1000 - 1000), "headers": headers}
+    assert append(spec, batch({"key": b"a", "value": b"b"}, record)) == 2
+
+
+def test_a_record_larger_than_the_topic_takes_is_named_before_anything_is_appended(broker):
+    spec = spec_of(broker, max_message_bytes="20000")
+    room = look(spec).max_record_bytes
+    rows = batch({"value": b"fits"}, {"value": noise(room or 0)}, {"value": noise((room or 0) + 1)})
+    with pytest.raises(RecordTooLargeError, match=rf"row 1 of the partition takes \d+ bytes.* at most {room} bytes"):
+        append(spec, rows, replace(ROOMY, max_record_bytes=room))
+    with KafkaLog(spec) as log:
+        assert log.bounds(0).end_offset == 0
+
+
+def test_a_record_that_the_broker_refuses_is_said_so(broker):
+    spec = spec_of(broker, max_message_bytes="20000")
+    with pytest.raises(StorageError, match=r"larger than the topic's max\.message\.bytes"):
+        append(spec, batch({"value": noise(20_001)}))
+    with KafkaLog(replace(spec, claim_timeout_ms=5_000)) as log:
+        log.bounds(0)  # and no transaction is left open
+
+
+def test_a_record_larger_than_the_clients_own_default_is_taken(broker):
+    spec = spec_of(broker, max_message_bytes="5000000")
+    assert append(spec, batch({"value": noise(4_000_000)})) == 1
+
+
+def test_small_records_are_not_put_into_batches_that_the_topic_does_not_take(broker):
+    spec = spec_of(broker, max_message_bytes="10000")
+    assert append(spec, batch(*[{"value": noise(1000)}] * 200)) == 200
+
+
+def test_a_transaction_timeout_that_the_brokers_do_not_allow(broker):
+    said = refusal(replace(spec_of(broker), transaction_timeout_ms=900_001))
+    assert "the transaction timeout is above the broker's transaction.max.timeout.ms" in said
+
+
+def registry_of(broker, spec: KafkaSpec, partitions: int = 1, **config: str) -> None:
+    settings = {key.replace("_", "."): value for key, value in config.items()}
+    admin = admin_of(broker.bootstrap)
+    made = admin.create_topics([NewTopic(spec.registry_topic, partitions, config=settings)])
+    made[spec.registry_topic].result(SECONDS)
+
+
+@pytest.mark.parametrize("config", [{"retention_ms": "1000000"}, {"retention_bytes": "1000000"}])
+def test_a_registry_that_forgets_is_refused(broker, config):
+    spec = spec_of(broker)
+    registry_of(broker, spec, **config)
+    said = refusal(spec)
+    assert f"the registry topic {spec.registry_topic} deletes old records" in said
+    assert f"--entity-name {spec.registry_topic} --add-config cleanup.policy=compact" in said
+
+
+@pytest.mark.parametrize(
+    ("partitions", "config"),
+    [(1, {"cleanup_policy": "delete"}), (3, {"cleanup_policy": "compact", "retention_ms": "1000"})],
+)
+def test_a_registry_that_keeps_all_is_good_however_it_was_made(broker, partitions, config):
+    spec = spec_of(broker)
+    registry_of(broker, spec, partitions, **config)
+    assert look(spec).notes == ()
+    with KafkaLog(spec) as log:
+        run_job(log, "job", TEN)
+        assert log.jobs() == ("job",)
+
+
+def test_a_registry_that_may_lose_a_plan_is_a_note(broker):
+    spec = spec_of(broker)
+    registry_of(broker, spec, cleanup_policy="compact", unclean_leader_election_enable="true")
+    (note,) = look(spec).notes
+    assert spec.registry_topic in note
+
+
+def test_settings_of_the_brokers_that_shorten_a_promise_are_notes(secured):
+    topic = create_topic(secured.open)
+    resume, verify = look(KafkaSpec(secured.open, topic, topic)).notes
+    assert "can be resumed only for 1 days" in resume
+    assert "transaction.partition.verification.enable is not true" in verify
+
+
+def test_brokers_that_know_no_ids_of_topics_are_too_old():
+    """Kafka 2.7 and before, which is not run here."""
+    with pytest.raises(StorageError, match=r"older than Kafka 2\.8"):
+        preflight_module._require_id(SimpleNamespace(name="flights", topic_id="A" * 22))  # type: ignore[arg-type]
