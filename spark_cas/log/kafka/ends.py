@@ -79,7 +79,7 @@ def _offsets(admin: Admin, at: TopicPartition, *wanted: _Asked) -> list[int]:
             for which, isolation in wanted
         ]
         try:
-            return [int(admin.answer(each).offset) for each in asked]
+            offsets = [int(admin.answer(each).offset) for each in asked]
         except KafkaException as error:
             if error.args[0].code() in STALE_LEADER:
                 # The client keeps what it once learnt of the partition's leader until it is made to ask again.
@@ -89,5 +89,9 @@ def _offsets(admin: Admin, at: TopicPartition, *wanted: _Asked) -> list[int]:
             # It may as well not be there, or not be ours to see.
             describe(admin, at.topic)
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)) from None
+        if min(offsets) < 0:
+            # Between two leaders the client may give an invalid offset, and no error with it.
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+        return offsets
 
     return ask(question, f"asking for offsets of topic {at.topic}", on_topic("Describe", at.topic))
