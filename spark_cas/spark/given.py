@@ -34,9 +34,7 @@ class Given:
         for table in tables:
             check_defaults(table)
         if address is not None:
-            on_kafka = isinstance(address, KafkaSpec)
-            _refuse_misfits(self.explicit, on_kafka=on_kafka)
-            defaults = {key: value for key, value in defaults.items() if fits(key, on_kafka=on_kafka)}
+            _refuse_misfits(self.explicit, on_kafka=isinstance(address, KafkaSpec))
         self.merged = {**{key: defaults[key] for key in defaults if is_for(key, scope)}, **self.explicit}
         self._spec = None if address is None else self._with_settings(address)
 

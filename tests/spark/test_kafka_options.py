@@ -79,6 +79,10 @@ def test_neither_shows_both_ways(parse):
     assert "option('kafka.bootstrap.servers'" in text
 
 
+def test_a_topic_has_one_name():
+    assert "Leave subscribe out" in refused(parse_read, {**TOPIC, "subscribe": "flights"})
+
+
 def test_brokers_without_a_topic_say_how_rows_for_several_are_written():
     text = refused(parse_write, {"kafka.bootstrap.servers": "a:9092"})
     assert "one write goes to one topic" in text

@@ -200,3 +200,8 @@ def test_secrets_are_shown_nowhere(spark, flights, options):
     df = flights.withColumn("partition", sf.lit(0)).coalesce(1)
     said = refused(StorageError, lambda: save(df, options, **sasl, routed=True))
     assert "hunter2" not in plans + said + str(from_route.value)
+    # What Spark tells of its queries, on the web page as in the event log.
+    queries = spark._jsparkSession.sharedState().statusStore().executionsList()
+    told = " ".join(queries.apply(number).physicalPlanDescription() for number in range(queries.size()))
+    assert "conditional-log" in told
+    assert "hunter2" not in told
