@@ -101,7 +101,7 @@ def test_preflight_names_the_right_that_is_missing(secured, spec, missing):
 
 
 @pytest.mark.parametrize("missing", least("t", "p"))
-def test_a_load_without_preflight_names_the_right_that_is_missing(secured, spec, missing):
+def test_a_load_without_preflight_names_the_right_that_is_missing(secured, spec, missing, capfd):
     rights = least(spec.topic, spec.prefix)
     right = rights.pop(missing)
     if missing != "registry create":
@@ -112,6 +112,7 @@ def test_a_load_without_preflight_names_the_right_that_is_missing(secured, spec,
     assert "this user lacks an ACL: " in str(refused.value)
     assert str(right) in str(refused.value)
     assert right.options in str(refused.value)
+    assert "canary" not in capfd.readouterr().err  # where the client says what is fatal for it
 
 
 def test_a_registry_that_may_not_be_made_comes_with_the_line_for_an_administrator(secured, spec):
