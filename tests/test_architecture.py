@@ -91,6 +91,12 @@ def has_status(decision: str) -> bool:
     return re.search(r"^[^\w\n]*Status[^\w\n]*:[^\w\n]*\w", decision, re.MULTILINE) is not None
 
 
+def test_no_group_is_asked_for_by_an_admin_client():
+    """Its librdkafka crashes the process while a coordinator moves: docs/decisions/0005."""
+    calls = [str(file) for file in PACKAGE.rglob("*.py") if "list_consumer_group_offsets" in file.read_text()]
+    assert calls == []
+
+
 def test_every_decision_has_a_status():
     assert [path for path in ROOT.glob("docs/decisions/*") if not has_status(path.read_text())] == []
     assert has_status("# A title\n\nStatus: accepted\n")
