@@ -8,6 +8,7 @@ import pytest
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.outcome import Appended, Conflict
 from spark_cas.log.kafka import KafkaLog, transaction
+from spark_cas.log.kafka.clients import TransactionalProducer
 from spark_cas.testing.writing import table_of
 from tests.kafka.clients import SECONDS, append, committed_values
 from tests.kafka.faulted import (
@@ -100,6 +101,24 @@ def test_a_delivery_without_offset_among_others_records_is_aborted(monkeypatch, 
         job.must_append(*"ab")
         barged = [lambda: append(proxied.direct, proxied_topic, "foreign")]
         without_offsets(monkeypatch, lambda: barged.pop()() if barged else None)
+        outcome = job.append(table_of("xyz"))
+    assert isinstance(outcome, Conflict), outcome
+    require_truth(spec, outcome, ["a", "b", "foreign"], "xyz", foreign=1)
+
+
+def test_a_record_that_lands_just_before_the_first_of_ours_refuses_the_chunk(monkeypatch, proxied, proxied_topic):
+    spec = spec_of(proxied.direct, proxied_topic)
+    begin = TransactionalProducer.begin
+
+    def begin_late(producer):
+        monkeypatch.undo()
+        append(proxied.direct, proxied_topic, "foreign")
+        begin(producer)
+
+    with KafkaLog(spec) as log:
+        job = planned_writer(log)
+        job.must_append(*"ab")
+        monkeypatch.setattr(TransactionalProducer, "begin", begin_late)
         outcome = job.append(table_of("xyz"))
     assert isinstance(outcome, Conflict), outcome
     require_truth(spec, outcome, ["a", "b", "foreign"], "xyz", foreign=1)

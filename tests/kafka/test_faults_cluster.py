@@ -1,0 +1,193 @@
+"""Three brokers, of which the one that matters most is killed or frozen in the middle of a load."""
+
+import os
+import time
+from dataclasses import replace
+
+import pytest
+from confluent_kafka.admin import NewTopic
+
+from spark_cas.core.errors import StorageError, TruncatedError
+from spark_cas.core.outcome import Appended, Truncated, Unknown
+from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.clients import TransactionalProducer
+from spark_cas.testing.kafka_broker.waiting import wait_until
+from spark_cas.testing.loads import rows_of
+from spark_cas.testing.writing import table_of
+from tests.kafka.clients import SECONDS, admin_of, committed_values, leader_of
+from tests.kafka.faulted import JOB, hurry, planned_writer, require_truth, run_as_spark_does, spec_of
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+ROWS = rows_of(10, 0)
+NODES = {1, 2, 3}
+COORDINATORS = 4
+"""Partitions of the topic of transactions, see conf/kafka."""
+
+
+@pytest.fixture(autouse=True)
+def _hurry(monkeypatch):
+    hurry(monkeypatch, 2.0)
+
+
+def partition_of(name):
+    """The partition of an internal topic that a transactional id or a group belongs to, as Java hashes it."""
+    hashed = 0
+    for unit in name:
+        hashed = (31 * hashed + ord(unit)) & 0x7FFFFFFF
+    return hashed % COORDINATORS
+
+
+def internal_leader(address, topic, name):
+    """The node that coordinates a transactional id or a group."""
+    return leader_of(address, topic, partition_of(name))
+
+
+def topic_on(cluster, name, nodes, **config):
+    """A topic of one partition on these nodes, once everyone knows that the first of them leads it."""
+    admin = admin_of(cluster.bootstrap)
+    topic = NewTopic(name, 1, replica_assignment=[nodes], config=config)
+    admin.create_topics([topic])[name].result(SECONDS)
+
+    def is_known():
+        return all(in_sync(node.address, name)[:1] == nodes[:1] for node in cluster.nodes)
+
+    wait_until(is_known, SECONDS, lambda: f"{name} has no leader")
+
+
+def in_sync(address, topic):
+    """The leader of partition 0 and then who else is in sync; nobody while the broker that is asked knows none."""
+    found = admin_of(address).list_topics(topic, SECONDS).topics[topic].partitions
+    if not found or found[0].leader == -1:
+        return []
+    return [found[0].leader, *sorted(set(found[0].isrs) - {found[0].leader})]
+
+
+def placed(cluster, *, together):
+    """The spec of a topic that is not made yet, and which nodes will serve its transactions and its ledger."""
+    while True:
+        spec = spec_of(cluster.bootstrap, f"t-{os.urandom(4).hex()}", timeout_ms=30_000)
+        transactions = internal_leader(cluster.bootstrap, "__transaction_state", spec.transactional_id(0, None))
+        ledger = internal_leader(cluster.bootstrap, "__consumer_offsets", spec.group(JOB))
+        if (transactions == ledger) == together:
+            return spec, transactions, ledger
+
+
+def all_well(cluster):
+    everyone = frozenset(node.id for node in cluster.nodes)
+    for node in cluster.nodes:
+        node.wait_until_alive(everyone)
+
+
+@pytest.fixture
+def ready(cluster):
+    """The cluster, whose internal topics exist; whole again afterwards."""
+    all_well(cluster)
+    spec = spec_of(cluster.bootstrap, f"t-{os.urandom(4).hex()}")
+    topic_on(cluster, spec.topic, [1, 2, 3])
+    with KafkaLog(spec) as log:
+        planned_writer(log).must_append("a")
+    yield cluster
+    for node in cluster.nodes:
+        if node.is_running:
+            node.thaw()
+        else:
+            node.restart()
+    all_well(cluster)
+
+
+def told_at_last(spec, job, values):
+    """What becomes of a writer's next chunk, asked with new clients until the brokers that are left can tell."""
+    deadline = time.monotonic() + SECONDS
+    while True:
+        with KafkaLog(spec) as job._log:
+            try:
+                outcome = job.append(table_of(values))
+            except StorageError:
+                outcome = Unknown("told as an error")
+        if not isinstance(outcome, Unknown) or time.monotonic() > deadline:
+            return outcome
+
+
+def before_commit(monkeypatch, number, strike):
+    """Let something happen once, when so many commits are about to be asked for in a partition."""
+    commit, seen = TransactionalProducer.commit, []
+
+    def struck(producer, timeout_seconds):
+        seen.append(producer)
+        if len(seen) == number:
+            strike()
+        commit(producer, timeout_seconds)
+
+    monkeypatch.setattr(TransactionalProducer, "commit", struck)
+
+
+@pytest.mark.parametrize(
+    ("fault", "role"), [("kill", "leader"), ("kill", "transactions"), ("kill", "ledger"), ("freeze", "leader")]
+)
+def test_a_load_gets_over_the_loss_of_a_node(ready, monkeypatch, fault, role):
+    spec, transactions, ledger = placed(ready, together=False)
+    [leader] = NODES - {transactions, ledger}
+    topic_on(ready, spec.topic, [leader, transactions, ledger])
+    node = ready.node({"leader": leader, "transactions": transactions, "ledger": ledger}[role])
+    struck = []
+
+    def strike():
+        struck.append(node.id)
+        getattr(node, fault)()
+
+    # The plan is the first commit, so this is the second chunk's.
+    before_commit(monkeypatch, 3, strike)
+    run_as_spark_does(spec, ROWS)
+    assert struck == [node.id]
+    if fault == "freeze":
+        node.thaw()
+    assert committed_values(ready.bootstrap, spec.topic) == ROWS[0]
+
+
+def test_below_min_insync_nothing_is_acknowledged_until_the_others_are_back(ready):
+    spec, transactions, _ = placed(ready, together=True)
+    topic_on(ready, spec.topic, [transactions, *(NODES - {transactions})])
+    hasty = replace(spec, claim_timeout_ms=6_000, transaction_timeout_ms=6_000)
+    with KafkaLog(hasty) as log:
+        job = planned_writer(log)
+        job.must_append(*"ab")
+        for node in NODES - {transactions}:
+            ready.node(node).freeze()
+        began = time.monotonic()
+        try:
+            outcome = job.append(table_of("xyz"))
+        except StorageError:
+            outcome = Unknown("told as an error")
+        finally:
+            for node in NODES - {transactions}:
+                ready.node(node).thaw()
+        assert time.monotonic() - began < 60
+    assert isinstance(outcome, Unknown), outcome
+    all_well(ready)
+    require_truth(spec, outcome, "ab", "xyz")
+    run_as_spark_does(spec, {0: [*"ab", *"xyz", *"uvw"]})
+    assert committed_values(ready.bootstrap, spec.topic) == [*"abxyzuvw"]
+
+
+def test_acknowledged_records_that_an_unclean_election_lost_are_missed_aloud(ready):
+    spec, transactions, _ = placed(ready, together=True)
+    leader, stale = NODES - {transactions}
+    unclean = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+    topic_on(ready, spec.topic, [leader, stale], **unclean)
+    with KafkaLog(spec) as log:
+        job = planned_writer(log)
+        job.must_append(*"ab")
+    ready.node(stale).kill()
+    wait_until(lambda: in_sync(ready.bootstrap, spec.topic) == [leader], SECONDS, lambda: "still in sync")
+    assert isinstance(told_at_last(spec, job, "cd"), Appended)
+    ready.node(leader).kill()
+    ready.node(stale).restart()
+    wait_until(lambda: in_sync(ready.bootstrap, spec.topic) == [stale], SECONDS, lambda: "not elected")
+    assert committed_values(ready.bootstrap, spec.topic) == [*"ab"]
+    outcome = told_at_last(spec, job, "xyz")
+    assert isinstance(outcome, Truncated), outcome
+    assert outcome.actual < outcome.expected == 6
+    with pytest.raises(TruncatedError):
+        run_as_spark_does(spec, {0: [*"abcdxyz"]})
+    assert committed_values(ready.bootstrap, spec.topic) == [*"ab"]
