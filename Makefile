@@ -63,7 +63,7 @@ kafka: $(STAMP) needs-java kafka-jars ## one Kafka broker in the foreground, for
 kafka-jars: $(STAMP) needs-java ## the jars of a Kafka broker, resolved once into a cache
 	@$(BIN)/python -m spark_cas.testing.kafka_broker --jars-only
 
-bench: $(STAMP) needs-java ## speed and memory against Spark's own parquet; writes build/bench.json
+bench: $(STAMP) needs-java ## speed and memory against Spark's own parquet and Kafka; writes build/bench.json
 	SPARK_CONF_DIR=$(CURDIR)/conf $(BIN)/python -m benchmarks
 
 clean: ## remove the environment and all that was built

@@ -1,4 +1,4 @@
-"""make bench: speed and memory against Spark's own parquet. Options: python -m benchmarks --help."""
+"""make bench: speed and memory against Spark's own parquet and Kafka. Options: python -m benchmarks --help."""
 
 import argparse
 import os
@@ -8,6 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.completed import PYTHON, SPARK_SUBMIT, compare_completed
+from benchmarks.kafka_appending import compare_appends
+from benchmarks.kafka_broker import running_broker
+from benchmarks.kafka_killed import compare_killed
+from benchmarks.kafka_reading import compare_topic_reads
+from benchmarks.kafka_writing import compare_topic_writes
 from benchmarks.measure import Result
 from benchmarks.memory import compare_memory
 from benchmarks.reading import compare_reads
@@ -16,10 +21,12 @@ from benchmarks.rows import make_rows
 from benchmarks.session import start_session
 from benchmarks.sizes import FULL, QUICK, Sizes
 from benchmarks.writing import compare_routes, compare_writes
+from spark_cas.testing.kafka_broker.connector import connector_jars
 
 BUILD = Path(__file__).parents[1] / "build"
 IN_SESSION = ("write", "route", "read")
-PARTS = (*IN_SESSION, "completed", "memory")
+ON_KAFKA = ("kafka-write", "kafka-read", "kafka-killed", "kafka-append")
+PARTS = (*IN_SESSION, "completed", "memory", *ON_KAFKA)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -54,6 +61,8 @@ def _run(parts: Sequence[str], sizes: Sizes, rows: Path, scratch: Path) -> list[
             results.append(compare_completed(name, launcher, rows, scratch, sizes.process_repeats))
     if "memory" in parts:
         results += compare_memory(scratch, sizes.few_rows, sizes.many_rows)
+    if set(parts) & set(ON_KAFKA):
+        results += _on_kafka(parts, sizes, rows)
     return results
 
 
@@ -72,6 +81,28 @@ def _in_one_session(parts: Sequence[str], sizes: Sizes, path: Path, scratch: Pat
         return results
     finally:
         spark.stop()
+
+
+def _on_kafka(parts: Sequence[str], sizes: Sizes, path: Path) -> list[Result]:
+    """Compare on one broker, in a session that has Spark's own connector."""
+    results = []
+    with running_broker() as topics:
+        if "kafka-append" in parts:
+            results += compare_appends(topics, sizes.appends)
+        if set(parts) & {*ON_KAFKA} == {"kafka-append"}:
+            return results
+        spark = start_session(connector_jars())
+        try:
+            rows = make_rows(spark, path, sizes.rows)
+            if "kafka-write" in parts:
+                results += compare_topic_writes(rows, topics, sizes.repeats)
+            if "kafka-read" in parts:
+                results.append(compare_topic_reads(spark, rows, topics, sizes.repeats))
+            if "kafka-killed" in parts:
+                results.append(compare_killed(spark, rows, topics, sizes.process_repeats))
+        finally:
+            spark.stop()
+    return results
 
 
 if __name__ == "__main__":

@@ -12,6 +12,10 @@ Side = Callable[[Path], None]
 """Does the work once. It is given a path that does not exist, and whatever is there after is removed."""
 
 
+NO_SCRATCH = Path("/nonexistent")
+"""For sides that make no files."""
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """A line of the table: ours beside the peer."""

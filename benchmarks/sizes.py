@@ -19,7 +19,9 @@ class Sizes:
     """The smaller partition of the comparison of memory."""
     many_rows: int
     """The larger one."""
+    appends: int
+    """Small appends of the comparison of their times."""
 
 
-FULL = Sizes(rows=4_000_000, repeats=5, process_repeats=3, few_rows=4_000_000, many_rows=40_000_000)
-QUICK = Sizes(rows=200_000, repeats=3, process_repeats=1, few_rows=200_000, many_rows=2_000_000)
+FULL = Sizes(rows=4_000_000, repeats=5, process_repeats=3, few_rows=4_000_000, many_rows=40_000_000, appends=1000)
+QUICK = Sizes(rows=200_000, repeats=3, process_repeats=1, few_rows=200_000, many_rows=2_000_000, appends=100)

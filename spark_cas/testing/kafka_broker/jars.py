@@ -1,4 +1,4 @@
-"""Kafka's own jars: resolved once from Maven Central, by the Ivy that comes with pyspark, and kept.
+"""Kafka's own jars, and others: resolved once from Maven Central, by the Ivy that comes with pyspark, and kept.
 
 They are kept in ``$SPARK_CAS_CACHE``, by default in the user's cache folder. ``$SPARK_CAS_IVY_SETTINGS`` names an
 Ivy settings file, for networks that reach Maven Central through a mirror only.
@@ -37,13 +37,21 @@ _IVY_FILE = f"""\
 
 def kafka_jars() -> Path:
     """The folder with the jars of a broker; the first call on a machine downloads them (43 MB)."""
+    return resolved(f"kafka-{KAFKA_VERSION}", _IVY_FILE)
+
+
+def resolved(name: str, ivy_file: str) -> Path:
+    """The folder of this name in the cache, with the jars that an Ivy file asks for: the first call downloads them.
+
+    Another content needs another name.
+    """
     cache = _cache_folder()
-    jars = cache / f"kafka-{KAFKA_VERSION}"
+    jars = cache / name
     if not jars.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
         with _locked(cache / f"{jars.name}.lock"):
             if not jars.is_dir():
-                _resolve(jars)
+                _resolve(jars, ivy_file)
     return jars
 
 
@@ -63,13 +71,13 @@ def _cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "spark_cas")
 
 
-def _resolve(jars: Path) -> None:
+def _resolve(jars: Path, content: str) -> None:
     # A folder of another name until it is whole: a download that was killed leaves nothing that looks finished.
     staging = jars.with_name(f"{jars.name}.partial")
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir()
     ivy_file = staging / "ivy.xml"
-    ivy_file.write_text(_IVY_FILE)
+    ivy_file.write_text(content)
     settings = os.environ.get("SPARK_CAS_IVY_SETTINGS")
     command = [
         *(java(), "-cp", f"{_spark_jars()}/*", "org.apache.ivy.Main"),
@@ -77,7 +85,7 @@ def _resolve(jars: Path) -> None:
         *("-cache", str(staging / "ivy"), "-ivy", str(ivy_file), "-confs", "default"),
         *("-retrieve", f"{staging}/jars/[artifact]-[revision].[ext]"),
     ]
-    sys.stderr.write(f"resolving Kafka {KAFKA_VERSION} from Maven Central, about a minute, this once\n")
+    sys.stderr.write(f"resolving {jars.name} from Maven Central, about a minute, this once\n")
     try:
         ivy = subprocess.run(command, capture_output=True, text=True, check=False, timeout=RESOLVE_SECONDS)
     except subprocess.TimeoutExpired as late:
