@@ -28,6 +28,9 @@ _STATISTICS_WITHIN_SECONDS = 0.2
 _STRAY = ("txretries", "req_timeouts", "txerrs", "rxerrs", "disconnects")
 """What a broker's statistics count when a request or its reply may be under way after its time."""
 
+_TURN_SECONDS = 0.1
+"""A call that serves callbacks lasts no longer: the client splits one of 0.2 s and more."""
+
 _LIBRDKAFKA_CLOCK_NS = time.time_ns if sys.platform == "darwin" else time.monotonic_ns
 """The clock of the field ``ts`` in statistics."""
 
@@ -148,21 +151,26 @@ class TransactionalProducer:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Calls of the client that serve its callbacks, and learn from one of them that the instance is done for.
-
-        The client then raises a KafkaException, or, when it has another callback to run before it returns, a
-        SystemError that stands for it.
-        """
+        """Calls of the client that serve its callbacks, and so learn first that the instance is done for."""
         try:
             yield
         except KafkaException as error:
-            self._note(error)
+            if error.args[0].fatal():
+                self.fatal = error.args[0]
             raise
-        except SystemError as error:
-            if not isinstance(error.__cause__, KafkaException):
-                raise
-            self._note(error.__cause__)
-            raise error.__cause__ from None
+
+    def flush(self, timeout_seconds: float) -> bool:
+        """Send what waits and serve its reports; False when some were not served in time. Raises KafkaException.
+
+        In short turns: within a longer one the client (2.16) goes on to run callbacks after one that told it of a
+        fatal error, with that error raised already, and what comes of it is no exception.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        with self.watched():
+            while self.client.flush(_TURN_SECONDS):
+                if time.monotonic() > deadline:
+                    return False
+        return True
 
     def begin(self) -> None:
         """Begin a transaction. Raises KafkaException."""
@@ -223,14 +231,10 @@ class TransactionalProducer:
         self.client.purge()
         del self.client
 
-    def _note(self, error: KafkaException) -> None:
-        if error.args[0].fatal():
-            self.fatal = error.args[0]
-
     def _take_snapshot(self, statistics: str) -> None:
         self._snapshot = statistics
 
     def _serve(self) -> None:
         while not self._closed:
             with suppress(KafkaException), self.watched():
-                self.client.poll(0.05)
+                self.client.poll(_TURN_SECONDS)

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections import OrderedDict
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -19,6 +20,7 @@ _VERSION = 1
 _LOOK_SECONDS = 5.0
 """After so long without an answer it is looked whether there will be one."""
 _PAUSE_SECONDS = 0.02
+_MOST_OPEN = 4
 
 
 class UndecidedError(StorageError):
@@ -86,6 +88,28 @@ class Ledger:
     def close(self) -> None:
         """Let go of the client."""
         self._consumer.close()
+
+
+class Ledgers:
+    """The ledgers that a process has open: those of the jobs that it asked for last."""
+
+    def __init__(self, spec: KafkaSpec) -> None:
+        self._spec = spec
+        self._open: OrderedDict[str, Ledger] = OrderedDict()
+
+    def of(self, job: str) -> Ledger:
+        """The ledger of a job, good until some others were asked for."""
+        if job not in self._open:
+            self._open[job] = Ledger(self._spec, job)
+        self._open.move_to_end(job)
+        while len(self._open) > _MOST_OPEN:
+            self._open.popitem(last=False)[1].close()
+        return self._open[job]
+
+    def close(self) -> None:
+        """Let go of all clients."""
+        while self._open:
+            self._open.popitem()[1].close()
 
 
 def _entry(topic: str, log_id: str, progress: Progress) -> TopicPartition:

@@ -20,7 +20,7 @@ from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.admin import Admin
 from spark_cas.log.kafka.asking import REQUEST_SECONDS
 from spark_cas.log.kafka.clients import admin_client
-from spark_cas.log.kafka.ledger import Ledger, UndecidedError
+from spark_cas.log.kafka.ledger import Ledgers, UndecidedError
 from spark_cas.log.kafka.plain import plain_error
 from spark_cas.log.kafka.preflight import preflight
 from spark_cas.log.kafka.reading import read_records
@@ -28,7 +28,7 @@ from spark_cas.log.kafka.registry import KafkaRegistry
 from spark_cas.log.kafka.rights import on_topic, to_claim
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import describe
-from spark_cas.log.kafka.writer import POLITE_SECONDS, PartitionWriter
+from spark_cas.log.kafka.writer import POLITE_SECONDS, PartitionWriter, Shared
 from spark_cas.log.protocol import Claim, Preflight
 
 
@@ -44,19 +44,18 @@ class KafkaLog(KafkaRegistry):
         self._admin: Admin = admin_client(spec)
         super().__init__(spec, self._admin)
         self._writers: dict[tuple[int, str], PartitionWriter] = {}
-        self._ledgers: dict[str, Ledger] = {}
+        self._shared = Shared(spec, self._admin, Ledgers(spec))
         self._turn = Lock()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for writer in self._writers.values():
+        for writer in self._shared.holders.values():
             writer.close()
-        for ledger in self._ledgers.values():
-            ledger.close()
         self._writers.clear()
-        self._ledgers.clear()
+        self._shared.holders.clear()
+        self._shared.ledgers.close()
 
     def layout(self) -> Layout:
         found = describe(self._admin, self.topic)
@@ -102,7 +101,7 @@ class KafkaLog(KafkaRegistry):
         layout = self.layout()
         layout.require(partition)
         at = self._at(partition)
-        return self._ledger(job).read(at, layout.log_id, self._timeout)
+        return self._shared.ledgers.of(job).read(at, layout.log_id, self._timeout)
 
     def trim(self, partition: int, before_offset: int) -> Bounds:
         bounds = self.bounds(partition)
@@ -152,17 +151,9 @@ class KafkaLog(KafkaRegistry):
         writer.know(progress)
         return Claim(partition, plan, resume_offset(plan, partition, progress), progress, bounds.end_offset)
 
-    def _ledger(self, job: str) -> Ledger:
-        if job not in self._ledgers:
-            self._ledgers[job] = Ledger(self.spec, job)
-        return self._ledgers[job]
-
     def _new_writer(self, plan: Plan, partition: int) -> PartitionWriter:
         """The only writer that this process has for the job in the partition."""
-        earlier = self._writers.pop((partition, plan.job), None)
-        if earlier is not None:
-            earlier.close()
-        writer = PartitionWriter(self.spec, self._admin, self._ledger(plan.job), plan, partition)
+        writer = PartitionWriter(self._shared, plan, partition)
         self._writers[partition, plan.job] = writer
         return writer
 

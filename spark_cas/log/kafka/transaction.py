@@ -99,9 +99,7 @@ def produce(
             _headers(batch.column("headers")),
         )
         deque(calls, maxlen=0)
-    with producer.watched():
-        waiting = client.flush(timeout_seconds)
-    if waiting or not reports.wait(deadline):
+    if not producer.flush(timeout_seconds) or not reports.wait(deadline):
         return None
     if reports.errors:
         raise KafkaException(producer.what_broke(reports.errors[0]))

@@ -2,6 +2,7 @@
 
 import random
 import time
+from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaException, TopicPartition
 
@@ -15,7 +16,7 @@ from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.admin import Admin
 from spark_cas.log.kafka.clients import TransactionalProducer
 from spark_cas.log.kafka.codes import PURGED, Meaning, meaning_of, reason_of
-from spark_cas.log.kafka.ledger import Ledger, UndecidedError
+from spark_cas.log.kafka.ledger import Ledgers, UndecidedError
 from spark_cas.log.kafka.plain import plain_error
 from spark_cas.log.kafka.reading import first_record
 from spark_cas.log.kafka.rights import to_append
@@ -39,6 +40,17 @@ _FATAL_WITHIN_SECONDS = 0.5
 _JITTER = random.SystemRandom()
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the writers of one process share."""
+
+    spec: KafkaSpec
+    admin: Admin
+    ledgers: Ledgers
+    holders: "dict[str, PartitionWriter]" = field(default_factory=dict)
+    """Who holds each transactional id now."""
+
+
 class PartitionWriter:
     """Appends the chunks of one job to one partition.
 
@@ -46,15 +58,18 @@ class PartitionWriter:
     another writer of the job does is noticed before a commit.
     """
 
-    def __init__(self, spec: KafkaSpec, admin: Admin, ledger: Ledger, plan: Plan, partition: int) -> None:
+    def __init__(self, shared: Shared, plan: Plan, partition: int) -> None:
+        spec = shared.spec
         self._spec = spec
-        self._admin = admin
-        self._ledger = ledger
+        self._admin = shared.admin
+        self._ledgers = shared.ledgers
+        self._holders = shared.holders
         self._plan = plan
         self._at = TopicPartition(spec.topic, partition)
         checked = plan.expected_offsets[partition] is not None
         self._id = spec.transactional_id(partition, None if checked else plan.job)
         self._producer: TransactionalProducer | None = None
+        self._fenced = False
         self._known: Progress | None = None
 
     def know(self, progress: Progress | None) -> None:
@@ -66,16 +81,21 @@ class PartitionWriter:
 
         Raises KafkaException, StorageError.
         """
+        holder = self._holders.get(self._id)
+        if holder is not None and holder is not self:
+            holder.give_way()
+        self._holders[self._id] = self
         self._drop()
         settings = topic_settings(self._admin, self._at.topic)
         most = None if settings is None else settings.max_message_bytes
         self._producer = TransactionalProducer(self._spec, self._id, most)
         self._producer.init(self._timeout)
+        self._fenced = False
 
     def progress(self, timeout_seconds: float | None = None) -> Progress | None:
         """The job's ledger entry, once nothing that may change it is open. Raises UndecidedError after a timeout."""
         timeout = self._timeout if timeout_seconds is None else timeout_seconds
-        return self._ledger.read(self._at, self._plan.log_id, timeout)
+        return self._ledgers.of(self._plan.job).read(self._at, self._plan.log_id, timeout)
 
     def barrier(self) -> Bounds:
         """The partition's bounds once everything in it is decided."""
@@ -129,6 +149,8 @@ class PartitionWriter:
         """Append a chunk, or close the job when it has no records."""
         if not _same(claim.progress, self._known):
             return Fenced(self._known.task if self._known else None)
+        if self._fenced and chunk.records.num_rows:
+            return self._why_fenced(claim, chunk) or Fenced(None)
         for attempt in range(_TRIES):
             if attempt:
                 time.sleep(_PAUSE_SECONDS * 2**attempt * _JITTER.uniform(0.5, 1.5))
@@ -217,7 +239,9 @@ class PartitionWriter:
             if not producer.abort():
                 self._drop()
             return None
-        self._ledger.add(producer, self._at.topic, claim.plan.log_id, claim.progress_after(chunk, at))
+        self._ledgers.of(self._plan.job).add(
+            producer, self._at.topic, claim.plan.log_id, claim.progress_after(chunk, at)
+        )
         return at
 
     def _place(self, claim: Claim, delivered: Delivered, bounds: Bounds) -> OffsetRange | None:
@@ -257,6 +281,7 @@ class PartitionWriter:
         self._drop()
         match meaning:
             case Meaning.FENCED:
+                self._fenced = True
                 return self._why_fenced(claim, chunk)
             case Meaning.REFUSED:
                 raise plain_error(error, f"appending to topic {self._at.topic}", *to_append(self._spec)) from None
@@ -349,6 +374,11 @@ class PartitionWriter:
         if self._producer is not None:
             self._producer.close()
         self._producer = None
+
+    def give_way(self) -> None:
+        """Another writer of this process takes the transactional id over: as if it were another process."""
+        self._drop()
+        self._fenced = True
 
     def close(self) -> None:
         """Let go of the producer instance."""
