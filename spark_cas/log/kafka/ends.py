@@ -9,7 +9,7 @@ from spark_cas.core.errors import StorageError
 from spark_cas.core.offsets import Bounds
 from spark_cas.log.kafka.admin import Admin
 from spark_cas.log.kafka.asking import REQUEST_SECONDS, ask
-from spark_cas.log.kafka.codes import NO_LEADER, STALE_LEADER
+from spark_cas.log.kafka.codes import NO_LEADER, STALE_LEADER, TIMED_OUT
 from spark_cas.log.kafka.rights import on_topic
 from spark_cas.log.kafka.topic_settings import describe
 
@@ -81,9 +81,11 @@ def _offsets(admin: Admin, at: TopicPartition, *wanted: _Asked) -> list[int]:
         try:
             offsets = [int(admin.answer(each).offset) for each in asked]
         except KafkaException as error:
-            if error.args[0].code() in STALE_LEADER:
+            if error.args[0].code() in STALE_LEADER | TIMED_OUT:
                 # The client keeps what it once learnt of the partition's leader until it is made to ask again.
                 admin.list_topics(at.topic, REQUEST_SECONDS)
+            if error.args[0].code() in TIMED_OUT:
+                raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)) from None
             if error.args[0].code() != NO_LEADER:
                 raise
             # It may as well not be there, or not be ours to see.

@@ -7,7 +7,7 @@ from typing import Self
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import NewTopic, TopicDescription
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError, StorageError
@@ -27,7 +27,7 @@ from spark_cas.log.kafka.reading import read_records
 from spark_cas.log.kafka.registry import KafkaRegistry
 from spark_cas.log.kafka.rights import on_topic, to_claim
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.kafka.topic_settings import describe
+from spark_cas.log.kafka.topic_settings import describe, require_planned
 from spark_cas.log.kafka.writer import POLITE_SECONDS, PartitionWriter, Shared
 from spark_cas.log.protocol import Claim, Preflight
 
@@ -58,9 +58,7 @@ class KafkaLog(KafkaRegistry):
         self._shared.ledgers.close()
 
     def layout(self) -> Layout:
-        found = describe(self._admin, self.topic)
-        count = len(found.partitions)
-        return Layout(log_id=str(found.topic_id), epoch=count, partitions=count)
+        return _layout(describe(self._admin, self.topic))
 
     def preflight(self) -> Preflight:
         return preflight(self._admin, self.spec)
@@ -158,12 +156,7 @@ class KafkaLog(KafkaRegistry):
         return writer
 
     def _layout_changed(self, plan: Plan) -> LayoutChanged | None:
-        layout = self.layout()
-        if layout.log_id != plan.log_id:
-            raise LogNotSharedError(
-                f"topic {self.topic} is not the one that the plan was made for: it was deleted and created again. "
-                f"Nothing was appended. Use another job name if the rows are to go into the new topic."
-            )
+        layout = _layout(require_planned(self._admin, self.topic, plan.log_id))
         return LayoutChanged(plan.layout_epoch, layout.epoch) if layout.epoch != plan.layout_epoch else None
 
     def _await_layout(self) -> Layout:
@@ -187,3 +180,8 @@ class KafkaLog(KafkaRegistry):
 
     def _at(self, partition: int) -> TopicPartition:
         return TopicPartition(self.topic, partition)
+
+
+def _layout(found: TopicDescription) -> Layout:
+    count = len(found.partitions)
+    return Layout(log_id=str(found.topic_id), epoch=count, partitions=count)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType, TopicDescription
 
+from spark_cas.core.errors import LogNotSharedError
 from spark_cas.log.kafka.admin import Admin
 from spark_cas.log.kafka.asking import REQUEST_SECONDS, ask
 from spark_cas.log.kafka.rights import NOT_PERMITTED, on_topic
@@ -21,6 +22,20 @@ def describe(admin: Admin, topic: str, *, with_rights: bool = False) -> TopicDes
         return description
 
     return ask(question, f"looking for topic {topic}", on_topic("Describe", topic))
+
+
+def require_planned(admin: Admin, topic: str, log_id: str) -> TopicDescription:
+    """What the brokers know of a topic, which has to be the very one that a plan was made for.
+
+    Raises LogNotSharedError when it is another of the same name, LogNotFoundError, StorageError.
+    """
+    description = describe(admin, topic)
+    if str(description.topic_id) != log_id:
+        raise LogNotSharedError(
+            f"topic {topic} is not the one that the plan was made for: it was deleted and created again. Nothing was "
+            f"appended. Use another job name if the rows are to go into the new topic."
+        )
+    return description
 
 
 @dataclass(frozen=True, slots=True)

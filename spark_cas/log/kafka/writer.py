@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaException, TopicPartition
 
 from spark_cas.core.chunks import Chunk
-from spark_cas.core.errors import StorageError
+from spark_cas.core.errors import ConditionalLogError, StorageError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Fenced, Outcome, Refusal, Truncated, Unknown, check_expected
 from spark_cas.core.plan import Plan, Progress
@@ -21,7 +21,7 @@ from spark_cas.log.kafka.plain import plain_error
 from spark_cas.log.kafka.reading import first_record
 from spark_cas.log.kafka.rights import to_append
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.kafka.topic_settings import topic_settings
+from spark_cas.log.kafka.topic_settings import require_planned, topic_settings
 from spark_cas.log.kafka.transaction import Delivered, produce
 from spark_cas.log.protocol import Claim
 
@@ -236,13 +236,22 @@ class PartitionWriter:
             delivered = produce(producer, self._at, records, _DELIVERY_SECONDS)
             at = None if delivered is None else self._place(claim, delivered, bounds)
         if at is None:
-            if not producer.abort():
-                self._drop()
+            self._abort(producer)
             return None
         self._ledgers.of(self._plan.job).add(
             producer, self._at.topic, claim.plan.log_id, claim.progress_after(chunk, at)
         )
+        try:
+            # After the records landed: the end of another topic of this name may have fitted just as well.
+            require_planned(self._admin, self._at.topic, claim.plan.log_id)
+        except ConditionalLogError:
+            self._abort(producer)
+            raise
         return at
+
+    def _abort(self, producer: TransactionalProducer) -> None:
+        if not producer.abort():
+            self._drop()
 
     def _place(self, claim: Claim, delivered: Delivered, bounds: Bounds) -> OffsetRange | None:
         """Where the records lie, when they lie where the claim wants them; else None.
