@@ -7,10 +7,11 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from spark_cas.core.errors import SchemaError
 from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka.clients import TransactionalProducer
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.kafka.transaction import _SLICE_ROWS, Delivered, produce
+from spark_cas.log.kafka.transaction import _SLICE_ROWS, Delivered, produce, refuse_unsendable
 from tests.kafka.clients import SECONDS
 
 pytestmark = pytest.mark.kafka
@@ -149,6 +150,12 @@ def test_a_record_that_is_too_large_is_an_error(topic, producer, place):
     with pytest.raises(KafkaException) as raised:
         produce(producer, TopicPartition(topic, 0), records(*given), SECONDS)
     assert raised.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
+
+
+def test_the_one_time_that_the_client_would_replace_is_refused():
+    refuse_unsendable(records({}, {"timestamp": None}, {"timestamp": -1}, {"timestamp": 1}))
+    with pytest.raises(SchemaError, match="1970-01-01 00:00:00"):
+        refuse_unsendable(records({}, {"timestamp": 0}))
 
 
 def test_what_is_not_acknowledged_in_time_is_said(broker, topic, producer):

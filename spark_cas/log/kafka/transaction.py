@@ -15,8 +15,10 @@ from threading import Event
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
+from spark_cas.core.errors import SchemaError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.log.kafka.clients import TransactionalProducer
 
@@ -70,6 +72,18 @@ class Delivered:
     def range(self) -> OffsetRange | None:
         """Where the records lie, others perhaps among them; None when that is not known."""
         return None if self.first is None or self.last is None else OffsetRange(self.first, self.last + 1)
+
+
+def refuse_unsendable(records: pa.Table) -> None:
+    """Refuse what the client would change: it takes the time 0 for none, and gives the record the present one.
+
+    Raises SchemaError.
+    """
+    if pc.any(pc.equal(records.column("timestamp").cast(pa.int64()), 0)).as_py():
+        raise SchemaError(
+            "a row has the timestamp 1970-01-01 00:00:00 UTC, which Kafka's client replaces by the present time. "
+            "Nothing of this chunk was appended. Give the row another timestamp, or null for the present time."
+        )
 
 
 def produce(

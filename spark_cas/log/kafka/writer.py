@@ -22,7 +22,7 @@ from spark_cas.log.kafka.reading import first_record
 from spark_cas.log.kafka.rights import to_append
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import require_planned, topic_settings
-from spark_cas.log.kafka.transaction import Delivered, produce
+from spark_cas.log.kafka.transaction import Delivered, produce, refuse_unsendable
 from spark_cas.log.protocol import Claim
 
 _TRIES = 6
@@ -146,7 +146,8 @@ class PartitionWriter:
         return None if age_ms < settings.delete_retention_ms // 2 else gap.base_offset
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
-        """Append a chunk, or close the job when it has no records."""
+        """Append a chunk, or close the job when it has no records. Raises SchemaError, StorageError."""
+        refuse_unsendable(chunk.records)
         if not _same(claim.progress, self._known):
             return Fenced(self._known.task if self._known else None)
         if self._fenced and chunk.records.num_rows:

@@ -23,6 +23,8 @@ class ContractBase:
     """How often each race is run."""
     examples: ClassVar[int] = 40
     """How many random inputs each property is tried with."""
+    crashes: ClassVar[int] = 1_000
+    """At how many calls of each kind, at least two and spread over a run, a job is killed."""
     trims_whole_chunks: ClassVar[bool] = True
     """Whether trimming keeps the rest of a chunk that it would cut, and the newest chunk in any case."""
 

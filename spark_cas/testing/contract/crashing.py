@@ -32,7 +32,7 @@ class CrashContract(ContractBase):
         with new_backend() as backend:
             calls = self._calls_of_a_run(backend, operation, mode)
         assert calls > 0, f"{operation} is not part of a run"
-        for call in range(1, calls + 1):
+        for call in self._spread(calls):
             with new_backend() as backend:
                 backend.create(self.partitions)
                 append_foreign(backend, 0, "x")
@@ -102,6 +102,11 @@ class CrashContract(ContractBase):
                 assert [value for value in values_in(backend, 0) if value != "x"] == rows[0]
 
         check()
+
+    def _spread(self, calls: int) -> list[int]:
+        """The first call, the last one, and as many between them as are asked for."""
+        tried = min(calls, self.crashes)
+        return sorted({1 + at * (calls - 1) // max(1, tried - 1) for at in range(tried)})
 
     def _calls_of_a_run(self, backend: Backend, operation: str, mode: str) -> int:
         backend.create(self.partitions)
