@@ -39,7 +39,10 @@ def pin_plan(log: Backend, job: str, wanted: ExpectedOffsets) -> Plan:
             f"job {job!r} was planned for layout epoch {first.layout_epoch}, but the log now has epoch "
             f"{layout.epoch}: partitions were added. Nothing was appended."
         )
-    progress = tuple(log.progress(partition, job) for partition in range(layout.partitions))
+    # Only claims that a person gives now depend on the ledger, which may be undecided while a dead run's chunk is.
+    progress = tuple(
+        log.progress(partition, job) if wanted.offsets else None for partition in range(layout.partitions)
+    )
     return rejoin(first, wanted, progress)
 
 

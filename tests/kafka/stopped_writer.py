@@ -1,17 +1,32 @@
-"""A writer in a process of its own, which says when it is about to commit its second chunk, and what came of that.
+"""A process that says when it comes to a step, waits there for a word, and says what came of it in the end.
 
-Arguments: bootstrap servers, topic, transaction timeout in milliseconds.
+Arguments: bootstrap servers, topic, transaction timeout in milliseconds, and the step: one of `STEPS` of the job's
+second chunk, or ``plan``, where a driver is about to record the plan of a whole run of the job.
 """
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
-from spark_cas.log.kafka import KafkaLog, clients
+from spark_cas.log.kafka import KafkaLog, clients, writer
 from spark_cas.log.kafka.clients import TransactionalProducer
+from spark_cas.log.kafka.ledger import Ledger
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.testing.loads import TEN, run_job
 from spark_cas.testing.writing import table_of
-from tests.kafka.faulted import planned_writer, spec_of
+from tests.kafka.faulted import JOB, planned_writer, spec_of
 
-_commit = TransactionalProducer.commit
+BEFORE, AFTER = True, False
+
+STEPS: dict[str, tuple[Any, str, bool]] = {
+    "begin": (TransactionalProducer, "begin", BEFORE),
+    "produced": (writer, "produce", AFTER),
+    "ledger": (Ledger, "add", AFTER),
+    "commit": (TransactionalProducer, "commit", BEFORE),
+    "committed": (TransactionalProducer, "commit", AFTER),
+}
+"""Where a chunk may be when its writer is stopped: whose function, and on which side of it."""
 
 
 def say(line: str) -> None:
@@ -20,23 +35,47 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def commit_after_a_word(producer: TransactionalProducer, timeout_seconds: float) -> None:
-    """The test stops the process at the word, and looks before it goes on."""
-    say("about to commit")
-    sys.stdin.readline()
-    _commit(producer, timeout_seconds)
+def wait_at(home: Any, name: str, *, before: bool) -> None:
+    """Wait for a word on one side of a function. The test stops the process, and looks, before it goes on."""
+    function: Callable[..., Any] = getattr(home, name)
+
+    def waiting(*arguments: Any, **named: Any) -> Any:
+        if before:
+            say("here")
+            sys.stdin.readline()
+        result = function(*arguments, **named)
+        if not before:
+            say("here")
+            sys.stdin.readline()
+        return result
+
+    setattr(home, name, waiting)
 
 
 def main() -> None:
-    """Append."""
-    servers, topic, timeout_ms = sys.argv[1:]
+    """Append a chunk and another, or run the job."""
+    servers, topic, timeout_ms, step = sys.argv[1:]
     clients.REQUEST_SECONDS = 1.0  # type: ignore[attr-defined] # no request may outlast the transaction
     spec = replace(spec_of(servers, topic), transaction_timeout_ms=int(timeout_ms))
+    if step == "plan":
+        plan(spec)
+    else:
+        append(spec, step)
+
+
+def append(spec: KafkaSpec, step: str) -> None:
     with KafkaLog(spec) as log:
         job = planned_writer(log)
         job.must_append(*"ab")
-        TransactionalProducer.commit = commit_after_a_word  # type: ignore[method-assign, assignment]
+        home, name, before = STEPS[step]
+        wait_at(home, name, before=before)
         say(type(job.append(table_of("xyz"))).__name__)
+
+
+def plan(spec: KafkaSpec) -> None:
+    wait_at(KafkaLog, "record_plan", before=BEFORE)
+    with KafkaLog(spec) as log:
+        say(str(run_job(log, JOB, TEN, run="stopped").rows))
 
 
 if __name__ == "__main__":

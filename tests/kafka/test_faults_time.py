@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -49,27 +49,60 @@ def undecided(address, topic):
     return end_of(address, topic, IsolationLevel.READ_UNCOMMITTED) - decided
 
 
+@contextmanager
+def stopped_at(step, broker, topic, timeout_ms=TIMEOUT_MS):
+    """A process that lies stopped at a step as long as the context lasts. Yields what it says after that."""
+    command = [sys.executable, str(WRITER), broker.bootstrap, topic, str(timeout_ms), step]
+    root = Path(__file__).parents[2]
+    environment, pipe = {**os.environ, "PYTHONPATH": str(root)}, subprocess.PIPE
+    told: list[str] = []
+    with subprocess.Popen(command, cwd=root, env=environment, stdin=pipe, stdout=pipe, text=True) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "here\n"
+        writer.send_signal(signal.SIGSTOP)
+        try:
+            yield told
+        finally:
+            writer.send_signal(signal.SIGCONT)
+        # Where it comes to the step again, it is not stopped again.
+        told += [line for line in writer.communicate("go on\n" * 9, timeout=SECONDS)[0].split() if line != "here"]
+    assert writer.returncode == 0
+
+
 @pytest.mark.parametrize("overtaken", [False, True], ids=["alone", "overtaken"])
 def test_a_writer_that_sleeps_longer_than_its_transaction_may(broker, topic, overtaken):
     spec = spec_of(broker.bootstrap, topic)
-    command = [sys.executable, str(WRITER), broker.bootstrap, topic, str(TIMEOUT_MS)]
-    root = Path(__file__).parents[2]
-    environment, pipe = {**os.environ, "PYTHONPATH": str(root)}, subprocess.PIPE
-    with subprocess.Popen(command, cwd=root, env=environment, stdin=pipe, stdout=pipe, text=True) as writer:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "about to commit\n"
-        writer.send_signal(signal.SIGSTOP)
-        try:
-            if overtaken:
-                with KafkaLog(spec) as log:
-                    planned_writer(log).must_append("p", "q")
-            wait_until(lambda: undecided(broker.bootstrap, topic) == 0, SECONDS, lambda: "the transaction stays open")
-        finally:
-            writer.send_signal(signal.SIGCONT)
-        told, _ = writer.communicate("go on\n", timeout=SECONDS)
-    assert told == "Fenced\n"
-    assert writer.returncode == 0
+    with stopped_at("commit", broker, topic) as told:
+        if overtaken:
+            with KafkaLog(spec) as log:
+                planned_writer(log).must_append("p", "q")
+        wait_until(lambda: undecided(broker.bootstrap, topic) == 0, SECONDS, lambda: "the transaction stays open")
+    assert told == ["Fenced"]
     assert committed_values(broker.bootstrap, topic) == ([*"abpq"] if overtaken else [*"ab"])
+
+
+@pytest.mark.parametrize("step", ["begin", "produced", "ledger", "commit", "committed"])
+def test_nothing_of_a_writer_that_was_overtaken_at_any_step_becomes_visible_when_it_wakes(broker, topic, step):
+    committed = [*"abxyz"] if step == "committed" else [*"ab"]
+    with stopped_at(step, broker, topic, timeout_ms=20_000) as told:
+        with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
+            planned_writer(log).must_append("p", "q")
+        assert committed_values(broker.bootstrap, topic) == [*committed, "p", "q"]
+    assert told == ["Appended" if step == "committed" else "Fenced"]
+    assert committed_values(broker.bootstrap, topic) == [*committed, "p", "q"]
+    assert undecided(broker.bootstrap, topic) == 0
+
+
+def test_of_two_drivers_of_one_job_the_one_that_slept_while_it_planned_appends_nothing(broker, topic):
+    with (
+        stopped_at("plan", broker, topic, timeout_ms=20_000) as told,
+        KafkaLog(spec_of(broker.bootstrap, topic)) as log,
+    ):
+        done = run_job(log, JOB, TEN)
+    assert told == [str(len(TEN[0]))]
+    assert committed_values(broker.bootstrap, topic) == TEN[0]
+    with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
+        assert log.completion(JOB) == done
 
 
 def forget(spec):

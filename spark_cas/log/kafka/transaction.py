@@ -97,12 +97,23 @@ def produce(
     deadline = time.monotonic() + timeout_seconds
     reports = _Reports(records.num_rows)
     callbacks = reports.callbacks()
-    client = producer.client
     for batch in records.to_batches(max_chunksize=_SLICE_ROWS):
-        # Calls without a step of Python between them. The values come first of what ends, so none of the callbacks
-        # is lost when they do.
-        calls = map(
-            client.produce,
+        _send(producer, at, batch, callbacks)
+    if not producer.flush(timeout_seconds) or not reports.wait(deadline):
+        return None
+    if reports.errors:
+        raise KafkaException(producer.what_broke(reports.errors[0]))
+    return Delivered(reports.offsets[0], reports.offsets[-1], records.num_rows)
+
+
+def _send(
+    producer: TransactionalProducer, at: TopicPartition, batch: pa.RecordBatch, callbacks: Iterator[Any]
+) -> None:
+    # Calls without a step of Python between them. The values come first of what ends, so none of the callbacks is
+    # lost when they do. No frame that an error may keep alive holds the client itself: nobody would serve it.
+    deque(
+        map(
+            producer.client.produce,
             repeat(at.topic),
             _objects(batch.column("value")),
             _objects(batch.column("key")),
@@ -111,13 +122,9 @@ def produce(
             repeat(None),
             _objects(batch.column("timestamp").cast(pa.int64())),
             _headers(batch.column("headers")),
-        )
-        deque(calls, maxlen=0)
-    if not producer.flush(timeout_seconds) or not reports.wait(deadline):
-        return None
-    if reports.errors:
-        raise KafkaException(producer.what_broke(reports.errors[0]))
-    return Delivered(reports.offsets[0], reports.offsets[-1], records.num_rows)
+        ),
+        maxlen=0,
+    )
 
 
 def _objects(column: pa.Array) -> list[Any]:
