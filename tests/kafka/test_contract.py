@@ -20,6 +20,7 @@ class TestKafkaLog(LogContract):
     rounds = 20
     examples = 5
     crashes = 2
+    claims_fence = True
     trims_whole_chunks = False
 
     @pytest.fixture

@@ -25,6 +25,8 @@ class ContractBase:
     """How many random inputs each property is tried with."""
     crashes: ClassVar[int] = 1_000
     """At how many calls of each kind, at least two and spread over a run, a job is killed."""
+    claims_fence: ClassVar[bool] = False
+    """Whether a claim fences earlier ones, so that two attempts of several partitions can fence each other."""
     trims_whole_chunks: ClassVar[bool] = True
     """Whether trimming keeps the rest of a chunk that it would cut, and the newest chunk in any case."""
 
