@@ -103,6 +103,8 @@ class KafkaLog(KafkaRegistry):
 
     def trim(self, partition: int, before_offset: int) -> Bounds:
         bounds = self.bounds(partition)
+        if before_offset <= bounds.start_offset:
+            return bounds
         bounds.require(OffsetRange(before_offset, before_offset))
         at = TopicPartition(self.topic, partition, before_offset)
         asked = self._admin.delete_records([at], request_timeout=REQUEST_SECONDS)

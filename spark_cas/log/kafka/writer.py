@@ -318,7 +318,9 @@ class PartitionWriter:
             return overtaken
         if chunk.records.num_rows == 0:
             return None
-        return self._check_twice(claim, chunk, self._barrier_for(claim, chunk)) or Fenced(None)
+        refusal = self._check_twice(claim, chunk, self._barrier_for(claim, chunk))
+        # What lies there now may be of the very job, committed since its ledger was read.
+        return self._overtaken(claim.progress) or refusal or Fenced(None)
 
     def _resolve(self, claim: Claim, chunk: Chunk, at: OffsetRange, error: KafkaException) -> Outcome | None:
         """The commit's reply was lost: the ledger, read when the transaction is decided, tells what became of it."""
