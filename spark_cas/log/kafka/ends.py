@@ -19,6 +19,7 @@ _START: _Asked = (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)  # typ
 _END: _Asked = (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]
 _DECIDED_END: _Asked = (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)  # type: ignore[no-untyped-call]
 
+_METADATA_SECONDS = 3.0
 _FIRST_PAUSE_SECONDS = 0.001
 _LONGEST_PAUSE_SECONDS = 0.1
 
@@ -81,10 +82,7 @@ def _offsets(admin: Admin, at: TopicPartition, *wanted: _Asked) -> list[int]:
         try:
             offsets = [int(admin.answer(each).offset) for each in asked]
         except KafkaException as error:
-            if error.args[0].code() in STALE_LEADER | TIMED_OUT:
-                # The client keeps what it once learnt of the partition's leader until it is made to ask again.
-                admin.list_topics(at.topic, REQUEST_SECONDS)
-            if error.args[0].code() in TIMED_OUT:
+            if error.args[0].code() in STALE_LEADER | TIMED_OUT and _asks_who_leads(admin, at):
                 raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)) from None
             if error.args[0].code() != NO_LEADER:
                 raise
@@ -97,3 +95,12 @@ def _offsets(admin: Admin, at: TopicPartition, *wanted: _Asked) -> list[int]:
         return offsets
 
     return ask(question, f"asking for offsets of topic {at.topic}", on_topic("Describe", at.topic))
+
+
+def _asks_who_leads(admin: Admin, at: TopicPartition) -> bool:
+    """Let the client ask again who leads a partition: until then it keeps to whom it once learnt of, dead or not."""
+    try:
+        admin.list_topics(at.topic, _METADATA_SECONDS)
+    except KafkaException:
+        return False
+    return True
