@@ -39,7 +39,8 @@ def drawn(error: type[ConditionalLogError], depth: int = 0) -> list[str]:
     kind = f" {error.kind}" if "kind" in vars(error) else ""
     lines = [f"{'  ' * depth}{error.__name__}{kind}"]
     for each in error.__subclasses__():
-        lines += drawn(each, depth + 1)
+        if each.__module__ == ConditionalLogError.__module__:  # a backend may tell its own apart
+            lines += drawn(each, depth + 1)
     return lines
 
 

@@ -26,12 +26,6 @@ _MOST_OPEN = 4
 class UndecidedError(StorageError):
     """A transaction that may change the ledger entry is open, or the group's coordinator does not answer."""
 
-    def __init__(self, partition: int) -> None:
-        super().__init__(
-            f"the ledger entry of partition {partition} is undecided: a transaction of the same job is open, or the "
-            f"broker that coordinates it does not answer. Wait until it does, then run the same job again."
-        )
-
 
 class Ledger:
     """The ledger of one job: a consumer that names the group and never joins it.
@@ -59,7 +53,11 @@ class Ledger:
                     raise plain_error(error, "reading the ledger", *self._rights) from None
                 self._require_right()
                 if time.monotonic() > deadline:
-                    raise UndecidedError(at.partition) from None
+                    raise UndecidedError(
+                        f"the ledger entry of partition {at.partition} is undecided: a transaction of the same job is "
+                        f"open, or the broker that coordinates it does not answer. Wait until it does, then run the "
+                        f"same job again."
+                    ) from None
                 time.sleep(_PAUSE_SECONDS)
             else:
                 return _decode(found.metadata, log_id) if found.offset >= 0 and found.metadata else None
