@@ -54,9 +54,9 @@ class Ledger:
                 self._require_right()
                 if time.monotonic() > deadline:
                     raise UndecidedError(
-                        f"the ledger entry of partition {at.partition} is undecided: a transaction of the same job is "
-                        f"open, or the broker that coordinates it does not answer. Wait until it does, then run the "
-                        f"same job again."
+                        f"the ledger entry of partition {at.partition} is undecided: a transaction of the same job "
+                        f"is open, or the broker that coordinates it does not answer. Wait until it does, then run "
+                        f"the same job again."
                     ) from None
                 time.sleep(_PAUSE_SECONDS)
             else:
