@@ -195,11 +195,11 @@ class TransactionalProducer:
         return True
 
     def what_broke(self, error: KafkaError) -> KafkaError:
-        """Why a message of the open transaction failed. Its own error may say only that it was purged then.
+        """Why a message of the open transaction failed. Its own error may say only that it was purged or came late.
 
         The client tells to whoever asks for something that a broken transaction does not allow.
         """
-        if error.code() not in PURGED:
+        if error.code() not in (*PURGED, KafkaError._STATE):  # noqa: SLF001 - it is public
             return error
         try:
             self.client.begin_transaction()

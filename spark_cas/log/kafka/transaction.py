@@ -64,11 +64,6 @@ class Delivered:
     """Offset of the last record, likewise."""
     count: int
 
-    @property
-    def known(self) -> bool:
-        """Whether the log itself said where the records are."""
-        return self.first is not None and self.last is not None
-
     def range(self) -> OffsetRange | None:
         """Where the records lie, others perhaps among them; None when that is not known."""
         return None if self.first is None or self.last is None else OffsetRange(self.first, self.last + 1)
@@ -97,8 +92,12 @@ def produce(
     deadline = time.monotonic() + timeout_seconds
     reports = _Reports(records.num_rows)
     callbacks = reports.callbacks()
-    for batch in records.to_batches(max_chunksize=_SLICE_ROWS):
-        _send(producer, at, batch, callbacks)
+    try:
+        for batch in records.to_batches(max_chunksize=_SLICE_ROWS):
+            _send(producer, at, batch, callbacks)
+    except KafkaException as error:
+        # An earlier record may have broken the transaction while this one was handed over.
+        raise KafkaException(producer.what_broke(error.args[0])) from None
     if not producer.flush(timeout_seconds) or not reports.wait(deadline):
         return None
     if reports.errors:
