@@ -12,17 +12,20 @@ if TYPE_CHECKING:
     from spark_cas.core.refusal import raise_for_outcome
     from spark_cas.log.open import open_log
     from spark_cas.log.single import append_once
+    from spark_cas.spark.bootstrap import Bootstrap, bootstrap
     from spark_cas.spark.route import JobNotNamedWarning, route
     from spark_cas.spark.source import ConditionalLogSource
     from spark_cas.spark.write import LogSettingsWarning
 
 __all__ = [
     "RECORDS",
+    "Bootstrap",
     "ConditionalLogError",
     "ConditionalLogSource",
     "JobNotNamedWarning",
     "LogSettingsWarning",
     "append_once",
+    "bootstrap",
     "error_from_text",
     "open_log",
     "raise_for_outcome",
@@ -31,11 +34,13 @@ __all__ = [
 
 _HOMES = {
     "RECORDS": "spark_cas.core.records",
+    "Bootstrap": "spark_cas.spark.bootstrap",
     "ConditionalLogError": "spark_cas.core.errors",
     "ConditionalLogSource": "spark_cas.spark.source",
     "JobNotNamedWarning": "spark_cas.spark.route",
     "LogSettingsWarning": "spark_cas.spark.write",
     "append_once": "spark_cas.log.single",
+    "bootstrap": "spark_cas.spark.bootstrap",
     "error_from_text": "spark_cas.core.errors",
     "open_log": "spark_cas.log.open",
     "raise_for_outcome": "spark_cas.core.refusal",

@@ -44,6 +44,7 @@ OFFSETS = StructType(
         StructField("start_offset", LongType()),
         StructField("end_offset", LongType()),
         StructField("layout_epoch", IntegerType()),
+        StructField("log_id", StringType()),
     ]
 )
 

@@ -28,7 +28,7 @@ class ViewReader(DataSourceReader):
     """Reads a view: its rows are those of the moment at which the read was planned.
 
     ``offsets``: topic string, partition int, start_offset bigint, end_offset bigint (what the next conditional
-    write expects), layout_epoch int.
+    write expects), layout_epoch int, log_id string (another log that later has this name has another).
 
     ``progress``: job string, topic string, partition int, rows bigint, base_offset bigint, end_offset bigint,
     chunks bigint, complete boolean, digest string, committed_at timestamp.
@@ -63,7 +63,7 @@ def _offsets(log: Backend) -> Iterator[Row]:
     layout = log.layout()
     for partition in range(layout.partitions):
         bounds = log.bounds(partition)
-        yield log.topic, partition, bounds.start_offset, bounds.end_offset, layout.epoch
+        yield log.topic, partition, bounds.start_offset, bounds.end_offset, layout.epoch, layout.log_id
 
 
 def _progress(log: Backend) -> Iterator[Row]:

@@ -93,8 +93,9 @@ def test_a_range_of_offsets(reader, topic):
 
 def test_the_views_tell_of_a_topic(spark, broker, reader, topic):
     (first, second) = reader(view="offsets").load().orderBy("partition").collect()
-    assert tuple(first) == (topic, 0, 0, 11, 2)
-    assert tuple(second) == (topic, 1, 0, 0, 2)
+    assert first[:5] == (topic, 0, 0, 11, 2)
+    assert second[:5] == (topic, 1, 0, 0, 2)
+    assert first.log_id == second.log_id != ""
     assert reader(view="progress").load().collect() == []
     with open_log(f"kafka://{broker.bootstrap}/{topic}") as log:
         outcome = append_once(log, 1, table_of(["a", "b"]), job=f"job-{topic}", expected_offset=0)

@@ -95,7 +95,9 @@ def test_one_load_is_bounded_by_one_pin(reader, log_path):
 
 def test_the_view_of_offsets_says_what_the_next_write_expects(spark, reader, log_path):
     view = reader().option("view", "offsets").load(log_path)
-    expected = spark.createDataFrame([("flights", 0, 0, 5, 0), ("flights", 1, 0, 0, 0)], columns.OFFSETS)
+    with open_log(log_path) as log:
+        rows = [("flights", 0, 0, 5, 0, log.layout().log_id), ("flights", 1, 0, 0, 0, log.layout().log_id)]
+    expected = spark.createDataFrame(rows, columns.OFFSETS)
     assert_df_equality(view, expected)
 
 
