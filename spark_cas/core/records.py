@@ -49,6 +49,13 @@ def _header_sizes(headers: pa.Array) -> np.ndarray:
     return per_record
 
 
+def first_since(records: pa.RecordBatch | pa.Table, timestamp_ms: int) -> int | None:
+    """The position of the first record that is not older than a time, in milliseconds since 1970."""
+    column = records.column("timestamp")
+    found: int = pc.index(pc.greater_equal(column, pa.scalar(timestamp_ms, column.type)), value=True).as_py()
+    return None if found < 0 else found
+
+
 def fill_timestamps(records: pa.Table, time_ms: int) -> pa.Table:
     """Give the records without a timestamp the chunk's time, in milliseconds since 1970."""
     column = records.column("timestamp")

@@ -31,7 +31,7 @@ from spark_cas.core.plan import (
     resume_offset,
     trimmed_unseen,
 )
-from spark_cas.core.records import RECORDS, fill_timestamps
+from spark_cas.core.records import RECORDS, fill_timestamps, first_since
 from spark_cas.log.protocol import Claim, Preflight
 
 
@@ -81,6 +81,16 @@ class MemoryLog:
         with self._lock:
             at = self._partition(partition)
             return Bounds(at.start_offset, at.end_offset)
+
+    def decided(self, partition: int) -> Bounds:
+        return self.bounds(partition)
+
+    def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
+        for base, records in self.read(partition, self.bounds(partition).range, ("timestamp",)):
+            found = first_since(records, timestamp_ms)
+            if found is not None:
+                return base + found
+        return None
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
         layout = self._layout

@@ -132,13 +132,34 @@ class Preflight:
 
 
 class Admin(Protocol):
-    """Looking at settings, creating and trimming: what a task that writes rows never needs."""
+    """Looking at settings and times, creating and trimming: what a task that writes rows never needs."""
 
     def preflight(self) -> Preflight:
         """Find out whether this log can be written to from here, before anything is.
 
         Raises what an append would come to later: LogNotFoundError, StoreUnsafeError when the promises of `append`
         cannot be kept, StorageError when the store cannot be reached or refuses the credentials or the right.
+        """
+        ...
+
+    def decided(self, partition: int) -> Bounds:
+        """What a partition keeps that is decided now: it waits for nobody's open transaction.
+
+        Nothing below ``end_offset`` is undecided, but an append that was acknowledged a moment ago may still lie at
+        or behind it. For who comes back for the rest; what an answer must not miss is read with `Log.bounds`.
+
+        Raises LogNotFoundError, ChunkDamagedError, StorageError.
+        """
+        ...
+
+    def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
+        """Where a read begins that is to have every record from a time on, in milliseconds since 1970.
+
+        All committed records below it are older, and the first that is not lies there or behind it: an offset that
+        holds no record, such as that of Kafka's marker, may have a time too. None when nothing is as new. Times need
+        not rise with offsets.
+
+        Raises LogNotFoundError, ChunkDamagedError, StorageError.
         """
         ...
 

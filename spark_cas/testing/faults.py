@@ -92,6 +92,12 @@ class FaultyLog:
     def progress(self, partition: int, job: str) -> Progress | None:
         return self._at("progress", lambda: self._inner.progress(partition, job))
 
+    def decided(self, partition: int) -> Bounds:
+        return self._at("decided", lambda: self._inner.decided(partition))
+
+    def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
+        return self._at("offset_since", lambda: self._inner.offset_since(partition, timestamp_ms))
+
     def preflight(self) -> Preflight:
         return self._at("preflight", self._inner.preflight)
 

@@ -19,6 +19,9 @@ _START: _Asked = (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)  # typ
 _END: _Asked = (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]
 _DECIDED_END: _Asked = (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)  # type: ignore[no-untyped-call]
 
+_NO_SUCH_OFFSET = -1
+"""What brokers answer when no record is as new as was asked for."""
+
 _METADATA_SECONDS = 3.0
 _FIRST_PAUSE_SECONDS = 0.001
 _LONGEST_PAUSE_SECONDS = 0.1
@@ -71,8 +74,33 @@ def undecided(admin: Admin, at: TopicPartition) -> Bounds:
     return Bounds(*_offsets(admin, at, _START, _END))
 
 
-def _offsets(admin: Admin, at: TopicPartition, *wanted: _Asked) -> list[int]:
-    """Offsets of a partition, in the order in which they are named. They are asked for at once."""
+def offset_since(admin: Admin, at: TopicPartition, timestamp_ms: int) -> int | None:
+    """The first offset that is not older than a time; None when every decided one is older.
+
+    What lies there may be a marker or a record of an aborted transaction: they have times too. No committed record
+    that is as new lies before it.
+    """
+    # Below 0 the protocol has names for ends, and no records.
+    asked = OffsetSpec.for_timestamp(max(0, timestamp_ms)), IsolationLevel.READ_COMMITTED
+    (found,) = _offsets(admin, at, asked, absent=_NO_SUCH_OFFSET)
+    return None if found == _NO_SUCH_OFFSET else found
+
+
+def newest_ms(admin: Admin, at: TopicPartition) -> int:
+    """The highest timestamp in a partition, -1 when it is empty. What has it may be undecided or no record."""
+    which = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
+
+    def question() -> int:
+        return int(admin.answer(admin.list_offsets({at: which}, request_timeout=REQUEST_SECONDS)[at]).timestamp)
+
+    return ask(question, f"asking for the newest time of topic {at.topic}", on_topic("Describe", at.topic))
+
+
+def _offsets(admin: Admin, at: TopicPartition, *wanted: _Asked, absent: int = 0) -> list[int]:
+    """Offsets of a partition, in the order in which they are named. They are asked for at once.
+
+    ``absent`` is what the brokers answer where there may be none.
+    """
 
     def question() -> list[int]:
         asked = [
@@ -89,7 +117,7 @@ def _offsets(admin: Admin, at: TopicPartition, *wanted: _Asked) -> list[int]:
             # It may as well not be there, or not be ours to see.
             describe(admin, at.topic)
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)) from None
-        if min(offsets) < 0:
+        if min(offsets) < min(0, absent):
             # Between two leaders the client may give an invalid offset, and no error with it.
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
         return offsets

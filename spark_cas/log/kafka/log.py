@@ -23,7 +23,7 @@ from spark_cas.log.kafka.clients import admin_client
 from spark_cas.log.kafka.ledger import Ledgers, UndecidedError
 from spark_cas.log.kafka.plain import plain_error
 from spark_cas.log.kafka.preflight import preflight
-from spark_cas.log.kafka.reading import read_records
+from spark_cas.log.kafka.reading import first_offset_since, read_records
 from spark_cas.log.kafka.registry import KafkaRegistry
 from spark_cas.log.kafka.rights import on_topic, to_claim
 from spark_cas.log.kafka.spec import KafkaSpec
@@ -75,6 +75,17 @@ class KafkaLog(KafkaRegistry):
     def bounds(self, partition: int) -> Bounds:
         self.layout().require(partition)
         return ends.barrier(self._admin, self._at(partition), self._timeout)
+
+    def decided(self, partition: int) -> Bounds:
+        return ends.decided_now(self._admin, self._at(partition))
+
+    def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
+        at = self._at(partition)
+        found = ends.offset_since(self._admin, at, timestamp_ms)
+        if found is None and timestamp_ms <= ends.newest_ms(self._admin, at):
+            # Brokers (4.1) find none either when the first that is as new was deleted by DeleteRecords.
+            return first_offset_since(self.spec, at, self.decided(partition).range, timestamp_ms)
+        return found
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
         with self._turn:

@@ -18,7 +18,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException, M
 
 from spark_cas.core.errors import StorageError
 from spark_cas.core.offsets import OffsetRange
-from spark_cas.core.records import HEADERS, RECORDS
+from spark_cas.core.records import HEADERS, RECORDS, first_since
 from spark_cas.log.kafka.clients import reader
 from spark_cas.log.kafka.codes import NO_RIGHT_TO_GROUP, PARTITION_EOF
 from spark_cas.log.kafka.plain import plain_error
@@ -51,6 +51,15 @@ def read_records(
     for found, records in _each(spec, at, offsets, take, fetch_wait_ms=_READ_FETCH_MS, count=_POLL_MESSAGES):
         for start, stop in _runs(found):
             yield int(found[start]), records.slice(start, stop - start)
+
+
+def first_offset_since(spec: KafkaSpec, at: TopicPartition, offsets: OffsetRange, timestamp_ms: int) -> int | None:
+    """Offset of the first committed record in a range that is not older than a time. Raises StorageError."""
+    for base, records in read_records(spec, at, offsets, ("timestamp",)):
+        found = first_since(records, timestamp_ms)
+        if found is not None:
+            return base + found
+    return None
 
 
 def _each(

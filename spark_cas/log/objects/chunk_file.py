@@ -118,6 +118,14 @@ def decode_header(end: memoryview, what: str) -> StoredChunk:
     return StoredChunk(_header(json.loads(text), what), stored)
 
 
+def newest_ms(end: memoryview) -> int:
+    """The highest timestamp of a chunk's records, from the end of its file that `decode_header` has read."""
+    group = pq.read_metadata(pa.BufferReader(pa.py_buffer(end))).row_group(0)
+    columns = (group.column(at) for at in range(group.num_columns))
+    newest: int = next(each.statistics.max_raw for each in columns if each.path_in_schema == "timestamp")
+    return newest
+
+
 def decode(data: memoryview, what: str, columns: tuple[str, ...]) -> tuple[StoredChunk, Iterator[pa.RecordBatch]]:
     """Check a whole chunk and open its records, in ``columns`` of `RECORDS`. Raises before any record is given.
 

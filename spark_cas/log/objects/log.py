@@ -18,7 +18,7 @@ from spark_cas.log.objects.appending import Appender
 from spark_cas.log.objects.ledger import Ledger
 from spark_cas.log.objects.partition import PartitionChunks
 from spark_cas.log.objects.putting import put_once, tries
-from spark_cas.log.objects.reading import read_chunks
+from spark_cas.log.objects.reading import offset_since, read_chunks
 from spark_cas.log.objects.registry import ObjectRegistry
 from spark_cas.log.objects.store import Store, open_store
 from spark_cas.log.objects.trimming import trim
@@ -80,6 +80,12 @@ class ObjectLog(ObjectRegistry):
 
     def bounds(self, partition: int) -> Bounds:
         return self._partition(partition).find_end()[0]
+
+    def decided(self, partition: int) -> Bounds:
+        return self.bounds(partition)
+
+    def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
+        return offset_since(self._store, self._partition(partition), timestamp_ms)
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
         try:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from spark_cas.core.errors import ChunkDamagedError, StorageError
 from spark_cas.core.offsets import Bounds
 from spark_cas.log.objects import documents, paths
-from spark_cas.log.objects.chunk_file import HEADER_BYTES, StoredChunk, decode_header
+from spark_cas.log.objects.chunk_file import HEADER_BYTES, StoredChunk, decode_header, newest_ms
 from spark_cas.log.objects.store import Listed, Store
 
 
@@ -30,13 +30,13 @@ class PartitionChunks:
 
     def chunk_at(self, base_offset: int) -> StoredChunk | None:
         """The chunk that begins at an offset, None when there is none."""
-        path = paths.chunk(self.number, base_offset)
-        end = self._store.get_end(path, HEADER_BYTES)
-        if end is None:
-            return None
-        stored = decode_header(end, path)
-        self.require_in_place(stored, base_offset)
-        return stored
+        found = self._footer_at(base_offset)
+        return found and found[0]
+
+    def dated_chunk_at(self, base_offset: int) -> tuple[StoredChunk, int] | None:
+        """The chunk that begins at an offset, and the highest timestamp in it; None when there is none."""
+        found = self._footer_at(base_offset)
+        return found and (found[0], newest_ms(found[1]))
 
     def require_in_place(self, stored: StoredChunk, base_offset: int) -> None:
         """ChunkDamagedError unless what an offset's name holds was written for that very place."""
@@ -118,6 +118,15 @@ class PartitionChunks:
     def base_offsets(self) -> list[int]:
         """Where each chunk begins, in order, from a listing of the partition."""
         return _base_offsets(self._store.below(paths.partition(self.number)))
+
+    def _footer_at(self, base_offset: int) -> tuple[StoredChunk, memoryview] | None:
+        path = paths.chunk(self.number, base_offset)
+        end = self._store.get_end(path, HEADER_BYTES)
+        if end is None:
+            return None
+        stored = decode_header(end, path)
+        self.require_in_place(stored, base_offset)
+        return stored, end
 
     def _hinted(self) -> StoredChunk | None:
         return self.read_hint(paths.end_hint(self.number))

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from spark_cas.core.errors import ChunkDamagedError, TrimmedError
 from spark_cas.core.offsets import OffsetRange
+from spark_cas.core.records import first_since
 from spark_cas.log.objects import paths
 from spark_cas.log.objects.chunk_file import StoredChunk, decode
 from spark_cas.log.objects.partition import PartitionChunks
@@ -39,6 +40,33 @@ def read_chunks(
         _require_next(stored, before, path)
         yield from _part(batches, at, offsets)
         before, at = stored, stored.header.end_offset
+
+
+def offset_since(store: Store, chunks: PartitionChunks, timestamp_ms: int) -> int | None:
+    """The offset of the first record that is not older than a time; None when all are.
+
+    Times need not rise with offsets, so each chunk is asked for its newest from the start on: a request per chunk
+    before the one that is found, which alone is read.
+    """
+    bounds, _ = chunks.find_end()
+    at = bounds.start_offset
+    while at < bounds.end_offset:
+        dated = chunks.dated_chunk_at(at)
+        if dated is None:
+            start = chunks.start_offset()
+            if at >= start:
+                raise chunks.missing(at)
+            at = start
+            continue
+        stored, newest_ms = dated
+        offsets = OffsetRange(at, stored.header.end_offset)
+        if newest_ms >= timestamp_ms:
+            for base, records in read_chunks(store, chunks, bounds.start_offset, offsets, ("timestamp",)):
+                found = first_since(records, timestamp_ms)
+                if found is not None:
+                    return base + found
+        at = offsets.end_offset
+    return None
 
 
 def _part(batches: Iterator[pa.RecordBatch], at: int, offsets: OffsetRange) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -88,6 +88,37 @@ class ReadContract(ContractBase):
         assert [batch.num_rows for batch in read] == [batch.num_rows for batch in whole]
         assert read == [batch.select(list(columns)) for batch in whole]
 
+    def test_what_is_decided_is_told_without_waiting(self, backend: Backend) -> None:
+        assert backend.decided(0) == backend.bounds(0)
+        append_foreign(backend, 0, "a", "b")
+        assert backend.decided(0) == backend.bounds(0)
+
+    def test_the_offset_since_a_time(self, backend: Backend) -> None:
+        assert backend.offset_since(0, 0) is None
+        plan = plan_of(backend, "job")
+        writer = JobWriter(backend, plan)
+        for times in [(5, 3), (9, 2, 7), (1,), (12, 4)]:
+            rows = [{"key": None, "value": None, "timestamp": time} for time in times]
+            assert isinstance(writer.append(pa.Table.from_pylist(rows, RECORDS)), Appended)
+        kept = [(offset, row["timestamp"].timestamp() * 1000) for offset, row in records_in(backend, 0)]
+        assert [time for _, time in kept] == [5, 3, 9, 2, 7, 1, 12, 4]
+        for since in range(14):
+            expected = next((offset for offset, time in kept if time >= since), None)
+            found = backend.offset_since(0, since)
+            if found != expected:
+                assert found not in dict(kept), since
+                assert found is not None
+                assert expected is None or found < expected, since
+        assert backend.offset_since(0, -5) == kept[0][0]
+        assert backend.offset_since(1, 0) is None
+
+    def test_the_offset_since_a_time_in_what_trimming_kept(self, backend: Backend) -> None:
+        for values in ["ab", "cd", "ef"]:
+            append_foreign(backend, 0, *values)
+        backend.trim(0, records_in(backend, 0)[4][0])
+        assert backend.offset_since(0, 0) == backend.bounds(0).start_offset
+        assert backend.offset_since(0, TIME_MS) == backend.bounds(0).start_offset
+
     def test_any_records_come_back_as_they_went_in(self, new_backend: NewBackend) -> None:
         @settings(max_examples=self.examples, deadline=None)
         @given(st.lists(record_batches(max_rows=8), min_size=1, max_size=3))
