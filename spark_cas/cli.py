@@ -137,7 +137,9 @@ def _open(log: str | None, servers: str | None, topic: str | None, log_options: 
         address = log_address(log, servers, topic)
     except UsageError as error:
         raise typer.BadParameter(str(error), param_hint="LOG") from None
-    return open_log(parse_read({**{name.strip(): value for name, _, value in pairs}, "path": address}).spec)
+    return open_log(
+        parse_read({**{name.strip(): value for name, _, value in pairs}, "path": address}).selection.only()
+    )
 
 
 def _table(*columns: str) -> Table:

@@ -42,6 +42,13 @@ def open_log(address: str | AnySpec, settings: Mapping[str, str] | None = None) 
     return ObjectLog(spec)
 
 
+def topic_names(spec: KafkaSpec) -> tuple[str, ...]:
+    """The names of the topics that the brokers of a spec have, sorted. Raises StorageError."""
+    from spark_cas.log.kafka.topics import topic_names as of_brokers  # noqa: PLC0415 - as above
+
+    return of_brokers(spec)
+
+
 def for_a_look(spec: AnySpec, patience_ms: int) -> AnySpec:
     """The same log for somebody who only looks, and does not wait longer for others' transactions than this."""
     if isinstance(spec, KafkaSpec):

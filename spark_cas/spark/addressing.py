@@ -1,11 +1,15 @@
 """Where the log of a read or write is: under a path, or a topic of some brokers, and never both."""
 
+from dataclasses import dataclass
+
 from spark_cas.core.errors import OptionError
 from spark_cas.core.names import check_name
 from spark_cas.log.kafka.address import kafka_spec
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.open import AnySpec, parse_address
 from spark_cas.log.spec import LogSpec
+from spark_cas.spark.selection import Selection
+from spark_cas.spark.topic_partitions import TopicPartition
 
 _BOTH_WAYS = (
     "Give the one: load('/data/logs/flights') or save('/data/logs/flights') for a directory or object store. Or the "
@@ -22,28 +26,70 @@ NO_ADDRESS = (
 )
 
 
-def address_of(path: str | None, servers: str | None, topic: str | None, subscribe: str | None) -> AnySpec | None:
-    """The log that these four options name, without settings; None when they name none. Raises OptionError."""
-    if topic is not None and subscribe is not None:
-        raise OptionError("the options topic and subscribe are both given and mean the same. Leave subscribe out.")
-    named = topic or subscribe
+_NO_NAME = "-"
+"""Stands where a spec has the topic's name while a pattern says which topics are meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What the options say that name topics: at most one of them is given."""
+
+    topic: str | None
+    subscribe: tuple[str, ...] | None
+    subscribe_pattern: str | None
+    assign: tuple[TopicPartition, ...] | None
+
+    def given(self) -> str | None:
+        """The option that is given. Raises OptionError when two are."""
+        options = ("topic", "subscribe", "subscribePattern", "assign")
+        values = (self.topic, self.subscribe, self.subscribe_pattern, self.assign)
+        given = [option for option, value in zip(options, values, strict=True) if value is not None]
+        if len(given) > 1:
+            raise OptionError(f"the options {' and '.join(given)} are given, and each says what is read. Give one.")
+        return given[0] if given else None
+
+    def topics(self) -> tuple[str, ...]:
+        """The topics by name, sorted."""
+        if self.topic is not None:
+            return (self.topic,)
+        return self.subscribe or tuple(sorted({at.topic for at in self.assign or ()}))
+
+
+def selection_of(path: str | None, servers: str | None, named: Named) -> Selection | None:
+    """The logs that these options name, without settings; None when they name none. Raises OptionError."""
+    given = named.given()
     if path is not None:
-        if servers is not None or named is not None:
-            other = "topic" if servers is None else "kafka.bootstrap.servers"
-            raise OptionError(f"the options path and {other} are both given, and a log is in one place. {_BOTH_WAYS}")
-        return _at_path(path)
+        return _at_path_of(path, servers, given, named)
     if servers is None:
-        if named is not None:
-            raise OptionError(f"the option topic is given without kafka.bootstrap.servers. {_BOTH_WAYS}")
+        if given is not None:
+            raise OptionError(f"the option {given} is given without kafka.bootstrap.servers. {_BOTH_WAYS}")
         return None
-    if named is None:
+    if given is None:
         raise OptionError(
             "the option kafka.bootstrap.servers is given without topic. Give option('topic', 'flights'). A column "
             "topic does not say it: what a job expects, and how far it came, is kept per topic, so one write goes to "
             "one topic. Write rows for several topics one by one: for each topic filter the frame by the column, "
             "route it, and write it under a job name of its own."
         )
-    return kafka_spec(servers, named, {})
+    topics = named.topics()
+    specs = [kafka_spec(servers, topic, {}) for topic in topics or (_NO_NAME,)]
+    return Selection(specs[0], topics, named.subscribe_pattern, named.assign or ())
+
+
+def _at_path_of(path: str, servers: str | None, given: str | None, named: Named) -> Selection:
+    """A path is one log, of which ``assign`` may name some partitions."""
+    if given == "subscribePattern":
+        raise OptionError(
+            "the options path and subscribePattern are both given, and a path is one log. Load each path and union "
+            "what was read, or give kafka.bootstrap.servers in place of the path."
+        )
+    if servers is not None or given not in (None, "assign"):
+        other = given if servers is None else "kafka.bootstrap.servers"
+        raise OptionError(f"the options path and {other} are both given, and a log is in one place. {_BOTH_WAYS}")
+    spec = _at_path(path)
+    if named.topics() not in ((), (spec.topic,)):
+        raise OptionError(f"option assign must name {spec.topic}, the log at this path, and no other; it does not.")
+    return Selection(spec, (spec.topic,), assigned=named.assign or ())
 
 
 def with_settings(

@@ -2,17 +2,20 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TypeVar, cast
 
 from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.open import AnySpec
-from spark_cas.spark.addressing import NO_ADDRESS, address_of, with_settings
+from spark_cas.spark.addressing import NO_ADDRESS, Named, selection_of, with_settings
 from spark_cas.spark.conf import per_log_defaults
 from spark_cas.spark.option import Scope
 from spark_cas.spark.option_names import KAFKA, check_defaults, check_name, fits, is_for, settings_of
 from spark_cas.spark.option_table import BY_KEY, SERVERS
+from spark_cas.spark.selection import Selection
 from spark_cas.spark.store_options import PREFIX as STORE
+from spark_cas.spark.topic_partitions import TopicPartition
 
 _T = TypeVar("_T")
 
@@ -22,21 +25,31 @@ _FROM_CATALOG_PREFIXES = ("option.", "file:/")
 
 
 class Given:
-    """The options that were given to one scope, checked by name; the values of the log's defaults below them."""
+    """The options that were given, checked by name; the values of the log's defaults below them.
 
-    def __init__(self, options: Mapping[str, str], scope: Scope) -> None:
+    Of several scopes any may take an option: who asks does not know yet which of them it is.
+    """
+
+    def __init__(self, options: Mapping[str, str], *scopes: Scope) -> None:
         self.explicit = {key.lower(): value for key, value in options.items() if not _is_catalogs(key.lower())}
         _take_only_path(self.explicit)
         for key in self.explicit:
-            check_name(key, scope)
-        address = address_of(*(self.get(name, str) for name in ("path", SERVERS, "topic", "subscribe")))
-        defaults, tables = per_log_defaults(self.get("conf", str), address)
+            check_name(key, *scopes)
+        named = Named(
+            topic=self.get("topic", str),
+            subscribe=self.get("subscribe", tuple[str, ...]),
+            subscribe_pattern=self.get("subscribePattern", str),
+            assign=self.get("assign", tuple[TopicPartition, ...]),
+        )
+        selection = selection_of(self.get("path", str), self.get(SERVERS, str), named)
+        one = selection.spec if selection is not None and len(selection.topics) == 1 else None
+        defaults, tables = per_log_defaults(self.get("conf", str), one)
         for table in tables:
             check_defaults(table)
-        if address is not None:
-            _refuse_misfits(self.explicit, on_kafka=isinstance(address, KafkaSpec))
-        self.merged = {**{key: defaults[key] for key in defaults if is_for(key, scope)}, **self.explicit}
-        self._spec = None if address is None else self._with_settings(address)
+        if selection is not None:
+            _refuse_misfits(self.explicit, on_kafka=isinstance(selection.spec, KafkaSpec))
+        self.merged = {**{key: defaults[key] for key in defaults if is_for(key, *scopes)}, **self.explicit}
+        self._selection = selection and replace(selection, spec=self._with_settings(selection.spec))
 
     def get(self, name: str, _: type[_T], *, explicit: bool = True) -> _T | None:
         """The parsed value of an option that was given explicitly, or its default; None when it has none."""
@@ -61,11 +74,15 @@ class Given:
             raise OptionError(f"option {name} is missing.")
         return value
 
-    def need_spec(self) -> AnySpec:
-        """Where the log is; OptionError showing how to say it."""
-        if self._spec is None:
+    def need_selection(self) -> Selection:
+        """Where the logs are; OptionError showing how to say it."""
+        if self._selection is None:
             raise OptionError(NO_ADDRESS)
-        return self._spec
+        return self._selection
+
+    def need_spec(self) -> AnySpec:
+        """Where the one log is; OptionError showing how to say it."""
+        return self.need_selection().only()
 
     def _with_settings(self, address: AnySpec) -> AnySpec:
         return with_settings(

@@ -8,18 +8,22 @@ from enum import Enum
 
 _MAX_INT = 2**31 - 1
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
+_DURATION = re.compile(r"([0-9]{1,12})\s*(ms|s|m|min|h|d|)")
+_UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class Scope(Enum):
     """Who takes an option."""
 
     READ = "read"
+    READ_STREAM = "readStream"
     WRITE = "write"
     ROUTE = "route"
 
 
 EVERYWHERE = frozenset(Scope)
-READING = frozenset({Scope.READ})
+READING = frozenset({Scope.READ, Scope.READ_STREAM})
+ONE_READ = frozenset({Scope.READ})
 # route takes a dict of the options that the write takes, so that one dict serves both.
 WRITING_AND_ROUTING = frozenset({Scope.WRITE, Scope.ROUTE})
 
@@ -89,11 +93,47 @@ def text(value: str) -> str:
     return value
 
 
+def milliseconds(text: str) -> int:
+    """A time in milliseconds since 1970."""
+    stripped = text.strip()
+    if not (stripped.isascii() and stripped.isdigit() and int(stripped) < 2**63):
+        raise ValueError("milliseconds since 1970, such as 1767225600000")
+    return int(stripped)
+
+
+def duration_ms(text: str) -> int:
+    """A time as Spark writes it, ``15m``, in milliseconds; a bare number is milliseconds."""
+    found = _DURATION.fullmatch(text.strip().lower())
+    if found is None:
+        raise ValueError("a time such as 500ms, 90s, 15m, 2h or 1d")
+    return int(found[1]) * _UNITS_MS[found[2]]
+
+
+def topics(value: str) -> tuple[str, ...]:
+    """Names of topics separated by commas, sorted."""
+    names = [each.strip() for each in value.split(",") if each.strip()]
+    if not names or not all(_TOPIC.fullmatch(each) for each in names):
+        raise ValueError("the name of a topic (A-Z a-z 0-9 . _ -), or several separated by commas")
+    return tuple(sorted(set(names)))
+
+
+def pattern(value: str) -> str:
+    """A regular expression."""
+    stripped = value.strip()
+    try:
+        re.compile(stripped)
+    except re.error:
+        stripped = ""
+    if not stripped:
+        raise ValueError("a regular expression, as Python's module re knows them")
+    return stripped
+
+
 def one_topic(value: str) -> str:
     """The name of one topic: no list, no pattern."""
     if _TOPIC.fullmatch(value.strip()) is None:
         raise ValueError(
-            "the name of one topic (A-Z a-z 0-9 . _ -), and no list or pattern: read topics one by one and union "
-            "them, write them one by one"
+            "the name of one topic (A-Z a-z 0-9 . _ -), and no list or pattern: several are read with the options "
+            "subscribe and subscribePattern, and written one by one"
         )
     return value.strip()

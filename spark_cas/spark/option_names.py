@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.settings import ALLOWED, librdkafka_settings
+from spark_cas.spark.kafka_connector import refusal_of
 from spark_cas.spark.option import Scope
 from spark_cas.spark.option_table import BY_KEY, OPTIONS, SERVERS
 from spark_cas.spark.store_options import PREFIX as STORE
@@ -12,14 +13,6 @@ from spark_cas.spark.store_options import STORE_OPTIONS
 
 KAFKA = "kafka."
 """Begins the settings of Kafka's clients, and the option that names the brokers."""
-
-_ONE_TOPIC = "One topic is read at a time: give topic with its name, and union what was read of several."
-_OF_SPARKS_SOURCE = {
-    "assign": f"{_ONE_TOPIC} A filter on the column partition reads some of its partitions.",
-    "subscribepattern": _ONE_TOPIC,
-    "groupidprefix": "A read joins no consumer group; idPrefix begins all names that a write needs.",
-}
-"""Options of Spark's own Kafka connector that have no counterpart here, and what to do instead."""
 
 
 def is_setting(key: str) -> bool:
@@ -32,9 +25,9 @@ def settings_of(options: Mapping[str, str], prefix: str) -> dict[str, str]:
     return {key.removeprefix(prefix): value for key, value in options.items() if _has(key, prefix)}
 
 
-def is_for(key: str, scope: Scope) -> bool:
-    """Whether a scope takes an option, which there is."""
-    return is_setting(key) or scope in BY_KEY[key].scopes
+def is_for(key: str, *scopes: Scope) -> bool:
+    """Whether any of the scopes takes an option, which there is."""
+    return is_setting(key) or not BY_KEY[key].scopes.isdisjoint(scopes)
 
 
 def fits(key: str, *, on_kafka: bool) -> bool:
@@ -44,20 +37,21 @@ def fits(key: str, *, on_kafka: bool) -> bool:
     return on_kafka or not BY_KEY[key].kafka_only
 
 
-def check_name(key: str, scope: Scope) -> None:
-    """OptionError unless the scope has this option."""
+def check_name(key: str, *scopes: Scope) -> None:
+    """OptionError unless any of the scopes has this option."""
     if is_setting(key):
         _check_setting(key)
         return
     option = BY_KEY.get(key)
-    if option is not None and scope in option.scopes:
+    if option is not None and is_for(key, *scopes):
         return
     if option is not None:
-        takers = " and ".join(sorted(each.value for each in option.scopes))
-        raise OptionError(f"option {option.name} is one of {takers}, not of {scope.value}. Leave it out here.")
-    if key in _OF_SPARKS_SOURCE:
-        raise OptionError(f"there is no option {key!r}. {_OF_SPARKS_SOURCE[key]}")
-    known = {each.name.lower(): each.name for each in OPTIONS if scope in each.scopes}
+        takers, mine = (" and ".join(sorted(each.value for each in some)) for some in (option.scopes, scopes))
+        raise OptionError(f"option {option.name} is one of {takers}, not of {mine}. Leave it out here.")
+    refusal = refusal_of(key)
+    if refusal is not None:
+        raise OptionError(f"there is no option {key!r}. {refusal}")
+    known = {each.name.lower(): each.name for each in OPTIONS if not each.scopes.isdisjoint(scopes)}
     raise OptionError(f"there is no option {key!r}.{_nearest(key, known)}")
 
 

@@ -7,17 +7,22 @@ from spark_cas.log.kafka.spec import DEFAULT_PREFIX, DEFAULT_TIMEOUT_MS
 from spark_cas.log.loading import FENCED_WAIT_SECONDS
 from spark_cas.spark.option import (
     EVERYWHERE,
+    ONE_READ,
     READING,
     WRITING_AND_ROUTING,
     Option,
     flag,
+    milliseconds,
     one_of,
     one_topic,
+    pattern,
     seconds,
     text,
+    topics,
     whole_number,
 )
-from spark_cas.spark.read_range import ReadLimit
+from spark_cas.spark.read_range import parse_offsets, parse_times
+from spark_cas.spark.topic_partitions import parse_assigned
 
 MAX_BYTES_PER_CHUNK = 64 * 1024 * 1024
 """A chunk is one PUT, and its bytes are in memory while it is made."""
@@ -57,12 +62,32 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "subscribe",
-        one_topic,
+        topics,
         None,
         READING,
         per_log=False,
         kafka_only=True,
-        doc="The same as `topic`, under the name that Spark's Kafka source gives it. One topic is read at a time.",
+        doc="One topic, or several separated by commas: the column `topic` tells which a record is of. Of this "
+        "option, `topic`, `subscribePattern` and `assign`, one is given.",
+    ),
+    Option(
+        "subscribePattern",
+        pattern,
+        None,
+        READING,
+        per_log=False,
+        kafka_only=True,
+        doc="All topics whose whole name matches a regular expression (Python's), but for the brokers' own and the "
+        "registry. A stream finds new ones as they come.",
+    ),
+    Option(
+        "assign",
+        parse_assigned,
+        None,
+        READING,
+        per_log=False,
+        doc='Only some partitions: JSON such as `{"flights": [0, 1]}`. For a log under a `path`, whose name is the '
+        "last part of it, too.",
     ),
     Option(
         "job",
@@ -175,21 +200,82 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "startingOffsets",
-        ReadLimit.parse,
-        "earliest",
+        parse_offsets,
+        None,
         READING,
         per_log=False,
         doc="From where on records are read: `earliest`, `latest`, or JSON that names every partition, such as "
-        '`{"flights": {"0": 23, "1": -2}}`, where -2 is the earliest and -1 the latest offset.',
+        '`{"flights": {"0": 23, "1": -2}}`, where -2 is the earliest and -1 the latest offset. Without it a read '
+        "begins at the earliest, and a stream, the first time it starts, at the latest.",
+    ),
+    Option(
+        "startingTimestamp",
+        milliseconds,
+        None,
+        READING,
+        per_log=False,
+        doc="From which time on records are read, in milliseconds since 1970: from the first record that is as new, "
+        "and all behind it. Wins over `startingOffsetsByTimestamp`, and that over `startingOffsets`.",
+    ),
+    Option(
+        "startingOffsetsByTimestamp",
+        parse_times,
+        None,
+        READING,
+        per_log=False,
+        doc='The same for each partition: JSON such as `{"flights": {"0": 1767225600000, "1": 1767225600000}}`.',
+    ),
+    Option(
+        "startingOffsetsByTimestampStrategy",
+        one_of("error", "latest"),
+        "error",
+        READING,
+        per_log=False,
+        doc="What becomes of a partition without a record as new as the time it is to start at: an `error`, or it "
+        "starts at its `latest` offset.",
     ),
     Option(
         "endingOffsets",
-        ReadLimit.parse,
+        parse_offsets,
         "latest",
-        READING,
+        ONE_READ,
         per_log=False,
         doc="Up to where records are read, this offset not included: as `startingOffsets`. What is the latest is "
         "decided once, when the read is planned.",
+    ),
+    Option(
+        "endingTimestamp",
+        milliseconds,
+        None,
+        ONE_READ,
+        per_log=False,
+        doc="Up to which time records are read, in milliseconds since 1970: up to the first record that is as new. "
+        "Wins over `endingOffsetsByTimestamp`, and that over `endingOffsets`.",
+    ),
+    Option(
+        "endingOffsetsByTimestamp",
+        parse_times,
+        None,
+        ONE_READ,
+        per_log=False,
+        doc="The same for each partition: as `startingOffsetsByTimestamp`.",
+    ),
+    Option(
+        "minPartitions",
+        whole_number(),
+        None,
+        READING,
+        per_log=True,
+        doc="At least so many tasks read, where there are as many offsets: large partitions are split. Without it a "
+        "partition is read by one task.",
+    ),
+    Option(
+        "maxRecordsPerPartition",
+        whole_number(2**63 - 1),
+        None,
+        READING,
+        per_log=True,
+        doc="At most so many offsets are read by one task: larger partitions are split.",
     ),
     Option(
         "failOnDataLoss",
@@ -212,7 +298,7 @@ OPTIONS: tuple[Option, ...] = (
         "view",
         one_of("records", "offsets", "progress"),
         "records",
-        READING,
+        ONE_READ,
         per_log=False,
         doc="`records`; or `offsets`, a row per partition, whose `end_offset` is what the next conditional write "
         "expects; or `progress`, a row per job and partition.",
@@ -224,7 +310,8 @@ OPTIONS: tuple[Option, ...] = (
         EVERYWHERE,
         per_log=False,
         doc='A TOML file of defaults: `[defaults]`, and `[logs."<name or path>"]` for one log. Read once, on the '
-        "driver. Without it the environment variable `SPARK_CAS_CONF` names the file.",
+        "driver. Without it the environment variable `SPARK_CAS_CONF` names the file. What may read several topics "
+        "takes `[defaults]` alone.",
     ),
 )
 

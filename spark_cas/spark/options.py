@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import OptionError
@@ -10,21 +11,25 @@ from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.log.open import AnySpec
 from spark_cas.log.planning import fresh_job_name
 from spark_cas.spark.given import Given
-from spark_cas.spark.option import Scope
+from spark_cas.spark.option import READING, Scope
 from spark_cas.spark.option_names import is_for
-from spark_cas.spark.read_range import ReadLimit, ReadRange
+from spark_cas.spark.read_range import EARLIEST, LATEST, ReadLimit, ReadRange
+from spark_cas.spark.selection import Selection
+from spark_cas.spark.splitting import Splitting
+from spark_cas.spark.topic_partitions import Numbers
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
     """What a read was asked for."""
 
-    spec: AnySpec
+    selection: Selection
     view: str
     """``records``, ``offsets`` or ``progress``."""
     include_headers: bool
     range: ReadRange
     """Which records the view ``records`` takes."""
+    splitting: Splitting
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,7 @@ class RouteOptions:
 
 def check_read(options: Mapping[str, str]) -> tuple[str, bool]:
     """The view and whether headers are asked for. Does without a path, for CREATE TABLE."""
-    given = Given(options, Scope.READ)
+    given = Given(options, *READING)
     return given.need("view", str), given.need("includeHeaders", bool)
 
 
@@ -64,7 +69,16 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
     """Read the options of a read; OptionError for any that is unknown, malformed or missing."""
     given = Given(options, Scope.READ)
     view = given.need("view", str)
-    return ReadOptions(given.need_spec(), view, given.need("includeHeaders", bool), _range(given, view))
+    if view != "records":
+        _refuse_for_views(given)
+    ending = _limit(given, "ending", LATEST, or_latest=True)
+    return ReadOptions(
+        given.need_selection(),
+        view,
+        given.need("includeHeaders", bool),
+        _range(given, EARLIEST, ending),
+        _splitting(given),
+    )
 
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
@@ -99,15 +113,46 @@ def parse_route(options: Mapping[str, str]) -> RouteOptions:
     )
 
 
-def _range(given: Given, view: str) -> ReadRange:
-    if view != "records":
-        for name in ("startingOffsets", "endingOffsets"):
-            if name.lower() in given.explicit:
-                raise OptionError(f"option {name} is for view=records; a view tells of all of the log. Leave it out.")
+_OF_RECORDS = (
+    "assign",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "minPartitions",
+    "maxRecordsPerPartition",
+)
+
+
+def _refuse_for_views(given: Given) -> None:
+    for name in _OF_RECORDS:
+        if name.lower() in given.explicit:
+            raise OptionError(f"option {name} is for view=records; a view tells of all of the log. Leave it out.")
+
+
+def _range(given: Given, first: int, ending: ReadLimit) -> ReadRange:
+    """What is read; ``first`` is where it begins unless an option says it."""
+    or_latest = given.need("startingOffsetsByTimestampStrategy", str) == "latest"
     return ReadRange(
-        given.need("startingOffsets", ReadLimit),
-        given.need("endingOffsets", ReadLimit),
-        given.need("failOnDataLoss", bool),
+        _limit(given, "starting", first, or_latest=or_latest), ending, given.need("failOnDataLoss", bool)
+    )
+
+
+def _limit(given: Given, side: str, default: int, *, or_latest: bool) -> ReadLimit:
+    """One end of a read: of the options that give it, the first wins, as in Spark's Kafka source."""
+    for option in (f"{side}Timestamp", f"{side}OffsetsByTimestamp"):
+        times = given.get(option, object)
+        if times is not None:
+            return ReadLimit(option, cast("int | Numbers", times), timed=True, or_latest=or_latest)
+    offsets = given.get(f"{side}Offsets", object)
+    return ReadLimit(f"{side}Offsets", default if offsets is None else cast("int | Numbers", offsets))
+
+
+def _splitting(given: Given) -> Splitting:
+    return Splitting(
+        given.get("minPartitions", int, explicit=False), given.get("maxRecordsPerPartition", int, explicit=False)
     )
 
 

@@ -3,6 +3,7 @@
 import sys
 
 from spark_cas.log.kafka.settings import ALLOWED
+from spark_cas.spark.kafka_connector import SINK, SOURCE, SparkOption
 from spark_cas.spark.option import Option, Scope
 from spark_cas.spark.option_table import OPTIONS
 from spark_cas.spark.store_options import AWS, AZURE, GOOGLE, PREFIX
@@ -37,6 +38,13 @@ anything else travels with the plan as it is. Settings that are not listed may n
 """
 
 
+_CONNECTOR = """## Coming from Spark's Kafka connector
+
+Each option of Spark 4.2's own source and sink, and what becomes of it here: the **same**; **different**, and how; or
+**refused**, and what to do. All its other `kafka.*` options are settings of clients: the list below.
+"""
+
+
 def render() -> str:
     """The page."""
     parts = [
@@ -44,6 +52,9 @@ def render() -> str:
         _table("Reading", Scope.READ),
         _table("Writing", Scope.WRITE),
         _ROUTE,
+        _CONNECTOR,
+        _compared("option of the source", SOURCE),
+        _compared("option of the sink", SINK),
         _KAFKA,
         f"{', '.join(f'`{name}`' for name in sorted(ALLOWED))}\n",
         _STORE,
@@ -60,6 +71,11 @@ def _table(title: str, scope: Scope) -> str:
     return "\n".join(
         [f"## {title}\n", "| option | default | per log | meaning |", "| --- | --- | --- | --- |", *rows, ""]
     )
+
+
+def _compared(title: str, options: tuple[SparkOption, ...]) -> str:
+    rows = [f"| `{each.name}` | {each.verdict.value} | {each.note} |" for each in options]
+    return "\n".join([f"| {title} | here | |", "| --- | --- | --- |", *rows, ""])
 
 
 def _row(option: Option) -> str:

@@ -10,9 +10,12 @@ from pyspark.sql.types import StructType
 
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import RECORDS
-from spark_cas.log.open import AnySpec, open_log
-from spark_cas.spark.read_range import ReadRange
+from spark_cas.spark.read_range import ReadRange, kept
 from spark_cas.spark.records import RowBuilder
+from spark_cas.spark.selected_logs import Seen, SelectedLogs, bounds_in
+from spark_cas.spark.selection import Selection
+from spark_cas.spark.splitting import Ranges, Splitting
+from spark_cas.spark.topic_partitions import TopicPartition
 from spark_cas.spark.worker import planned_log
 
 
@@ -21,7 +24,7 @@ class RecordsPartition(InputPartition):
     """What one task reads: offsets of one log partition."""
 
     log_id: str
-    partition: int
+    at: TopicPartition
     offsets: OffsetRange
 
 
@@ -32,31 +35,41 @@ class RecordsReader(DataSourceReader):
     timestampType int, headers array<struct<key string, value binary>>.
 
     Guarantee: what is read lies in the ranges found when the read was planned, all of it, however often the
-    relation is scanned and whatever is appended meanwhile. One task per log partition.
+    relation is scanned and whatever is appended meanwhile. One task per log partition, unless more are asked for.
     """
 
-    def __init__(self, spec: AnySpec, wanted: ReadRange, schema: StructType) -> None:
-        self.spec = spec
+    def __init__(self, selection: Selection, wanted: ReadRange, splitting: Splitting, schema: StructType) -> None:
+        self.selection = selection
         self.wanted = wanted
+        self.splitting = splitting
         self.schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        with open_log(self.spec) as log:
-            layout = log.layout()
-            bounds = [log.bounds(partition) for partition in range(layout.partitions)]
-            ranges = self.wanted.resolve(log.topic, bounds)
-        return [RecordsPartition(layout.log_id, partition, offsets) for partition, offsets in enumerate(ranges)]
+        with SelectedLogs(self.selection) as logs:
+            seen = logs.look(waiting=True)
+            ranges = self.wanted.resolve(bounds_in(seen), logs.since)
+        return tasks_of(seen, ranges, self.splitting)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Without any log partition, which no log is, Spark sends an empty one.
-        if isinstance(partition, RecordsPartition) and len(partition.offsets):
-            yield from self._read(partition)
+        # Where there is nothing to read Spark sends an empty partition of its own.
+        if isinstance(partition, RecordsPartition):
+            yield from read_records(self.selection, self.wanted, partition, self.schema)
 
-    def _read(self, part: RecordsPartition) -> Iterator[pa.RecordBatch]:
-        arrow = to_arrow_schema(self.schema, timezone="UTC")
-        with planned_log(self.spec, part.log_id) as log:
-            offsets = self.wanted.kept(part.partition, part.offsets, log.bounds(part.partition).start_offset)
-            builder = RowBuilder(arrow, log.topic, part.partition)
-            columns = tuple(name for name in RECORDS.names if name in arrow.names)
-            for base_offset, records in log.read(part.partition, offsets, columns):
-                yield builder.build(base_offset, records)
+
+def tasks_of(seen: Seen, ranges: Ranges, splitting: Splitting) -> list[InputPartition]:
+    """What the tasks of a read are sent."""
+    return [RecordsPartition(seen[at.topic].log_id, at, offsets) for at, offsets in splitting.split(ranges)]
+
+
+def read_records(
+    selection: Selection, wanted: ReadRange, part: RecordsPartition, schema: StructType
+) -> Iterator[pa.RecordBatch]:
+    """The records of one task, in the columns of ``schema``."""
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    with planned_log(selection.spec_of(part.at.topic), part.log_id) as log:
+        start_offset = log.decided(part.at.partition).start_offset
+        offsets = kept(part.at, part.offsets, start_offset, fail_on_data_loss=wanted.fail_on_data_loss)
+        builder = RowBuilder(arrow, part.at.topic, part.at.partition)
+        columns = tuple(name for name in RECORDS.names if name in arrow.names)
+        for base_offset, records in log.read(part.at.partition, offsets, columns):
+            yield builder.build(base_offset, records)

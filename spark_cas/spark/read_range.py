@@ -1,121 +1,135 @@
-"""Which offsets a read takes: what the options ask for, against what the log keeps."""
+"""Which offsets a read takes: what the options ask for, against what the logs keep."""
 
-import json
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Self
 
 from spark_cas.core.errors import OptionError, TrimmedError
 from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.spark.topic_partitions import Numbers, TopicPartition, listing, parse_numbers
 
 EARLIEST = -2
 LATEST = -1
 
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
-_PARTITION = re.compile(r"0|[1-9][0-9]{0,8}")
-_EXPECTED = (
-    'earliest, latest, or JSON that names each partition of the topic once, such as {"flights": {"0": 23, "1": -1}}, '
-    "where -2 is the earliest and -1 the latest"
-)
+
+Since = Callable[[TopicPartition, int], int | None]
+"""Where a partition's records from a time on begin: `spark_cas.log.protocol.Admin.offset_since`."""
+
+
+def parse_offsets(text: str) -> int | Numbers:
+    """Read the options startingOffsets and endingOffsets; ValueError saying what was expected."""
+    word = _WORDS.get(text.strip().lower())
+    if word is not None:
+        return word
+    try:
+        return parse_numbers(text, EARLIEST)
+    except ValueError:
+        raise ValueError(
+            'earliest, latest, or JSON that names each partition once, such as {"flights": {"0": 23, "1": -1}}, '
+            "where -2 is the earliest and -1 the latest"
+        ) from None
+
+
+def parse_times(text: str) -> Numbers:
+    """Read the options startingOffsetsByTimestamp and endingOffsetsByTimestamp; ValueError likewise."""
+    try:
+        return parse_numbers(text, 0)
+    except ValueError:
+        raise ValueError(
+            "JSON that names each partition once with milliseconds since 1970, such as "
+            '{"flights": {"0": 1767225600000, "1": 1767225600000}}'
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLimit:
-    """One end of a read, as the options startingOffsets and endingOffsets of Spark's Kafka source give it."""
+    """One end of a read."""
 
-    everywhere: int | None
-    """EARLIEST or LATEST for all partitions; None when each has its own."""
-    topic: str = ""
-    offsets: tuple[tuple[int, int], ...] = ()
-    """By partition, sorted; EARLIEST and LATEST included."""
+    option: str
+    """Which option gave it."""
+    wanted: int | Numbers
+    """For all partitions, or for each. An offset, EARLIEST and LATEST included; or a time, see ``timed``."""
+    timed: bool = False
+    """Whether times are meant, in milliseconds since 1970: the first record that is as new."""
+    or_latest: bool = False
+    """Whether a time that no record has reached is the end; else it is an error."""
 
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read an option; ValueError saying what was expected."""
-        word = _WORDS.get(text.strip().lower())
-        if word is not None:
-            return cls(word)
-        try:
-            ((topic, offsets),) = json.loads(text, object_pairs_hook=tuple)
-            pairs = tuple(sorted((_partition(key), _offset(value)) for key, value in offsets))
-        except (ValueError, TypeError, RecursionError):
-            raise ValueError(_EXPECTED) from None
-        if len({partition for partition, _ in pairs}) < len(pairs):
-            raise ValueError(_EXPECTED)
-        return cls(None, topic, pairs)
+    @property
+    def follows_end(self) -> bool:
+        """Whether asking again later may give another offset because records came meanwhile."""
+        if self.timed:
+            return self.or_latest
+        return LATEST in ([self.wanted] if isinstance(self.wanted, int) else dict(self.wanted).values())
 
-    def resolve(self, option: str, topic: str, bounds: Sequence[Bounds]) -> tuple[int, ...]:
-        """An offset for each partition of a log; OptionError when it is not the log that the option names."""
-        if self.everywhere is not None:
-            return tuple(_resolved(self.everywhere, each) for each in bounds)
-        if self.topic != topic or [partition for partition, _ in self.offsets] != [*range(len(bounds))]:
+    def resolve(self, bounds: Mapping[TopicPartition, Bounds], since: Since) -> dict[TopicPartition, int]:
+        """An offset for each partition; OptionError when the option names others, or a time without records."""
+        wanted = dict.fromkeys(bounds, self.wanted) if isinstance(self.wanted, int) else dict(self.wanted)
+        if wanted.keys() != bounds.keys():
+            hint = "" if self.timed else " -2 is the earliest, -1 the latest offset of a partition."
             raise OptionError(
-                f"option {option} must name topic {topic} and each of its {len(bounds)} partitions (0 to "
-                f"{len(bounds) - 1}), and names others. -2 is the earliest, -1 the latest offset of a partition."
+                f"option {self.option} must name each partition that is read, and no other: {listing(bounds)}. It "
+                f"names {listing(wanted)}.{hint}"
             )
-        return tuple(_resolved(offset, bounds[partition]) for partition, offset in self.offsets)
+        find = self._at_time if self.timed else _at_offset
+        return {at: find(at, wanted[at], each, since) for at, each in bounds.items()}
+
+    def _at_time(self, at: TopicPartition, time_ms: int, bounds: Bounds, since: Since) -> int:
+        found = since(at, time_ms)
+        if found is not None and found < bounds.end_offset:
+            return max(found, bounds.start_offset)
+        if self.or_latest:
+            return bounds.end_offset
+        raise OptionError(
+            f"option {self.option} asks for records of {at} from {time_ms} ms since 1970 on, and all that it has are "
+            f"older. Name an earlier time, or give startingOffsetsByTimestampStrategy=latest to begin at the end."
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRange:
-    """Which records of a log a read takes."""
+    """Which records of the logs a read takes."""
 
-    starting: ReadLimit = ReadLimit(EARLIEST)
-    ending: ReadLimit = ReadLimit(LATEST)
+    starting: ReadLimit = ReadLimit("startingOffsets", EARLIEST)
+    ending: ReadLimit = ReadLimit("endingOffsets", LATEST)
     fail_on_data_loss: bool = True
     """False reads what is left where records that were asked for are gone."""
 
-    def resolve(self, topic: str, bounds: Sequence[Bounds]) -> tuple[OffsetRange, ...]:
+    def resolve(self, bounds: Mapping[TopicPartition, Bounds], since: Since) -> dict[TopicPartition, OffsetRange]:
         """The offsets to read of each partition.
 
         Raises OptionError for a range that a partition does not have, TrimmedError when records of one are gone.
         """
-        starts = self.starting.resolve("startingOffsets", topic, bounds)
-        ends = self.ending.resolve("endingOffsets", topic, bounds)
-        triples = zip(starts, ends, bounds, strict=True)
-        return tuple(self._range(partition, *each) for partition, each in enumerate(triples))
+        starts, ends = self.starting.resolve(bounds, since), self.ending.resolve(bounds, since)
+        return {at: self._range(at, starts[at], ends[at], each) for at, each in bounds.items()}
 
-    def kept(self, partition: int, wanted: OffsetRange, start_offset: int) -> OffsetRange:
-        """What a partition that starts at ``start_offset`` still keeps of a range; TrimmedError unless all of it."""
-        if wanted.base_offset >= start_offset:
-            return wanted
-        if self.fail_on_data_loss:
-            raise TrimmedError(
-                f"partition {partition}: offsets {wanted.base_offset} to {start_offset - 1}, which the read asks "
-                f"for, are not kept any more. Read from offset {start_offset} on, or give failOnDataLoss=false to "
-                f"read what is left."
-            )
-        return OffsetRange(start_offset, max(start_offset, wanted.end_offset))
-
-    def _range(self, partition: int, start: int, end: int, bounds: Bounds) -> OffsetRange:
-        for option, offset in (("startingOffsets", start), ("endingOffsets", end)):
+    def _range(self, at: TopicPartition, start: int, end: int, bounds: Bounds) -> OffsetRange:
+        for option, offset in ((self.starting.option, start), (self.ending.option, end)):
             if offset > bounds.end_offset:
                 raise OptionError(
-                    f"option {option} says {offset} for partition {partition}, which ends at {bounds.end_offset}. "
-                    f"Has the topic been made anew? Name an offset that is there, or -1 for the end."
+                    f"option {option} says {offset} for {at}, which ends at {bounds.end_offset}. Has the topic been "
+                    f"made anew? Name an offset that is there, or -1 for the end."
                 )
         if end < bounds.start_offset:
-            return self.kept(partition, OffsetRange(min(start, end), end), bounds.start_offset)
+            start = min(start, end)
         if start > end:
             raise OptionError(
-                f"partition {partition} is to be read from offset {start} to {end}: startingOffsets lies behind "
-                f"endingOffsets. Exchange them."
+                f"{at} is to be read from offset {start} to {end}: {self.starting.option} lies behind "
+                f"{self.ending.option}. Exchange them."
             )
-        return self.kept(partition, OffsetRange(start, end), bounds.start_offset)
+        return kept(at, OffsetRange(start, end), bounds.start_offset, fail_on_data_loss=self.fail_on_data_loss)
 
 
-def _partition(key: str) -> int:
-    if _PARTITION.fullmatch(key) is None:
-        raise ValueError(key)
-    return int(key)
+def kept(at: TopicPartition, wanted: OffsetRange, start_offset: int, *, fail_on_data_loss: bool) -> OffsetRange:
+    """What a partition that starts at ``start_offset`` still keeps of a range; TrimmedError unless that is all."""
+    if wanted.base_offset >= start_offset:
+        return wanted
+    if fail_on_data_loss:
+        raise TrimmedError(
+            f"{at}: offsets {wanted.base_offset} to {start_offset - 1}, which the read asks for, are not kept any "
+            f"more. Read from offset {start_offset} on, or give failOnDataLoss=false to read what is left."
+        )
+    return OffsetRange(start_offset, max(start_offset, wanted.end_offset))
 
 
-def _offset(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not EARLIEST <= value < 2**63:
-        raise ValueError(value)
-    return value
-
-
-def _resolved(offset: int, bounds: Bounds) -> int:
+def _at_offset(_: TopicPartition, offset: int, bounds: Bounds, __: Since) -> int:
     return {EARLIEST: bounds.start_offset, LATEST: bounds.end_offset}.get(offset, offset)

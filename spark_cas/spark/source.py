@@ -28,9 +28,9 @@ class ConditionalLogSource(DataSource):
         options = parse_read(self.options)
         check_read_schema(schema, options.view)
         if options.view == "records":
-            return RecordsReader(options.spec, options.range, schema)
+            return RecordsReader(options.selection, options.range, options.splitting, schema)
         columns = read_schema(options.view, include_headers=False).fieldNames()
-        return ViewReader(options.spec, options.view, tuple(columns), schema)
+        return ViewReader(options.selection, options.view, tuple(columns), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         check_not_overwrite(overwrite=overwrite)

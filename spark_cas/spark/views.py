@@ -9,9 +9,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_cas.core.plan import Progress
-from spark_cas.log.open import AnySpec, open_log
 from spark_cas.log.planning import job_progress
 from spark_cas.log.protocol import Backend
+from spark_cas.spark.selected_logs import SelectedLogs
+from spark_cas.spark.selection import Selection
 
 Cell = str | int | bool
 Row = tuple[Cell, ...]
@@ -34,8 +35,8 @@ class ViewReader(DataSourceReader):
     chunks bigint, complete boolean, digest string, committed_at timestamp.
     """
 
-    def __init__(self, spec: AnySpec, view: str, columns: tuple[str, ...], schema: StructType) -> None:
-        self.spec = spec
+    def __init__(self, selection: Selection, view: str, columns: tuple[str, ...], schema: StructType) -> None:
+        self.selection = selection
         self.view = view
         self.columns = columns
         """All columns of the view, in the order of its rows."""
@@ -43,8 +44,9 @@ class ViewReader(DataSourceReader):
         """Those that were asked for."""
 
     def partitions(self) -> list[InputPartition]:
-        with open_log(self.spec) as log:
-            return [ViewPartition(tuple(_VIEWS[self.view](log)))]
+        with SelectedLogs(self.selection) as logs:
+            rows = [row for topic in self.selection.names() for row in _VIEWS[self.view](logs.log(topic))]
+        return [ViewPartition(tuple(rows))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         rows = partition.rows if isinstance(partition, ViewPartition) else ()

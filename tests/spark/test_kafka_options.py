@@ -3,11 +3,14 @@
 import pytest
 
 from spark_cas.core.errors import OptionError
-from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.core.plan import ExpectedOffsets, Layout
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.spec import LogSpec
 from spark_cas.spark.options import check_read, parse_read, parse_route, parse_write
 from spark_cas.spark.read_range import ReadLimit, ReadRange
+from spark_cas.spark.selection import Selection
+from spark_cas.spark.splitting import Splitting
+from spark_cas.spark.topic_partitions import TopicPartition
 
 TOPIC = {"kafka.bootstrap.servers": "a:9092,b:9092", "topic": "flights"}
 PATH = {"path": "/data/logs/flights"}
@@ -46,7 +49,7 @@ def test_brokers_and_topic_are_an_address():
     assert parse_write({"path": spec.url}).spec == spec
     assert parse_write({**TOPIC, "kafka.bootstrap.servers": " a:9092 , b:9092,"}).spec == spec
     subscribed = {"kafka.bootstrap.servers": "a:9092,b:9092", "subscribe": "flights"}
-    assert parse_read(subscribed).spec == parse_read(TOPIC).spec == spec
+    assert parse_read(subscribed).selection == parse_read(TOPIC).selection == Selection(spec, ("flights",))
 
 
 def test_every_option_of_a_topic_is_read():
@@ -79,8 +82,66 @@ def test_neither_shows_both_ways(parse):
     assert "option('kafka.bootstrap.servers'" in text
 
 
-def test_a_topic_has_one_name():
-    assert "Leave subscribe out" in refused(parse_read, {**TOPIC, "subscribe": "flights"})
+BROKERS = {"kafka.bootstrap.servers": "a:9092,b:9092"}
+
+
+def test_several_topics_are_named_by_a_list_a_pattern_or_their_partitions():
+    several = parse_read({**BROKERS, "subscribe": " flights ,delays,flights,"}).selection
+    assert several.names() == ("delays", "flights")
+    assert several.spec_of("flights") == KafkaSpec("a:9092,b:9092", "flights")
+    assert parse_read({**BROKERS, "subscribepattern": "fl.*"}).selection.pattern == "fl.*"
+    assigned = parse_read({**BROKERS, "assign": '{"flights": [1, 0], "delays": [3]}'}).selection
+    assert assigned.names() == ("delays", "flights")
+    assert assigned.partitions_of("flights", Layout("id", 4, 4)) == (0, 1)
+    assert assigned.partitions_of("delays", Layout("id", 4, 4)) == (3,)
+    assert "0 to 2" in refused(lambda _: assigned.partitions_of("delays", Layout("id", 3, 3)), {})
+    assert "several are named" in refused(lambda _: several.only(), {})
+
+
+def test_one_option_says_what_is_read():
+    for key, value in (("subscribe", "flights"), ("subscribepattern", "f.*"), ("assign", '{"flights": [0]}')):
+        assert "Give one" in refused(parse_read, {**TOPIC, key: value})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("subscribe", f"flights,{CANARY} x"),
+        ("subscribe", " , "),
+        ("subscribepattern", f"({CANARY}"),
+        ("subscribepattern", " "),
+        ("assign", CANARY),
+        ("assign", "{}"),
+        ("assign", '{"flights": []}'),
+        ("assign", '{"flights": [-1]}'),
+        ("assign", '{"flights": [0, 0]}'),
+        ("assign", '{"flights": ["0"]}'),
+        ("assign", '{"flights": [true]}'),
+        ("assign", '{"flights": 0}'),
+        ("assign", f'{{"{CANARY} x": [0]}}'),
+        ("assign", "[" * 5000),
+    ],
+)
+def test_what_names_no_topics_is_refused(key, value):
+    refused(parse_read, {**BROKERS, key: value})
+
+
+def test_a_path_is_one_log_of_which_partitions_can_be_assigned():
+    selection = parse_read({**PATH, "assign": '{"flights": [2]}'}).selection
+    assert selection == Selection(
+        LogSpec("file:///data/logs/flights"), ("flights",), None, (TopicPartition("flights", 2),)
+    )
+    assert "must name flights" in refused(parse_read, {**PATH, "assign": '{"delays": [2]}'})
+    assert "union" in refused(parse_read, {**PATH, "subscribepattern": "f.*"})
+    assert "both given" in refused(parse_read, {**PATH, "subscribe": "flights"})
+
+
+def test_several_topics_take_the_defaults_of_all_logs_alone(tmp_path):
+    given = conf(tmp_path, '[defaults]\nidPrefix = "all"\n[logs.flights]\nidPrefix = "one"')
+    for options, prefix in (({"subscribe": "flights"}, "one"), ({"subscribe": "flights,delays"}, "all")):
+        spec = parse_read({**BROKERS, **options, **given}).selection.spec
+        assert isinstance(spec, KafkaSpec)
+        assert spec.prefix == prefix
 
 
 def test_brokers_without_a_topic_say_how_rows_for_several_are_written():
@@ -89,16 +150,10 @@ def test_brokers_without_a_topic_say_how_rows_for_several_are_written():
     assert "filter the frame by the column" in text
 
 
-@pytest.mark.parametrize("key", ["topic", "subscribe"])
 @pytest.mark.parametrize("value", ["flights,other", "flights.*", "", "a b", f"/{CANARY}"])
-def test_one_topic_is_named_and_no_pattern(key, value):
-    text = refused(parse_read, {"kafka.bootstrap.servers": "a:9092", key: value})
+def test_one_topic_is_named_and_no_pattern(value):
+    text = refused(parse_read, {"kafka.bootstrap.servers": "a:9092", "topic": value})
     assert "one topic" in text
-
-
-@pytest.mark.parametrize("key", ["subscribepattern", "assign", "groupidprefix"])
-def test_options_of_sparks_source_that_have_no_counterpart_say_what_has(key):
-    assert "there is no option" in refused(parse_read, {**TOPIC, key: CANARY})
 
 
 @pytest.mark.parametrize(
@@ -210,9 +265,11 @@ def test_defaults_hold_for_the_topic_that_they_name_and_for_its_backend(tmp_path
     )
     settings = (("enable.metrics.push", "false"), ("linger.ms", "3"), ("security.protocol", "ssl"))
     spec = KafkaSpec("a:9092,b:9092", "flights", "team-a", settings, 6)
-    assert parse_read({**TOPIC, **file, "kafka.linger.ms": "3"}).spec == spec
-    assert parse_read({"path": spec.url, **file, "kafka.linger.ms": "3"}).spec == spec
-    assert parse_read({**PATH, **file}).spec == LogSpec("file:///data/logs/flights", (("aws_region", "eu-north-1"),))
+    assert parse_read({**TOPIC, **file, "kafka.linger.ms": "3"}).selection.spec == spec
+    assert parse_read({"path": spec.url, **file, "kafka.linger.ms": "3"}).selection.spec == spec
+    assert parse_read({**PATH, **file}).selection.spec == LogSpec(
+        "file:///data/logs/flights", (("aws_region", "eu-north-1"),)
+    )
 
 
 @pytest.mark.parametrize(
@@ -230,11 +287,37 @@ def test_the_file_of_defaults_is_checked(tmp_path, text, said):
 
 def test_offsets_to_read():
     options = parse_read({**TOPIC, "startingoffsets": '{"flights": {"0": 3}}', "failondataloss": "false"})
-    limits = ReadLimit(None, "flights", ((0, 3),)), ReadLimit.parse("latest")
-    assert options.range == ReadRange(*limits, fail_on_data_loss=False)
+    named = ReadLimit("startingOffsets", ((TopicPartition("flights", 0), 3),))
+    assert options.range == ReadRange(named, fail_on_data_loss=False)
     assert parse_read(PATH).range == ReadRange()
     assert "earliest, latest, or JSON" in refused(parse_read, {**TOPIC, "endingoffsets": CANARY})
     assert "view=records" in refused(parse_read, {**TOPIC, "view": "offsets", "endingoffsets": "latest"})
+    assert "view=records" in refused(parse_read, {**TOPIC, "view": "offsets", "endingtimestamp": "5"})
+
+
+def test_a_time_wins_over_times_and_these_over_offsets():
+    given = {"startingoffsets": "latest", "endingoffsets": "earliest"}
+    times = '{"flights": {"0": 7}}'
+    by_time = {**given, "startingoffsetsbytimestamp": times, "endingoffsetsbytimestamp": times}
+    named = ((TopicPartition("flights", 0), 7),)
+    assert parse_read({**TOPIC, **by_time}).range == ReadRange(
+        ReadLimit("startingOffsetsByTimestamp", named, timed=True),
+        ReadLimit("endingOffsetsByTimestamp", named, timed=True, or_latest=True),
+    )
+    strategy = {"startingoffsetsbytimestampstrategy": "latest"}
+    options = {**TOPIC, **by_time, **strategy, "startingtimestamp": "5", "endingtimestamp": "9"}
+    assert parse_read(options).range == ReadRange(
+        ReadLimit("startingTimestamp", 5, timed=True, or_latest=True),
+        ReadLimit("endingTimestamp", 9, timed=True, or_latest=True),
+    )
+    for key in ("startingtimestamp", "startingoffsetsbytimestamp", "endingtimestamp"):
+        assert CANARY not in refused(parse_read, {**TOPIC, key: CANARY})
+    assert "milliseconds since 1970" in refused(parse_read, {**TOPIC, "startingtimestamp": "-1"})
+
+
+def test_how_a_read_is_split():
+    assert parse_read(TOPIC).splitting == Splitting()
+    assert parse_read({**TOPIC, "minpartitions": "8", "maxrecordsperpartition": "100"}).splitting == Splitting(8, 100)
 
 
 def test_route_hands_on_what_says_where_the_log_is():

@@ -6,6 +6,7 @@ import json
 import pytest
 from chispa import assert_df_equality
 from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import NewTopic
 from pyspark.errors import PySparkException
 
 from spark_cas import error_from_text, open_log
@@ -89,6 +90,47 @@ def test_a_range_of_offsets(reader, topic):
     assert offsets_of(reader(startingOffsets="latest").load()) == []
     assert "which ends at 11" in refused(OptionError, reader(startingOffsets=limits(topic, 99)).load().collect)
     assert topic in refused(OptionError, reader(startingOffsets=limits("other", 0)).load().collect)
+
+
+def test_several_topics_are_one_relation(spark, broker, reader, topic):
+    names = sorted([topic, *(f"{topic}-more-{n}" for n in range(2))])
+    admin = admin_of(broker.bootstrap)  # held: its futures fail without it
+    for name in names[1:]:
+        admin.create_topics([NewTopic(name, 1)])[name].result(60)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for n in range(4):
+        producer.produce(names[1], f"{n}", partition=0, timestamp=TIME_MS + n)
+    assert producer.flush(60) == 0
+
+    def found(**options):
+        read = spark.read.format("conditional-log").option("kafka.bootstrap.servers", broker.bootstrap)
+        rows = read.options(**options).load().select("topic", "partition", "offset").collect()
+        return sorted((names.index(row.topic), row.offset) for row in rows)
+
+    first, second = [(0, offset) for offset in (0, 1, 2, 3, 4, 10)], [(1, offset) for offset in range(4)]
+    assert found(subscribe=",".join(names)) == first + second
+    assert found(subscribePattern=f"{topic}.*") == first + second
+    assert found(subscribePattern=f"{topic}-more-.") == second
+    assert found(subscribePattern=f"{topic}-mor") == []
+    assigned = {"assign": json.dumps({names[0]: [1], names[1]: [0]})}
+    assert found(**assigned) == second
+    starts = {names[0]: {"1": -1}, names[1]: {"0": 2}}
+    assert found(**assigned, startingOffsets=json.dumps(starts)) == second[2:]
+    late = {"startingTimestamp": str(TIME_MS + 3), "startingOffsetsByTimestampStrategy": "latest"}
+    assert found(**assigned, **late) == second[3:]
+    assert found(**assigned, endingTimestamp=str(TIME_MS + 2)) == second[:2]
+    assert found(**assigned, minPartitions="3", maxRecordsPerPartition="1") == second
+    assert "names topic" in refused(
+        OptionError, lambda: found(subscribe=names[1], startingOffsets=json.dumps(starts))
+    )
+    views = reader(subscribe=",".join(names), view="offsets").load()
+    ends = views.select("topic", "partition", "start_offset", "end_offset").orderBy("topic", "partition")
+    assert [tuple(row) for row in ends.collect()] == [
+        (names[0], 0, 0, 11),
+        (names[0], 1, 0, 0),
+        (names[1], 0, 0, 4),
+        (names[2], 0, 0, 0),
+    ]
 
 
 def test_the_views_tell_of_a_topic(spark, broker, reader, topic):

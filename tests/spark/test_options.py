@@ -146,7 +146,7 @@ def test_a_relative_path_becomes_absolute(monkeypatch, tmp_path):
 
 
 def test_a_list_of_one_path_is_a_path():
-    assert parse_read({"paths": '["/data/logs/flights"]'}).spec == parse_read(PATH).spec
+    assert parse_read({"paths": '["/data/logs/flights"]'}).selection == parse_read(PATH).selection
     assert "one log" in refused(parse_read, {"paths": '["/a", "/b"]'})
 
 

@@ -20,13 +20,18 @@ from spark_cas.spark.read import RecordsPartition, RecordsReader
 from spark_cas.spark.read_range import ReadRange
 from spark_cas.spark.report import Refused, TaskReport
 from spark_cas.spark.schema import OFFSETS, RECORDS
+from spark_cas.spark.selection import Selection
 from spark_cas.spark.source import ConditionalLogSource
+from spark_cas.spark.splitting import Splitting
+from spark_cas.spark.topic_partitions import TopicPartition
 from spark_cas.spark.verify import Hashed
 from spark_cas.spark.views import ViewPartition, ViewReader
 from spark_cas.spark.write import ConditionalLogWriter, WriteTask
 
 SPEC = LogSpec.parse("/data/logs/flights", {"aws_region": "x"})
 TOPIC = parse_address("kafka://host:9092/flights", {"linger.ms": "5"})
+FLIGHTS = TopicPartition("flights", 0)
+SELECTION = Selection(SPEC, ("flights",), assigned=(FLIGHTS,))
 PLAN = Plan("load-1", "log", 0, (0, None), (0, 0))
 PROGRESS = Progress("load-1", 0, 1, "ab", 0, 1, 1, 0, True, 5, "run/0")
 RESULT = PartitionResult(PROGRESS, 0, 0)
@@ -40,13 +45,14 @@ VALUES = [
     replace(TASK, spec=TOPIC),
     TASK,
     REPORT,
-    RecordsPartition("log", 0, OffsetRange(0, 5)),
+    SELECTION,
+    RecordsPartition("log", FLIGHTS, OffsetRange(0, 5)),
     ViewPartition((("flights", 0, 0, 5, 0), ("flights", True))),
 ]
 HOLDERS = [
     ConditionalLogSource({"path": "/data/logs/flights"}),
-    RecordsReader(SPEC, ReadRange(), RECORDS),
-    ViewReader(SPEC, "offsets", tuple(OFFSETS.names), OFFSETS),
+    RecordsReader(SELECTION, ReadRange(), Splitting(), RECORDS),
+    ViewReader(SELECTION, "offsets", tuple(OFFSETS.names), OFFSETS),
     ConditionalLogWriter(TASK),
 ]
 PLAIN = {str, int, float, bool, bytes, type(None)}

@@ -4,95 +4,159 @@ import pytest
 
 from spark_cas.core.errors import OptionError, TrimmedError
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.spark.read_range import EARLIEST, LATEST, ReadLimit, ReadRange
+from spark_cas.spark.read_range import EARLIEST, LATEST, ReadLimit, ReadRange, kept, parse_offsets, parse_times
+from spark_cas.spark.topic_partitions import TopicPartition
 
-BOUNDS = (Bounds(5, 20), Bounds(0, 0))
+FIRST, SECOND = TopicPartition("flights", 0), TopicPartition("flights", 1)
+BOUNDS = {FIRST: Bounds(5, 20), SECOND: Bounds(0, 0)}
 
 
-def limit(first, second=-2):
-    return ReadLimit.parse(f'{{"flights": {{"1": {second}, "0": {first}}}}}')
+def since(at, time_ms):
+    """Record N has the time 100 + N; there are records 0 to 24, some of which are not kept or came too late."""
+    assert at in BOUNDS
+    return max(0, time_ms - 100) if time_ms < 125 and at == FIRST else None
+
+
+def starting(wanted, **times):
+    return ReadLimit("startingOffsets", parse_offsets(wanted) if isinstance(wanted, str) else wanted, **times)
+
+
+def ending(wanted, **times):
+    return ReadLimit("endingOffsets", parse_offsets(wanted) if isinstance(wanted, str) else wanted, **times)
+
+
+def both(first, second=-2):
+    return f'{{"flights": {{"1": {second}, "0": {first}}}}}'
+
+
+def time(first, second=0, **other):
+    return {"wanted": ((FIRST, first), (SECOND, second)), "timed": True, **other}
 
 
 @pytest.mark.parametrize(
-    ("starting", "ending", "found"),
+    ("start", "end", "found"),
     [
-        (ReadLimit(EARLIEST), ReadLimit(LATEST), ((5, 20), (0, 0))),
-        (ReadLimit(LATEST), ReadLimit(LATEST), ((20, 20), (0, 0))),
-        (limit(7), ReadLimit(LATEST), ((7, 20), (0, 0))),
-        (limit(5), limit(20, 0), ((5, 20), (0, 0))),
-        (limit(-2), limit(9), ((5, 9), (0, 0))),
-        (limit(-1), limit(-1), ((20, 20), (0, 0))),
-        (limit(8), limit(8), ((8, 8), (0, 0))),
-        (ReadLimit(EARLIEST), ReadLimit(EARLIEST), ((5, 5), (0, 0))),
+        (starting(EARLIEST), ending(LATEST), ((5, 20), (0, 0))),
+        (starting(LATEST), ending(LATEST), ((20, 20), (0, 0))),
+        (starting(both(7)), ending(LATEST), ((7, 20), (0, 0))),
+        (starting(both(5)), ending(both(20, 0)), ((5, 20), (0, 0))),
+        (starting(both(-2)), ending(both(9)), ((5, 9), (0, 0))),
+        (starting(both(-1)), ending(both(-1)), ((20, 20), (0, 0))),
+        (starting(both(8)), ending(both(8)), ((8, 8), (0, 0))),
+        (starting(EARLIEST), ending(EARLIEST), ((5, 5), (0, 0))),
+        (starting(**time(107, or_latest=True)), ending(LATEST), ((7, 20), (0, 0))),
+        (starting(**time(102, or_latest=True)), ending(LATEST), ((5, 20), (0, 0))),
+        (starting(**time(122, or_latest=True)), ending(LATEST), ((20, 20), (0, 0))),
+        (starting(**time(190, or_latest=True)), ending(LATEST), ((20, 20), (0, 0))),
+        (starting(107, timed=True, or_latest=True), ending(109, timed=True, or_latest=True), ((7, 9), (0, 0))),
+        (starting(both(6)), ending(190, timed=True, or_latest=True), ((6, 20), (0, 0))),
     ],
 )
-def test_what_is_read(starting, ending, found):
-    assert ReadRange(starting, ending).resolve("flights", BOUNDS) == tuple(OffsetRange(*each) for each in found)
+def test_what_is_read(start, end, found):
+    ranges = ReadRange(start, end).resolve(BOUNDS, since)
+    assert list(ranges.items()) == list(zip(BOUNDS, (OffsetRange(*each) for each in found), strict=True))
 
 
 @pytest.mark.parametrize(
-    ("starting", "ending", "said"),
+    ("start", "end", "said"),
     [
-        (limit(21), ReadLimit(LATEST), "startingOffsets says 21 for partition 0, which ends at 20"),
-        (limit(5, 1), ReadLimit(LATEST), "says 1 for partition 1, which ends at 0"),
-        (ReadLimit(EARLIEST), limit(21), "endingOffsets says 21"),
-        (limit(9), limit(8), "startingOffsets lies behind endingOffsets"),
-        (ReadLimit(LATEST), limit(8), "startingOffsets lies behind endingOffsets"),
-        (ReadLimit.parse('{"flights": {"0": 5}}'), ReadLimit(LATEST), "each of its 2 partitions"),
-        (ReadLimit.parse('{"flights": {"0": 5, "1": 0, "2": 0}}'), ReadLimit(LATEST), "each of its 2 partitions"),
-        (ReadLimit.parse('{"other": {"0": 5, "1": 0}}'), ReadLimit(LATEST), "must name topic flights"),
+        (
+            starting(both(21)),
+            ending(LATEST),
+            "says 21 for partition 0 of topic flights, which ends at 20",
+        ),
+        (starting(both(5, 1)), ending(LATEST), "says 1 for partition 1 of topic flights, which ends at 0"),
+        (starting(EARLIEST), ending(both(21)), "endingOffsets says 21"),
+        (starting(both(9)), ending(both(8)), "startingOffsets lies behind endingOffsets"),
+        (starting(LATEST), ending(both(8)), "startingOffsets lies behind endingOffsets"),
+        (starting('{"flights": {"0": 5}}'), ending(LATEST), "topic flights (0 to 1). It names topic flights (0)."),
+        (starting('{"flights": {"0": 5, "1": 0, "3": 0}}'), ending(LATEST), "It names topic flights (0, 1, 3)."),
+        (
+            starting('{"other": {"0": 5, "1": 0}}'),
+            ending(LATEST),
+            "other: topic flights (0 to 1). It names topic other",
+        ),
+        (starting(**time(122)), ending(LATEST), "from 122 ms since 1970 on, and all that it has are older"),
+        (starting(107, timed=True), ending(LATEST), "startingOffsetsByTimestampStrategy=latest"),
+        (starting(107, timed=True, or_latest=True), ending(both(6)), "startingOffsets lies behind endingOffsets"),
     ],
 )
-def test_what_a_log_does_not_have_is_refused(starting, ending, said):
+def test_what_a_log_does_not_have_is_refused(start, end, said):
     with pytest.raises(OptionError) as refused:
-        ReadRange(starting, ending).resolve("flights", BOUNDS)
+        ReadRange(start, end).resolve(BOUNDS, since)
     assert said in str(refused.value)
 
 
+def test_partitions_of_several_topics():
+    other = TopicPartition("delays", 3)
+    offsets = starting('{"flights": {"0": 6}, "delays": {"3": -1}}')
+    ranges = ReadRange(offsets).resolve({other: Bounds(0, 4), FIRST: Bounds(5, 20)}, since)
+    assert ranges == {other: OffsetRange(4, 4), FIRST: OffsetRange(6, 20)}
+
+
 @pytest.mark.parametrize(
-    ("starting", "ending", "left"),
+    ("start", "end", "left"),
     [
-        (limit(3), ReadLimit(LATEST), (5, 20)),
-        (limit(0), limit(4), (5, 5)),
-        (ReadLimit(EARLIEST), limit(4), (5, 5)),
-        (limit(0), limit(5), (5, 5)),
+        (starting(both(3)), ending(LATEST), (5, 20)),
+        (starting(both(0)), ending(both(4)), (5, 5)),
+        (starting(EARLIEST), ending(both(4)), (5, 5)),
+        (starting(both(0)), ending(both(5)), (5, 5)),
     ],
 )
-def test_records_that_are_gone_are_an_error_unless_that_is_allowed(starting, ending, left):
-    with pytest.raises(TrimmedError, match=r"partition 0: .* failOnDataLoss=false"):
-        ReadRange(starting, ending).resolve("flights", BOUNDS)
-    lenient = ReadRange(starting, ending, fail_on_data_loss=False)
-    assert lenient.resolve("flights", BOUNDS)[0] == OffsetRange(*left)
+def test_records_that_are_gone_are_an_error_unless_that_is_allowed(start, end, left):
+    with pytest.raises(TrimmedError, match=r"partition 0 of topic flights: .* failOnDataLoss=false"):
+        ReadRange(start, end).resolve(BOUNDS, since)
+    lenient = ReadRange(start, end, fail_on_data_loss=False)
+    assert lenient.resolve(BOUNDS, since)[FIRST] == OffsetRange(*left)
 
 
 def test_what_is_trimmed_while_it_is_read():
     wanted = OffsetRange(5, 10)
-    assert ReadRange().kept(0, wanted, 5) == wanted
+    assert kept(FIRST, wanted, 5, fail_on_data_loss=True) == wanted
     with pytest.raises(TrimmedError):
-        ReadRange().kept(0, wanted, 6)
-    lenient = ReadRange(fail_on_data_loss=False)
-    assert (lenient.kept(0, wanted, 6), lenient.kept(0, wanted, 12)) == (OffsetRange(6, 10), OffsetRange(12, 12))
+        kept(FIRST, wanted, 6, fail_on_data_loss=True)
+    assert [kept(FIRST, wanted, start, fail_on_data_loss=False) for start in (6, 12)] == [
+        OffsetRange(6, 10),
+        OffsetRange(12, 12),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "follows"),
+    [
+        (starting(EARLIEST), False),
+        (starting(LATEST), True),
+        (starting(both(7, 0)), False),
+        (starting(both(7, -1)), True),
+        (starting(7, timed=True), False),
+        (starting(7, timed=True, or_latest=True), True),
+    ],
+)
+def test_whether_a_start_moves_with_the_end(limit, follows):
+    assert limit.follows_end is follows
+
+
+NO_JSON = ["", "first", "5", "[]", "{}", '{"flights": 5}', '{"flights": {}}', '{"flights": {"0": 1.5}}', "[" * 5000]
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "first",
-        "5",
-        "[]",
-        "{}",
-        '{"flights": 5}',
+        *NO_JSON,
         '{"flights": {"0": "5"}}',
         '{"flights": {"0": -3}}',
-        '{"flights": {"0": 1.5}}',
         '{"flights": {"0": true}}',
         '{"flights": {"00": 1}}',
         '{"flights": {"0": 1, "0": 2}}',
-        '{"flights": {"0": 1}, "other": {"0": 1}}',
-        "[" * 5000,
+        '{"flights": {"0": 1}, "flights": {"0": 1}}',
     ],
 )
 def test_what_is_no_limit_is_refused(text):
     with pytest.raises(ValueError, match="earliest, latest, or JSON"):
-        ReadLimit.parse(text)
+        parse_offsets(text)
+
+
+@pytest.mark.parametrize("text", [*NO_JSON, "latest", '{"flights": {"0": -1}}'])
+def test_what_are_no_times_is_refused(text):
+    with pytest.raises(ValueError, match="milliseconds since 1970"):
+        parse_times(text)

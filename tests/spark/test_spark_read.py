@@ -93,6 +93,49 @@ def test_one_load_is_bounded_by_one_pin(reader, log_path):
     assert (first.count(), reader().load(log_path).count()) == (5, 6)
 
 
+def offsets_of(read):
+    return sorted((row.partition, row.offset) for row in read.collect())
+
+
+def test_ranges_partitions_and_times_of_a_log(reader, path):
+    load(path, [{"key": b"k", "timestamp": TIME + dt.timedelta(seconds=n)} for n in range(7)])  # chunks of 3 records
+    assert offsets_of(reader().option("assign", '{"flights": [0]}').load(path)) == [(0, n) for n in range(7)]
+    assert reader().option("assign", '{"flights": [1]}').load(path).count() == 0
+    refused(OptionError, reader().option("assign", '{"flights": [0, 2]}').load(path).collect)
+
+    def at(seconds):
+        return str(int((TIME + dt.timedelta(seconds=seconds)).timestamp() * 1000))
+
+    between = {"startingTimestamp": at(2.5), "startingOffsetsByTimestampStrategy": "latest", "endingTimestamp": at(5)}
+    assert offsets_of(reader().options(**between).load(path)) == [(0, 3), (0, 4)]
+    one = {"assign": '{"flights": [0]}', "startingTimestamp": at(4)}
+    assert offsets_of(reader().options(**one).load(path)) == [(0, n) for n in (4, 5, 6)]
+    named = {"startingOffsetsByTimestamp": f'{{"flights": {{"0": {at(6)}, "1": 0}}}}'}
+    assert "ms since 1970 on" in refused(OptionError, reader().options(**named).load(path).collect)
+    assert offsets_of(reader().options(**named, startingOffsetsByTimestampStrategy="latest").load(path)) == [(0, 6)]
+
+    split = reader().option("minPartitions", "4").load(path)
+    assert (split.rdd.getNumPartitions(), offsets_of(split)) == (4, [(0, n) for n in range(7)])
+    split = reader().option("maxRecordsPerPartition", "3").load(path)
+    assert (split.rdd.getNumPartitions(), split.count()) == (3, 7)
+
+
+@pytest.mark.parametrize("pushdown", ["true", "false"])
+def test_filters_are_right_whether_spark_pushes_them_or_not(spark, reader, path, pushdown):
+    load(path, [{"key": b"k", "timestamp": TIME + dt.timedelta(seconds=n)} for n in range(5)])
+    switch = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(switch, pushdown)
+    try:
+        read = reader().load(path)
+        late = read.where(sf.col("timestamp") > sf.lit(TIME + dt.timedelta(seconds=2)))
+        assert offsets_of(late.where("partition = 0")) == [(0, 3), (0, 4)]
+        # One relation, scanned in several ways: no scan may see what another left out.
+        assert (read.count(), read.where("partition = 1").count(), read.count()) == (5, 0, 5)
+        assert read.where("offset < 2").union(read.where("offset = 4")).union(read).count() == 2 + 1 + 5
+    finally:
+        spark.conf.unset(switch)
+
+
 def test_the_view_of_offsets_says_what_the_next_write_expects(spark, reader, log_path):
     view = reader().option("view", "offsets").load(log_path)
     with open_log(log_path) as log:

@@ -1,0 +1,99 @@
+"""Spark's own Kafka connector (4.2), option by option: what a user of it finds here."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Verdict(Enum):
+    """How an option of Spark's connector is taken here."""
+
+    SAME = "same"
+    DIFFERENT = "different"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOption:
+    """An option of Spark's Kafka source or sink."""
+
+    name: str
+    verdict: Verdict
+    note: str
+    """How it differs, or why it is refused and what to do."""
+
+
+_SAME, _DIFFERENT, _REFUSED = Verdict.SAME, Verdict.DIFFERENT, Verdict.REFUSED
+
+SOURCE: tuple[SparkOption, ...] = (
+    SparkOption("kafka.bootstrap.servers", _SAME, ""),
+    SparkOption("subscribe", _SAME, ""),
+    SparkOption(
+        "subscribePattern",
+        _DIFFERENT,
+        "The expression is one of Python's module re, in place of Java's; the registry topic is left out.",
+    ),
+    SparkOption("assign", _SAME, "For a log under a `path` too."),
+    SparkOption("startingTimestamp", _SAME, ""),
+    SparkOption("startingOffsetsByTimestamp", _SAME, ""),
+    SparkOption("startingOffsetsByTimestampStrategy", _SAME, ""),
+    SparkOption("startingOffsets", _DIFFERENT, "A read takes `latest` too, and finds nothing."),
+    SparkOption("endingTimestamp", _SAME, ""),
+    SparkOption("endingOffsetsByTimestamp", _SAME, ""),
+    SparkOption("endingOffsets", _DIFFERENT, "A read takes `earliest` and -2 too, and finds nothing."),
+    SparkOption(
+        "failOnDataLoss",
+        _DIFFERENT,
+        "It is about records that retention removed. A topic that was deleted and created again, or that lost "
+        "records at its end, is an error in any case.",
+    ),
+    SparkOption("minPartitions", _DIFFERENT, "At least so many tasks where there are as many offsets, never fewer."),
+    SparkOption("maxRecordsPerPartition", _SAME, ""),
+    SparkOption("includeHeaders", _SAME, ""),
+    SparkOption(
+        "groupIdPrefix",
+        _REFUSED,
+        "A read joins no consumer group; idPrefix begins all names that a write needs, and the group that readers "
+        "name and never join.",
+    ),
+    SparkOption(
+        "kafka.group.id",
+        _REFUSED,
+        "A read joins no consumer group: it keeps its offsets in the plan or in the stream's checkpoint.",
+    ),
+    SparkOption(
+        "kafkaConsumer.pollTimeoutMs", _REFUSED, "A read waits 60 s for brokers that do not answer. Leave it out."
+    ),
+    SparkOption(
+        "fetchOffset.numRetries",
+        _REFUSED,
+        "Offsets are asked for again for 30 s while brokers change. Leave it out.",
+    ),
+    SparkOption(
+        "fetchOffset.retryIntervalMs",
+        _REFUSED,
+        "Offsets are asked for again for 30 s while brokers change. Leave it out.",
+    ),
+    SparkOption("kafka.auto.offset.reset", _REFUSED, "`startingOffsets` and `failOnDataLoss` say what is meant."),
+    SparkOption("kafka.key.deserializer", _REFUSED, "Keys are read as binary; cast the column."),
+    SparkOption("kafka.value.deserializer", _REFUSED, "Values are read as binary; cast the column."),
+    SparkOption("kafka.enable.auto.commit", _REFUSED, "A read commits no offsets."),
+    SparkOption("kafka.interceptor.classes", _REFUSED, "There is no Java in the client."),
+    SparkOption("kafka.isolation.level", _REFUSED, "Only committed records are read."),
+)
+"""Options of ``spark.read.format("kafka")`` and ``spark.readStream.format("kafka")``."""
+
+SINK: tuple[SparkOption, ...] = (
+    SparkOption("kafka.bootstrap.servers", _SAME, ""),
+    SparkOption("topic", _DIFFERENT, "It is needed: a column `topic` does not name the topic of a row."),
+    SparkOption("includeHeaders", _REFUSED, "A column `headers` is always written. Leave the option out."),
+    SparkOption("kafka.key.serializer", _REFUSED, "Keys are written as they are; cast the column."),
+    SparkOption("kafka.value.serializer", _REFUSED, "Values are written as they are; cast the column."),
+)
+"""Options of ``df.write.format("kafka")`` and ``df.writeStream.format("kafka")``."""
+
+_REFUSALS = {each.name.lower(): each.note for each in (*SOURCE, *SINK) if each.verdict is Verdict.REFUSED}
+
+
+def refusal_of(key: str) -> str | None:
+    """Why an option of Spark's connector, in lower case, is refused and what to do; None for any other."""
+    return _REFUSALS.get(key)

@@ -1,0 +1,52 @@
+"""Which logs a read takes, and which of their partitions."""
+
+import re
+from dataclasses import dataclass, replace
+
+from spark_cas.core.errors import OptionError
+from spark_cas.core.plan import Layout
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.open import AnySpec, topic_names
+from spark_cas.spark.topic_partitions import TopicPartition, listing
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """One log, or several topics of the same brokers."""
+
+    spec: AnySpec
+    """Where they are and how they are reached: the topics differ in their name alone."""
+    topics: tuple[str, ...]
+    """Sorted; none when a pattern says which."""
+    pattern: str | None = None
+    """A regular expression of Python that the whole name of a topic has to match."""
+    assigned: tuple[TopicPartition, ...] = ()
+    """Sorted; none when all partitions are read."""
+
+    def names(self) -> tuple[str, ...]:
+        """The topics that there are to read now, sorted. Raises StorageError when brokers have to be asked."""
+        if self.pattern is None or not isinstance(self.spec, KafkaSpec):
+            return self.topics
+        wanted = re.compile(self.pattern)
+        return tuple(name for name in topic_names(self.spec) if wanted.fullmatch(name))
+
+    def spec_of(self, topic: str) -> AnySpec:
+        """Where one of the logs is."""
+        return replace(self.spec, topic=topic) if isinstance(self.spec, KafkaSpec) else self.spec
+
+    def only(self) -> AnySpec:
+        """The one log; OptionError where several may be read."""
+        if len(self.topics) != 1:
+            raise OptionError("this is for one log, and several are named. Give one topic with the option topic.")
+        return self.spec
+
+    def partitions_of(self, topic: str, layout: Layout) -> tuple[int, ...]:
+        """Which partitions of a log are read; OptionError for one that it does not have."""
+        wanted = tuple(at.partition for at in self.assigned if at.topic == topic)
+        absent = [TopicPartition(topic, each) for each in wanted if each >= layout.partitions]
+        if absent:
+            raise OptionError(
+                f"option assign names {listing(absent)}, but the topic has {layout.partitions} partitions (0 to "
+                f"{layout.partitions - 1}). Name some of these."
+            )
+        return wanted or tuple(range(layout.partitions))

@@ -1,0 +1,63 @@
+"""What becomes of the options of Spark's own Kafka connector. No broker and no JVM."""
+
+import pytest
+
+from spark_cas.core.errors import OptionError
+from spark_cas.spark.kafka_connector import SINK, SOURCE, Verdict
+from spark_cas.spark.option import READING, Scope
+from spark_cas.spark.option_table import OPTIONS
+from spark_cas.spark.options import parse_read, parse_write
+
+# The keys that KafkaSourceProvider of spark-sql-kafka-0-10 4.2.0 names, spelt as there, but for a test's.
+OF_THE_SOURCE = [
+    "assign",
+    "endingoffsets",
+    "endingoffsetsbytimestamp",
+    "endingtimestamp",
+    "failondataloss",
+    "fetchoffset.numretries",
+    "fetchoffset.retryintervalms",
+    "groupidprefix",
+    "includeheaders",
+    "kafkaconsumer.polltimeoutms",
+    "maxrecordsperpartition",
+    "minpartitions",
+    "startingoffsets",
+    "startingoffsetsbytimestamp",
+    "startingoffsetsbytimestampstrategy",
+    "startingtimestamp",
+    "subscribe",
+    "subscribepattern",
+    "kafka.bootstrap.servers",
+    "kafka.group.id",
+    "kafka.auto.offset.reset",
+    "kafka.key.deserializer",
+    "kafka.value.deserializer",
+    "kafka.enable.auto.commit",
+    "kafka.interceptor.classes",
+    "kafka.isolation.level",
+]
+OF_THE_SINK = ["topic", "includeheaders", "kafka.bootstrap.servers", "kafka.key.serializer", "kafka.value.serializer"]
+
+
+def test_every_option_of_sparks_connector_is_compared():
+    assert sorted(each.name.lower() for each in SOURCE) == sorted(OF_THE_SOURCE)
+    assert sorted(each.name.lower() for each in SINK) == sorted(OF_THE_SINK)
+
+
+@pytest.mark.parametrize(("options", "scopes"), [(SOURCE, READING), (SINK, {Scope.WRITE})])
+def test_what_is_said_to_be_taken_is_taken(options, scopes):
+    taken = {option.name for option in OPTIONS if not option.scopes.isdisjoint(scopes)}
+    assert {each.name for each in options if each.verdict is not Verdict.REFUSED} <= taken
+    assert all(each.note for each in options if each.verdict is not Verdict.SAME)
+
+
+@pytest.mark.parametrize(("options", "parse"), [(SOURCE, parse_read), (SINK, parse_write)])
+def test_what_is_said_to_be_refused_is_refused(options, parse):
+    topic = {"kafka.bootstrap.servers": "a:9092", "topic": "flights"}
+    refused = [each.name for each in options if each.verdict is Verdict.REFUSED]
+    for name in refused:
+        with pytest.raises(OptionError) as caught:
+            parse({**topic, name.lower(): "x"})
+        assert name.lower().removeprefix("kafka.") in str(caught.value).lower()
+    assert refused

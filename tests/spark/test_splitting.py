@@ -1,0 +1,51 @@
+"""How offsets are divided among tasks, as tables and as a law; no log and no JVM."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_cas.core.offsets import OffsetRange
+from spark_cas.spark.splitting import Splitting
+from spark_cas.spark.topic_partitions import TopicPartition
+
+
+def ranges_of(*sizes):
+    return {TopicPartition("flights", at): OffsetRange(100, 100 + size) for at, size in enumerate(sizes)}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "least", "most", "found"),
+    [
+        ((10, 4), None, None, [(0, 100, 110), (1, 100, 104)]),
+        ((10, 0, 4), None, None, [(0, 100, 110), (2, 100, 104)]),
+        ((10, 4), 1, None, [(0, 100, 110), (1, 100, 104)]),
+        ((10, 4), 2, None, [(0, 100, 105), (0, 105, 110), (1, 100, 104)]),
+        ((1, 27), 3, None, [(0, 100, 101), (1, 100, 109), (1, 109, 118), (1, 118, 127)]),
+        ((2, 1), 50, None, [(0, 100, 101), (0, 101, 102), (1, 100, 101)]),
+        ((10, 4), None, 4, [(0, 100, 103), (0, 103, 106), (0, 106, 110), (1, 100, 104)]),
+        ((10, 4), None, 10, [(0, 100, 110), (1, 100, 104)]),
+        ((9,), 2, 3, [(0, 100, 103), (0, 103, 106), (0, 106, 109)]),
+        ((9,), 9, 3, [(0, at, at + 1) for at in range(100, 109)]),
+        ((), 3, 3, []),
+        ((0, 0), 3, 3, []),
+    ],
+)
+def test_tasks(sizes, least, most, found):
+    tasks = Splitting(least, most).split(ranges_of(*sizes))
+    assert [(at.partition, part.base_offset, part.end_offset) for at, part in tasks] == found
+
+
+def offsets_in(ranges):
+    return [(at, offset) for at, each in ranges for offset in range(each.base_offset, each.end_offset)]
+
+
+@given(st.lists(st.integers(0, 50), max_size=6), st.none() | st.integers(1, 40), st.none() | st.integers(1, 40))
+def test_no_offset_is_dropped_or_doubled(sizes, least, most):
+    ranges = ranges_of(*sizes)
+    tasks = Splitting(least, most).split(ranges)
+    covered = [(at, offset) for at, part in tasks for offset in range(part.base_offset, part.end_offset)]
+    assert covered == [
+        (at, offset) for at, each in ranges.items() for offset in range(each.base_offset, each.end_offset)
+    ]
+    assert all(0 < len(part) <= (most or 50) for _, part in tasks)
+    assert len(tasks) >= min(least or 0, sum(sizes))
