@@ -121,8 +121,6 @@ _OF_RECORDS = (
     "endingOffsets",
     "endingTimestamp",
     "endingOffsetsByTimestamp",
-    "minPartitions",
-    "maxRecordsPerPartition",
 )
 
 
