@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from jobs.demo_state import show_state
 from jobs.demo_steps import (
     console,
     ends,
@@ -16,7 +17,6 @@ from jobs.demo_steps import (
     load_again,
     parse_folder,
     say,
-    show_latest,
     title,
     write_flights,
 )
@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
     load(spark, flights)
     load_again(spark, flights)
     refuse_stale_writer(spark, log)
-    show_latest(spark, log)
+    show_state(spark, log, build / "demo" / "departures.png")
     shown = os.path.relpath(log)
     console.print(f"\nDone in {time.monotonic() - began:.0f} s. The log is plain Parquet in {shown}. Look at it with")
     say(f".venv/bin/spark-cas offsets {shown}", f".venv/bin/spark-cas progress {shown}")

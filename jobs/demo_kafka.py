@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Producer
 
+from jobs.demo_state import show_state
 from jobs.demo_steps import (
     console,
     ends,
@@ -18,7 +19,6 @@ from jobs.demo_steps import (
     load_again,
     parse_folder,
     say,
-    show_latest,
     title,
     write_flights,
 )
@@ -41,7 +41,8 @@ PATIENCE_SECONDS = 30
 def main(argv: Sequence[str]) -> int:
     """Run the demonstration on a broker of its own, which is gone afterwards."""
     began = time.monotonic()
-    flights_2013 = write_flights(parse_folder(argv, "demo_kafka.py", __doc__))
+    build = parse_folder(argv, "demo_kafka.py", __doc__)
+    flights_2013 = write_flights(build)
     with KafkaBroker(CONF) as broker:
         console.print(f"A Kafka broker, as it comes from Apache, listens on {broker.bootstrap}.")
         spark = submitted_session("spark_cas demo on Kafka")
@@ -50,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
             load(spark, flights)
             load_again(spark, flights)
             refuse_load_after_foreign_records(spark, broker.bootstrap, flights)
-            show_latest(spark, flights.log)
+            show_state(spark, flights.log, build / "demo-kafka" / "departures.png")
         finally:
             spark.stop()
     console.print(f"\nDone in {time.monotonic() - began:.0f} s. The broker is gone; to try more, start one with")

@@ -1,6 +1,5 @@
 """What the demonstrations share: a year of flights, and the steps that are the same on every backend."""
 
-import json
 import shutil
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
@@ -11,10 +10,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 from pyspark.errors import PySparkException
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from spark_cas import error_from_text, open_log
@@ -22,11 +19,10 @@ from spark_cas.spark.bulk_load import bulk_load
 from spark_cas.spark.load_request import LoadRequest
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 BUILD = Path(__file__).parents[1] / "build"
 FILES = 4
-AIRCRAFT = ("N14228", "N24211", "N619AA", "N725MQ")
 
 console = Console(highlight=False)
 
@@ -92,31 +88,6 @@ def load_again(spark: "SparkSession", flights: LoadRequest) -> None:
         f"{report.appended_rows} rows appended in {report.seconds:.3f} s: the log knows that this job is complete.",
         "A plain append would have stored every flight twice by now.",
     )
-
-
-def show_latest(spark: "SparkSession", log: str) -> None:
-    """State from the log: the newest value of each key."""
-    title("4. Read the state", "the log is a DataFrame: the latest flight of four aircraft")
-    records = spark.read.format("conditional-log").load(log)
-    newest = F.max_by(F.struct("offset", "partition", "value"), "offset").alias("newest")
-    latest = records.groupBy(F.col("key").cast("string").alias("aircraft")).agg(F.count("*").alias("flights"), newest)
-    print_table(latest.where(F.col("aircraft").isin(*AIRCRAFT)).orderBy("aircraft"))
-    say(
-        "Whoever decides something from this state writes it back with these expected offsets,",
-        "and is refused if anybody was faster:",
-    )
-    say(json.dumps(dict(enumerate(ends(log)))))
-
-
-def print_table(latest: "DataFrame") -> None:
-    """The latest flights, a row per aircraft."""
-    table = Table("aircraft", "flights", "latest flight", "from", "to", "partition", "offset")
-    value = F.from_json(F.col("newest.value").cast("string"), "time_hour STRING, origin STRING, dest STRING")
-    for row in latest.select("aircraft", "flights", "newest.*", value.alias("flight")).collect():
-        flight = row.flight
-        cells = (row.aircraft, row.flights, flight.time_hour, flight.origin, flight.dest, row.partition, row.offset)
-        table.add_row(*(str(cell) for cell in cells))
-    console.print(table)
 
 
 def ends(log: str) -> list[int]:

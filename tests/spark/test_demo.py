@@ -41,13 +41,20 @@ def run(folder, *arguments):
     return done.stdout
 
 
+def require_state(said, picture):
+    """The newest flight of an aircraft is in the table, and the year in the picture."""
+    assert re.search(r"N14228 +│ 2013-12-28T\d\d:00:00Z │ EWR +│ DEN ", said)
+    assert "These and 4,039 more are the state" in said
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_the_demonstration(tmp_path):
     said = run(tmp_path, ROOT / "jobs" / "demo.py")
     _, load, again, stale, state = re.split(r"^\d\. ", said, flags=re.MULTILINE)
     assert "336,776 rows in " in load
     assert "0 rows appended in " in again
     assert "refused: [CONFLICT] " in stale
-    assert "N14228" in state
+    require_state(state, tmp_path / "demo" / "departures.png")
     with open_log(str(tmp_path / "demo" / "flights")) as log:
         assert sum(log.bounds(partition).end_offset for partition in range(4)) == 336_776
 
@@ -60,7 +67,7 @@ def test_the_demonstration_on_kafka(tmp_path):
     assert "0 rows appended in " in again
     assert "refused: [CONFLICT] " in foreign
     assert "Nothing of it is in the topic" in foreign
-    assert "N14228" in state
+    require_state(state, tmp_path / "demo-kafka" / "departures.png")
 
 
 def test_the_benchmark(tmp_path):
