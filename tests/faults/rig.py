@@ -87,14 +87,14 @@ class Driver:
         self._next_answer()
 
     def write(
-        self, source: str, log: Path, *, order_by: tuple[str, ...] = (), restless: bool = False, **options: str
+        self, source: str, log: Path | str, *, order_by: tuple[str, ...] = (), restless: bool = False, **options: str
     ) -> dict[str, Any]:
         """Run a write to its end and return what came of it."""
         self.begin(source, log, order_by=order_by, restless=restless, **options)
         return self.answer()
 
     def begin(
-        self, source: str, log: Path, *, order_by: tuple[str, ...] = (), restless: bool = False, **options: str
+        self, source: str, log: Path | str, *, order_by: tuple[str, ...] = (), restless: bool = False, **options: str
     ) -> None:
         """Begin a write, the same for the same arguments, with small chunks."""
         self.start()

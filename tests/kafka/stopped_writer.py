@@ -9,10 +9,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from spark_cas.log.kafka import KafkaLog, clients, writer
+from spark_cas.log.kafka import KafkaLog, clients
 from spark_cas.log.kafka.clients import TransactionalProducer
 from spark_cas.log.kafka.ledger import Ledger
 from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.transaction import Sending
 from spark_cas.testing.loads import TEN, run_job
 from spark_cas.testing.writing import table_of
 from tests.kafka.faulted import JOB, planned_writer, spec_of
@@ -21,7 +22,7 @@ BEFORE, AFTER = True, False
 
 STEPS: dict[str, tuple[Any, str, bool]] = {
     "begin": (TransactionalProducer, "begin", BEFORE),
-    "produced": (writer, "produce", AFTER),
+    "produced": (Sending, "delivered", AFTER),
     "ledger": (Ledger, "add", AFTER),
     "commit": (TransactionalProducer, "commit", BEFORE),
     "committed": (TransactionalProducer, "commit", AFTER),

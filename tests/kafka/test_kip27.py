@@ -199,6 +199,21 @@ def test_another_system_s_open_transaction_is_waited_for_and_then_named(broker, 
     assert committed_values(broker.bootstrap, topic) == ["u", "c"]
 
 
+def test_right_behind_its_own_chunk_a_writer_passes_over_aborted_records_and_finds_committed_ones(broker, log, topic):
+    """It asks nobody where the partition ends: the place of its records tells, and the ledger tells that place."""
+    job = JobWriter(log, plan_of(log, "goes-on"))
+    job.must_append("a")
+    append_as_others_do(broker.bootstrap, topic, "aborted", commit=False)
+    assert isinstance(job.append(table_of("b")), Appended)
+    (_, _), (offset, _) = records_in(log, 0)
+    progress = log.progress(0, "goes-on")
+    assert progress is not None
+    assert progress.end_offset == offset + 1
+    append_as_others_do(broker.bootstrap, topic, "x")
+    assert isinstance(job.append(table_of("c")), Conflict)
+    assert values_in(log, 0) == ["a", "b", "x"]
+
+
 def test_a_system_that_only_aborts_refuses_nothing_and_stops_nobody(broker, log, topic):
     rows = {0: [f"{at}" for at in range(60)]}
     with only_aborting(broker.bootstrap, topic, f"aborting-{topic}") as aborted:

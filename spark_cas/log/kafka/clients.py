@@ -31,6 +31,8 @@ _STRAY = ("txretries", "req_timeouts", "txerrs", "rxerrs", "disconnects")
 _TURN_SECONDS = 0.1
 """A call that serves callbacks lasts no longer: the client splits one of 0.2 s and more."""
 
+_FLUSH_TURN_SECONDS = 0.001
+
 _LIBRDKAFKA_CLOCK_NS = time.time_ns if sys.platform == "darwin" else time.monotonic_ns
 """The clock of the field ``ts`` in statistics."""
 
@@ -75,6 +77,8 @@ def reader(spec: KafkaSpec, *, fetch_wait_ms: int = 500) -> Consumer:
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
             "fetch.wait.max.ms": fetch_wait_ms,
+            # With its queue full, at 100,000 records, the client otherwise fetches nothing for a second.
+            "fetch.queue.backoff.ms": 5,
         },
     )
 
@@ -115,7 +119,7 @@ class TransactionalProducer:
         self.client: Producer = _made(
             Producer,
             {
-                "linger.ms": 5,
+                "linger.ms": 1,
                 "message.max.bytes": _NO_LIMIT_BYTES,
                 **common,
                 "batch.size": min(batch_bytes, most_batch_bytes or batch_bytes),
@@ -159,15 +163,16 @@ class TransactionalProducer:
                 self.fatal = error.args[0]
             raise
 
-    def flush(self, timeout_seconds: float) -> bool:
+    def flush(self, timeout_seconds: float, until: Callable[[], bool]) -> bool:
         """Send what waits and serve its reports; False when some were not served in time. Raises KafkaException.
 
-        In short turns: within a longer one the client (2.16) goes on to run callbacks after one that told it of a
-        fatal error, with that error raised already, and what comes of it is no exception.
+        It ends early once ``until`` holds. In short turns: within a longer one the client (2.16) goes on to run
+        callbacks after one that told it of a fatal error, with that error raised already, and what comes of it is no
+        exception; nor does it notice by itself that the other thread served the last report.
         """
         deadline = time.monotonic() + timeout_seconds
         with self.watched():
-            while self.client.flush(_TURN_SECONDS):
+            while self.client.flush(_FLUSH_TURN_SECONDS) and not until():
                 if time.monotonic() > deadline:
                     return False
         return True

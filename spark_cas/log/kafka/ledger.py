@@ -78,10 +78,14 @@ class Ledger:
     def add(self, producer: TransactionalProducer, topic: str, log_id: str, progress: Progress) -> None:
         """Put an entry into the open transaction of the rows that it counts. Raises KafkaException."""
         entry = _entry(topic, log_id, progress)
-        with producer.watched():
-            producer.client.send_offsets_to_transaction(
-                [entry], self._consumer.consumer_group_metadata(), REQUEST_SECONDS
-            )
+        try:
+            with producer.watched():
+                producer.client.send_offsets_to_transaction(
+                    [entry], self._consumer.consumer_group_metadata(), REQUEST_SECONDS
+                )
+        except KafkaException as error:
+            # A record that is on its way may have broken the transaction.
+            raise KafkaException(producer.what_broke(error.args[0])) from None
 
     def close(self) -> None:
         """Let go of the client."""

@@ -81,28 +81,44 @@ def refuse_unsendable(records: pa.Table) -> None:
         )
 
 
+class Sending:
+    """Records of a chunk on their way, in order, in a producer's open transaction."""
+
+    def __init__(self, producer: TransactionalProducer, at: TopicPartition, records: pa.Table) -> None:
+        """Hand the records over. Raises KafkaException."""
+        self._producer = producer
+        self._rows = records.num_rows
+        self._reports = _Reports(self._rows)
+        callbacks = self._reports.callbacks()
+        try:
+            for batch in records.to_batches(max_chunksize=_SLICE_ROWS):
+                _send(producer, at, batch, callbacks)
+        except KafkaException as error:
+            # An earlier record may have broken the transaction while this one was handed over.
+            raise KafkaException(producer.what_broke(error.args[0])) from None
+
+    def delivered(self, timeout_seconds: float) -> Delivered | None:
+        """Wait until each record is acknowledged; None when that lasts too long.
+
+        Raises KafkaException for the first or last record's error, as soon as it comes; another's error makes the
+        transaction one that can only be aborted, which the next request of it raises.
+        """
+        reports = self._reports
+        deadline = time.monotonic() + timeout_seconds
+        if not self._producer.flush(timeout_seconds, until=lambda: bool(reports.errors)):
+            return None
+        if not reports.errors and not reports.wait(deadline):
+            return None
+        if reports.errors:
+            raise KafkaException(self._producer.what_broke(reports.errors[0]))
+        return Delivered(reports.offsets[0], reports.offsets[-1], self._rows)
+
+
 def produce(
     producer: TransactionalProducer, at: TopicPartition, records: pa.Table, timeout_seconds: float
 ) -> Delivered | None:
-    """Send records in order and wait until each is acknowledged; None when that lasts too long.
-
-    Raises KafkaException for the first or last record's error; another's error makes the transaction one that can
-    only be aborted, which the next request of it raises.
-    """
-    deadline = time.monotonic() + timeout_seconds
-    reports = _Reports(records.num_rows)
-    callbacks = reports.callbacks()
-    try:
-        for batch in records.to_batches(max_chunksize=_SLICE_ROWS):
-            _send(producer, at, batch, callbacks)
-    except KafkaException as error:
-        # An earlier record may have broken the transaction while this one was handed over.
-        raise KafkaException(producer.what_broke(error.args[0])) from None
-    if not producer.flush(timeout_seconds) or not reports.wait(deadline):
-        return None
-    if reports.errors:
-        raise KafkaException(producer.what_broke(reports.errors[0]))
-    return Delivered(reports.offsets[0], reports.offsets[-1], records.num_rows)
+    """Send records and wait until each is acknowledged, as `Sending` does."""
+    return Sending(producer, at, records).delivered(timeout_seconds)
 
 
 def _send(

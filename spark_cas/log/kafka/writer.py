@@ -9,20 +9,21 @@ from confluent_kafka import KafkaException, TopicPartition
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import ConditionalLogError, StorageError
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.core.outcome import Appended, Fenced, Outcome, Refusal, Truncated, Unknown, check_expected
+from spark_cas.core.outcome import Appended, Fenced, Outcome, Refusal, Truncated, Unknown
 from spark_cas.core.plan import Plan, Progress
 from spark_cas.core.records import fill_timestamps
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.admin import Admin
 from spark_cas.log.kafka.clients import TransactionalProducer
 from spark_cas.log.kafka.codes import PURGED, Meaning, meaning_of, reason_of
+from spark_cas.log.kafka.gap import check_gap
+from spark_cas.log.kafka.landing import decided_behind, landed
 from spark_cas.log.kafka.ledger import Ledgers, UndecidedError
 from spark_cas.log.kafka.plain import plain_error
-from spark_cas.log.kafka.reading import first_record
 from spark_cas.log.kafka.rights import to_append
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import require_planned, topic_settings
-from spark_cas.log.kafka.transaction import Delivered, produce, refuse_unsendable
+from spark_cas.log.kafka.transaction import Sending, refuse_unsendable
 from spark_cas.log.protocol import Claim
 
 _TRIES = 6
@@ -34,8 +35,7 @@ POLITE_SECONDS = 0.5
 _PAUSE_SECONDS = 0.05
 _DELIVERY_SECONDS = 50.0
 _COMMIT_SECONDS = 20.0
-_VISIBLE_SECONDS = 2.0
-_VISIBLE_PAUSE_SECONDS = 0.0005
+_FATAL_PAUSE_SECONDS = 0.0005
 _FATAL_WITHIN_SECONDS = 0.5
 _JITTER = random.SystemRandom()
 
@@ -71,6 +71,7 @@ class PartitionWriter:
         self._producer: TransactionalProducer | None = None
         self._fenced = False
         self._known: Progress | None = None
+        self._left: Bounds | None = None
 
     def know(self, progress: Progress | None) -> None:
         """Take over the ledger entry that a claim rests on."""
@@ -112,38 +113,8 @@ class PartitionWriter:
         bounds = ends.decided_now(self._admin, self._at)
         if bounds.end_offset < expected <= ends.high_watermark(self._admin, self._at):
             return None
-        refusal = self.check(progress, expected, bounds)
+        refusal = self._check(progress, expected, bounds)
         return self._overtaken(progress, POLITE_SECONDS) or refusal if refusal is not None else None
-
-    def check(self, progress: Progress | None, expected: int | None, bounds: Bounds) -> Refusal | None:
-        """Whether an expected offset matches: a gap that holds no committed record does.
-
-        ``progress`` is the ledger entry that the claim rests on.
-        """
-        next_record = None
-        if expected is not None and bounds.start_offset <= expected < bounds.end_offset:
-            if not _is_own_marker(progress, OffsetRange(expected, bounds.end_offset)):
-                next_record = self._next_record(progress, OffsetRange(expected, bounds.end_offset))
-            # The gap proves only while nothing that lay in it was trimmed meanwhile.
-            bounds = Bounds(ends.start_offset(self._admin, self._at), bounds.end_offset)
-        return check_expected(expected, bounds, next_record)
-
-    def _next_record(self, progress: Progress | None, gap: OffsetRange) -> int | None:
-        """Offset of the first record that is, or may have been, in a gap; None when there never was one.
-
-        Compaction removes tombstones after a while. So an empty gap of a compacted topic shows nothing unless the
-        claim is younger than that, which is known only of the offset that the job's own last chunk left.
-        """
-        found = first_record(self._spec, self._at, gap)
-        if found is not None:
-            return found
-        settings = topic_settings(self._admin, self._at.topic)
-        if settings is not None and not settings.compacted:
-            return None
-        if settings is None or progress is None or gap.base_offset < progress.end_offset:
-            return gap.base_offset
-        age_ms = time.time_ns() // 1_000_000 - progress.committed_at_ms
-        return None if age_ms < settings.delete_retention_ms // 2 else gap.base_offset
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
         """Append a chunk, or close the job when it has no records. Raises SchemaError, StorageError."""
@@ -212,36 +183,39 @@ class PartitionWriter:
         return None if _same(progress, known) else Fenced(progress.task if progress else None)
 
     def _barrier_for(self, claim: Claim, chunk: Chunk) -> Bounds:
-        """What an append may rest on. Without a check, somebody's open transaction is no reason to wait."""
+        """What an append may rest on. Without a check, somebody's open transaction is no reason to wait.
+
+        Right behind the instance's own last append nobody is asked: records that land just there prove as well that
+        nothing came in between. When they do not, the next try asks.
+        """
+        left, self._left = self._left, None
         if claim.expected_offset is None or chunk.records.num_rows == 0:
             return ends.undecided(self._admin, self._at)
+        if left is not None and left.end_offset == claim.expected_offset:
+            return left
         return self.barrier()
+
+    def _check(self, progress: Progress | None, expected: int | None, bounds: Bounds) -> Refusal | None:
+        return check_gap(self._spec, self._admin, self._at, expected, bounds, progress=progress)
 
     def _check_twice(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> Refusal | None:
         if chunk.records.num_rows == 0:
             return None
-        refusal = self.check(claim.progress, claim.expected_offset, bounds)
+        refusal = self._check(claim.progress, claim.expected_offset, bounds)
         if isinstance(refusal, Truncated):
             # Said only after a second reading: the first may have come from a broker that was just deposed.
             time.sleep(_PAUSE_SECONDS)
-            refusal = self.check(claim.progress, claim.expected_offset, self.barrier())
+            refusal = self._check(claim.progress, claim.expected_offset, self.barrier())
         return refusal
 
     def _prepare(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> OffsetRange | None:
         """Everything up to the commit; None, and the transaction aborted, when another writer came in between."""
         producer = self._instance()
         producer.begin()
-        at: OffsetRange | None = OffsetRange(bounds.end_offset, bounds.end_offset)
-        if chunk.records.num_rows:
-            records = fill_timestamps(chunk.records, chunk.time_ms)
-            delivered = produce(producer, self._at, records, _DELIVERY_SECONDS)
-            at = None if delivered is None else self._place(claim, delivered, bounds)
+        at = self._send(claim, chunk, bounds)
         if at is None:
             self._abort(producer)
             return None
-        self._ledgers.of(self._plan.job).add(
-            producer, self._at.topic, claim.plan.log_id, claim.progress_after(chunk, at)
-        )
         try:
             # After the records landed: the end of another topic of this name may have fitted just as well.
             require_planned(self._admin, self._at.topic, claim.plan.log_id)
@@ -250,37 +224,32 @@ class PartitionWriter:
             raise
         return at
 
+    def _send(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> OffsetRange | None:
+        """Have a chunk's records and ledger entry in the open transaction; None when they lie elsewhere."""
+        wanted = OffsetRange(bounds.end_offset, bounds.end_offset + chunk.records.num_rows)
+        if chunk.records.num_rows == 0:
+            self._enter(claim, chunk, wanted)
+            return wanted
+        sending = Sending(self._instance(), self._at, fill_timestamps(chunk.records, chunk.time_ms))
+        # Beside the records, not after them: nearly always they land where it says.
+        self._enter(claim, chunk, wanted)
+        delivered = sending.delivered(_DELIVERY_SECONDS)
+        if delivered is None:
+            return None
+        checked = claim.expected_offset is not None
+        at = landed(self._spec, self._admin, self._at, delivered, bounds.end_offset, checked=checked)
+        if at is not None and at != wanted:
+            self._enter(claim, chunk, at)
+        return at
+
+    def _enter(self, claim: Claim, chunk: Chunk, at: OffsetRange) -> None:
+        """Put the job's ledger entry into the open transaction, in place of one that is there."""
+        progress = claim.progress_after(chunk, at)
+        self._ledgers.of(self._plan.job).add(self._instance(), self._at.topic, claim.plan.log_id, progress)
+
     def _abort(self, producer: TransactionalProducer) -> None:
         if not producer.abort():
             self._drop()
-
-    def _place(self, claim: Claim, delivered: Delivered, bounds: Bounds) -> OffsetRange | None:
-        """Where the records lie, when they lie where the claim wants them; else None.
-
-        A record acknowledged without an offset (KIP-192) is placed by the partition's end: when that moved by just
-        the number of records, each of them was acknowledged and nobody else's is there.
-        """
-        wanted = OffsetRange(bounds.end_offset, bounds.end_offset + delivered.count)
-        at = delivered.range()
-        if at is None and ends.high_watermark(self._admin, self._at) == wanted.end_offset:
-            at = wanted
-        if claim.expected_offset is None or at == wanted:
-            return at
-        if at is None or len(at) != delivered.count:
-            return None
-        return at if self._only_aborted(OffsetRange(bounds.end_offset, at.base_offset)) else None
-
-    def _only_aborted(self, between: OffsetRange) -> bool:
-        """Whether what came between the check and our records, which follow one another, was aborted.
-
-        Our open transaction holds the decided end at our first record, once all that lies before it is decided.
-        """
-        deadline = time.monotonic() + _VISIBLE_SECONDS
-        while ends.committed_end(self._admin, self._at) < between.end_offset:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(_VISIBLE_PAUSE_SECONDS)
-        return first_record(self._spec, self._at, between) is None
 
     def _failed_before_commit(self, claim: Claim, chunk: Chunk, error: KafkaException) -> Outcome | None:
         """No commit was asked for, so nothing of the chunk is or becomes visible: the instance never commits now."""
@@ -304,7 +273,7 @@ class PartitionWriter:
         while self._producer is not None and error.args[0].code() in PURGED and time.monotonic() < deadline:
             if self._producer.fatal is not None:
                 return int(self._producer.fatal.code())
-            time.sleep(_VISIBLE_PAUSE_SECONDS)
+            time.sleep(_FATAL_PAUSE_SECONDS)
         return int(error.args[0].code())
 
     def _why_fenced(self, claim: Claim, chunk: Chunk) -> Outcome | None:
@@ -350,27 +319,20 @@ class PartitionWriter:
         """
         if chunk.records.num_rows == 0:
             return Appended(at, 0, None, bounds.start_offset, has_offset=True, resolved=resolved)
-        end = self._decided_end(at)
+        decided = decided_behind(self._admin, self._at, at)
+        end = decided.end_offset
         if end < at.end_offset and ends.high_watermark(self._admin, self._at) < at.end_offset:
             return Truncated(at.end_offset, end)
+        own = end == at.end_offset + 1
+        self._left = decided if own and self._producer is not None else None
         return Appended(
-            range=OffsetRange(at.base_offset, end if end == at.end_offset + 1 else at.end_offset),
+            range=OffsetRange(at.base_offset, end if own else at.end_offset),
             count=chunk.records.num_rows,
             timestamp_ms=chunk.time_ms if chunk.records.column("timestamp").null_count else None,
-            start_offset=bounds.start_offset,
+            start_offset=decided.start_offset,
             has_offset=True,
             resolved=resolved,
         )
-
-    def _decided_end(self, at: OffsetRange) -> int:
-        """The end of what is decided, once that covers a range, or when somebody else's transaction holds it."""
-        deadline = time.monotonic() + _VISIBLE_SECONDS
-        while True:
-            end = ends.committed_end(self._admin, self._at)
-            # Held below our records, it is held by somebody who wrote before us: no marker of ours moves it.
-            if end >= at.end_offset or end < at.base_offset or time.monotonic() > deadline:
-                return end
-            time.sleep(_VISIBLE_PAUSE_SECONDS)
 
     @property
     def _timeout(self) -> float:
@@ -386,6 +348,7 @@ class PartitionWriter:
         if self._producer is not None:
             self._producer.close()
         self._producer = None
+        self._left = None
 
     def give_way(self) -> None:
         """Another writer of this process takes the transactional id over: as if it were another process."""
@@ -402,12 +365,3 @@ def _same(progress: Progress | None, known: Progress | None) -> bool:
     if progress is None or known is None:
         return progress is known
     return (progress.rows, progress.digest, progress.complete) == (known.rows, known.digest, known.complete)
-
-
-def _is_own_marker(progress: Progress | None, gap: OffsetRange) -> bool:
-    """Whether a gap can hold nothing but the marker of the job's own last transaction, which must lie behind it."""
-    return (
-        progress is not None
-        and progress.chunks > 0
-        and gap == OffsetRange(progress.end_offset, progress.end_offset + 1)
-    )

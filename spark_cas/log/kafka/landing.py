@@ -1,0 +1,60 @@
+"""Where a chunk's records landed, before the commit and behind it."""
+
+import time
+
+from confluent_kafka import TopicPartition
+
+from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.log.kafka import ends
+from spark_cas.log.kafka.admin import Admin
+from spark_cas.log.kafka.reading import first_record
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.transaction import Delivered
+
+_VISIBLE_SECONDS = 2.0
+_PAUSE_SECONDS = 0.0005
+
+
+def landed(
+    spec: KafkaSpec, admin: Admin, at: TopicPartition, delivered: Delivered, end_offset: int, *, checked: bool
+) -> OffsetRange | None:
+    """Where the records of an open transaction lie; None when that is not known, or not where the claim wants them.
+
+    A claim that is ``checked`` wants them right behind ``end_offset``, or with nothing committed in between. A record
+    acknowledged without an offset (KIP-192) is placed by the partition's end: when that moved by just the number of
+    records, each of them was acknowledged and nobody else's is there.
+    """
+    wanted = OffsetRange(end_offset, end_offset + delivered.count)
+    found = delivered.range()
+    if found is None and ends.high_watermark(admin, at) == wanted.end_offset:
+        found = wanted
+    if not checked or found == wanted:
+        return found
+    if found is None or len(found) != delivered.count or found.base_offset < end_offset:
+        return None
+    return found if _only_aborted(spec, admin, at, OffsetRange(end_offset, found.base_offset)) else None
+
+
+def _only_aborted(spec: KafkaSpec, admin: Admin, at: TopicPartition, between: OffsetRange) -> bool:
+    """Whether what came between the check and our records, which follow one another, was aborted.
+
+    Our open transaction holds the decided end at our first record, once all that lies before it is decided.
+    """
+    deadline = time.monotonic() + _VISIBLE_SECONDS
+    while ends.committed_end(admin, at) < between.end_offset:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_PAUSE_SECONDS)
+    return first_record(spec, at, between) is None
+
+
+def decided_behind(admin: Admin, at: TopicPartition, records: OffsetRange) -> Bounds:
+    """The bounds of what is decided, once that covers records, or when somebody else's transaction holds it."""
+    deadline = time.monotonic() + _VISIBLE_SECONDS
+    while True:
+        bounds = ends.decided_now(admin, at)
+        end = bounds.end_offset
+        # Held below our records, it is held by somebody who wrote before us: no marker of ours moves it.
+        if end >= records.end_offset or end < records.base_offset or time.monotonic() > deadline:
+            return bounds
+        time.sleep(_PAUSE_SECONDS)

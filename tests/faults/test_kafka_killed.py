@@ -1,0 +1,114 @@
+"""A load into a topic whose Python workers and drivers are killed by signal 9 at random moments."""
+
+import os
+import random
+import signal
+import uuid
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from spark_cas import open_log
+from spark_cas.log.protocol import Backend
+from spark_cas.testing.kafka_broker import KafkaBroker
+from tests.faults.checker import differences, digest_of
+from tests.faults.failpoints import VARIABLE, Failpoints, until
+from tests.faults.rig import Driver
+from tests.faults.rows import PARTITIONS, Row, make_rows, routed, write_input
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(400)]
+
+ROWS = make_rows(24_000)
+CHUNK = 300
+DRIVERS_KILLED = 2
+WORKERS_KILLED_EACH = 2
+
+
+class Watched:
+    """A topic by its high watermarks, which no open transaction holds: how much was sent, committed or not."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._topic = topic
+        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none, for it only looks"})
+
+    def offsets(self) -> int:
+        """Offsets that are taken in all partitions; 0 before the topic is there."""
+        try:
+            return sum(
+                self._consumer.get_watermark_offsets(TopicPartition(self._topic, each), 5)[1]
+                for each in range(PARTITIONS)
+            )
+        except KafkaException:
+            return 0
+
+    def has(self, offsets: int) -> bool:
+        return self.offsets() >= offsets
+
+
+def rows_of(log: Backend, partition: int) -> list[Row]:
+    """What a reader of committed records finds."""
+    return [
+        row
+        for _, records in log.read(partition, log.bounds(partition).range)
+        for row in zip(records.column("key").to_pylist(), records.column("value").to_pylist(), strict=True)
+    ]
+
+
+def workers_of(failpoints: Failpoints) -> Iterator[int]:
+    """Python workers that serve tasks: forked by a daemon, which is one of their own kind."""
+    mark = f"{VARIABLE}={failpoints.environment[VARIABLE]}".encode()
+    serving = {int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit() and _serves(each, mark)}
+    for pid in serving:
+        try:
+            parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:  # ended meanwhile
+            continue
+        if parent in serving:
+            yield pid
+
+
+def _serves(process: Path, mark: bytes) -> bool:
+    try:
+        command = (process / "cmdline").read_bytes()
+        return b"pyspark.daemon" in command and mark in (process / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def test_every_row_is_there_once_and_in_order_whoever_was_killed_and_when(
+    driver: Driver, failpoints: Failpoints, broker: KafkaBroker, tmp_path: Path
+):
+    chance = random.Random()
+    topic = f"flights-{uuid.uuid4().hex[:8]}"
+    address = f"kafka://{broker.bootstrap}/{topic}"
+    source = write_input(tmp_path / "input", ROWS)
+    watched = Watched(broker.bootstrap, topic)
+    killed_workers = 0
+
+    def begin() -> None:
+        driver.begin(source, address, job="load", maxRecordsPerChunk=str(CHUNK), fencedWaitMs="2000")
+
+    begin()
+    for _ in range(DRIVERS_KILLED):
+        for _ in range(WORKERS_KILLED_EACH):
+            until(partial(watched.has, watched.offsets() + chance.randrange(1, 3000)), "more rows")
+            workers = sorted(workers_of(failpoints))
+            if workers:
+                os.kill(chance.choice(workers), signal.SIGKILL)
+                killed_workers += 1
+        driver.kill()
+        begin()
+    answer = driver.answer()
+
+    assert answer["error"] is None
+    assert killed_workers, "no worker was there to be killed"
+    with open_log(address) as log:
+        for partition, expected in routed(ROWS).items():
+            assert not differences(rows_of(log, partition), expected)
+        completion = log.completion("load")
+    assert completion is not None
+    digests = {each.progress.partition: each.progress.digest for each in completion.partitions}
+    assert digests == {partition: digest_of(rows) for partition, rows in routed(ROWS).items()}
