@@ -65,6 +65,9 @@ class MemoryLog:
         self.layout()
         return Preflight(max_record_bytes=None, notes=())
 
+    def tombstones_kept_ms(self) -> int | None:
+        return None
+
     def create(self, partitions: int) -> Layout:
         with self._lock:
             if self._layout is None:

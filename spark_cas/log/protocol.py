@@ -163,6 +163,14 @@ class Admin(Protocol):
         """
         ...
 
+    def tombstones_kept_ms(self) -> int | None:
+        """For how long a record without a value, which deletes its key, is kept at least; None: as long as any.
+
+        Whoever has not read on for longer may have missed that a key was deleted, with nothing to show for it. 0
+        where the settings may not be seen. Raises LogNotFoundError, StorageError.
+        """
+        ...
+
     def create(self, partitions: int) -> Layout:
         """Create the log unless it is there, and return its layout, which another creator may have chosen.
 

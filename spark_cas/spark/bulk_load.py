@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from spark_cas.core.errors import ConditionalLogError, LogNotFoundError, UnknownOutcomeError, error_from_text
+from spark_cas.core.errors import ConditionalLogError, LogNotFoundError, UnknownOutcomeError
 from spark_cas.core.plan import Completion
 from spark_cas.log.open import open_log
 from spark_cas.log.protocol import Backend
-from spark_cas.spark.exit_codes import ExitCode, UsageError, in_short
+from spark_cas.spark.exit_codes import ExitCode, plain_error
 from spark_cas.spark.load_arguments import Arguments, parse_arguments
 from spark_cas.spark.load_progress import console_for_people, live_progress
 from spark_cas.spark.load_report import LoadReport, completed_report, failed_report, ledger_report
@@ -110,7 +110,7 @@ def _report_of(arguments: Arguments, start_session: StartSession, console: Conso
     except Exception as error:  # noqa: BLE001 - whatever it was, the caller reads it in the report
         if arguments.debug:
             traceback.print_exc()
-        plain = _plain(error)
+        plain = plain_error(error)
         console.print(f"error: {plain}", style="red", markup=False, highlight=False, soft_wrap=True)
         return _failed(plain, request, time.monotonic() - began)
 
@@ -149,13 +149,3 @@ def _completion(options: "WriteOptions") -> Completion:
             f"the same command again."
         )
     return completion
-
-
-def _plain(error: Exception) -> Exception:
-    """The error of the log that a Spark exception carries in its text; else what Spark said, in short."""
-    if isinstance(error, ConditionalLogError | UsageError):
-        return error
-    plain = error_from_text(str(error))
-    if plain is not None:
-        return plain
-    return RuntimeError(f"{type(error).__name__}: {in_short(error)}")

@@ -3,7 +3,7 @@
 import re
 from enum import IntEnum
 
-from spark_cas.core.errors import ConditionalLogError, InputChangedError, InputError, RefusedError
+from spark_cas.core.errors import ConditionalLogError, InputChangedError, InputError, RefusedError, error_from_text
 
 
 class ExitCode(IntEnum):
@@ -55,3 +55,13 @@ def in_short(error: BaseException) -> str:
     raised = _RAISED_IN_PYTHON.findall(text) if "Traceback (most recent call last)" in text else []
     lines = [line.strip() for line in raised[-1:] or text.splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
+
+
+def plain_error(error: Exception) -> Exception:
+    """The error of the log that a Spark exception carries in its text; else what Spark said, in short."""
+    if isinstance(error, ConditionalLogError | UsageError):
+        return error
+    plain = error_from_text(str(error))
+    if plain is not None:
+        return plain
+    return RuntimeError(f"{type(error).__name__}: {in_short(error)}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from spark_cas.log.planning import fresh_job_name
 from spark_cas.spark.exit_codes import UsageError
 from spark_cas.spark.load_request import FORMATS, LoadRequest, guess_format
-from spark_cas.spark.log_argument import log_address
+from spark_cas.spark.log_argument import Group, add_log_arguments, log_address, name_and_value
 
 _LIMITS = ("maxRecordsPerChunk", "maxBytesPerChunk", "maxSecondsPerChunk")
 
@@ -79,16 +79,13 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
-_Group = argparse._ArgumentGroup  # noqa: SLF001 - argparse gives its groups no public name
-
-
-def _add_input(group: _Group) -> None:
+def _add_input(group: Group) -> None:
     group.add_argument("--input", required=True, nargs="+", action="extend", metavar="PATH", help="files or folders")
     group.add_argument("--format", choices=sorted(set(FORMATS.values())), help="guessed from the suffix of --input")
     group.add_argument("--schema", metavar="DDL", help="columns of csv or json, such as 'id BIGINT, name STRING'")
     group.add_argument(
         "--read-option",
-        type=_pair,
+        type=name_and_value,
         action="append",
         default=[],
         metavar="NAME=VALUE",
@@ -96,7 +93,7 @@ def _add_input(group: _Group) -> None:
     )
 
 
-def _add_rows(group: _Group) -> None:
+def _add_rows(group: Group) -> None:
     group.add_argument(
         "--key", metavar="SQL", help="the key as an SQL expression, string or binary; without it rows have none"
     )
@@ -112,12 +109,8 @@ def _add_rows(group: _Group) -> None:
     )
 
 
-def _add_log(group: _Group) -> None:
-    group.add_argument("--log", metavar="PATH", help="directory or URL of the log")
-    group.add_argument(
-        "--bootstrap-servers", metavar="HOST:PORT", help="in place of --log: brokers, several separated by commas"
-    )
-    group.add_argument("--topic", metavar="NAME", help="the topic of these brokers that is the log")
+def _add_log(group: Group) -> None:
+    add_log_arguments(group)
     group.add_argument("--job", help="identity of this load: the same job again resumes it")
     group.add_argument("--partitions", metavar="N", help="partition count of a log that does not exist yet")
     group.add_argument(
@@ -128,24 +121,9 @@ def _add_log(group: _Group) -> None:
     for name in _LIMITS:
         flag = "--" + "".join(f"-{each.lower()}" if each.isupper() else each for each in name)
         group.add_argument(flag, dest=name, metavar="N", help=f"as the option {name}")
-    group.add_argument(
-        "--log-option",
-        type=_pair,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="any other option of docs/options.md, such as store.aws_region=eu-central-1 or kafka.linger.ms=5",
-    )
 
 
-def _add_run(group: _Group) -> None:
+def _add_run(group: Group) -> None:
     group.add_argument("--report", metavar="FILE", help="write the JSON result to a file as well")
     group.add_argument("--verify", action="store_true", help="of a complete job, read the input again and compare")
     group.add_argument("--debug", action="store_true", help="show Spark's log and stack traces")
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        raise argparse.ArgumentTypeError("expected NAME=VALUE")
-    return name.strip(), value

@@ -1,6 +1,7 @@
 """One set of end offsets, found behind the barrier of each partition; everything is read against it."""
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,6 +23,8 @@ class Pinned:
     layout_epoch: int
     bounds: tuple[Bounds, ...]
     """By partition."""
+    pinned_at_ms: int
+    """When the bounds were asked for, milliseconds since 1970."""
 
     @property
     def start_offsets(self) -> tuple[int, ...]:
@@ -32,6 +35,21 @@ class Pinned:
     def expected_offsets(self) -> str:
         """What a write that has seen everything up to here gives as the option expectedOffsets."""
         return json.dumps({str(partition): each.end_offset for partition, each in enumerate(self.bounds)})
+
+    def to_json(self, state: str) -> str:
+        """One line of JSON for a state that is saved under this name."""
+        ends = json.loads(self.expected_offsets)
+        plain = {name: getattr(self, name) for name in ("topic", "log_id", "layout_epoch", "pinned_at_ms")}
+        return json.dumps({**plain, "start_offsets": self.start_offsets, "expected_offsets": ends, "state": state})
+
+    @classmethod
+    def from_json(cls, text: str) -> "tuple[Pinned, str]":
+        """Read what `to_json` wrote, and the name; KeyError, TypeError or ValueError when it is none."""
+        found = json.loads(text)
+        starts, ends = found["start_offsets"], found["expected_offsets"]
+        bounds = tuple(Bounds(start, ends[str(partition)]) for partition, start in enumerate(starts))
+        pinned = cls(found["topic"], found["log_id"], found["layout_epoch"], bounds, found["pinned_at_ms"])
+        return pinned, found["state"]
 
     def rows(self) -> "list[tuple[str, int, int, int, int, str]]":
         """A row per partition, in the columns of the view ``offsets``."""
@@ -82,6 +100,7 @@ def _check(options: Mapping[str, str]) -> None:
 
 
 def _pin(spark: "SparkSession", options: Mapping[str, str]) -> Pinned:
+    now_ms = time.time_ns() // 1_000_000
     view = spark.read.format("conditional-log").options(**options).option("view", "offsets")
     try:
         rows = view.load().orderBy("topic", "partition").collect()
@@ -96,4 +115,4 @@ def _pin(spark: "SparkSession", options: Mapping[str, str]) -> Pinned:
         )
     first = rows[0]
     bounds = tuple(Bounds(row.start_offset, row.end_offset) for row in rows)
-    return Pinned(first.topic, first.log_id, first.layout_epoch, bounds)
+    return Pinned(first.topic, first.log_id, first.layout_epoch, bounds, now_ms)

@@ -101,6 +101,9 @@ class FaultyLog:
     def preflight(self) -> Preflight:
         return self._at("preflight", self._inner.preflight)
 
+    def tombstones_kept_ms(self) -> int | None:
+        return self._at("tombstones_kept_ms", self._inner.tombstones_kept_ms)
+
     def create(self, partitions: int) -> Layout:
         return self._at("create", lambda: self._inner.create(partitions))
 

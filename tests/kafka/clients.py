@@ -3,7 +3,7 @@
 import os
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 SECONDS = 60
 
@@ -19,6 +19,17 @@ def create_topic(address: str, partitions: int = 1, **config: str) -> str:
     admin = admin_of(address)  # its futures fail when it is no longer held
     admin.create_topics([NewTopic(name, partitions, config=settings)])[name].result(SECONDS)
     return name
+
+
+def configure(address: str, topic: str, **config: str) -> None:
+    """Change settings of a topic, named as in `create_topic`."""
+    entries = [
+        ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+        for key, value in config.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    admin = admin_of(address)
+    admin.incremental_alter_configs([resource])[resource].result(SECONDS)
 
 
 def leader_of(address: str, topic: str, partition: int = 0) -> int:

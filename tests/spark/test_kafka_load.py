@@ -7,12 +7,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from typer.testing import CliRunner
 
 from spark_cas import cli, open_log
 from spark_cas.spark.bulk_load import main
 from spark_cas.testing.writing import records_in
+from tests.kafka import clients
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -112,10 +112,7 @@ def test_what_is_wrong_is_said_in_a_line_and_an_exit_code(load):
 def test_what_weakens_a_promise_is_told(load, broker, topic):
     created = ("--job", "load-1", "--partitions", "1", "--max-bytes-per-chunk", "2000")
     assert load(*created)[0] == 0
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    week = ConfigEntry("retention.ms", "604800000", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[week])
-    admin.incremental_alter_configs([resource])[resource].result(60)
+    clients.configure(broker.bootstrap, topic, retention_ms="604800000")
     code, _, told = load("--job", "load-2")
     assert code == 0
     assert "note: records whose timestamp is older than 7 days are deleted" in told

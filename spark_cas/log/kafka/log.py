@@ -27,7 +27,7 @@ from spark_cas.log.kafka.reading import first_offset_since, read_records
 from spark_cas.log.kafka.registry import KafkaRegistry
 from spark_cas.log.kafka.rights import on_topic, to_claim
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.kafka.topic_settings import describe, require_planned
+from spark_cas.log.kafka.topic_settings import describe, require_planned, topic_settings
 from spark_cas.log.kafka.writer import POLITE_SECONDS, PartitionWriter, Shared
 from spark_cas.log.protocol import Claim, Preflight
 
@@ -62,6 +62,12 @@ class KafkaLog(KafkaRegistry):
 
     def preflight(self) -> Preflight:
         return preflight(self._admin, self.spec)
+
+    def tombstones_kept_ms(self) -> int | None:
+        settings = topic_settings(self._admin, self.topic)
+        if settings is None:
+            return 0
+        return settings.delete_retention_ms if settings.compacted else None
 
     def create(self, partitions: int) -> Layout:
         topic = NewTopic(self.topic, partitions, -1)

@@ -67,6 +67,9 @@ class ObjectLog(ObjectRegistry):
         self._prove_put_if_absent()
         return Preflight(max_record_bytes=None, notes=())
 
+    def tombstones_kept_ms(self) -> int | None:
+        return None
+
     def create(self, partitions: int) -> Layout:
         if partitions < 1:
             msg = f"a log has at least one partition, got {partitions}"

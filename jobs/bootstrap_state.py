@@ -1,0 +1,10 @@
+"""spark-submit jobs/bootstrap_state.py: save the state of a log with the offsets it lies at. See --help."""
+
+import sys
+
+from spark_cas.spark.bootstrap_state import main
+from spark_cas.spark.session import submitted_session
+
+if __name__ == "__main__":
+    # Spark's log is the cluster's business here: log4j2 says what of it is shown.
+    sys.exit(main(sys.argv[1:], "bootstrap_state.py", lambda _: submitted_session("bootstrap state")))

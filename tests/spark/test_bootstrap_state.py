@@ -1,0 +1,185 @@
+"""The program that saves a state: what it leaves, what a refresh is equal to, and what it refuses."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spark_cas import append_once, bootstrap, open_log, raise_for_outcome
+from spark_cas.core.records import RECORDS
+from spark_cas.spark import saved_state
+from spark_cas.spark.bootstrap import STATE
+from spark_cas.spark.bootstrap_state import main
+from spark_cas.spark.saved_state import place_of
+from tests.kafka import clients
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+TEXTS = [
+    "",
+    " both ends ",
+    'say "so"',
+    "a,b",
+    "two\nlines",
+    "dos\r\nlines",
+    "old\rmac",
+    "#",
+    "\\",
+    '\\"',
+    "\x00",
+    "é€𝄞",
+]
+
+
+@pytest.fixture
+def run(spark, capsys):
+    """Runs the program: (exit code, its result, what it told)."""
+
+    def run(*argv):
+        code = main(argv, "bootstrap_state.py", lambda _: spark)
+        out, told = capsys.readouterr()
+        result = json.loads(out.splitlines()[-1])
+        assert result["exit_code"] == code
+        return code, result, told
+
+    return run
+
+
+def append(log, partition, pairs):
+    """Key and value of each record, None for a tombstone."""
+    rows = [{"key": key, "value": value} for key, value in pairs.items()]
+    end = log.bounds(partition).end_offset
+    records, job = pa.Table.from_pylist(rows, RECORDS), f"{log.topic}-{partition}-{end}"
+    raise_for_outcome(append_once(log, partition, records, job=job, expected_offset=end), partition)
+
+
+def rows_of(df):
+    return sorted((tuple(row) for row in df.select(*STATE.names).collect()), key=repr)
+
+
+def saved(spark, kind, place):
+    return rows_of(place_of(spark, kind, place).load().state)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "table"])
+def test_a_refresh_is_equal_to_a_bootstrap_of_everything(spark, run, path, tmp_path, kind):
+    first, second, third = [f"state_{at}" if kind == "table" else str(tmp_path / f"state {at}") for at in range(3)]
+    arguments = ["--log", path, "--format", kind]
+    with open_log(path) as log:
+        log.create(2)
+        append(log, 0, {text.encode(): text.encode() for text in TEXTS})
+        append(log, 0, {b"deleted": b"1", b"changed": b"1", b"kept": b"1"})
+        append(log, 1, {b"changed": b"in another partition"})
+        try:
+            code, result, _ = run(*arguments, "--output", first)
+            everything = bootstrap(spark, path)
+            assert (code, result["rows"]) == (0, len(TEXTS) + 4)
+            assert json.dumps(result["expected_offsets"]) == everything.expected_offsets
+            assert saved(spark, kind, first) == rows_of(everything.state)
+
+            append(log, 0, {b"deleted": None, b"changed": b"2", b"new": b"", b"never there": None, b"": b"changed"})
+            append(log, 1, {b"changed": None})
+            append(log, 1, {b"changed": b"back"})
+            run(*arguments, "--output", second, "--since", first)
+            everything = rows_of(bootstrap(spark, path).state)
+            assert saved(spark, kind, second) == everything
+            assert [row[:3] for row in everything if row[0] == b"deleted"] == []
+            assert [row[1] for row in everything if row[0] == b"changed"] == [b"2", b"back"]
+
+            log.trim(0, len(TEXTS))
+            append(log, 0, {b"new": None})
+            # What came before the earlier state is not read: it can not be.
+            damaged = Path(path) / f"partition=00000/{len(TEXTS):020}.parquet"
+            whole = damaged.read_bytes()
+            damaged.write_bytes(b"")
+            code, result, _ = run(*arguments, "--output", third, "--since", second)
+            damaged.write_bytes(whole)
+            everything = rows_of(bootstrap(spark, path).state)
+            assert (code, result["rows"]) == (0, len(everything))
+            assert saved(spark, kind, third) == everything
+            assert len(everything) < len(TEXTS)
+
+            code, result, told = run(*arguments, "--output", third)
+            assert (code, result["status"]) == (2, "failed")
+            assert "Name a new" in told
+        finally:
+            for place in (first, second, third) if kind == "table" else ():
+                spark.sql(f"DROP TABLE IF EXISTS {place}")
+
+
+def test_what_a_stopped_run_leaves_is_no_state(spark, run, path, tmp_path, monkeypatch):
+    place = str(tmp_path / "state")
+    with open_log(path) as log:
+        log.create(1)
+        append(log, 0, {b"a": b"1"})
+    arguments = ["--log", path, "--output", place]
+    with monkeypatch.context() as stopped:
+        stopped.setattr(saved_state._Folder, "write_offsets", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        code, result, _ = run(*arguments)
+        assert (code, result["status"]) == (130, "interrupted")
+    assert len(list(Path(place).glob("state-*"))) == 1
+    code, _, told = run("--log", path, "--output", f"{place}-2", "--since", place)
+    assert code == 2
+    assert "no state is saved" in told
+    with open_log(path) as log:
+        append(log, 0, {b"b": b"2"})
+    code, result, _ = run(*arguments)
+    assert (code, result["rows"], result["expected_offsets"]) == (0, 2, {"0": 2})
+    assert [row[0] for row in saved(spark, "parquet", place)] == [b"a", b"b"]
+    assert rows_of(spark.read.parquet(result["state"])) == saved(spark, "parquet", place)
+
+
+def test_a_refresh_that_could_be_wrong_is_refused(run, path, tmp_path):
+    place = str(tmp_path / "state")
+    with open_log(path) as log:
+        log.create(1)
+        append(log, 0, {b"a": b"1"})
+    assert run("--log", path, "--output", place)[0] == 0
+    refresh = ["--log", path, "--since", place]
+    with open_log(path) as log:
+        append(log, 0, {b"a": None})
+        append(log, 0, {b"c": b"1", b"\xff": b"no text"})
+        log.trim(0, 2)
+    code, result, told = run(*refresh, "--output", f"{place}-2")
+    assert (code, result["error"]) == (1, "TRIMMED")
+    assert "offsets 1 to 1" in told
+    loses = ["--log-option", "failOnDataLoss=false"]
+    assert run(*refresh, *loses, "--output", f"{place}-3")[1]["rows"] == 2
+    code, result, told = run(*refresh, *loses, "--output", f"{place}-4", "--log-option", "startingOffsets=latest")
+    assert (code, result["error"]) == (2, "OPTION")
+    code, result, told = run("--log", path, "--output", f"{place}-5", "--format", "csv")
+    assert (code, result["error"]) == (2, "SCHEMA")
+    assert "Save the state as parquet" in told
+    shutil.rmtree(path)
+    with open_log(path) as log:
+        log.create(1)
+        append(log, 0, {b"a": b"1", b"b": b"2", b"c": b"3", b"d": b"4", b"e": b"5"})
+    code, result, _ = run(*refresh, "--output", f"{place}-6")
+    assert (code, result["error"]) == (3, "TRUNCATED")
+    with pytest.raises(SystemExit, match="2"):
+        run("--output", place)
+
+
+@pytest.mark.kafka
+def test_a_refresh_of_a_topic(spark, run, broker, tmp_path):
+    topic = clients.create_topic(broker.bootstrap, 2, cleanup_policy="compact")
+    arguments = ["--bootstrap-servers", broker.bootstrap, "--topic", topic]
+    first, second, third = [str(tmp_path / f"state-{at}") for at in range(3)]
+    address = f"kafka://{broker.bootstrap}/{topic}"
+    with open_log(address) as log:
+        append(log, 0, {b"a": b"1", b"b": b"1"})
+        append(log, 1, {b"c": b"1"})
+        clients.append(broker.bootstrap, topic, "never", "seen", commit=False)
+        assert run(*arguments, "--output", first)[0] == 0
+        append(log, 0, {b"a": None, b"d": b"1"})
+        assert run(*arguments, "--output", second, "--since", first)[1]["rows"] == 3
+    found = bootstrap(spark, address)
+    assert saved(spark, "parquet", second) == rows_of(found.state)
+    assert place_of(spark, "parquet", second).load().at.expected_offsets == found.expected_offsets
+    # A deletion may be gone by the time it is looked for.
+    clients.configure(broker.bootstrap, topic, delete_retention_ms="1000")
+    code, result, told = run(*arguments, "--output", third, "--since", second)
+    assert (code, result["error"]) == (1, "TRIMMED")
+    assert "keeps deletions for 1 s" in told
