@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from spark_cas.spark.bootstrap import Bootstrap, bootstrap
     from spark_cas.spark.route import JobNotNamedWarning, route
     from spark_cas.spark.source import ConditionalLogSource
+    from spark_cas.spark.verify_log import Difference, Verification, verify_log
     from spark_cas.spark.write import LogSettingsWarning
 
 __all__ = [
@@ -22,14 +23,17 @@ __all__ = [
     "Bootstrap",
     "ConditionalLogError",
     "ConditionalLogSource",
+    "Difference",
     "JobNotNamedWarning",
     "LogSettingsWarning",
+    "Verification",
     "append_once",
     "bootstrap",
     "error_from_text",
     "open_log",
     "raise_for_outcome",
     "route",
+    "verify_log",
 ]
 
 _HOMES = {
@@ -37,14 +41,17 @@ _HOMES = {
     "Bootstrap": "spark_cas.spark.bootstrap",
     "ConditionalLogError": "spark_cas.core.errors",
     "ConditionalLogSource": "spark_cas.spark.source",
+    "Difference": "spark_cas.spark.verify_log",
     "JobNotNamedWarning": "spark_cas.spark.route",
     "LogSettingsWarning": "spark_cas.spark.write",
+    "Verification": "spark_cas.spark.verify_log",
     "append_once": "spark_cas.log.single",
     "bootstrap": "spark_cas.spark.bootstrap",
     "error_from_text": "spark_cas.core.errors",
     "open_log": "spark_cas.log.open",
     "raise_for_outcome": "spark_cas.core.refusal",
     "route": "spark_cas.spark.route",
+    "verify_log": "spark_cas.spark.verify_log",
 }
 
 

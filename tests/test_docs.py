@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_cas.spark.load_arguments import parse_arguments
+from spark_cas.spark import bootstrap_state, load_arguments, verify_job
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -17,6 +17,13 @@ def blocks(language):
     return [textwrap.dedent(found) for found in re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)]
 
 
+PARSERS = {
+    "jobs/bulk_load.py": load_arguments,
+    "jobs/bootstrap_state.py": bootstrap_state,
+    "jobs/verify_log.py": verify_job,
+}
+
+
 def test_the_commands_of_the_readme_are_understood():
     commands = [line for block in blocks("sh") for line in block.replace("\\\n", " ").splitlines()]
     assert commands
@@ -24,10 +31,12 @@ def test_the_commands_of_the_readme_are_understood():
         program, job, *arguments = shlex.split(command)
         assert program == "spark-submit"
         assert (ROOT / job).is_file()
-        parse_arguments(arguments, job)
+        PARSERS[job].parse_arguments(arguments, job)
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/options.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/bootstrap.md", "docs/options.md"]
+)
 def test_links_lead_somewhere(page):
     text = (ROOT / page).read_text()
     targets = [each for each in re.findall(r"\]\(([^)\s]+)\)", text) if not each.startswith(("http", "#"))]

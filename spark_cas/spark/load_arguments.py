@@ -72,14 +72,15 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    _add_input(parser.add_argument_group("input"))
-    _add_rows(parser.add_argument_group("rows"))
+    add_input(parser.add_argument_group("input"))
+    add_rows(parser.add_argument_group("rows"))
     _add_log(parser.add_argument_group("log"))
     _add_run(parser.add_argument_group("run"))
     return parser
 
 
-def _add_input(group: Group) -> None:
+def add_input(group: Group) -> None:
+    """Add the arguments that say which files are read, and how."""
     group.add_argument("--input", required=True, nargs="+", action="extend", metavar="PATH", help="files or folders")
     group.add_argument("--format", choices=sorted(set(FORMATS.values())), help="guessed from the suffix of --input")
     group.add_argument("--schema", metavar="DDL", help="columns of csv or json, such as 'id BIGINT, name STRING'")
@@ -93,7 +94,8 @@ def _add_input(group: Group) -> None:
     )
 
 
-def _add_rows(group: Group) -> None:
+def add_rows(group: Group) -> None:
+    """Add the arguments that make rows of the files."""
     group.add_argument(
         "--key", metavar="SQL", help="the key as an SQL expression, string or binary; without it rows have none"
     )

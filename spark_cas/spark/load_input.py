@@ -31,14 +31,19 @@ def routed_input(spark: "SparkSession", request: LoadRequest) -> "DataFrame":
 
     Raises UsageError when the input is not there or an expression does not fit it; what `route` raises.
     """
+    rows, order = ordered_input(spark, request)
+    routed = route(rows, request.write_options(), order_by=order)
+    return routed.drop(*(name for name, _ in _order(request)))
+
+
+def ordered_input(spark: "SparkSession", request: LoadRequest) -> "tuple[DataFrame, list[Column]]":
+    """The rows of a load as columns key, value and those that order them, and the order. Raises UsageError."""
     try:
         frame = _read(spark, request)
         rows = frame.select(_key(request), _value(request), *_order_columns(request))
     except AnalysisException as error:
         raise UsageError(in_short(error)) from error
-    order = [F.col(name).desc() if falling else F.col(name).asc() for name, falling in _order(request)]
-    routed = route(rows, request.write_options(), order_by=order)
-    return routed.drop(*(name for name, _ in _order(request)))
+    return rows, [F.col(name).desc() if falling else F.col(name).asc() for name, falling in _order(request)]
 
 
 def _read(spark: "SparkSession", request: LoadRequest) -> "DataFrame":

@@ -78,7 +78,7 @@ def refreshed(spark: "SparkSession", log: PinnedLog, before: SavedState) -> "Dat
 
 def _require_all_tombstones(log_options: Mapping[str, str], before: Pinned) -> None:
     """TrimmedError unless every deletion of a key since then is still to be read."""
-    with open_log(parse_read(log_options).spec) as log:
+    with open_log(parse_read(log_options).selection.only()) as log:
         kept_ms = log.tombstones_kept_ms()
     age_ms = time.time_ns() // 1_000_000 - before.pinned_at_ms
     # Half of it, for the clocks of brokers differ.

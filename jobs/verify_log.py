@@ -1,0 +1,10 @@
+"""spark-submit jobs/verify_log.py: prove that a log holds exactly the rows of files. See --help."""
+
+import sys
+
+from spark_cas.spark.session import submitted_session
+from spark_cas.spark.verify_job import main
+
+if __name__ == "__main__":
+    # Spark's log is the cluster's business here: log4j2 says what of it is shown.
+    sys.exit(main(sys.argv[1:], "verify_log.py", lambda _: submitted_session("verify log")))

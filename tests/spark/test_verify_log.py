@@ -1,0 +1,126 @@
+"""Comparing a log with a frame: what counts as the same, and each kind of difference."""
+
+import datetime as dt
+import json
+
+import pytest
+from pyspark.sql import functions as sf
+
+from spark_cas import open_log, route, verify_log
+from spark_cas.core.errors import SchemaError
+from spark_cas.spark.schema import RECORDS_AND_HEADERS
+from spark_cas.spark.verify_job import main
+from spark_cas.spark.verify_log import Difference
+from spark_cas.testing.writing import append_foreign
+from tests.kafka import clients
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+TIME = dt.datetime(2020, 5, 17, 12, 30, 0, 250_999, tzinfo=dt.UTC)
+
+
+@pytest.fixture
+def options(path):
+    """A log that the first write makes."""
+    return {"path": path}
+
+
+def write(df, options, order_by=(), by="key", job="load-1"):
+    given = {**options, "job": job, "partitions": 2}
+    routed = route(df, given, by=by, order_by=order_by).drop("at")
+    routed.write.format("conditional-log").mode("append").options(**given).save()
+
+
+def found_in(df, options, **more):
+    found = verify_log(df, options, **more)
+    return found.missing, found.unexpected, found.out_of_order
+
+
+def test_a_log_holds_what_was_written_to_it_and_nothing_else_is_the_same(spark, options):
+    rows = [(f"k{n % 5}" if n % 7 else None, f"v{n % 9}" if n % 4 else None, n) for n in range(200)]
+    df = spark.createDataFrame([*rows, *rows[:20]], "key STRING, value STRING, at BIGINT")
+    df = df.withColumn("timestamp", sf.lit(TIME) + sf.make_dt_interval(secs=sf.col("at")))
+    df = df.withColumn("headers", sf.lit(None).cast(RECORDS_AND_HEADERS["headers"].dataType))
+    write(df, options, order_by=["at"])
+    found = verify_log(df, options, order_by=["at"])
+    assert (found.holds, found.wanted_rows, found.found_rows, found.out_of_order) == (True, 220, 220, 0)
+    assert found.wanted_digest == found.found_digest
+    assert found.differences == ()
+
+    once = df.dropDuplicates(["at"])
+    changed = once.withColumn("value", sf.when(sf.col("at") == 33, "other").otherwise(sf.col("value")))
+    found = verify_log(changed, options, first=1)
+    assert (found.missing, found.unexpected, found.out_of_order) == (1, 21, None)
+    assert found.wanted_digest != found.found_digest
+    unexpected, missing = found.differences
+    assert (unexpected.kind, unexpected.wanted, unexpected.found) == ("unexpected", 1, 2)
+    assert missing == Difference("missing", b"k3", b"other", None, None, 1, 0)
+    later = df.withColumn("timestamp", sf.col("timestamp") + sf.expr("INTERVAL 1 MILLISECOND"))
+    assert found_in(later, options) == (220, 220, None)
+    with pytest.raises(SchemaError, match="no column value"):
+        verify_log(df.select("key"), options)
+
+
+def test_order_is_that_of_each_key(spark, options):
+    """Rows that are alike may be told apart in any way: a, b, a fits a at 1 and 3."""
+    rows = [("k", "a", 1), ("k", "b", 2), ("k", "a", 3), ("j", "c", 1), ("j", "d", 2), (None, "n", 1), (None, "m", 2)]
+    df = spark.createDataFrame(rows, "key STRING, value STRING, at INT")
+    write(df, options, order_by=["at"])
+    assert found_in(df, options, order_by=["at"]) == (0, 0, 0)
+    assert found_in(df, options, order_by=[sf.col("at").desc()]) == (0, 0, 1)
+    tied = df.withColumn("at", sf.lit(1))
+    assert found_in(tied, options, order_by=["at"]) == (0, 0, 0)
+    swapped = df.withColumn("at", sf.when(sf.col("value") == "b", 4).otherwise(sf.col("at")))
+    found = verify_log(swapped, options, order_by=["at"])
+    assert (found.missing, found.unexpected, found.out_of_order, found.holds) == (0, 0, 1, False)
+    (only,) = found.differences
+    assert (only.kind, only.key, only.value) == ("out of order", b"k", b"a")
+
+
+@pytest.mark.kafka
+def test_a_topic_in_which_markers_lie_between_the_rows(spark, broker):
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "topic": clients.create_topic(broker.bootstrap, 2)}
+    df = spark.createDataFrame([("k", "a", 1), ("k", "b", 2), ("j", "c", 1)], "key STRING, value STRING, at INT")
+    write(df, options, order_by=["at"])
+    clients.append(broker.bootstrap, options["topic"], "never", "seen", commit=False)
+    assert found_in(df, options, order_by=["at"]) == (0, 0, 0)
+    write(df.limit(1), options, order_by=["at"], job="once-more")
+    assert found_in(df, options) == (0, 1, None)
+
+
+def test_a_key_in_two_partitions_has_no_order_unless_the_frame_says_so(spark, path):
+    rows = [("k", "a", 0, 1), ("k", "b", 1, 2), ("k", "c", 0, 3), ("j", "d", 1, 1)]
+    df = spark.createDataFrame(rows, "key STRING, value STRING, partition INT, at INT")
+    write(df, {"path": path}, order_by=["at"], by="partition")
+    assert found_in(df, path, order_by=["at"]) == (0, 0, 0)
+    assert found_in(df.drop("partition"), path, order_by=["at"]) == (0, 0, 1)
+    moved = df.withColumn("partition", 1 - sf.col("partition"))
+    assert found_in(moved, path) == (4, 4, None)
+
+
+def test_the_program_says_what_differs(spark, tmp_path, path, capsys):
+    spark.range(50).selectExpr("concat('k', id % 3) AS name", "id").write.json(str(tmp_path / "rows.json"))
+    df = spark.range(50).selectExpr("concat('k', id % 3) AS key", "cast(id AS string) AS value", "id AS at")
+    write(df, {"path": path}, order_by=["at"])
+
+    def run(*argv):
+        rows = ["--input", str(tmp_path / "rows.json"), "--key", "name", "--value", "cast(id AS string)"]
+        code = main([*rows, "--order-by", "id", "--log", path, *argv], "verify_log.py", lambda _: spark)
+        out, told = capsys.readouterr()
+        return code, json.loads(out.splitlines()[-1]), told
+
+    code, result, told = run()
+    assert (code, result["status"], result["wanted_digest"]) == (0, "same", result["found_digest"])
+    assert "exactly these 50 rows" in told
+    with open_log(path) as log:
+        append_foreign(log, 1, "foreign\n\x1b")
+    code, result, told = run("--first", "3")
+    assert (code, result["status"], result["unexpected"], result["exit_code"]) == (1, "different", 1, 1)
+    assert [each["value"] for each in result["differences"]] == ["foreign\\n\\x1b"]
+    assert "unexpected at offset" in told
+    assert "(wanted 0, found 1): key foreign\\n\\x1b, value foreign\\n\\x1b" in told
+    code, result, _ = run("--log-option", "endingOffsets=earliest")
+    assert (code, result["missing"]) == (1, 50)
+    assert run("--key", "nobody")[0] == 2
+    with pytest.raises(SystemExit, match="2"):
+        run("--topic", "t")
