@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from spark_cas.core.errors import OptionError, error_from_text
 from spark_cas.core.offsets import Bounds
+from spark_cas.spark.options import parse_read
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -97,6 +98,7 @@ def _check(options: Mapping[str, str]) -> None:
                 f"option {name} chooses a part of the log, and a bootstrap is of all of it, up to the end that it "
                 f"finds. Leave it out, or read with spark.read.format('conditional-log')."
             )
+    parse_read(options).selection.only()
 
 
 def _pin(spark: "SparkSession", options: Mapping[str, str]) -> Pinned:
@@ -110,9 +112,7 @@ def _pin(spark: "SparkSession", options: Mapping[str, str]) -> Pinned:
             raise
         raise plain from None
     if [row.partition for row in rows] != [*range(len(rows))]:
-        raise OptionError(
-            "a bootstrap is of one whole log, and the options choose several, or some partitions of one."
-        )
+        raise OptionError("a bootstrap is of one whole log, and option assign leaves partitions out. Leave it out.")
     first = rows[0]
     bounds = tuple(Bounds(row.start_offset, row.end_offset) for row in rows)
     return Pinned(first.topic, first.log_id, first.layout_epoch, bounds, now_ms)

@@ -9,6 +9,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.window import Window
 
 from spark_cas.core.errors import SchemaError
+from spark_cas.spark.options import parse_read
 from spark_cas.spark.schema import HEADERS
 
 if TYPE_CHECKING:
@@ -74,14 +75,16 @@ def verify_log(
     frame has the column ``partition``: in each partition). Rows that it leaves tied may lie in either order, and of
     rows that are alike nobody can tell which is which: they are taken as they fit best.
 
-    At most ``first`` differences of each kind are listed. Raises SchemaError for a frame without key or value, and
-    Spark's errors, which carry those of the log.
+    At most ``first`` differences of each kind are listed. Raises SchemaError for a frame without key or value,
+    OptionError for options that name several logs, and Spark's errors, which carry those of the log.
     """
     columns = _compared(df)
     given = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
+    options = {name: str(value) for name, value in given.items()}
+    parse_read(options).selection.only()
     reader = df.sparkSession.read.format("conditional-log").option("includeHeaders", str("headers" in columns))
     # One load, so that all that follows sees the same records, whatever is appended meanwhile.
-    log = reader.options(**{name: str(value) for name, value in given.items()}).load()
+    log = reader.options(**options).load()
     counted = _counted(df, log, columns)
     total = counted.agg(*_totals(columns)).first()
     assert total is not None  # noqa: S101 - an aggregation without groups has one row

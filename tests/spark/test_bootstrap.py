@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 
-from spark_cas import bootstrap, error_from_text, open_log, route
+from spark_cas import bootstrap, error_from_text, open_log, route, verify_log
 from spark_cas.core.errors import ConflictError, LogNotFoundError, OptionError, StorageError
 from spark_cas.core.outcome import Appended
 from spark_cas.core.records import RECORDS
@@ -189,3 +189,8 @@ def test_an_empty_log_a_missing_one_and_a_part_of_one(spark, path, tmp_path):
     for part in ("startingOffsets", "endingTimestamp", "VIEW"):
         with pytest.raises(OptionError, match="all of it"):
             bootstrap(spark, {"path": path, part: "latest"})
+    topics = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "one,other"}
+    with pytest.raises(OptionError, match="for one log"):
+        bootstrap(spark, topics)
+    with pytest.raises(OptionError, match="for one log"):
+        verify_log(found.records, topics)
