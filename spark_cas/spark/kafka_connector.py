@@ -50,6 +50,13 @@ SOURCE: tuple[SparkOption, ...] = (
     SparkOption("maxRecordsPerPartition", _SAME, ""),
     SparkOption("includeHeaders", _SAME, ""),
     SparkOption(
+        "maxOffsetsPerTrigger",
+        _DIFFERENT,
+        "It is never exceeded; Spark's takes one offset of every partition at least.",
+    ),
+    SparkOption("minOffsetsPerTrigger", _DIFFERENT, "`Trigger.AvailableNow` passes over it, and reads everything."),
+    SparkOption("maxTriggerDelay", _SAME, ""),
+    SparkOption(
         "groupIdPrefix",
         _REFUSED,
         "A read joins no consumer group; idPrefix begins all names that a write needs, and the group that readers "

@@ -24,6 +24,7 @@ class Scope(Enum):
 EVERYWHERE = frozenset(Scope)
 READING = frozenset({Scope.READ, Scope.READ_STREAM})
 ONE_READ = frozenset({Scope.READ})
+STREAMING_READ = frozenset({Scope.READ_STREAM})
 # route takes a dict of the options that the write takes, so that one dict serves both.
 WRITING_AND_ROUTING = frozenset({Scope.WRITE, Scope.ROUTE})
 

@@ -9,8 +9,10 @@ from spark_cas.spark.option import (
     EVERYWHERE,
     ONE_READ,
     READING,
+    STREAMING_READ,
     WRITING_AND_ROUTING,
     Option,
+    duration_ms,
     flag,
     milliseconds,
     one_of,
@@ -278,13 +280,39 @@ OPTIONS: tuple[Option, ...] = (
         doc="At most so many offsets are read by one task: larger partitions are split.",
     ),
     Option(
+        "maxOffsetsPerTrigger",
+        whole_number(2**63 - 1),
+        None,
+        STREAMING_READ,
+        per_log=True,
+        doc="At most so many offsets are in one micro-batch, of all partitions together: in proportion to what each "
+        "has waiting, at least one of each where that many are allowed.",
+    ),
+    Option(
+        "minOffsetsPerTrigger",
+        whole_number(2**63 - 1),
+        None,
+        STREAMING_READ,
+        per_log=True,
+        doc="A micro-batch waits until there are so many offsets, or `maxTriggerDelay` is over. Not with "
+        "`Trigger.AvailableNow`, which reads what there is.",
+    ),
+    Option(
+        "maxTriggerDelay",
+        duration_ms,
+        "15m",
+        STREAMING_READ,
+        per_log=True,
+        doc="How long a micro-batch waits for `minOffsetsPerTrigger`: such as `90s`, `15m`, `2h`.",
+    ),
+    Option(
         "failOnDataLoss",
         flag,
         "true",
         READING,
         per_log=True,
-        doc="What becomes of a read whose first records are not kept any more: `true` is an error, `false` reads "
-        "what is left.",
+        doc="What becomes of a read whose first records are not kept any more, and of a stream whose topic or "
+        "partition is gone: `true` is an error, `false` reads what is left.",
     ),
     Option(
         "includeHeaders",

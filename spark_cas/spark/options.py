@@ -10,6 +10,7 @@ from spark_cas.core.names import check_name
 from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.log.open import AnySpec
 from spark_cas.log.planning import fresh_job_name
+from spark_cas.spark.admission import Admission
 from spark_cas.spark.given import Given
 from spark_cas.spark.option import READING, Scope
 from spark_cas.spark.option_names import is_for
@@ -30,6 +31,17 @@ class ReadOptions:
     range: ReadRange
     """Which records the view ``records`` takes."""
     splitting: Splitting
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """What a streaming read was asked for."""
+
+    selection: Selection
+    range: ReadRange
+    """Where the stream begins; it has no end."""
+    splitting: Splitting
+    admission: Admission
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +90,22 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
         given.need("includeHeaders", bool),
         _range(given, EARLIEST, ending),
         _splitting(given),
+    )
+
+
+def parse_read_stream(options: Mapping[str, str]) -> StreamOptions:
+    """Read the options of a streaming read; OptionError for any that is unknown, malformed or missing."""
+    given = Given(options, Scope.READ_STREAM)
+    most, least = (given.get(name, int, explicit=False) for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"))
+    if most is not None and least is not None and least > most:
+        raise OptionError(
+            "option minOffsetsPerTrigger is above maxOffsetsPerTrigger. Lower the one or raise the other."
+        )
+    return StreamOptions(
+        given.need_selection(),
+        _range(given, LATEST, ReadLimit("endingOffsets", LATEST)),
+        _splitting(given),
+        Admission(most, least, given.need("maxTriggerDelay", int)),
     )
 
 

@@ -16,6 +16,10 @@ log in the file that `conf` names, those over the file's `[defaults]`, and those
 that the file may set the option.
 """
 
+_STREAM = """`spark.readStream` takes all of these but `endingOffsets`, `endingTimestamp`, `endingOffsetsByTimestamp`
+and `view`, and takes the following too.
+"""
+
 _ROUTE = """## Routing
 
 `spark_cas.route(df, options)` takes a dict of all the options of a write, and uses those that say where the log is
@@ -50,6 +54,8 @@ def render() -> str:
     parts = [
         _HEAD,
         _table("Reading", Scope.READ),
+        _STREAM,
+        _table("Streaming", Scope.READ_STREAM, but_not=Scope.READ),
         _table("Writing", Scope.WRITE),
         _ROUTE,
         _CONNECTOR,
@@ -66,8 +72,8 @@ def render() -> str:
     return "\n".join(parts) + "\n"
 
 
-def _table(title: str, scope: Scope) -> str:
-    rows = [_row(option) for option in OPTIONS if scope in option.scopes]
+def _table(title: str, scope: Scope, *, but_not: Scope | None = None) -> str:
+    rows = [_row(option) for option in OPTIONS if scope in option.scopes and but_not not in option.scopes]
     return "\n".join(
         [f"## {title}\n", "| option | default | per log | meaning |", "| --- | --- | --- | --- |", *rows, ""]
     )

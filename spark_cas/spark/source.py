@@ -1,17 +1,18 @@
 """The data source ``conditional-log``, as Spark finds it."""
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceWriter
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
 from pyspark.sql.types import StructType
 
-from spark_cas.spark.options import check_read, parse_read, parse_write
+from spark_cas.spark.options import check_read, parse_read, parse_read_stream, parse_write
 from spark_cas.spark.read import RecordsReader
 from spark_cas.spark.schema import check_not_overwrite, check_read_schema, read_schema
+from spark_cas.spark.stream_read import RecordsStreamReader
 from spark_cas.spark.views import ViewReader
 from spark_cas.spark.write import plan_write
 
 
 class ConditionalLogSource(DataSource):
-    """``spark.read.format("conditional-log")`` and ``df.write.format("conditional-log")``.
+    """``spark.read``, ``spark.readStream`` and ``df.write`` with ``.format("conditional-log")``.
 
     It holds the options as they came and nothing else; they are parsed where they are used.
     """
@@ -31,6 +32,10 @@ class ConditionalLogSource(DataSource):
             return RecordsReader(options.selection, options.range, options.splitting, schema)
         columns = read_schema(options.view, include_headers=False).fieldNames()
         return ViewReader(options.selection, options.view, tuple(columns), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        check_read_schema(schema, "records")
+        return RecordsStreamReader(parse_read_stream(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         check_not_overwrite(overwrite=overwrite)

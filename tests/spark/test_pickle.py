@@ -16,6 +16,8 @@ from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.plan import Completion, PartitionResult, Plan, Progress
 from spark_cas.log.open import parse_address
 from spark_cas.log.spec import LogSpec
+from spark_cas.spark.admission import Admission
+from spark_cas.spark.options import StreamOptions
 from spark_cas.spark.read import RecordsPartition, RecordsReader
 from spark_cas.spark.read_range import ReadRange
 from spark_cas.spark.report import Refused, TaskReport
@@ -23,6 +25,7 @@ from spark_cas.spark.schema import OFFSETS, RECORDS
 from spark_cas.spark.selection import Selection
 from spark_cas.spark.source import ConditionalLogSource
 from spark_cas.spark.splitting import Splitting
+from spark_cas.spark.stream_read import RecordsStreamReader
 from spark_cas.spark.topic_partitions import TopicPartition
 from spark_cas.spark.verify import Hashed
 from spark_cas.spark.views import ViewPartition, ViewReader
@@ -51,6 +54,7 @@ VALUES = [
 ]
 HOLDERS = [
     ConditionalLogSource({"path": "/data/logs/flights"}),
+    RecordsStreamReader(StreamOptions(SELECTION, ReadRange(), Splitting(), Admission()), RECORDS),
     RecordsReader(SELECTION, ReadRange(), Splitting(), RECORDS),
     ViewReader(SELECTION, "offsets", tuple(OFFSETS.names), OFFSETS),
     ConditionalLogWriter(TASK),

@@ -1,0 +1,71 @@
+"""Short ways to run streaming queries on logs, and to see what each micro-batch held."""
+
+import json
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from spark_cas import error_from_text
+
+SECONDS = 120
+
+
+class Stream:
+    """A query with a checkpoint, which can be stopped and started again; it adds a row per record to files."""
+
+    def __init__(self, spark, folder, **options):
+        self.spark = spark
+        self.folder = Path(folder)
+        self.options = options
+
+    def query(self, **more):
+        """A reader's frame that goes into Parquet; ``trigger`` is what is still to be said."""
+        read = self.spark.readStream.format("conditional-log").options(**{**self.options, **more}).load()
+        rows = read.selectExpr("topic", "partition", "offset", "cast(value as string) value")
+        writer = rows.writeStream.format("parquet").option("checkpointLocation", str(self.folder / "checkpoint"))
+        return writer.option("path", str(self.folder / "rows"))
+
+    def run(self, **more):
+        """Read all that there is now; the number of records in each batch that held some."""
+        return batches_of(self.query(**more).trigger(availableNow=True).start())
+
+    def refused(self, kind, **more):
+        """The message of the error of ours with which the query ends."""
+        with pytest.raises(StreamingQueryException) as caught:
+            self.run(**more)
+        error = error_from_text(str(caught.value))
+        assert error is not None
+        assert type(error) is kind, str(caught.value)
+        return error.message
+
+    @contextmanager
+    def running(self, **more):
+        """The query while it goes on."""
+        query = self.query(**more).trigger(processingTime="100 milliseconds").start()
+        try:
+            yield query
+        finally:
+            query.stop()
+
+    def values(self):
+        """What the stream has brought so far, sorted."""
+        schema = "topic string, partition int, offset bigint, value string"
+        rows = self.spark.read.schema(schema).parquet(str(self.folder / "rows")).collect()
+        return sorted(row.value for row in rows)
+
+    def offsets(self):
+        """The offsets that the checkpoint holds for each batch, as the source wrote them."""
+        files = [each for each in (self.folder / "checkpoint" / "offsets").iterdir() if each.name.isdigit()]
+        files.sort(key=lambda each: int(each.name))
+        return [json.loads(file.read_text().splitlines()[2]) for file in files]
+
+
+def batches_of(query):
+    """The number of records in each batch of a query that ends by itself, but for batches without any."""
+    try:
+        assert query.awaitTermination(SECONDS), "the query did not end"
+        return [each["numInputRows"] for each in query.recentProgress if each["numInputRows"]]
+    finally:
+        query.stop()

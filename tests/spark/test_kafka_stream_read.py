@@ -1,0 +1,80 @@
+"""The streaming source on a broker, in real queries."""
+
+import time
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import NewPartitions, NewTopic
+
+from spark_cas.core.errors import StorageError, TruncatedError
+from tests.kafka.clients import admin_of, create_topic
+from tests.spark.streams import SECONDS, Stream
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+
+
+def send(broker, topic, partition, *values):
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for value in values:
+        producer.produce(topic, value, partition=partition)
+    assert producer.flush(60) == 0
+
+
+def await_values(stream, query, expected):
+    deadline = time.monotonic() + SECONDS
+    while stream.values() != expected:
+        assert query.isActive
+        assert time.monotonic() < deadline, stream.values()
+        query.processAllAvailable()
+
+
+def test_an_open_transaction_holds_up_its_partition_alone(spark, broker, tmp_path):
+    topic = create_topic(broker.bootstrap, 2)
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    stream = Stream(spark, tmp_path / "query", **options)
+    send(broker, topic, 0, "a")
+    theirs = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"test/{topic}"})
+    theirs.init_transactions(60)
+    theirs.begin_transaction()
+    theirs.produce(topic, "open", partition=0)
+    assert theirs.flush(60) == 0
+    send(broker, topic, 0, "behind")
+    send(broker, topic, 1, "b")
+    assert "a transaction has been open" in stream.refused(StorageError, claimTimeoutMs=1000)
+    with stream.running() as query:
+        await_values(stream, query, ["a", "b"])
+        theirs.commit_transaction(60)
+        await_values(stream, query, ["a", "b", "behind", "open"])
+    send(broker, topic, 1, "c")
+    assert stream.run() == [1]
+    assert stream.values() == ["a", "b", "behind", "c", "open"]
+
+
+def test_new_partitions_and_topics_are_noticed_and_a_topic_made_anew_is_told(spark, broker, tmp_path):
+    topic = create_topic(broker.bootstrap)
+    admin = admin_of(broker.bootstrap)
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribePattern": f"{topic}.*"}
+    stream = Stream(spark, tmp_path / "query", startingOffsets="earliest", **options)
+    send(broker, topic, 0, "a")
+    with stream.running() as query:
+        await_values(stream, query, ["a"])
+        admin.create_partitions([NewPartitions(topic, 2)])[topic].result(60)
+        admin.create_topics([NewTopic(f"{topic}-more", 1)])[f"{topic}-more"].result(60)
+        send(broker, topic, 1, "b")
+        send(broker, f"{topic}-more", 0, "c")
+        await_values(stream, query, ["a", "b", "c"])
+    assert stream.run() == []
+    last = stream.offsets()[-1]
+    assert (last[topic]["layout_epoch"], last[topic]["offsets"]) == (2, {"0": 1, "1": 1})
+    assert last[f"{topic}-more"]["offsets"] == {"0": 1}
+    admin.delete_topics([topic])[topic].result(60)
+    deadline = time.monotonic() + SECONDS
+    while True:
+        try:
+            admin.create_topics([NewTopic(topic, 2)])[topic].result(60)
+            break
+        except KafkaException:
+            assert time.monotonic() < deadline
+    send(broker, topic, 0, "d", "e")
+    assert f"topic {topic} was deleted and created again" in stream.refused(TruncatedError)
+    assert stream.values() == ["a", "b", "c"]

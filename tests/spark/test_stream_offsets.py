@@ -1,0 +1,120 @@
+"""Where a stream is and what it reads next, as tables; no log and no JVM."""
+
+import json
+
+import pytest
+
+from spark_cas.core.errors import FormatError, LogNotFoundError, TrimmedError, TruncatedError
+from spark_cas.core.offsets import Bounds
+from spark_cas.spark.selected_logs import LogState
+from spark_cas.spark.stream_offsets import LogOffsets, StreamOffsets, advanced, available, between
+from spark_cas.spark.topic_partitions import TopicPartition
+
+
+def state(*bounds, log_id="A", epoch=2):
+    return LogState(log_id, epoch, {at: Bounds(*each) for at, each in enumerate(bounds)})
+
+
+def stream(*offsets, log_id="A", epoch=2, topic="flights"):
+    return StreamOffsets({topic: LogOffsets(log_id, epoch, dict(enumerate(offsets)))})
+
+
+def parts(ranges):
+    return [(at.topic, at.partition, each.base_offset, each.end_offset) for at, each in ranges.items()]
+
+
+SEEN = {"flights": state((0, 10), (5, 20))}
+
+
+@pytest.mark.parametrize(
+    ("start", "seen", "found"),
+    [
+        (stream(0, 5), SEEN, [(0, 0, 10), (1, 5, 20)]),
+        (stream(10, 20), SEEN, [(0, 10, 10), (1, 20, 20)]),
+        (stream(7, 6), SEEN, [(0, 7, 10), (1, 6, 20)]),
+        (stream(7), {"flights": state((0, 10), (0, 3))}, [(0, 7, 10), (1, 0, 3)]),
+        (stream(7, epoch=1), {"flights": state((0, 10), (0, 3))}, [(0, 7, 10), (1, 0, 3)]),
+    ],
+)
+def test_what_there_is_to_read(start, seen, found):
+    ranges = available(start, seen, fail_on_data_loss=True)
+    assert parts(ranges) == [("flights", *each) for each in found]
+
+
+def test_a_topic_that_is_new_is_read_from_its_start():
+    seen = {**SEEN, "more": state((0, 3), log_id="B")}
+    assert parts(available(stream(10, 20), seen, fail_on_data_loss=True))[2:] == [("more", 0, 0, 3)]
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        (stream(0, 5, log_id="B"), "topic flights was deleted and created again"),
+        (stream(11, 5), "partition 0 of topic flights ends at 10, and the stream has read it up to 11"),
+        (stream(0, 5, epoch=3), "partitions are gone"),
+    ],
+)
+def test_another_or_a_shorter_log_is_an_error_in_any_case(start, said, strict):
+    with pytest.raises(TruncatedError) as refused:
+        available(start, SEEN, fail_on_data_loss=strict)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("start", "kind", "said", "left"),
+    [
+        (stream(0, 3), TrimmedError, "partition 1 of topic flights: offsets 3 to 4", [(0, 0, 10), (1, 5, 20)]),
+        (stream(0), TrimmedError, "partition 1 of topic flights: offsets 0 to 4", [(0, 0, 10), (1, 5, 20)]),
+        (stream(0, 5, 9), LogNotFoundError, "has read partitions 2, which", [(0, 0, 10), (1, 5, 20)]),
+        (stream(0, topic="gone"), LogNotFoundError, "topic gone", [(0, 0, 10), (1, 5, 20)]),
+    ],
+)
+def test_what_is_gone_is_an_error_unless_that_is_allowed(start, kind, said, left):
+    with pytest.raises(kind) as refused:
+        available(start, SEEN, fail_on_data_loss=True)
+    assert said in str(refused.value)
+    assert parts(available(start, SEEN, fail_on_data_loss=False)) == [("flights", *each) for each in left]
+
+
+def test_where_a_batch_ends():
+    ranges = available(stream(0, 5), SEEN, fail_on_data_loss=True)
+    assert advanced(SEEN, ranges, None) == stream(10, 20)
+    assert advanced(SEEN, ranges, 5) == stream(2, 8)
+    assert advanced(SEEN, available(stream(10, 20), SEEN, fail_on_data_loss=True), 5) == stream(10, 20)
+    lost = available(stream(0, 0), SEEN, fail_on_data_loss=False)
+    assert advanced(SEEN, lost, 5) == stream(2, 8)
+
+
+def test_what_a_batch_holds():
+    assert parts(between(stream(0, 5), stream(2, 5))) == [("flights", 0, 0, 2)]
+    assert parts(between(stream(0), stream(0, 3))) == [("flights", 1, 0, 3)]
+    assert between(stream(9, 9), stream(2, 9)) == {}
+    assert between(StreamOffsets({}), StreamOffsets({})) == {}
+
+
+def test_offsets_are_written_in_one_order():
+    logs = {
+        "b": LogOffsets("B", 1, {0: 4}),
+        "a": LogOffsets("A", 12, {each: each for each in (10, 2, 0)}),
+    }
+    text = json.dumps(StreamOffsets(logs).to_json())
+    assert text == (
+        '{"a": {"log_id": "A", "layout_epoch": 12, "offsets": {"0": 0, "2": 2, "10": 10}}, '
+        '"b": {"log_id": "B", "layout_epoch": 1, "offsets": {"0": 4}}}'
+    )
+    assert StreamOffsets.from_json(json.loads(text)) == StreamOffsets(logs)
+    assert json.dumps(StreamOffsets.from_json(json.loads(text)).to_json()) == text
+
+
+@pytest.mark.parametrize(
+    "read", [{"flights": {"0": 5}}, {"flights": 5}, {"flights": {"log_id": "A", "offsets": []}}, []]
+)
+def test_another_sources_checkpoint_is_told(read):
+    with pytest.raises(FormatError, match="new checkpoint"):
+        StreamOffsets.from_json(read)
+
+
+def test_offsets_of_every_partition():
+    assert stream(3, 4).by_partition() == {TopicPartition("flights", 0): 3, TopicPartition("flights", 1): 4}
+    assert StreamOffsets.at(SEEN, {TopicPartition("flights", 0): 3, TopicPartition("flights", 1): 4}) == stream(3, 4)

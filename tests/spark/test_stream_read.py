@@ -1,0 +1,134 @@
+"""The streaming source on a log in a directory, in real queries."""
+
+import json
+import shutil
+
+import pytest
+from pyspark.errors import PySparkException
+
+from spark_cas import error_from_text, open_log
+from spark_cas.core.errors import OptionError, TrimmedError, TruncatedError
+from spark_cas.testing.writing import append_foreign
+from tests.spark.streams import SECONDS, Stream
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def log(path):
+    with open_log(path) as log:
+        log.create(2)
+        yield log
+
+
+@pytest.fixture
+def stream(spark, path, tmp_path, log):
+    return Stream(spark, tmp_path / "query", path=path, startingOffsets="earliest")
+
+
+def test_a_stream_reads_each_record_once_through_limits_and_restarts(stream, log):
+    append_foreign(log, 0, *"abcdefg")
+    append_foreign(log, 1, *"hij")
+    assert stream.run(maxOffsetsPerTrigger=4) == [4, 4, 2]
+    assert stream.values() == [*"abcdefghij"]
+    (topic,) = stream.offsets()[0]
+    assert topic == "flights"
+    last = stream.offsets()[-1]["flights"]
+    assert last == {"log_id": log.layout().log_id, "layout_epoch": 0, "offsets": {"0": 7, "1": 3}}
+
+    assert stream.run() == []
+    append_foreign(log, 1, *"kl")
+    # Less than the minimum is no reason to leave something of what is available now.
+    assert stream.run(minOffsetsPerTrigger=100, maxOffsetsPerTrigger=200, minPartitions=2) == [2]
+    assert stream.values() == [*"abcdefghijkl"]
+    with stream.running() as query:
+        append_foreign(log, 0, *"mn")
+        query.processAllAvailable()
+        progress = query.lastProgress["sources"][0]
+        assert json.loads(progress["latestOffset"])["flights"]["offsets"] == {"0": 9, "1": 5}
+    append_foreign(log, 0, *"op")
+    assert stream.run() == [2]
+    assert stream.values() == [*"abcdefghijklmnop"]
+
+
+def test_few_records_wait_for_more_up_to_the_delay(stream, log):
+    with stream.running(minOffsetsPerTrigger=3, maxTriggerDelay="1h") as query:
+        query.processAllAvailable()
+        append_foreign(log, 0, *"ab")
+        while json.loads(query.lastProgress["sources"][0]["latestOffset"])["flights"]["offsets"]["0"] < 2:
+            assert query.isActive
+        assert stream.values() == []
+        append_foreign(log, 1, *"c")
+        query.processAllAvailable()
+        assert stream.values() == [*"abc"]
+
+
+def test_what_came_while_the_first_batch_failed_is_read(spark, path, tmp_path, log):
+    """Spark does not record where a stream begins that begins at the latest offset."""
+    append_foreign(log, 0, *"ab")
+    query = Stream(spark, tmp_path / "query", path=path)  # startingOffsets is latest for a stream
+
+    def fail(frame, _):
+        raise RuntimeError("the driver dies in the first batch")
+
+    read = spark.readStream.format("conditional-log").option("path", path).load()
+    writer = read.writeStream.foreachBatch(fail).option("checkpointLocation", str(tmp_path / "query" / "checkpoint"))
+    dying = writer.start()
+    with pytest.raises(PySparkException, match="the driver dies"):
+        dying.awaitTermination(SECONDS)
+    append_foreign(log, 0, *"cd")
+    append_foreign(log, 1, *"e")
+    query.run()
+    assert query.values() == [*"cde"]
+
+
+def test_what_retention_removed(stream, log):
+    for values in ("ab", "cd", "ef"):
+        append_foreign(log, 0, *values)
+    stream.run(maxOffsetsPerTrigger=1)
+    assert stream.values() == [*"abcdef"]
+    for values in ("gh", "ij", "kl"):
+        append_foreign(log, 0, *values)
+    log.trim(0, 10)
+    assert "offsets 6 to 9" in stream.refused(TrimmedError)
+    assert stream.values() == [*"abcdef"]
+    assert stream.run(failOnDataLoss="false", maxOffsetsPerTrigger=1) == [1, 1]
+    assert stream.values() == [*"abcdefkl"]
+
+
+def test_another_log_at_the_same_place_is_told(stream, log, path):
+    append_foreign(log, 0, *"ab")
+    stream.run()
+    shutil.rmtree(path)
+    with open_log(path) as other:
+        other.create(2)
+        append_foreign(other, 0, *"cdef")
+    assert "deleted and created again" in stream.refused(TruncatedError)
+    assert "deleted and created again" in stream.refused(TruncatedError, failOnDataLoss="false")
+    assert stream.values() == [*"ab"]
+
+
+def test_a_batch_that_was_planned_and_not_written_holds_what_was_planned(stream, log):
+    append_foreign(log, 0, *"abcd")
+    assert stream.run(maxOffsetsPerTrigger=2) == [2, 2]
+    # As if the driver had died before the sink and the checkpoint knew of the last batch.
+    for file in ("checkpoint/commits/1", "checkpoint/commits/.1.crc", "rows/_spark_metadata/1"):
+        (stream.folder / file).unlink()
+    (stream.folder / "rows/_spark_metadata/.1.crc").unlink()
+    append_foreign(log, 0, *"efg")
+    assert stream.run() == [2, 3]
+    assert stream.values() == [*"abcdefg"]
+
+
+def test_options_that_a_stream_does_not_take(spark, path, log, tmp_path):
+    def refused(**options):
+        query = Stream(spark, tmp_path / "refused", path=path, **options)
+        with pytest.raises(PySparkException) as caught:
+            query.run()
+        error = error_from_text(str(caught.value))
+        assert isinstance(error, OptionError), str(caught.value)
+        return error.message
+
+    assert "endingOffsets is one of read, not of readStream" in refused(endingOffsets="latest")
+    assert "above maxOffsetsPerTrigger" in refused(minOffsetsPerTrigger="2", maxOffsetsPerTrigger="1")
+    assert "must name each partition" in refused(startingOffsets='{"flights": {"0": 0}}')
