@@ -33,7 +33,8 @@ def test_an_open_transaction_holds_up_its_partition_alone(spark, broker, tmp_pat
     options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
     stream = Stream(spark, tmp_path / "query", **options)
     send(broker, topic, 0, "a")
-    theirs = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"test/{topic}"})
+    open_for = {"transactional.id": f"test/{topic}", "transaction.timeout.ms": SECONDS * 2000}
+    theirs = Producer({"bootstrap.servers": broker.bootstrap, **open_for})
     theirs.init_transactions(60)
     theirs.begin_transaction()
     theirs.produce(topic, "open", partition=0)
