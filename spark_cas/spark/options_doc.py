@@ -16,6 +16,11 @@ log in the file that `conf` names, those over the file's `[defaults]`, and those
 that the file may set the option.
 """
 
+_LESS = """Filters on the columns of a read are right, and prune nothing, whatever
+`spark.sql.python.filterPushdown.enabled` says ([why](decisions/0008-filters-do-not-prune.md)). To read less, give
+`assign`, the starting and ending options, and a schema of only the columns that are needed.
+"""
+
 _STREAM = """`spark.readStream` takes all of these but `endingOffsets`, `endingTimestamp`, `endingOffsetsByTimestamp`
 and `view`, and takes the following too.
 """
@@ -54,6 +59,7 @@ def render() -> str:
     parts = [
         _HEAD,
         _table("Reading", Scope.READ),
+        _LESS,
         _STREAM,
         _table("Streaming", Scope.READ_STREAM, but_not=Scope.READ),
         _table("Writing", Scope.WRITE),

@@ -7,6 +7,7 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
+from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, InputPartition
 
 from spark_cas import error_from_text, open_log
 from spark_cas.core.chunks import ChunkLimits
@@ -132,6 +133,48 @@ def test_filters_are_right_whether_spark_pushes_them_or_not(spark, reader, path,
         # One relation, scanned in several ways: no scan may see what another left out.
         assert (read.count(), read.where("partition = 1").count(), read.count()) == (5, 0, 5)
         assert read.where("offset < 2").union(read.where("offset = 4")).union(read).count() == 2 + 1 + 5
+    finally:
+        spark.conf.unset(switch)
+
+
+class PruningReader(DataSourceReader):
+    """Reads just the partition that a filter names."""
+
+    def __init__(self):
+        self.wanted = [0, 1]
+
+    def pushFilters(self, filters):  # noqa: N802 - Spark names it
+        self.wanted = [each.value for each in filters if isinstance(each, EqualTo)] or self.wanted
+        return filters
+
+    def partitions(self):
+        return [InputPartition(each) for each in self.wanted]
+
+    def read(self, partition):
+        yield (partition.value,)
+
+
+class PruningSource(DataSource):
+    @classmethod
+    def name(cls):
+        return "pruning"
+
+    def schema(self):
+        return "partition int"
+
+    def reader(self, schema):
+        return PruningReader()
+
+
+def test_what_spark_does_with_a_pruned_plan(spark):
+    """When this fails, Spark plans each scan by itself, and reads can prune: see docs/decisions/0008."""
+    switch = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(switch, "true")
+    try:
+        spark.dataSource.register(PruningSource)
+        read = spark.read.format("pruning").load()
+        assert (read.count(), read.where("partition = 1").count()) == (2, 1)
+        assert read.count() == 1, "the plan of one scan is no longer that of the next"
     finally:
         spark.conf.unset(switch)
 

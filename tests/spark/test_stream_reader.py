@@ -1,0 +1,88 @@
+"""The streaming reader asked by hand, as Spark's planner asks it, on a log in a directory; no JVM."""
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+
+from spark_cas import open_log
+from spark_cas.spark.options import parse_read_stream
+from spark_cas.spark.schema import RECORDS
+from spark_cas.spark.stream_read import RecordsStreamReader
+from spark_cas.testing.writing import append_foreign
+
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture
+def log(path):
+    with open_log(path) as log:
+        log.create(2)
+        yield log
+
+
+@pytest.fixture
+def reader(path):
+    return lambda **options: RecordsStreamReader(parse_read_stream({"path": path, **options}), RECORDS)
+
+
+def rows_in(reader, start, end):
+    """The (partition, offset) of all records of a batch."""
+    batches = [batch for part in reader.partitions(start, end) for batch in reader.read(part)]
+    columns = ([batch.column(name).to_pylist() for name in ("partition", "offset")] for batch in batches)
+    return sorted(pair for each in columns for pair in zip(*each, strict=True))
+
+
+def test_a_start_that_only_this_process_knows_is_recorded_by_an_empty_batch(reader, log):
+    append_foreign(log, 0, *"ab")
+    first = reader()  # startingOffsets is latest for a stream
+    start = first.initialOffset()
+    append_foreign(log, 0, *"cd")
+    end = first.latestOffset(start, ALL)
+    assert end == start
+    assert first.partitions(start, end) == []
+    # The query dies, and is restarted: the end of its first batch is all that is known of it.
+    append_foreign(log, 1, *"e")
+    again = reader()
+    assert again.partitions(again.initialOffset(), end) == []
+    assert rows_in(again, end, again.latestOffset(end, ALL)) == [(0, 2), (0, 3), (1, 0)]
+
+
+def test_a_start_that_does_not_move_needs_no_such_batch(reader, log):
+    append_foreign(log, 0, *"ab")
+    one = reader(startingoffsets="earliest")
+    start = one.initialOffset()
+    assert rows_in(one, start, one.latestOffset(start, ALL)) == [(0, 0), (0, 1)]
+
+
+def test_what_is_available_now_ends_where_it_was_prepared(reader, log):
+    append_foreign(log, 0, *"ab")
+    one = reader(startingoffsets="earliest", minoffsetspertrigger="9")
+    one.prepareForTriggerAvailableNow()
+    append_foreign(log, 0, *"cd")
+    start = one.initialOffset()
+    end = one.latestOffset(start, one.getDefaultReadLimit())
+    assert rows_in(one, start, end) == [(0, 0), (0, 1)]
+    assert one.latestOffset(end, one.getDefaultReadLimit()) == end
+    assert one.reportLatestOffset() == end
+    at_the_latest = reader()
+    at_the_latest.prepareForTriggerAvailableNow()
+    append_foreign(log, 0, *"ef")
+    start = at_the_latest.initialOffset()
+    assert at_the_latest.latestOffset(start, ALL) == start
+    assert at_the_latest.latestOffset(start, ALL) == start
+
+
+def test_limits_hold_unless_spark_wants_everything_at_once(reader, log):
+    assert reader().getDefaultReadLimit() == ALL
+    assert reader(minoffsetspertrigger="2").getDefaultReadLimit() == ReadMinRows(2)
+    one = reader(startingoffsets="earliest", minoffsetspertrigger="2", maxoffsetspertrigger="3")
+    limit = one.getDefaultReadLimit()
+    assert limit == ReadMaxRows(3)
+    start = one.initialOffset()
+    assert one.latestOffset(start, limit) == start
+    append_foreign(log, 0, *"a")
+    assert one.latestOffset(start, limit) == start
+    assert rows_in(one, start, one.latestOffset(start, ALL)) == [(0, 0)]
+    append_foreign(log, 1, *"bcde")
+    end = one.latestOffset(start, limit)
+    assert rows_in(one, start, end) == [(0, 0), (1, 0), (1, 1)]
+    assert one.reportLatestOffset() != end
