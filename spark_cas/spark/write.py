@@ -31,6 +31,7 @@ from spark_cas.spark.records import by_partition
 from spark_cas.spark.report import Refused, TaskReport, require_one_task_each, worst_refusal
 from spark_cas.spark.schema import Mark, check_write_schema
 from spark_cas.spark.verify import hash_rows, require_same
+from spark_cas.spark.whole_input import whole_input
 from spark_cas.spark.worker import planned_log
 
 
@@ -85,7 +86,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         A definite refusal is part of the report, because Spark would retry a task that raised it. Raised is only
         what another attempt may overcome: FencedError, UnknownOutcomeError, and a store that failed.
         """
-        pairs = _Watched(by_partition(iterator, self.task.plan.partitions))
+        pairs = _Watched(by_partition(whole_input(iterator), self.task.plan.partitions))
         try:
             return self._append(pairs)
         except (FencedError, UnknownOutcomeError, StorageError):
