@@ -113,6 +113,16 @@ def test_load_shows_the_help_of_the_bulk_load(run):
     assert "--expected-offsets" in out
 
 
+def test_describe(log):
+    shown = runner.invoke(cli.app, ["describe", log])
+    assert shown.exit_code == 0
+    with open_log(log) as opened:
+        assert f"flights: 2 partitions, layout epoch 0, log id {opened.layout().log_id}" in shown.stdout
+    partitions, (job,) = cells(shown.stdout)[:2], cells(shown.stdout)[2:]
+    assert partitions == [["0", "0", "3", "3"], ["1", "0", "1", "1"]]
+    assert job[:5] == ["load-1", "4", "3", "2", "1 of 2"]
+
+
 WITHOUT_SPARK = """
 import sys
 sys.modules["pyspark"] = None

@@ -1,0 +1,91 @@
+"""`spark-cas`: load files into a log, look at a log and its records, trim it."""
+
+import sys
+from importlib.metadata import version
+from io import TextIOWrapper
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from spark_cas.cli.looking import describe, offsets, progress
+from spark_cas.cli.opening import Address, LogOptions, Servers, Topic, opened
+from spark_cas.cli.records import read, tail
+from spark_cas.core.errors import ConditionalLogError
+from spark_cas.spark.exit_codes import ExitCode, exit_code_of
+
+app = typer.Typer(
+    help="Conditional publish for Spark: logs that take each row exactly once, at the expected offset.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    """Run the program; what is wrong with the log or the call ends in a message and an exit code."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A record may hold what the terminal has no letters for.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        app()
+    except ConditionalLogError as error:
+        _fail(error)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"spark-cas {version('spark-cas')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _about(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    pass
+
+
+# One parser serves this command and jobs/bulk_load.py, so that their arguments are the same: typer hands all on.
+@app.command(
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def load(context: typer.Context) -> None:
+    """Load parquet, csv or json files exactly once, with Spark on this machine. `load --help` for more."""
+    from spark_cas.spark.bulk_load import main as bulk_load
+    from spark_cas.spark.session import local_session
+
+    code = bulk_load(context.args, "spark-cas load", lambda debug: local_session("spark-cas load", show_log=debug))
+    raise typer.Exit(code)
+
+
+for look in (describe, offsets, progress, read, tail):
+    app.command()(look)
+
+
+@app.command()
+def trim(
+    *,
+    partition: Annotated[int, typer.Option(min=0, help="The partition to trim.")],
+    before: Annotated[int, typer.Option(min=0, help="Records below this offset may go.")],
+    log: Address = None,
+    bootstrap_servers: Servers = None,
+    topic: Topic = None,
+    log_option: LogOptions = None,
+) -> None:
+    """Delete old records below an offset. In a directory or object store whole chunks go, and never the newest."""
+    with opened(log, bootstrap_servers, topic, log_option) as source:
+        try:
+            bounds = source.trim(partition, before)
+        except ValueError as error:
+            _fail(error, ExitCode.USAGE)
+    typer.echo(f"partition {partition} now starts at offset {bounds.start_offset} and ends at {bounds.end_offset}")
+
+
+def _fail(error: Exception, code: ExitCode | None = None) -> None:
+    Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+    sys.exit(exit_code_of(error) if code is None else code)

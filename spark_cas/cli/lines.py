@@ -1,0 +1,70 @@
+"""A record as a line: columns for people, or JSON."""
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from spark_cas.cli.tables import time_text
+from spark_cas.core.offsets import OffsetRange
+from spark_cas.core.readable import readable
+from spark_cas.log.protocol import Log
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record and where it lies."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+Shown = Callable[[Record], str]
+"""A record as a line."""
+
+
+def records_in(log: Log, partition: int, offsets: OffsetRange) -> Iterator[Record]:
+    """The records of a range, one by one."""
+    for base_offset, batch in log.read(partition, offsets):
+        # As numbers: Python's own times end with the year 9999.
+        times = batch.column("timestamp").cast(pa.int64()).to_pylist()
+        rows = batch.select(["key", "value", "headers"]).to_pylist()
+        for at, (time_ms, row) in enumerate(zip(times, rows, strict=True)):
+            headers = tuple((each["key"], each["value"]) for each in row["headers"] or ())
+            yield Record(partition, base_offset + at, time_ms, row["key"], row["value"], headers)
+
+
+def as_columns(record: Record) -> str:
+    """Partition, offset, time, key, value and headers, between tabs; what would not print is escaped."""
+    headers = [f"{readable(name.encode())}={readable(value)}" for name, value in record.headers]
+    columns = (record.partition, record.offset, time_text(record.timestamp_ms))
+    return "\t".join([*map(str, columns), readable(record.key), readable(record.value), *headers])
+
+
+def as_json(record: Record) -> str:
+    """An object with bytes as text, or, where they are no UTF-8, as ``{"base64": "..."}``."""
+    return json.dumps(
+        {
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp_ms": record.timestamp_ms,
+            "key": _json_of(record.key),
+            "value": _json_of(record.value),
+            "headers": [{"key": name, "value": _json_of(value)} for name, value in record.headers],
+        }
+    )
+
+
+def _json_of(value: bytes | None) -> str | dict[str, str] | None:
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}

@@ -1,0 +1,80 @@
+"""What a log says of itself: `offsets`, `progress`, `describe`."""
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from spark_cas.cli.opening import Address, LogOptions, Servers, Topic, opened
+from spark_cas.cli.tables import add_row, console, table_of, time_text
+from spark_cas.core.plan import Layout
+from spark_cas.log.planning import job_progress
+from spark_cas.log.protocol import Backend
+
+
+def offsets(
+    log: Address = None, bootstrap_servers: Servers = None, topic: Topic = None, log_option: LogOptions = None
+) -> None:
+    """Show what each partition keeps; its end offset is what the next conditional write expects."""
+    with opened(log, bootstrap_servers, topic, log_option) as source:
+        layout = source.layout()
+        table = _offsets_table(source, layout)
+        table.title = f"{source.topic}, layout epoch {layout.epoch}"
+    console().print(table)
+
+
+def progress(
+    log: Address = None,
+    bootstrap_servers: Servers = None,
+    topic: Topic = None,
+    job: Annotated[str | None, typer.Option(help="Only this job.")] = None,
+    log_option: LogOptions = None,
+) -> None:
+    """Show how far each job came in each partition."""
+    table = table_of("job", "partition", "rows", "first offset", "end offset", "chunks", "complete", "newest chunk")
+    with opened(log, bootstrap_servers, topic, log_option) as source:
+        for name in source.jobs() if job is None else (job,):
+            for entry in job_progress(source, name):
+                numbers = (entry.partition, entry.rows, entry.base_offset, entry.end_offset, entry.chunks)
+                complete, newest = "yes" if entry.complete else "no", time_text(entry.committed_at_ms)
+                add_row(table, name, *numbers, complete, newest)
+        table.title = source.topic
+    console().print(table)
+
+
+def describe(
+    log: Address = None, bootstrap_servers: Servers = None, topic: Topic = None, log_option: LogOptions = None
+) -> None:
+    """Show a log as a whole: its layout, what each partition keeps, and how far each job came."""
+    with opened(log, bootstrap_servers, topic, log_option) as source:
+        layout = source.layout()
+        kept = _offsets_table(source, layout)
+        jobs = _jobs_table(source, layout)
+    screen = console()
+    head = f"{source.topic}: {layout.partitions:,} partitions, layout epoch {layout.epoch}, log id {layout.log_id}"
+    screen.print(head, markup=False, highlight=False, soft_wrap=True)
+    screen.print(kept)
+    if jobs.row_count:
+        screen.print(jobs)
+    else:
+        screen.print("no jobs")
+
+
+def _offsets_table(source: Backend, layout: Layout) -> Table:
+    table = table_of("partition", "start offset", "end offset", "offsets kept")
+    for partition in range(layout.partitions):
+        bounds = source.bounds(partition)
+        add_row(table, partition, bounds.start_offset, bounds.end_offset, len(bounds.range))
+    return table
+
+
+def _jobs_table(source: Backend, layout: Layout) -> Table:
+    table = table_of("job", "rows", "chunks", "partitions", "complete", "newest chunk")
+    for job in source.jobs():
+        entries = job_progress(source, job)
+        done = source.completion(job) is not None
+        complete = "yes" if done else f"{sum(entry.complete for entry in entries)} of {layout.partitions}"
+        newest = time_text(max(entry.committed_at_ms for entry in entries)) if entries else ""
+        rows, chunks = sum(entry.rows for entry in entries), sum(entry.chunks for entry in entries)
+        add_row(table, job, rows, chunks, len(entries), complete, newest)
+    return table

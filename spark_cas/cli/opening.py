@@ -1,0 +1,38 @@
+"""How the commands say which log they are about."""
+
+from typing import Annotated
+
+import typer
+
+from spark_cas.log.open import open_log
+from spark_cas.log.protocol import Backend
+from spark_cas.spark.exit_codes import UsageError
+from spark_cas.spark.log_argument import log_address
+from spark_cas.spark.options import parse_read
+
+Address = Annotated[str | None, typer.Argument(metavar="LOG", help="Directory or URL of the log.")]
+Servers = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="In place of LOG: brokers.")]
+Topic = Annotated[str | None, typer.Option(metavar="NAME", help="The topic of these brokers that is the log.")]
+LogOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--log-option",
+        metavar="NAME=VALUE",
+        help="An option of docs/options.md that a read takes, such as store.aws_region=eu-central-1 or "
+        "kafka.security.protocol=SSL. Repeat for more.",
+    ),
+]
+
+
+def opened(log: str | None, servers: str | None, topic: str | None, log_options: list[str] | None) -> Backend:
+    """The log of a command line. Raises typer.BadParameter, OptionError."""
+    pairs = [each.partition("=") for each in log_options or ()]
+    if not all(equals for _, equals, _ in pairs):
+        raise typer.BadParameter("expected NAME=VALUE", param_hint="--log-option")
+    try:
+        address = log_address(log, servers, topic)
+    except UsageError as error:
+        raise typer.BadParameter(str(error), param_hint="LOG") from None
+    return open_log(
+        parse_read({**{name.strip(): value for name, _, value in pairs}, "path": address}).selection.only()
+    )

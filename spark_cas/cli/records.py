@@ -1,0 +1,133 @@
+"""The records of a log: `read`, `tail`."""
+
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from spark_cas.cli.lines import Record, Shown, as_columns, as_json, records_in
+from spark_cas.cli.opening import Address, LogOptions, Servers, Topic, opened
+from spark_cas.core.errors import TruncatedError
+from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.log.protocol import Backend
+from spark_cas.spark.exit_codes import ExitCode
+
+_POLL_SECONDS = 0.5
+_WIDER = 4
+"""Where offsets without records lie at the end, so many times more are looked through next."""
+
+_Partition = Annotated[int | None, typer.Option(min=0, help="Only this partition.")]
+_Json = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]
+
+
+def read(
+    *,
+    log: Address = None,
+    bootstrap_servers: Servers = None,
+    topic: Topic = None,
+    partition: _Partition = None,
+    base_offset: Annotated[
+        int | None, typer.Option("--from", min=0, help="With --partition: the first offset; else its start.")
+    ] = None,
+    end_offset: Annotated[
+        int | None, typer.Option("--to", min=0, help="With --partition: read up to, and without, this offset.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=0, help="At most so many records.")] = None,
+    json: _Json = False,
+    log_option: LogOptions = None,
+) -> None:
+    """Show records, partition after partition: partition, offset, time (UTC), key, value, headers."""
+    if partition is None and (base_offset is not None or end_offset is not None):
+        raise typer.BadParameter("an offset belongs to a partition: give --partition", param_hint="--from, --to")
+    with opened(log, bootstrap_servers, topic, log_option) as source:
+        wanted = _partitions(source, partition)
+        found = (record for each in wanted for record in _between(source, each, base_offset, end_offset))
+        _show(islice(found, limit), _shown(json))
+
+
+def tail(
+    *,
+    log: Address = None,
+    bootstrap_servers: Servers = None,
+    topic: Topic = None,
+    partition: _Partition = None,
+    count: Annotated[int, typer.Option("-n", min=0, help="How many records of each partition.")] = 10,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what is appended, until Ctrl-C.")] = False,
+    json: _Json = False,
+    log_option: LogOptions = None,
+) -> None:
+    """Show the newest records of each partition, as `read` does."""
+    with opened(log, bootstrap_servers, topic, log_option) as source:
+        log_id = source.layout().log_id
+        ends: dict[int, int] = {}
+        for each in _partitions(source, partition):
+            bounds = source.bounds(each)
+            _show(_newest(source, each, bounds, count), _shown(json))
+            ends[each] = bounds.end_offset
+        try:
+            while follow:
+                time.sleep(_POLL_SECONDS)
+                _show_more(source, log_id, partition, ends, _shown(json))
+        except KeyboardInterrupt:
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
+
+
+def _shown(json: bool) -> Shown:
+    return as_json if json else as_columns
+
+
+def _show(records: Iterable[Record], shown: Shown) -> None:
+    for record in records:
+        typer.echo(shown(record))
+
+
+def _partitions(source: Backend, partition: int | None) -> Iterable[int]:
+    layout = source.layout()
+    if partition is None:
+        return range(layout.partitions)
+    try:
+        layout.require(partition)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--partition") from None
+    return (partition,)
+
+
+def _between(source: Backend, partition: int, base: int | None, end: int | None) -> Iterator[Record]:
+    """The records between two offsets, which the partition has to keep; without one, from its start or to its end."""
+    bounds = source.bounds(partition)
+    try:
+        offsets = OffsetRange(
+            bounds.start_offset if base is None else base, bounds.end_offset if end is None else end
+        )
+        bounds.require(offsets)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--from, --to") from None
+    return records_in(source, partition, offsets)
+
+
+def _newest(source: Backend, partition: int, bounds: Bounds, count: int) -> Iterable[Record]:
+    """The last records of a partition, in their order."""
+    width = count
+    while True:
+        base = max(bounds.start_offset, bounds.end_offset - width)
+        found = deque(records_in(source, partition, OffsetRange(base, bounds.end_offset)), maxlen=count)
+        if len(found) == count or base == bounds.start_offset:
+            return found
+        width *= _WIDER
+
+
+def _show_more(source: Backend, log_id: str, partition: int | None, ends: dict[int, int], shown: Shown) -> None:
+    """Show what was decided since the offsets in ``ends``, and move these on; new partitions are shown whole."""
+    if source.layout().log_id != log_id:
+        raise TruncatedError(
+            f"log {source.topic} was deleted and made anew. Run the command again to see the new one."
+        )
+    for each in _partitions(source, partition):
+        bounds = source.decided(each)
+        base = max(ends.get(each, 0), bounds.start_offset)
+        if base < bounds.end_offset:
+            _show(records_in(source, each, OffsetRange(base, bounds.end_offset)), shown)
+            ends[each] = bounds.end_offset

@@ -1,0 +1,36 @@
+"""Tables on the screen or in a pipe."""
+
+import sys
+from datetime import UTC, datetime
+
+from rich.console import Console
+from rich.table import Table
+
+_TEXT = frozenset({"job", "complete", "newest chunk"})
+
+
+def table_of(*columns: str) -> Table:
+    """An empty table."""
+    table = Table()
+    for column in columns:
+        table.add_column(column, justify="left" if column in _TEXT else "right", no_wrap=True)
+    return table
+
+
+def add_row(table: Table, *cells: int | str) -> None:
+    """Add a row; numbers get separators."""
+    table.add_row(*(f"{cell:,}" if isinstance(cell, int) else cell for cell in cells))
+
+
+def console() -> Console:
+    """Where tables go: in a pipe there is no screen whose width matters."""
+    return Console() if sys.stdout.isatty() else Console(width=240)
+
+
+def time_text(milliseconds: int) -> str:
+    """A time in UTC, to the second; the number itself where the calendar has no such time."""
+    try:
+        found = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{milliseconds} ms"
+    return found.isoformat(" ", "seconds").removesuffix("+00:00")

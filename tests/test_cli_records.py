@@ -1,0 +1,166 @@
+"""`spark-cas read` and `tail`: which records, how they look, and how the programs end."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from spark_cas import append_once, cli, open_log, raise_for_outcome
+from spark_cas.core.records import RECORDS
+from spark_cas.testing.writing import append_foreign
+from tests.kafka import clients
+from tests.test_cli import WITHOUT_SPARK
+
+ROOT = Path(__file__).parents[1]
+ODD = {
+    "key": b"\xff\t",
+    "value": "two\nlines é".encode(),
+    "headers": [{"key": "h", "value": b"1"}, {"key": "i", "value": None}],
+    "timestamp": 1_589_718_600_250,
+}
+FAR = {"key": None, "value": None, "headers": None, "timestamp": 2**52}
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def log(tmp_path):
+    """Two partitions: 0 to 7 in the first, odd ones in the second."""
+    address = str(tmp_path / "flights")
+    with open_log(address) as opened:
+        opened.create(2)
+        append_foreign(opened, 0, *"0123")
+        append_foreign(opened, 0, *"4567")
+        records = pa.Table.from_pylist([ODD, FAR], RECORDS)
+        raise_for_outcome(append_once(opened, 1, records, job="odd", expected_offset=0), 1)
+    return address
+
+
+def shown(*argv):
+    found = runner.invoke(cli.app, argv)
+    assert found.exit_code == 0, found.output
+    return found.stdout.splitlines()
+
+
+def keys_in(lines):
+    return [line.split("\t")[3] for line in lines]
+
+
+def refused(*argv):
+    found = runner.invoke(cli.app, argv)
+    assert found.exit_code == 2
+    return " ".join(found.output.replace("│", " ").split())
+
+
+def test_read_shows_a_line_for_each_record(log):
+    lines = shown("read", log)
+    assert keys_in(lines) == [*"01234567", "\\xff\\t", "<null>"]
+    assert lines[8] == "1\t0\t2020-05-17 12:30:00\t\\xff\\t\ttwo\\nlines é\th=1\ti=<null>"
+    assert lines[9] == f"1\t1\t{2**52} ms\t<null>\t<null>"
+    assert keys_in(shown("read", log, "--limit", "2")) == ["0", "1"]
+    part = ("read", log, "--partition", "0")
+    assert keys_in(shown(*part)) == [*"01234567"]
+    assert keys_in(shown(*part, "--from", "3", "--to", "5")) == ["3", "4"]
+    assert shown(*part, "--from", "8") == []
+    with open_log(log) as opened:
+        opened.trim(0, 4)
+    assert keys_in(shown("read", log, "--partition", "0", "--limit", "1")) == ["4"]
+    assert "the partition keeps 4 to 8" in refused(*part, "--from", "3")
+    assert "0 <= base_offset <= end_offset" in refused(*part, "--from", "7", "--to", "6")
+    assert "give --partition" in refused("read", log, "--to", "5")
+    assert "the log has 2" in refused("tail", log, "--partition", "2")
+
+
+def test_json_says_exactly_what_a_record_holds(log):
+    odd, far = map(json.loads, shown("read", log, "--json", "--partition", "1"))
+    assert odd == {
+        "partition": 1,
+        "offset": 0,
+        "timestamp_ms": ODD["timestamp"],
+        "key": {"base64": "/wk="},
+        "value": "two\nlines é",
+        "headers": [{"key": "h", "value": "1"}, {"key": "i", "value": None}],
+    }
+    assert (far["key"], far["value"], far["headers"], far["timestamp_ms"]) == (None, None, [], 2**52)
+    assert [json.loads(line)["offset"] for line in shown("tail", log, "--json", "-n", "1")] == [7, 1]
+
+
+def test_tail_shows_the_newest_of_each_partition(log):
+    assert keys_in(shown("tail", log, "-n", "3")) == ["5", "6", "7", "\\xff\\t", "<null>"]
+    assert keys_in(shown("tail", log, "-n", "3", "--partition", "0")) == ["5", "6", "7"]
+    assert shown("tail", log, "-n", "0") == []
+    assert len(shown("tail", log)) == 10
+
+
+def started(*argv):
+    """The program where pyspark cannot be imported."""
+    return subprocess.Popen(
+        [sys.executable, "-c", WITHOUT_SPARK, *argv],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_looking_needs_no_spark_and_a_closed_pipe_ends_it_quietly(log):
+    with open_log(log) as opened:
+        for _ in range(20):
+            append_foreign(opened, 0, *("x" * 1000 + str(number) for number in range(100)))
+    reading = started("read", log)
+    assert reading.stdout is not None
+    assert reading.stderr is not None
+    with reading:
+        assert reading.stdout.readline().split("\t")[3] == "0"
+        reading.stdout.close()
+        assert reading.stderr.read() == ""
+    with started("describe", log) as describing:
+        out, told = describing.communicate(timeout=60)
+        assert (describing.returncode, told) == (0, "")
+        assert "2,008" in out
+
+
+def follow(address):
+    """Records that are appended while they are looked at, until Ctrl-C."""
+    following = started("tail", address, "--follow", "-n", "1")
+    assert following.stdout is not None
+    assert following.stderr is not None
+    with following, open_log(address) as opened:
+        try:
+            assert following.stdout.readline().split("\t")[3] == "before"
+            append_foreign(opened, 0, "a", "b")
+            assert keys_in([following.stdout.readline() for _ in range(2)]) == ["a", "b"]
+            append_foreign(opened, 0, "c")
+            assert keys_in([following.stdout.readline()]) == ["c"]
+            following.send_signal(signal.SIGINT)
+            assert (following.wait(60), following.stderr.read()) == (130, "")
+        finally:
+            following.kill()
+
+
+def test_tail_follows(tmp_path):
+    address = str(tmp_path / "flights")
+    with open_log(address) as opened:
+        opened.create(1)
+        append_foreign(opened, 0, "before")
+    follow(address)
+
+
+@pytest.mark.kafka
+def test_tail_of_a_topic_finds_records_behind_markers_and_aborted_ones(broker):
+    topic = clients.create_topic(broker.bootstrap)
+    address = f"kafka://{broker.bootstrap}/{topic}"
+    with open_log(address) as opened:
+        append_foreign(opened, 0, "a", "b", "before")
+    for _ in range(3):
+        clients.append(broker.bootstrap, topic, *"0123456789", commit=False)
+    here = ("tail", "--bootstrap-servers", broker.bootstrap, "--topic", topic)
+    assert keys_in(shown(*here, "-n", "2")) == ["b", "before"]
+    assert keys_in(shown(*here)) == ["a", "b", "before"]
+    follow(address)
