@@ -2,13 +2,13 @@
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from spark_cas.spark.exit_codes import ExitCode, UsageError
 from spark_cas.spark.load_progress import console_for_people
 from spark_cas.spark.log_argument import add_log_arguments, log_address
-from spark_cas.spark.program import Result, run
+from spark_cas.spark.program import Result, StartSession, parser_of, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,12 +24,8 @@ exit codes: 0 saved; 1 failed, run it again; 2 usage; 3 refused: the log is not 
 
 def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
     """Parse a command line; prints usage and exits with 2 when it is wrong."""
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description="Save the newest value of each key of a log, and the offsets that this state lies at.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = parser_of(
+        prog, "Save the newest value of each key of a log, and the offsets that this state lies at.", _EPILOG
     )
     add_log_arguments(parser.add_argument_group("log"))
     state = parser.add_argument_group("state")
@@ -38,7 +34,6 @@ def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
     state.add_argument(
         "--since", metavar="SNAPSHOT", help="an earlier output in the same format: only what came after it is read"
     )
-    parser.add_argument("--debug", action="store_true", help="show Spark's log and stack traces")
     given = parser.parse_args(argv)
     try:
         given.log = log_address(given.log, given.bootstrap_servers, given.topic)
@@ -47,22 +42,15 @@ def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
     return given
 
 
-def main(argv: Sequence[str], prog: str, start_session: "Callable[[bool], SparkSession]") -> int:
-    """Run the program from its command line and return the exit code.
-
-    ``start_session`` gives the session and is told whether to show Spark's log.
-    """
+def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
+    """Run the program from its command line and return the exit code."""
     given = parse_arguments(argv, prog)
-    return run(lambda: _save(given, start_session(given.debug)), debug=given.debug)
+    return run(lambda spark: _save(given, spark), start_session, debug=given.debug)
 
 
 def _save(given: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, Result]:
-    # Here and not above: a wrong call is told without pyspark.
     from spark_cas.spark.save_state import save_state
-    from spark_cas.spark.source import ConditionalLogSource
 
-    # Spark finds it by itself only where the first python3 on its PATH has this package.
-    spark.dataSource.register(ConditionalLogSource)
     saved = save_state(spark, {**dict(given.log_option), "path": given.log}, given.format, given.output, given.since)
     where = saved.name if given.format == "table" else f"{given.output.rstrip('/')}/{saved.name}"
     told = f"{saved.rows:,} keys of log {saved.at.topic} saved in {where}"

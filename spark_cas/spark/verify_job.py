@@ -1,7 +1,7 @@
 """The program that proves that a log holds exactly the rows of files."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from spark_cas.spark.load_arguments import add_input, add_rows
 from spark_cas.spark.load_progress import console_for_people
 from spark_cas.spark.load_request import LoadRequest, guess_format
 from spark_cas.spark.log_argument import add_log_arguments, log_address
-from spark_cas.spark.program import Result, run
+from spark_cas.spark.program import Result, StartSession, parser_of, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,12 +32,8 @@ The last line on stdout is the result as JSON.
 
 def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
     """Parse a command line, with the load that it compares with as ``request``; exits with 2 when it is wrong."""
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description="Prove that a log holds exactly the rows of files, or list the first differences.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = parser_of(
+        prog, "Prove that a log holds exactly the rows of files, or list the first differences.", _EPILOG
     )
     add_input(parser.add_argument_group("input"))
     add_rows(parser.add_argument_group("rows"))
@@ -45,7 +41,6 @@ def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
     parser.add_argument(
         "--first", type=int, default=10, metavar="N", help="how many differences to list of each kind"
     )
-    parser.add_argument("--debug", action="store_true", help="show Spark's log and stack traces")
     given = parser.parse_args(argv)
     inputs = tuple(given.input)
     try:
@@ -66,23 +61,16 @@ def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
     return given
 
 
-def main(argv: Sequence[str], prog: str, start_session: "Callable[[bool], SparkSession]") -> int:
-    """Run the program from its command line and return the exit code.
-
-    ``start_session`` gives the session and is told whether to show Spark's log.
-    """
+def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
+    """Run the program from its command line and return the exit code."""
     given = parse_arguments(argv, prog)
-    return run(lambda: _verify(given, start_session(given.debug)), debug=given.debug)
+    return run(lambda spark: _verify(given, spark), start_session, debug=given.debug)
 
 
 def _verify(given: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, Result]:
-    # Here and not above: a wrong call is told without pyspark.
     from spark_cas.spark.load_input import ordered_input
-    from spark_cas.spark.source import ConditionalLogSource
     from spark_cas.spark.verify_log import verify_log
 
-    # Spark finds it by itself only where the first python3 on its PATH has this package.
-    spark.dataSource.register(ConditionalLogSource)
     rows, order = ordered_input(spark, given.request)
     options = {**dict(given.log_option), "path": given.request.log}
     found = verify_log(rows, options, order_by=order, first=given.first)
