@@ -109,13 +109,15 @@ class _Folder:
         return SavedState(at, self._spark.read.schema(STATE).parquet(where))
 
     def _offsets(self) -> str | None:
+        # Named twice: of one path that is not there Spark logs a stack trace, of several it does not.
+        paths = [f"{self._path}/{_OFFSETS}"] * 2
         try:
-            lines = self._spark.read.text(f"{self._path}/{_OFFSETS}").collect()
+            lines = {row.value for row in self._spark.read.text(paths).collect()}
         except AnalysisException as error:
             if "PATH_NOT_FOUND" in str(error):
                 return None
             raise
-        return lines[0].value if len(lines) == 1 else None
+        return lines.pop() if len(lines) == 1 else None
 
 
 class _Table:
