@@ -1,7 +1,7 @@
 """The in-memory backend: the executable definition of the protocol. For tests and for reading."""
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Self
@@ -85,8 +85,9 @@ class MemoryLog:
             at = self._partition(partition)
             return Bounds(at.start_offset, at.end_offset)
 
-    def decided(self, partition: int) -> Bounds:
-        return self.bounds(partition)
+    def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:  # noqa: ARG002
+        """What `bounds` says of each: all that is there is decided."""
+        return tuple(map(self.bounds, partitions))
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
         for base, records in self.read(partition, self.bounds(partition).range, ("timestamp",)):

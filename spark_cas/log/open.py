@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Protocol
 
 from spark_cas.log.kafka.address import SCHEME as KAFKA
 from spark_cas.log.kafka.address import parse_kafka_url
@@ -42,11 +43,19 @@ def open_log(address: str | AnySpec, settings: Mapping[str, str] | None = None) 
     return ObjectLog(spec)
 
 
-def topic_names(spec: KafkaSpec) -> tuple[str, ...]:
-    """The names of the topics that the brokers of a spec have, sorted. Raises StorageError."""
-    from spark_cas.log.kafka.topics import topic_names as of_brokers  # noqa: PLC0415 - as above
+class TopicList(Protocol):
+    """The topics of some brokers, asked for as often as is needed."""
 
-    return of_brokers(spec)
+    def names(self) -> tuple[str, ...]:
+        """The names of all topics, but for the brokers' own and the registry, sorted. Raises StorageError."""
+        ...
+
+
+def open_topics(spec: KafkaSpec) -> TopicList:
+    """The topics that the brokers of a spec have. Its own topic is passed over."""
+    from spark_cas.log.kafka.topics import Topics  # noqa: PLC0415 - as above
+
+    return Topics(spec)
 
 
 def for_a_look(spec: AnySpec, patience_ms: int) -> AnySpec:

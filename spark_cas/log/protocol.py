@@ -4,7 +4,7 @@ Outcomes that a condition decides are values (`spark_cas.core.outcome`); what is
 `ConditionalLogError`: the log is not there, its store failed, or bytes are damaged.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Protocol, Self
@@ -142,11 +142,12 @@ class Admin(Protocol):
         """
         ...
 
-    def decided(self, partition: int) -> Bounds:
-        """What a partition keeps that is decided now: it waits for nobody's open transaction.
+    def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
+        """What each of some partitions keeps: `Log.bounds` of all of them, with as few requests as can be.
 
-        Nothing below ``end_offset`` is undecided, but an append that was acknowledged a moment ago may still lie at
-        or behind it. For who comes back for the rest; what an answer must not miss is read with `Log.bounds`.
+        Without ``waiting`` it is what is decided now, and nobody's open transaction is waited for. Still nothing
+        below ``end_offset`` is undecided, but an append that was acknowledged a moment ago may lie at or behind it:
+        for who comes back for the rest.
 
         Raises LogNotFoundError, ChunkDamagedError, StorageError.
         """

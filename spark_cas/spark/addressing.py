@@ -66,10 +66,11 @@ def selection_of(path: str | None, servers: str | None, named: Named) -> Selecti
         return None
     if given is None:
         raise OptionError(
-            "the option kafka.bootstrap.servers is given without topic. Give option('topic', 'flights'). A column "
-            "topic does not say it: what a job expects, and how far it came, is kept per topic, so one write goes to "
-            "one topic. Write rows for several topics one by one: for each topic filter the frame by the column, "
-            "route it, and write it under a job name of its own."
+            "the option kafka.bootstrap.servers is given without topic. Give option('topic', 'flights'); a read also "
+            "takes subscribe, subscribePattern or assign. A column topic does not say it for a write: what a job "
+            "expects, and how far it came, is kept per topic, so one write goes to one topic. Write rows for several "
+            "topics one by one: for each topic filter the frame by the column, route it, and write it under a job "
+            "name of its own."
         )
     topics = named.topics()
     specs = [kafka_spec(servers, topic, {}) for topic in topics or (_NO_NAME,)]

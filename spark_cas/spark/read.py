@@ -67,7 +67,7 @@ def read_records(
     """The records of one task, in the columns of ``schema``."""
     arrow = to_arrow_schema(schema, timezone="UTC")
     with planned_log(selection.spec_of(part.at.topic), part.log_id) as log:
-        start_offset = log.decided(part.at.partition).start_offset
+        start_offset = log.bounds_of([part.at.partition], waiting=False)[0].start_offset
         offsets = kept(part.at, part.offsets, start_offset, fail_on_data_loss=wanted.fail_on_data_loss)
         builder = RowBuilder(arrow, part.at.topic, part.at.partition)
         columns = tuple(name for name in RECORDS.names if name in arrow.names)

@@ -1,11 +1,13 @@
 """The logs that a read takes, as the driver sees them."""
 
+import re
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Self
 
 from spark_cas.core.offsets import Bounds
-from spark_cas.log.open import open_log
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.open import TopicList, open_log, open_topics
 from spark_cas.log.protocol import Backend
 from spark_cas.spark.selection import Selection
 from spark_cas.spark.topic_partitions import TopicPartition
@@ -37,6 +39,7 @@ class SelectedLogs:
         self._selection = selection
         self._open: dict[str, Backend] = {}
         self._closing = ExitStack()
+        self._topics: TopicList | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -47,7 +50,16 @@ class SelectedLogs:
     def close(self) -> None:
         """Let go of all clients."""
         self._open.clear()
+        self._topics = None
         self._closing.close()
+
+    def names(self) -> tuple[str, ...]:
+        """The topics that there are to read now, sorted. Raises StorageError when brokers have to be asked."""
+        spec, pattern = self._selection.spec, self._selection.pattern
+        if pattern is None or not isinstance(spec, KafkaSpec):
+            return self._selection.topics
+        self._topics = self._topics or open_topics(spec)
+        return tuple(name for name in self._topics.names() if re.fullmatch(pattern, name))
 
     def log(self, topic: str) -> Backend:
         """One of the logs, open."""
@@ -60,7 +72,7 @@ class SelectedLogs:
 
         Raises LogNotFoundError when one is not there, OptionError when an assigned partition is not, StorageError.
         """
-        return {topic: self._state(topic, waiting=waiting) for topic in self._selection.names()}
+        return {topic: self._state(topic, waiting=waiting) for topic in self.names()}
 
     def since(self, at: TopicPartition, timestamp_ms: int) -> int | None:
         """`Admin.offset_since` of one of the partitions."""
@@ -70,5 +82,5 @@ class SelectedLogs:
         log = self.log(topic)
         layout = log.layout()
         partitions = self._selection.partitions_of(topic, layout)
-        bounds = log.bounds if waiting else log.decided
-        return LogState(layout.log_id, layout.epoch, {each: bounds(each) for each in partitions})
+        bounds = log.bounds_of(partitions, waiting=waiting)
+        return LogState(layout.log_id, layout.epoch, dict(zip(partitions, bounds, strict=True)))

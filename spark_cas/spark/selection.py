@@ -1,12 +1,11 @@
 """Which logs a read takes, and which of their partitions."""
 
-import re
 from dataclasses import dataclass, replace
 
 from spark_cas.core.errors import OptionError
 from spark_cas.core.plan import Layout
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.open import AnySpec, topic_names
+from spark_cas.log.open import AnySpec
 from spark_cas.spark.topic_partitions import TopicPartition, listing
 
 
@@ -22,13 +21,6 @@ class Selection:
     """A regular expression of Python that the whole name of a topic has to match."""
     assigned: tuple[TopicPartition, ...] = ()
     """Sorted; none when all partitions are read."""
-
-    def names(self) -> tuple[str, ...]:
-        """The topics that there are to read now, sorted. Raises StorageError when brokers have to be asked."""
-        if self.pattern is None or not isinstance(self.spec, KafkaSpec):
-            return self.topics
-        wanted = re.compile(self.pattern)
-        return tuple(name for name in topic_names(self.spec) if wanted.fullmatch(name))
 
     def spec_of(self, topic: str) -> AnySpec:
         """Where one of the logs is."""

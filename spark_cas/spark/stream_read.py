@@ -25,6 +25,7 @@ from spark_cas.spark.options import StreamOptions
 from spark_cas.spark.read import RecordsPartition, read_records
 from spark_cas.spark.read_range import kept
 from spark_cas.spark.selected_logs import Seen, SelectedLogs, bounds_in
+from spark_cas.spark.splitting import Ranges
 from spark_cas.spark.stream_offsets import StreamOffsets, advanced, available, between, check_identity, check_reached
 from spark_cas.spark.topic_partitions import TopicPartition
 
@@ -103,8 +104,7 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for topic in sorted({at.topic for at in ranges}):
             log = self._selected().log(topic)
             check_identity(topic, until.logs[topic].log_id, log.layout().log_id)
-            for at in (each for each in ranges if each.topic == topic):
-                found[at] = _believed(partial(self._still_kept, log, at, ranges[at]))
+            found |= _believed(partial(self._still_kept, log, {at: ranges[at] for at in ranges if at.topic == topic}))
         tasks = self.options.splitting.split(found)
         return [RecordsPartition(until.logs[at.topic].log_id, at, offsets) for at, offsets in tasks]
 
@@ -128,11 +128,13 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         seen = self._look()
         return seen, available(start, seen, fail_on_data_loss=self.options.range.fail_on_data_loss)
 
-    def _still_kept(self, log: Backend, at: TopicPartition, offsets: OffsetRange) -> OffsetRange:
-        """What the log keeps of a range that a batch was planned with, maybe by an earlier run."""
-        bounds = log.decided(at.partition)
-        check_reached(at, offsets.end_offset, bounds)
-        return kept(at, offsets, bounds.start_offset, fail_on_data_loss=self.options.range.fail_on_data_loss)
+    def _still_kept(self, log: Backend, ranges: Ranges) -> Ranges:
+        """What a log keeps of the ranges that a batch was planned with, maybe by an earlier run."""
+        now = dict(zip(ranges, log.bounds_of([at.partition for at in ranges], waiting=False), strict=True))
+        for at, each in ranges.items():
+            check_reached(at, each.end_offset, now[at])
+        lossless = self.options.range.fail_on_data_loss
+        return {at: kept(at, each, now[at].start_offset, fail_on_data_loss=lossless) for at, each in ranges.items()}
 
 
 def _believed(look: Callable[[], Answer]) -> Answer:

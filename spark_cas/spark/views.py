@@ -45,7 +45,7 @@ class ViewReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         with SelectedLogs(self.selection) as logs:
-            rows = [row for topic in self.selection.names() for row in _VIEWS[self.view](logs.log(topic))]
+            rows = [row for topic in logs.names() for row in _VIEWS[self.view](logs.log(topic))]
         return [ViewPartition(tuple(rows))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -63,8 +63,7 @@ def _wire(kind: pa.DataType) -> pa.DataType:
 
 def _offsets(log: Backend) -> Iterator[Row]:
     layout = log.layout()
-    for partition in range(layout.partitions):
-        bounds = log.bounds(partition)
+    for partition, bounds in enumerate(log.bounds_of(range(layout.partitions), waiting=True)):
         yield log.topic, partition, bounds.start_offset, bounds.end_offset, layout.epoch, layout.log_id
 
 

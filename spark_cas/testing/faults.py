@@ -1,7 +1,7 @@
 """Faults as a decorator of the protocol: a call that fails before it reached the log, or whose reply is lost."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
@@ -92,8 +92,8 @@ class FaultyLog:
     def progress(self, partition: int, job: str) -> Progress | None:
         return self._at("progress", lambda: self._inner.progress(partition, job))
 
-    def decided(self, partition: int) -> Bounds:
-        return self._at("decided", lambda: self._inner.decided(partition))
+    def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
+        return self._at("bounds_of", lambda: self._inner.bounds_of(partitions, waiting=waiting))
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
         return self._at("offset_since", lambda: self._inner.offset_since(partition, timestamp_ms))

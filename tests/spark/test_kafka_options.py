@@ -87,11 +87,11 @@ BROKERS = {"kafka.bootstrap.servers": "a:9092,b:9092"}
 
 def test_several_topics_are_named_by_a_list_a_pattern_or_their_partitions():
     several = parse_read({**BROKERS, "subscribe": " flights ,delays,flights,"}).selection
-    assert several.names() == ("delays", "flights")
+    assert several.topics == ("delays", "flights")
     assert several.spec_of("flights") == KafkaSpec("a:9092,b:9092", "flights")
     assert parse_read({**BROKERS, "subscribepattern": "fl.*"}).selection.pattern == "fl.*"
     assigned = parse_read({**BROKERS, "assign": '{"flights": [1, 0], "delays": [3]}'}).selection
-    assert assigned.names() == ("delays", "flights")
+    assert assigned.topics == ("delays", "flights")
     assert assigned.partitions_of("flights", Layout("id", 4, 4)) == (0, 1)
     assert assigned.partitions_of("delays", Layout("id", 4, 4)) == (3,)
     assert "0 to 2" in refused(lambda _: assigned.partitions_of("delays", Layout("id", 3, 3)), {})

@@ -47,26 +47,47 @@ def barrier(admin: Admin, at: TopicPartition, timeout_seconds: float) -> Bounds:
 
     Raises StorageError when someone's open transaction outlasts the timeout: a stale answer is never given.
     """
+    return barriers(admin, [at], timeout_seconds)[0]
+
+
+def barriers(admin: Admin, ats: list[TopicPartition], timeout_seconds: float) -> tuple[Bounds, ...]:
+    """The same for several partitions of a topic, at once: the timeout is for all of them."""
     deadline = time.monotonic() + timeout_seconds
     pause = _FIRST_PAUSE_SECONDS
+    found: dict[TopicPartition, Bounds] = {}
     # Whichever is read first: a decided end that has reached the target proves all below the target decided.
-    start, target, end = _offsets(admin, at, _START, _END, _DECIDED_END)
-    while end < target:
+    asked = _all_offsets(admin, ats, _START, _DECIDED_END, _END)
+    targets = {at: target for at, (_, _, target) in zip(ats, asked, strict=True)}
+    ends = {at: (start, end) for at, (start, end, _) in zip(ats, asked, strict=True)}
+    while True:
+        found |= {at: Bounds(*each) for at, each in ends.items() if each[1] >= targets[at]}
+        waiting = [at for at in ats if at not in found]
+        if not waiting:
+            return tuple(found[at] for at in ats)
         if time.monotonic() > deadline:
-            raise StorageError(
-                f"partition {at.partition} of topic {at.topic}: a transaction has been open from offset {end} on for "
-                f"more than {timeout_seconds:.0f} s, so what lies behind it is undecided. Nothing was appended. Wait "
-                f"until it ends, or find its writer with kafka-transactions.sh describe-producers and abort it."
-            )
+            raise _open_transaction(waiting[0], ends[waiting[0]][1], timeout_seconds)
         time.sleep(pause)
         pause = min(_LONGEST_PAUSE_SECONDS, pause * 2)
-        start, end = _offsets(admin, at, _START, _DECIDED_END)
-    return Bounds(start, end)
+        again = _all_offsets(admin, waiting, _START, _DECIDED_END)
+        ends = {at: (start, end) for at, (start, end) in zip(waiting, again, strict=True)}
+
+
+def _open_transaction(at: TopicPartition, end: int, timeout_seconds: float) -> StorageError:
+    return StorageError(
+        f"partition {at.partition} of topic {at.topic}: a transaction has been open from offset {end} on for "
+        f"more than {timeout_seconds:.0f} s, so what lies behind it is undecided. Nothing was appended. Wait "
+        f"until it ends, or find its writer with kafka-transactions.sh describe-producers and abort it."
+    )
 
 
 def decided_now(admin: Admin, at: TopicPartition) -> Bounds:
     """The partition's bounds without waiting: records of transactions that are open lie behind them."""
-    return Bounds(*_offsets(admin, at, _START, _DECIDED_END))
+    return all_decided_now(admin, [at])[0]
+
+
+def all_decided_now(admin: Admin, ats: list[TopicPartition]) -> tuple[Bounds, ...]:
+    """The same for several partitions of a topic, at once."""
+    return tuple(Bounds(*each) for each in _all_offsets(admin, ats, _START, _DECIDED_END))
 
 
 def undecided(admin: Admin, at: TopicPartition) -> Bounds:
@@ -97,38 +118,46 @@ def newest_ms(admin: Admin, at: TopicPartition) -> int:
 
 
 def _offsets(admin: Admin, at: TopicPartition, *wanted: _Asked, absent: int = 0) -> list[int]:
-    """Offsets of a partition, in the order in which they are named. They are asked for at once.
+    """Offsets of a partition, in the order in which they are named; see `_all_offsets`."""
+    return _all_offsets(admin, [at], *wanted, absent=absent)[0]
+
+
+def _all_offsets(admin: Admin, ats: list[TopicPartition], *wanted: _Asked, absent: int = 0) -> list[list[int]]:
+    """Offsets of each of some partitions of a topic, in the order in which they are named. All are asked for at once.
 
     ``absent`` is what the brokers answer where there may be none.
     """
+    if not ats:
+        return []
+    topic = ats[0].topic
 
-    def question() -> list[int]:
+    def question() -> list[list[int]]:
         asked = [
-            admin.list_offsets({at: which}, isolation_level=isolation, request_timeout=REQUEST_SECONDS)[at]
+            admin.list_offsets(dict.fromkeys(ats, which), isolation_level=isolation, request_timeout=REQUEST_SECONDS)
             for which, isolation in wanted
         ]
         try:
-            offsets = [int(admin.answer(each).offset) for each in asked]
+            offsets = [[int(admin.answer(each[at]).offset) for each in asked] for at in ats]
         except KafkaException as error:
-            if error.args[0].code() in STALE_LEADER | TIMED_OUT and _asks_who_leads(admin, at):
+            if error.args[0].code() in STALE_LEADER | TIMED_OUT and _asks_who_leads(admin, topic):
                 raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)) from None
             if error.args[0].code() != NO_LEADER:
                 raise
             # It may as well not be there, or not be ours to see.
-            describe(admin, at.topic)
+            describe(admin, topic)
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)) from None
-        if min(offsets) < min(0, absent):
+        if min(map(min, offsets)) < min(0, absent):
             # Between two leaders the client may give an invalid offset, and no error with it.
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
         return offsets
 
-    return ask(question, f"asking for offsets of topic {at.topic}", on_topic("Describe", at.topic))
+    return ask(question, f"asking for offsets of topic {topic}", on_topic("Describe", topic))
 
 
-def _asks_who_leads(admin: Admin, at: TopicPartition) -> bool:
-    """Let the client ask again who leads a partition: until then it keeps to whom it once learnt of, dead or not."""
+def _asks_who_leads(admin: Admin, topic: str) -> bool:
+    """Let the client ask again who leads partitions: until then it keeps to whom it once learnt of, dead or not."""
     try:
-        admin.list_topics(at.topic, _METADATA_SECONDS)
+        admin.list_topics(topic, _METADATA_SECONDS)
     except KafkaException:
         return False
     return True

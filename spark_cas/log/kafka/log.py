@@ -1,7 +1,7 @@
 """The Kafka log: the protocol of `spark_cas.log.protocol` over a topic on stock brokers."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from threading import Lock
 from typing import Self
 
@@ -82,15 +82,18 @@ class KafkaLog(KafkaRegistry):
         self.layout().require(partition)
         return ends.barrier(self._admin, self._at(partition), self._timeout)
 
-    def decided(self, partition: int) -> Bounds:
-        return ends.decided_now(self._admin, self._at(partition))
+    def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
+        ats = [self._at(each) for each in partitions]
+        if waiting:
+            return ends.barriers(self._admin, ats, self._timeout)
+        return ends.all_decided_now(self._admin, ats)
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
         at = self._at(partition)
         found = ends.offset_since(self._admin, at, timestamp_ms)
         if found is None and timestamp_ms <= ends.newest_ms(self._admin, at):
             # Brokers (4.1) find none either when the first that is as new was deleted by DeleteRecords.
-            return first_offset_since(self.spec, at, self.decided(partition).range, timestamp_ms)
+            return first_offset_since(self.spec, at, ends.decided_now(self._admin, at).range, timestamp_ms)
         return found
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:

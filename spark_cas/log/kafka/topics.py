@@ -7,11 +7,14 @@ from spark_cas.log.kafka.spec import KafkaSpec
 _OF_THE_BROKERS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
-def topic_names(spec: KafkaSpec) -> tuple[str, ...]:
-    """The names of all topics that this principal sees, sorted, but for the brokers' own and the registry.
+class Topics:
+    """The topics that this principal sees. The client is kept, for streams ask again and again."""
 
-    Raises StorageError.
-    """
-    admin = admin_client(spec)
-    found = ask(lambda: admin.list_topics(timeout=REQUEST_SECONDS).topics, "looking for topics")
-    return tuple(sorted(found.keys() - _OF_THE_BROKERS - {spec.registry_topic}))
+    def __init__(self, spec: KafkaSpec) -> None:
+        self._admin = admin_client(spec)
+        self._not_these = _OF_THE_BROKERS | {spec.registry_topic}
+
+    def names(self) -> tuple[str, ...]:
+        """Their names, sorted, but for the brokers' own and the registry. Raises StorageError."""
+        found = ask(lambda: self._admin.list_topics(timeout=REQUEST_SECONDS).topics, "looking for topics")
+        return tuple(sorted(found.keys() - self._not_these))

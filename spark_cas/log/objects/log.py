@@ -1,7 +1,7 @@
 """The object log: the protocol of `spark_cas.log.protocol` over a store."""
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Self
 
@@ -84,8 +84,9 @@ class ObjectLog(ObjectRegistry):
     def bounds(self, partition: int) -> Bounds:
         return self._partition(partition).find_end()[0]
 
-    def decided(self, partition: int) -> Bounds:
-        return self.bounds(partition)
+    def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:  # noqa: ARG002
+        """What `bounds` says of each: all that is there is decided."""
+        return tuple(map(self.bounds, partitions))
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
         return offset_since(self._store, self._partition(partition), timestamp_ms)

@@ -88,10 +88,13 @@ class ReadContract(ContractBase):
         assert [batch.num_rows for batch in read] == [batch.num_rows for batch in whole]
         assert read == [batch.select(list(columns)) for batch in whole]
 
-    def test_what_is_decided_is_told_without_waiting(self, backend: Backend) -> None:
-        assert backend.decided(0) == backend.bounds(0)
-        append_foreign(backend, 0, "a", "b")
-        assert backend.decided(0) == backend.bounds(0)
+    def test_the_bounds_of_several_partitions_at_once(self, backend: Backend) -> None:
+        append_foreign(backend, 1, "a", "b")
+        append_foreign(backend, 2, "c")
+        for waiting in (True, False):
+            assert backend.bounds_of([], waiting=waiting) == ()
+            found = backend.bounds_of([2, 0, 1], waiting=waiting)
+            assert found == tuple(backend.bounds(each) for each in (2, 0, 1))
 
     def test_the_offset_since_a_time(self, backend: Backend) -> None:
         assert backend.offset_since(0, 0) is None
