@@ -125,8 +125,8 @@ def _show_more(source: Backend, log_id: str, partition: int | None, ends: dict[i
         raise TruncatedError(
             f"log {source.topic} was deleted and made anew. Run the command again to see the new one."
         )
-    for each in _partitions(source, partition):
-        bounds = source.decided(each)
+    wanted = _partitions(source, partition)
+    for each, bounds in zip(wanted, source.bounds_of(wanted, waiting=False), strict=True):
         base = max(ends.get(each, 0), bounds.start_offset)
         if base < bounds.end_offset:
             _show(records_in(source, each, OffsetRange(base, bounds.end_offset)), shown)
