@@ -43,7 +43,7 @@ def read(
     if partition is None and (base_offset is not None or end_offset is not None):
         raise typer.BadParameter("an offset belongs to a partition: give --partition", param_hint="--from, --to")
     with opened(log, bootstrap_servers, topic, log_option) as source:
-        wanted = _partitions(source, partition)
+        wanted = tuple(_partitions(source, partition))
         found = (record for each in wanted for record in _between(source, each, base_offset, end_offset))
         _show(islice(found, limit), _shown(json))
 
@@ -125,7 +125,7 @@ def _show_more(source: Backend, log_id: str, partition: int | None, ends: dict[i
         raise TruncatedError(
             f"log {source.topic} was deleted and made anew. Run the command again to see the new one."
         )
-    wanted = _partitions(source, partition)
+    wanted = tuple(_partitions(source, partition))
     for each, bounds in zip(wanted, source.bounds_of(wanted, waiting=False), strict=True):
         base = max(ends.get(each, 0), bounds.start_offset)
         if base < bounds.end_offset:
