@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
 
 from benchmarks.sizes import PARTITIONS
@@ -39,8 +39,11 @@ class Topics:
 
     def records(self, topic: str, partitions: int = PARTITIONS) -> int:
         """About how many records are there, committed or not: markers are counted, too."""
-        found = [self._looker.get_watermark_offsets(TopicPartition(topic, each)) for each in range(partitions)]
-        return sum(int(bounds[1]) for bounds in found)
+        at = [TopicPartition(topic, each) for each in range(partitions)]
+        try:
+            return sum(int(self._looker.get_watermark_offsets(each, _SECONDS)[1]) for each in at)
+        except KafkaException:  # a broker that learns only now that the topic is new
+            return 0
 
     def options(self, topic: str, **more: str) -> dict[str, str]:
         """Spark's options, the same for both sides."""
