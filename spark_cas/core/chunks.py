@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_cas.core.errors import RecordTooLargeError
+from spark_cas.core.plan import BatchProgress
 from spark_cas.core.records import RECORDS, record_sizes
 
 
@@ -40,13 +41,15 @@ class Chunk:
     rows: int
     """Rows of the job in this partition, these included."""
     digest: str
-    """`RunningDigest` over those rows."""
+    """`RunningDigest` over those rows; of a stream, `multiset_digest`."""
     complete: bool
     """Whether the job's last row in this partition is in here."""
     task: str
     """The run and task that appends."""
     time_ms: int
     """When the chunk was made, milliseconds since 1970: the time of records that have none of their own."""
+    batch: BatchProgress | None = None
+    """Of a stream: what the partition holds of the batch, these rows included."""
 
 
 class ChunkBuffer:

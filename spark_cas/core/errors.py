@@ -16,7 +16,9 @@
     │   ├── RecordTooLargeError
     │   ├── NotRoutedError
     │   ├── InputChangedError
-    │   └── JobMismatchError
+    │   ├── JobMismatchError
+    │   ├── CheckpointMismatchError
+    │   └── BatchTooLargeError
     └── LogError                the log or its store cannot be used as it is
         ├── LogNotFoundError
         ├── LogNotSharedError
@@ -57,6 +59,8 @@ class ErrorKind(StrEnum):
     CHUNK_DAMAGED = "CHUNK_DAMAGED"
     STORAGE = "STORAGE"
     TRIMMED = "TRIMMED"
+    CHECKPOINT_MISMATCH = "CHECKPOINT_MISMATCH"
+    BATCH_TOO_LARGE = "BATCH_TOO_LARGE"
 
 
 class ConditionalLogError(Exception):
@@ -150,6 +154,18 @@ class JobMismatchError(InputError):
     """The job name belongs to a job that was planned in another way."""
 
     kind = ErrorKind.JOB_MISMATCH
+
+
+class CheckpointMismatchError(InputError):
+    """The checkpoint of a streaming query and the log do not tell of the same batches."""
+
+    kind = ErrorKind.CHECKPOINT_MISMATCH
+
+
+class BatchTooLargeError(InputError):
+    """The rows of a micro-batch for one partition are more than a chunk, and nothing fixes their order."""
+
+    kind = ErrorKind.BATCH_TOO_LARGE
 
 
 class LogError(ConditionalLogError):

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from spark_cas.core.errors import JobMismatchError, OptionError
 
@@ -24,6 +25,22 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchProgress:
+    """What a partition holds of one micro-batch of a streaming query."""
+
+    query: str
+    """Id of the streaming query, which lives in its checkpoint."""
+    id: int
+    """Number of the micro-batch, counted by the query from 0."""
+    rows: int
+    """Rows of the batch that the partition holds."""
+    digest: str
+    """`multiset_digest` over those rows, hexadecimal."""
+    complete: bool
+    """Whether these are all rows that the batch has for the partition."""
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """The ledger entry of a job in a partition: written in the same atomic step as the rows it counts."""
 
@@ -32,7 +49,7 @@ class Progress:
     rows: int
     """Rows of the job that the partition holds."""
     digest: str
-    """`RunningDigest` over those rows, hexadecimal."""
+    """`RunningDigest` over those rows, hexadecimal; of a stream, `multiset_digest`."""
     base_offset: int
     """Offset of the job's first row."""
     end_offset: int
@@ -45,6 +62,8 @@ class Progress:
     """When the backend took the newest chunk, milliseconds since 1970."""
     task: str
     """The run and task that appended the newest chunk."""
+    batch: BatchProgress | None = None
+    """The newest batch of a stream, which is never complete itself; None for a load, and where a stream begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +87,8 @@ class Plan:
     end_offsets: tuple[int, ...]
     """Where each partition ended when the plan was made: no row of the job lies below."""
     replaced: tuple[Replacement, ...] = ()
+    stream: bool = False
+    """Whether the job is a stream: then the ledger counts by batch, and the job never completes."""
     rejoined: bool = field(default=False, compare=False)
     """Whether an earlier run may have appended under this plan: not so for the run that recorded it."""
 
@@ -259,13 +280,20 @@ def plan_from_json(text: str | bytes) -> Plan:
 
 def progress_from_json(text: str | bytes) -> Progress:
     """Read what `to_json` wrote of a `Progress`; KeyError, TypeError or ValueError when it is none."""
-    return Progress(**json.loads(text))
+    return progress_from_fields(json.loads(text))
+
+
+def progress_from_fields(fields: dict[str, Any]) -> Progress:
+    """A `Progress` from the fields of its JSON; KeyError or TypeError when they are none."""
+    given = dict(fields)
+    batch = given.pop("batch", None)
+    return Progress(**given, batch=None if batch is None else BatchProgress(**batch))
 
 
 def completion_from_json(text: str | bytes) -> Completion:
     """Read what `to_json` wrote of a `Completion`; KeyError, TypeError or ValueError when it is none."""
     fields = json.loads(text)
     fields["partitions"] = tuple(
-        PartitionResult(Progress(**each.pop("progress")), **each) for each in fields["partitions"]
+        PartitionResult(progress_from_fields(each.pop("progress")), **each) for each in fields["partitions"]
     )
     return Completion(**fields)

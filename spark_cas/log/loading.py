@@ -15,10 +15,8 @@ from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.core.plan import PartitionResult, Plan, Progress
 from spark_cas.core.refusal import error_of
 from spark_cas.log.protocol import Claim, Log
+from spark_cas.log.rivals import FENCED_WAIT_SECONDS, await_other, refuse_second_task
 
-FENCED_WAIT_SECONDS = 30.0
-_FIRST_POLL_SECONDS = 0.005
-_POLL_SECONDS = 0.2
 _BUFFERED_CHUNKS = 2
 """How many full chunks' worth of bytes a task buffers over all of its partitions."""
 
@@ -49,7 +47,7 @@ def load_rows(
             continue
         load = loads.get(partition)
         if load is None:
-            _refuse_unknown_partition(partition, plan)
+            refuse_unknown_partition(partition, plan)
             load = loads[partition] = _PartitionLoad(log, plan, partition, task, limits)
         load.add(records)
         if sum(each.buffered_bytes for each in loads.values()) > _BUFFERED_CHUNKS * limits.max_bytes:
@@ -59,7 +57,8 @@ def load_rows(
     return tuple(load.finish(fenced_wait_seconds) for _, load in sorted(loads.items()))
 
 
-def _refuse_unknown_partition(partition: int, plan: Plan) -> None:
+def refuse_unknown_partition(partition: int, plan: Plan) -> None:
+    """NotRoutedError for a partition that the log does not have."""
     if not 0 <= partition < plan.partitions:
         raise NotRoutedError(
             f"a row is for partition {partition}, but the log has {plan.partitions} (0 to {plan.partitions - 1}). "
@@ -117,7 +116,7 @@ class _PartitionLoad:
         """The input has ended: append the last rows, or close the job in this partition."""
         if not self._fenced and not (self._claim.progress and self._claim.progress.complete):
             self._append(self._buffer.take(), complete=True)
-        progress = self._await_other(fenced_wait_seconds) if self._fenced else self._claim.progress
+        progress = self._await_other(self._fenced, fenced_wait_seconds) if self._fenced else self._claim.progress
         if progress is None:
             msg = "a finished partition has progress"
             raise AssertionError(msg)
@@ -158,33 +157,18 @@ class _PartitionLoad:
             case _:
                 raise error_of(outcome, self._claim.partition)
 
-    def _await_other(self, wait_seconds: float) -> Progress:
-        """Another attempt took over: wait until it completed the same rows, as long as it makes progress."""
-        partition, plan = self._claim.partition, self._claim.plan
-        seen: Progress | None = None
-        deadline = time.monotonic() + wait_seconds
-        pause = _FIRST_POLL_SECONDS
-        while True:
-            progress = self._log.progress(partition, plan.job)
-            if progress and progress.complete:
-                if (progress.rows, progress.digest) != (self._digest.rows, self._digest.hexdigest()):
-                    raise self._input_changed("another attempt of it completed with other rows than this one has")
-                return progress
-            if progress != seen:
-                seen, deadline = progress, time.monotonic() + wait_seconds
-            if time.monotonic() >= deadline:
-                raise error_of(self._fenced or Fenced(None), partition)
-            time.sleep(pause)
-            pause = min(2 * pause, _POLL_SECONDS)
+    def _await_other(self, fenced: Fenced, wait_seconds: float) -> Progress:
+        """Another attempt took over: wait until it completed the same rows."""
+        partition, job = self._claim.partition, self._claim.plan.job
+        progress = await_other(
+            self._log, partition, job, fenced, done=lambda found: found.complete, wait_seconds=wait_seconds
+        )
+        if (progress.rows, progress.digest) != (self._digest.rows, self._digest.hexdigest()):
+            raise self._input_changed("another attempt of it completed with other rows than this one has")
+        return progress
 
     def _refuse_second_task(self, other: str | None) -> None:
-        """Another task of this very run has rows of this partition: no order among them can be kept."""
-        run = self._task.rpartition("/")[0]
-        if other and other != self._task and other.rpartition("/")[0] == run:
-            raise NotRoutedError(
-                f"partition {self._claim.partition} gets rows from two tasks of one write. All rows of a log "
-                f"partition must be in one task: use spark_cas.route(df, ...) before you write."
-            )
+        refuse_second_task(self._claim.partition, self._task, other)
 
     def _input_changed(self, found: str) -> InputChangedError:
         return InputChangedError(

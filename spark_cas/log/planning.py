@@ -3,7 +3,7 @@
 import time
 import uuid
 
-from spark_cas.core.errors import InputChangedError, LayoutChangedError, TruncatedError
+from spark_cas.core.errors import InputChangedError, JobMismatchError, LayoutChangedError, TruncatedError
 from spark_cas.core.names import check_name
 from spark_cas.core.plan import Completion, ExpectedOffsets, PartitionResult, Plan, Progress, rejoin
 from spark_cas.log.protocol import Backend
@@ -14,21 +14,27 @@ def fresh_job_name() -> str:
     return f"job-{uuid.uuid4().hex[:12]}"
 
 
-def pin_plan(log: Backend, job: str, wanted: ExpectedOffsets) -> Plan:
+def pin_plan(log: Backend, job: str, wanted: ExpectedOffsets, *, stream: bool = False) -> Plan:
     """The plan of a job on a log: its first plan where it has one, else one pinned and recorded now.
 
     Raises OptionError for a bad name or expectation, JobMismatchError when the job was planned with
-    another kind of expectation, LayoutChangedError when partitions were added since.
+    another kind of expectation or is a load where a stream is wanted or the other way round,
+    LayoutChangedError when partitions were added since.
     """
     check_name(job, "the job name")
     layout = log.layout()
     first = log.plan(job)
     if first is None:
         ends = tuple(log.bounds(partition).end_offset for partition in range(layout.partitions))
-        mine = Plan(job, layout.log_id, layout.epoch, wanted.resolve(ends), ends)
+        mine = Plan(job, layout.log_id, layout.epoch, wanted.resolve(ends), ends, stream=stream)
         first = log.record_plan(mine)
         if first == mine:
             return mine
+    if first.stream != stream:
+        was, is_ = ("a stream", "a load") if first.stream else ("a load", "a stream")
+        raise JobMismatchError(
+            f"job {job!r} is {was}, and its name was now given to {is_}. Nothing was appended. Use another job name."
+        )
     if first.log_id != layout.log_id:
         raise TruncatedError(
             f"job {job!r} was planned on another log that had this name; this one was created later. Nothing "

@@ -47,13 +47,14 @@ class Claim:
             partition=self.partition,
             rows=chunk.rows,
             digest=chunk.digest,
-            base_offset=before.base_offset if before else at.base_offset,
+            base_offset=before.base_offset if before and before.rows else at.base_offset,
             end_offset=before.end_offset if closing and before else at.end_offset,
             chunks=(before.chunks if before else 0) + (len(at) > 0),
             layout_epoch=self.plan.layout_epoch,
             complete=chunk.complete,
             committed_at_ms=chunk.time_ms,
             task=chunk.task,
+            batch=chunk.batch,
         )
 
 

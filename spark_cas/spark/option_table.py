@@ -4,7 +4,7 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.log.kafka.address import check_servers
 from spark_cas.log.kafka.spec import DEFAULT_PREFIX, DEFAULT_TIMEOUT_MS
-from spark_cas.log.loading import FENCED_WAIT_SECONDS
+from spark_cas.log.rivals import FENCED_WAIT_SECONDS
 from spark_cas.spark.option import (
     EVERYWHERE,
     ONE_READ,

@@ -22,6 +22,8 @@ ConditionalLogError
     NotRoutedError NOT_ROUTED
     InputChangedError INPUT_CHANGED
     JobMismatchError JOB_MISMATCH
+    CheckpointMismatchError CHECKPOINT_MISMATCH
+    BatchTooLargeError BATCH_TOO_LARGE
   LogError
     LogNotFoundError LOG_NOT_FOUND
     LogNotSharedError LOG_NOT_SHARED

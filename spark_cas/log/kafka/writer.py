@@ -10,7 +10,7 @@ from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import ConditionalLogError, StorageError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Fenced, Outcome, Refusal, Truncated, Unknown
-from spark_cas.core.plan import Plan, Progress
+from spark_cas.core.plan import BatchProgress, Plan, Progress
 from spark_cas.core.records import fill_timestamps
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.admin import Admin
@@ -364,4 +364,8 @@ def _same(progress: Progress | None, known: Progress | None) -> bool:
     """Whether two entries tell of the same rows; their end may differ by the offset of a marker."""
     if progress is None or known is None:
         return progress is known
-    return (progress.rows, progress.digest, progress.complete) == (known.rows, known.digest, known.complete)
+    return _told(progress) == _told(known)
+
+
+def _told(progress: Progress) -> tuple[int, str, bool, BatchProgress | None]:
+    return progress.rows, progress.digest, progress.complete, progress.batch

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from spark_cas.core.errors import ChunkDamagedError, FormatError
-from spark_cas.core.plan import Progress
+from spark_cas.core.plan import Progress, progress_from_fields
 from spark_cas.core.records import RECORDS
 from spark_cas.log.objects.documents import FORMAT_VERSION
 
@@ -172,7 +172,7 @@ def _header(fields: dict[str, Any], what: str) -> ChunkHeader:
             f"Use the version of spark_cas that wrote it, or a newer one."
         )
     previous = fields.pop("previous")
-    progress = Progress(**fields.pop("progress"))
+    progress = progress_from_fields(fields.pop("progress"))
     return ChunkHeader(previous=ChunkId(**previous) if previous else None, progress=progress, **fields)
 
 

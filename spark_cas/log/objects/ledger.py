@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from spark_cas.core.errors import StorageError
 from spark_cas.core.offsets import Bounds
-from spark_cas.core.plan import Progress
+from spark_cas.core.plan import Progress, progress_from_fields
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import StoredChunk
 from spark_cas.log.objects.partition import PartitionChunks, TrimmedMeanwhileError
@@ -96,4 +96,4 @@ class Ledger:
         return stored.header.progress, stored.header.end_offset
 
     def _decode(self, data: bytes | memoryview, job: str) -> Progress:
-        return Progress(**documents.decode(data, f"the closing of job {job!r}"))
+        return progress_from_fields(documents.decode(data, f"the closing of job {job!r}"))

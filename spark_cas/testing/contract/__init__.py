@@ -11,6 +11,7 @@ from spark_cas.testing.contract.racing import RaceContract
 from spark_cas.testing.contract.reading import ReadContract
 from spark_cas.testing.contract.refusing import RefuseContract
 from spark_cas.testing.contract.registry import RegistryContract
+from spark_cas.testing.contract.streaming import StreamContract
 from spark_cas.testing.contract.trimming import TrimContract
 
 __all__ = ["LogContract"]
@@ -25,5 +26,6 @@ class LogContract(
     LoadContract,
     RefuseContract,
     CrashContract,
+    StreamContract,
 ):
     """All of it."""

@@ -32,7 +32,7 @@ class CrashContract(ContractBase):
         with new_backend() as backend:
             calls = self._calls_of_a_run(backend, operation, mode)
         assert calls > 0, f"{operation} is not part of a run"
-        for call in self._spread(calls):
+        for call in self.spread(calls, self.crashes):
             with new_backend() as backend:
                 backend.create(self.partitions)
                 append_foreign(backend, 0, "x")
@@ -103,9 +103,10 @@ class CrashContract(ContractBase):
 
         check()
 
-    def _spread(self, calls: int) -> list[int]:
+    @staticmethod
+    def spread(calls: int, crashes: int) -> list[int]:
         """The first call, the last one, and as many between them as are asked for."""
-        tried = min(calls, self.crashes)
+        tried = min(calls, crashes)
         return sorted({1 + at * (calls - 1) // max(1, tried - 1) for at in range(tried)})
 
     def _calls_of_a_run(self, backend: Backend, operation: str, mode: str) -> int:

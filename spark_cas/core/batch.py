@@ -1,0 +1,82 @@
+"""A micro-batch of a streaming query, as the ledger of a partition sees it: new, begun, complete, or not to be."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_cas.core.errors import CheckpointMismatchError, JobMismatchError
+from spark_cas.core.multiset_digest import joined_digest, row_digests
+from spark_cas.core.plan import BatchProgress, Progress
+
+ORDER_COLUMNS = ("key", "timestamp", "value")
+"""The columns that an order can go by. Between rows that are the same in all of them, their digests decide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The identity of a micro-batch within a job."""
+
+    query: str
+    """Id of the streaming query, which lives in its checkpoint."""
+    id: int
+    """Number of the micro-batch, counted by the query from 0."""
+
+
+def batch_so_far(batch: Batch, job: str, partition: int, progress: Progress | None) -> BatchProgress:
+    """What a partition, whose ledger entry is given, holds of a batch: nothing, some rows to resume at, or all.
+
+    A batch is never passed over in silence. Raises CheckpointMismatchError when the ledger knows of a later batch,
+    or of an earlier one that is not complete; JobMismatchError when the job is another query's.
+    """
+    new = BatchProgress(batch.query, batch.id, rows=0, digest=joined_digest(), complete=False)
+    if progress is None:
+        return new
+    held = progress.batch
+    if held is None:
+        return new  # no more than the mark of a stream that was begun
+    if held.query != batch.query:
+        raise JobMismatchError(
+            f"partition {partition}: job {job!r} belongs to streaming query {held.query}, whose batch {held.id} is "
+            f"in the log, and now query {batch.query} writes batch {batch.id} under this name. Nothing of it was "
+            f"appended. Either two queries have one job name: give each its own. Or the checkpoint was deleted or "
+            f"replaced: restore it; or, to begin anew, give the query another job name and start its source behind "
+            f"what the log already holds, else those rows are appended again."
+        )
+    if held.id > batch.id:
+        raise CheckpointMismatchError(
+            f"partition {partition}: the log holds batch {held.id} of job {job!r}, and the query now writes batch "
+            f"{batch.id}: its checkpoint is older than the log, or was reset. Nothing of the batch was appended, and "
+            f"none is passed over, because its rows may not be those of the first time. Restore the newest "
+            f"checkpoint; or give the query another job name and start its source behind what the log already holds."
+        )
+    if held.id < batch.id and not held.complete:
+        raise CheckpointMismatchError(
+            f"partition {partition}: the log holds {held.rows} rows of batch {held.id} of job {job!r} and misses the "
+            f"rest, but the query already writes batch {batch.id}. Nothing of that was appended. Restore the "
+            f"checkpoint whose next batch is {held.id}, so that it is completed first."
+        )
+    return held if held.id == batch.id else new
+
+
+def knows_earlier(batch: Batch, ledger: Iterable[Progress | None]) -> bool:
+    """Whether the ledger entries of a job's partitions prove that it has forgotten none of a batch.
+
+    Where entries expire, they do so in the order in which they were made: while one of an earlier batch is there,
+    or the mark of the stream's begin, those of this batch are.
+    """
+    for progress in ledger:
+        if progress is not None:
+            held = progress.batch
+            if held is None or (held.query == batch.query and held.id < batch.id):
+                return True
+    return False
+
+
+def in_order(records: pa.Table, order_by: Sequence[str]) -> pa.Table:
+    """Records in ``RECORDS`` in the one order that these columns, and then all others, give them; nulls last."""
+    keys = [*order_by, *(name for name in ORDER_COLUMNS if name not in order_by)]
+    digests = [digest for batch in records.to_batches() for digest in row_digests(batch)]
+    sortable = records.select(keys).append_column("digest", pa.array(digests, pa.binary()))
+    return records.take(pc.sort_indices(sortable, [(name, "ascending") for name in sortable.column_names]))

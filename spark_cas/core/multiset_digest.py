@@ -1,0 +1,99 @@
+"""The digest of the rows of a batch, whatever their order: what tells a changed batch from a replayed one."""
+
+import itertools
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+from numpy.typing import NDArray
+
+from spark_cas.core.columns import NULL_LENGTH, headers_of, lengths_of, times_of
+from spark_cas.core.records import RECORDS
+
+_NULL_HEADER_LENGTH = -2
+_MODULUS = 1 << 128
+_NOTHING = pa.scalar(b"", pa.large_binary())
+
+
+def multiset_digest(records: pa.Table) -> str:
+    """A 128-bit digest of rows in ``RECORDS``, blind to their order and to how they are cut into batches.
+
+    Guarantee: two collections of rows have the same digest exactly when they have the same rows equally often,
+    but for collisions, which is no defence against someone who seeks them. Nulls count as in `RunningDigest`.
+
+    Definition, stable across releases, because it lives in the progress of streams: the sum modulo 2**128, written
+    as 32 hexadecimal digits, of a number for each row. That number is xxh3_128 (seed 0) over the following, where
+    lengths and counts are int64, little-endian:
+
+    1. the length of its key in bytes, -1 for null
+    2. the length of its value in bytes, -1 for null
+    3. its timestamp in milliseconds since 1970 UTC, -2**63 for null
+    4. the number of its headers, 0 for null
+    5. the bytes of its key, then those of its value
+    6. for each header: the length of its key in UTF-8 bytes, -1 for null, -2 when the header itself is null; the
+       length of its value in bytes, -1 for null; the bytes of its key, then those of its value
+
+    Raises ``TypeError`` for another schema than ``RECORDS``.
+    """
+    total = 0
+    for batch in records.to_batches():
+        # Four digits of 32 bits a row: the sum of each stays below 2**64 for any batch that there is.
+        digits = np.frombuffer(b"".join(row_digests(batch)), ">u4").reshape(-1, 4)
+        high, upper, lower, low = digits.sum(axis=0, dtype=np.uint64).tolist()
+        total += (high << 96) + (upper << 64) + (lower << 32) + low
+    return _written(total)
+
+
+def joined_digest(*digests: str) -> str:
+    """The digest of several collections of rows taken together; of none, that of no rows."""
+    return _written(sum(int(digest, 16) for digest in digests))
+
+
+def _written(total: int) -> str:
+    return f"{total % _MODULUS:032x}"
+
+
+def row_digests(records: pa.RecordBatch) -> list[bytes]:
+    """The number of each row as in `multiset_digest`, 16 bytes, big-endian. Raises ``TypeError`` as that does."""
+    if not records.schema.equals(RECORDS):
+        raise TypeError(f"a digest is taken of records in the schema RECORDS, got {records.schema}")
+    if records.num_rows == 0:
+        return []
+    key, value, headers, timestamp = records.columns
+    counts = headers_of(headers).counts
+    lengths = (lengths_of(column, of_null=NULL_LENGTH) for column in (key, value))
+    columns = [_numbers(*lengths, times_of(timestamp), counts), key, value]
+    if counts.any():
+        columns.append(_headers_as_bytes(headers))
+    rows = _joined(*columns)
+    bounds = np.frombuffer(rows.buffers()[1], np.int64, len(rows) + 1, rows.offset * 8).tolist()
+    data = memoryview(rows.buffers()[2])
+    digest = xxhash.xxh3_128_digest
+    return [digest(data[begin:end]) for begin, end in itertools.pairwise(bounds)]
+
+
+def _headers_as_bytes(column: pa.Array) -> pa.Array:
+    """For each row, all of its headers."""
+    headers = headers_of(column)
+    key_lengths = lengths_of(headers.keys, of_null=NULL_LENGTH)
+    key_lengths[headers.nulls] = _NULL_HEADER_LENGTH
+    fixed = _numbers(key_lengths, lengths_of(headers.values, of_null=NULL_LENGTH))
+    each = _joined(fixed, headers.keys.cast(pa.binary()), headers.values)
+    ends = np.cumsum(headers.counts)
+    begins = pa.array(np.concatenate(([0], ends)).astype(np.int32))
+    return pc.binary_join(pa.ListArray.from_arrays(begins, each.cast(pa.binary())), b"")
+
+
+def _numbers(*columns: NDArray[np.int64]) -> pa.Array:
+    """For each row the bytes of its numbers, one after the other."""
+    table = np.column_stack(columns).astype("<i8")
+    width = table.shape[1] * 8
+    kind = pa.binary(width)
+    return pa.FixedSizeBinaryArray.from_buffers(kind, len(table), [None, pa.py_buffer(table.tobytes())])
+
+
+def _joined(*columns: pa.Array) -> pa.Array:
+    """For each row the bytes of all columns, one after the other; a null has none."""
+    large = [column.cast(pa.large_binary()) for column in columns]
+    return pc.binary_join_element_wise(*large, _NOTHING, null_handling="replace", null_replacement=b"")

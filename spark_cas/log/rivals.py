@@ -1,0 +1,49 @@
+"""Other attempts at the same rows: another task of the same write is refused, another attempt of the task awaited."""
+
+import time
+from collections.abc import Callable
+
+from spark_cas.core.errors import NotRoutedError
+from spark_cas.core.outcome import Fenced
+from spark_cas.core.plan import Progress
+from spark_cas.core.refusal import error_of
+from spark_cas.log.protocol import Log
+
+FENCED_WAIT_SECONDS = 30.0
+_FIRST_POLL_SECONDS = 0.005
+_POLL_SECONDS = 0.2
+
+
+def refuse_second_task(partition: int, mine: str, other: str | None) -> None:
+    """NotRoutedError when two tasks, named ``run/number``, of one run have rows of a partition.
+
+    No order among them can be kept.
+    """
+    run = mine.rpartition("/")[0]
+    if other and other != mine and other.rpartition("/")[0] == run:
+        raise NotRoutedError(
+            f"partition {partition} gets rows from two tasks of one write. All rows of a log partition must be in "
+            f"one task: use spark_cas.route(df, ...) before you write."
+        )
+
+
+def await_other(
+    log: Log, partition: int, job: str, fenced: Fenced, *, done: Callable[[Progress], bool], wait_seconds: float
+) -> Progress:
+    """Another attempt took over: its ledger entry once that is ``done``, as long as it makes progress.
+
+    Raises FencedError after ``wait_seconds`` without any, and whatever ``done`` raises.
+    """
+    seen: Progress | None = None
+    deadline = time.monotonic() + wait_seconds
+    pause = _FIRST_POLL_SECONDS
+    while True:
+        progress = log.progress(partition, job)
+        if progress and done(progress):
+            return progress
+        if progress != seen:
+            seen, deadline = progress, time.monotonic() + wait_seconds
+        if time.monotonic() >= deadline:
+            raise error_of(fenced, partition)
+        time.sleep(pause)
+        pause = min(2 * pause, _POLL_SECONDS)

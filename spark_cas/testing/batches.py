@@ -1,0 +1,45 @@
+"""Micro-batches of small input, for tests: what a streaming query does, in one process."""
+
+from collections.abc import Mapping, Sequence
+
+from spark_cas.core.batch import Batch
+from spark_cas.core.chunks import ChunkLimits
+from spark_cas.core.plan import ExpectedOffsets, PartitionResult
+from spark_cas.log.batches import begin_stream, load_batch, require_whole_batch
+from spark_cas.log.protocol import Backend
+from spark_cas.testing.loads import LIMITS, Rows, batches_of
+
+
+def run_batch(
+    log: Backend,
+    number: int,
+    rows: Rows,
+    *,
+    job: str = "stream",
+    query: str = "q",
+    expected: str = "none",
+    order_by: Sequence[str] = (),
+    run: str = "run",
+    task: int = 0,
+    limits: ChunkLimits = LIMITS,
+    wait: float = 10.0,
+) -> tuple[PartitionResult, ...]:
+    """A micro-batch from the plan to the commit, in one task."""
+    plan = begin_stream(log, job, ExpectedOffsets.parse(expected))
+    results = load_batch(
+        log,
+        plan,
+        Batch(query, number),
+        batches_of(rows, 2),
+        order_by=order_by,
+        task=f"{run}/{task}",
+        limits=limits,
+        fenced_wait_seconds=wait,
+    )
+    require_whole_batch(log, results)
+    return results
+
+
+def rows_held(results: Sequence[PartitionResult]) -> Mapping[int, int]:
+    """By partition, how many rows of the batch were there before."""
+    return {result.progress.partition: result.resumed_rows for result in results}

@@ -1,0 +1,238 @@
+"""Streams over the protocol: every row of every batch exactly once, whatever is killed, replayed or run twice."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import pytest
+
+from spark_cas.core.chunks import ChunkLimits
+from spark_cas.core.errors import (
+    BatchTooLargeError,
+    CheckpointMismatchError,
+    ConflictError,
+    FencedError,
+    InputChangedError,
+    JobMismatchError,
+    NotRoutedError,
+    OptionError,
+    UnknownOutcomeError,
+)
+from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.log.planning import job_progress, pin_plan
+from spark_cas.log.protocol import Backend
+from spark_cas.testing.batches import rows_held, run_batch
+from spark_cas.testing.contract.base import ContractBase, at_once
+from spark_cas.testing.contract.crashing import CrashContract
+from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
+from spark_cas.testing.loads import Rows, run_job
+from spark_cas.testing.writing import append_foreign, values_in, without_end
+
+BATCHES: Sequence[Rows] = (
+    {0: ["a0", "a1"], 1: ["a2"]},
+    {0: ["b0", "b1", "b2"], 2: ["b3"]},
+    {1: ["c0"]},
+)
+OPERATIONS = ("plan", "record_plan", "claim", "append", "progress")
+WIDE = ChunkLimits(max_records=100, max_bytes=1_000_000, max_seconds=1_000)
+LONG: Rows = {0: [f"{at:02d}" for at in (7, 3, 9, 1, 5, 0, 8, 2, 6, 4)]}
+SORTED = sorted(LONG[0])
+
+
+run_ordered = partial(run_batch, expected="end", order_by=["value"])
+
+
+def run_all(log: Backend, *, expected: str = "none", run: str = "run", checkpoint: list[int] | None = None) -> None:
+    """All batches from the one that was begun last, as a query does that keeps in its checkpoint what it began."""
+    begun = [0] if checkpoint is None else checkpoint
+    for number in range(begun[-1], len(BATCHES)):
+        begun.append(number)
+        run_batch(log, number, BATCHES[number], expected=expected, run=run)
+
+
+def killed(log: Backend, number: int, rows: Rows, *, run: str = "run") -> None:
+    """An ordered run of a batch that dies when one chunk more is in the log."""
+    faulty = FaultyLog(log, Fault("append", 1, When.AFTER))
+    with pytest.raises(InjectedFaultError):
+        run_ordered(faulty, number, rows, run=run)
+
+
+def all_values(log: Backend) -> Rows:
+    """What each partition keeps."""
+    return {partition: values_in(log, partition) for partition in range(log.layout().partitions)}
+
+
+def appended(*batches: Rows) -> Rows:
+    """What the batches leave in the partitions of a log that was empty."""
+    return {partition: [value for rows in batches for value in rows.get(partition, [])] for partition in range(3)}
+
+
+class StreamContract(ContractBase):
+    """A batch is appended once, completed when it is half there, verified when it is there, never passed over."""
+
+    @pytest.mark.parametrize("expected", ["none", "end"])
+    def test_batches_follow_one_another(self, backend: Backend, expected: str) -> None:
+        run_all(backend, expected=expected)
+        assert all_values(backend) == appended(*BATCHES)
+        found = {each.partition: each for each in job_progress(backend, "stream")}
+        assert {partition: each.rows for partition, each in found.items()} == {0: 5, 1: 2, 2: 1}
+        batches = {partition: each.batch and (each.batch.id, each.batch.rows) for partition, each in found.items()}
+        assert batches == {0: (1, 3), 1: (2, 1), 2: (1, 1)}
+        assert not any(each.complete for each in found.values()), "a stream never ends"
+        assert backend.completion("stream") is None
+
+    def test_a_batch_that_comes_again_appends_nothing_and_is_verified(self, backend: Backend) -> None:
+        run_batch(backend, 0, BATCHES[0])
+        append_foreign(backend, 0, "x")
+        before = all_values(backend), [without_end(each) for each in job_progress(backend, "stream")]
+        turned = {0: ["a1", "a0"], 1: ["a2"]}
+        with self.reopen(backend) as other:
+            assert rows_held(run_batch(other, 0, turned, run="run-2", task=1)) == {0: 2, 1: 1}
+        for changed in ({0: ["a0", "a9"], 1: ["a2"]}, {0: ["a0"], 1: ["a2"]}, {0: ["a0", "a1", "a1"], 1: ["a2"]}):
+            with pytest.raises(InputChangedError, match="batch 0 of job 'stream' came again with other rows"):
+                run_batch(backend, 0, changed, run="run-3")
+        with pytest.raises(InputChangedError, match=r"partition 1 holds rows of batch 0 .* without any for it"):
+            run_batch(backend, 0, {0: ["a0", "a1"]}, run="run-4")
+        assert (all_values(backend), [without_end(each) for each in job_progress(backend, "stream")]) == before
+
+    def test_a_batch_that_may_not_come_is_refused(self, backend: Backend) -> None:
+        run_all(backend)
+        before = all_values(backend)
+        with pytest.raises(CheckpointMismatchError, match="checkpoint is older"):
+            run_batch(backend, 0, BATCHES[0], run="run-2")
+        with pytest.raises(JobMismatchError, match="the checkpoint was deleted"):
+            run_batch(backend, 0, BATCHES[0], query="another", run="run-2")
+        with pytest.raises(JobMismatchError, match="is a stream, and its name was now given to a load"):
+            run_job(backend, "stream", BATCHES[0], expected="none")
+        run_job(backend, "load", BATCHES[0])
+        with pytest.raises(JobMismatchError, match="is a load, and its name was now given to a stream"):
+            run_batch(backend, 0, BATCHES[0], job="load", expected="end")
+        with pytest.raises(JobMismatchError, match="without expected offsets"):
+            run_batch(backend, 3, {0: ["d"]}, expected="end")
+        assert all_values(backend) == {each: before[each] + BATCHES[0].get(each, []) for each in before}
+
+    @pytest.mark.parametrize("expected", ["none", "end"])
+    @pytest.mark.parametrize("when", list(When), ids=lambda when: when.name.lower())
+    @pytest.mark.parametrize("operation", OPERATIONS)
+    def test_a_query_killed_at_any_call_ends_with_each_row_once(
+        self, new_backend: Callable[[], Backend], operation: str, when: When, expected: str
+    ) -> None:
+        """The last batch that was begun comes again, as from a checkpoint; what lies before it does not."""
+        with new_backend() as backend:
+            backend.create(self.partitions)
+            counting = FaultyLog(backend)
+            run_all(counting, expected=expected)
+        for call in CrashContract.spread(counting.calls[operation], self.crashes):
+            with new_backend() as backend:
+                backend.create(self.partitions)
+                faulty = FaultyLog(backend, Fault(operation, call, when))
+                checkpoint = [0]
+                with pytest.raises(InjectedFaultError):
+                    run_all(faulty, expected=expected, checkpoint=checkpoint)
+                run_all(backend, expected=expected, run="run-2", checkpoint=checkpoint)
+                assert all_values(backend) == appended(*BATCHES)
+
+    def test_a_batch_of_several_chunks_goes_on_where_it_was_killed(self, backend: Backend) -> None:
+        run_batch(backend, 0, {0: ["-"]}, expected="end")
+        for chunks in (1, 2):
+            killed(backend, 1, LONG, run=f"run-{chunks}")
+            assert values_in(backend, 0) == ["-", *SORTED[: 3 * chunks]]
+        with pytest.raises(OptionError, match=r"first 6 rows of batch 1, .* Give orderBy as before"):
+            run_batch(backend, 1, LONG, expected="end", limits=WIDE, run="run-3")
+        for other in ({0: ["00", *LONG[0][1:]]}, {0: LONG[0][:6]}, {0: SORTED[:6]}):
+            with pytest.raises(InputChangedError):
+                run_ordered(backend, 1, other, run="run-4")
+        with pytest.raises(CheckpointMismatchError, match=r"6 rows of batch 1 .* misses the rest"):
+            run_batch(backend, 2, {0: ["+"]}, expected="end", run="run-5")
+        turned = {0: LONG[0][::-1]}
+        assert rows_held(run_ordered(backend, 1, turned, run="run-6", limits=WIDE)) == {0: 6}
+        run_batch(backend, 2, {0: ["+"]}, expected="end", run="run-6")
+        assert values_in(backend, 0) == ["-", *SORTED, "+"]
+
+    def test_a_batch_that_does_not_fit_and_has_no_order_is_refused_whole(self, backend: Backend) -> None:
+        with pytest.raises(BatchTooLargeError, match=r"partition 1: .*batch 0 .*orderBy.*maxOffsetsPerTrigger"):
+            run_batch(backend, 0, {0: ["a"], 1: LONG[0]})
+        assert all_values(backend) == {0: [], 1: [], 2: []}
+        run_batch(backend, 0, {0: ["a"], 1: LONG[0]}, limits=WIDE, run="run-2")
+        assert all_values(backend) == {0: ["a"], 1: LONG[0], 2: []}, "one chunk, in the order of the rows"
+
+    def test_a_batch_whose_reply_was_lost_is_found_by_the_next_attempt(self, backend: Backend) -> None:
+        for call, when in [(1, When.BEFORE), (1, When.AFTER), (1, When.AFTER)]:
+            run = FaultyLog(backend, Fault("append", call, when), lose_append_replies=True)
+            with pytest.raises(UnknownOutcomeError, match="the reply was lost"):
+                run_batch(run, 0, BATCHES[0], expected="end")
+        run_batch(backend, 0, BATCHES[0], expected="end")
+        assert all_values(backend) == appended(BATCHES[0])
+
+    def test_end_stops_at_the_first_foreign_record_and_given_offsets_go_on(self, backend: Backend) -> None:
+        append_foreign(backend, 0, "x")
+        run_batch(backend, 0, BATCHES[0], expected="end")
+        append_foreign(backend, 0, "y")
+        with pytest.raises(ConflictError):
+            run_batch(backend, 1, BATCHES[1], expected="end")
+        given = f'{{"0": {backend.bounds(0).end_offset}}}'
+        run_batch(backend, 1, BATCHES[1], expected=given, run="run-2")
+        run_batch(backend, 2, {0: ["c0"]}, expected=given, run="run-2")
+        append_foreign(backend, 0, "z")
+        with pytest.raises(ConflictError):
+            run_batch(backend, 3, BATCHES[1], expected=given, run="run-2")
+        assert values_in(backend, 0) == ["x", "a0", "a1", "y", "b0", "b1", "b2", "c0", "z"]
+
+    def test_none_lets_others_write_anywhere_at_any_time(self, backend: Backend) -> None:
+        """Also where the stream has no rows yet: that its ledger knows of none there must not look like a loss."""
+        for number, rows in enumerate(BATCHES):
+            for partition in range(3):
+                append_foreign(backend, partition, "x")
+            faulty = FaultyLog(backend, Fault("append", 1, When.BEFORE, lambda: append_x(backend)))
+            run_batch(faulty, number, rows, run=f"run-{number}")
+        for partition, values in appended(*BATCHES).items():
+            assert [value for value in values_in(backend, partition) if value != "x"] == values
+
+    def test_a_second_task_with_rows_of_the_same_partition_is_refused(self, backend: Backend) -> None:
+        run_batch(backend, 0, {0: ["a"]}, task=0)
+        run_batch(backend, 1, {0: ["b"]}, task=1)
+        with pytest.raises(NotRoutedError, match=r"two tasks of one write.*spark_cas\.route"):
+            run_batch(backend, 1, {0: ["c"]}, task=2)
+        assert values_in(backend, 0) == ["a", "b"]
+
+    def test_a_fenced_attempt_at_a_batch_returns_what_the_other_one_did(self, backend: Backend) -> None:
+        for call in (1, 2, 3, 4):
+            faulty = FaultyLog(backend, Fault("append", call, When.BEFORE, partial(overtake, backend, call)))
+            (result,) = run_ordered(faulty, call, LONG)
+            (progress,) = job_progress(backend, "stream")
+            assert without_end(result.progress) == without_end(progress)
+        assert values_in(backend, 0) == SORTED * 4
+
+    def test_a_fenced_attempt_at_a_batch_gives_up_when_the_other_one_is_dead(self, backend: Backend) -> None:
+        faulty = FaultyLog(backend, Fault("append", 2, When.BEFORE, partial(killed, backend, 0, LONG)))
+        with pytest.raises(FencedError, match="a newer writer of the same job"):
+            run_ordered(faulty, 0, LONG, wait=0.0)
+        run_ordered(backend, 0, LONG)
+        assert values_in(backend, 0) == SORTED
+
+    def test_two_runs_of_one_batch_at_once(self, backend: Backend) -> None:
+        def attempt(log: Backend, number: int, run: str) -> bool:
+            try:
+                run_batch(log, number, {0: [f"{number}"], 1: [f"{number}"]}, run=run, wait=5.0)
+            except FencedError:
+                return False
+            return True
+
+        rounds = max(self.rounds // 40, 3)
+        with self.reopen(backend) as other:
+            begin = ExpectedOffsets.parse("none")
+            assert pin_plan(backend, "stream", begin, stream=True) == pin_plan(other, "stream", begin, stream=True)
+            for number in range(rounds):
+                done = at_once(partial(attempt, backend, number, "run-1"), partial(attempt, other, number, "run-2"))
+                assert any(done) or attempt(backend, number, "run-3")
+                attempt(backend, number, "run-4")
+        assert values_in(backend, 0) == values_in(backend, 1) == [f"{number}" for number in range(rounds)]
+
+
+def append_x(log: Backend) -> None:
+    """Another writer comes in between."""
+    append_foreign(log, 0, "x")
+
+
+def overtake(log: Backend, number: int) -> None:
+    """Another run does all of a batch."""
+    run_ordered(log, number, LONG, run="run-2")

@@ -1,0 +1,116 @@
+"""What may be done with a batch, by what the ledger of a partition says: a table; and the one order of rows."""
+
+from dataclasses import replace
+from itertools import permutations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_cas.core.batch import Batch, batch_so_far, in_order, knows_earlier
+from spark_cas.core.errors import CheckpointMismatchError, JobMismatchError
+from spark_cas.core.plan import BatchProgress, Progress, progress_from_json, to_json
+from spark_cas.core.records import RECORDS
+from spark_cas.testing.strategies import record_batches
+
+BEGUN = Progress("job", 0, 0, "0", 0, 0, 0, 0, complete=False, committed_at_ms=5, task="begin/0")
+
+
+def entry(query: str, number: int, *, complete: bool) -> Progress:
+    return replace(BEGUN, rows=9, batch=BatchProgress(query, number, 2, "ab", complete))
+
+
+def so_far(progress: Progress | None, query: str = "q", number: int = 7) -> BatchProgress:
+    return batch_so_far(Batch(query, number), "job", 3, progress)
+
+
+@pytest.mark.parametrize("before", [None, BEGUN, entry("q", 6, complete=True), entry("q", 0, complete=True)])
+def test_a_batch_that_comes_next_is_new(before: Progress | None):
+    assert so_far(before) == BatchProgress("q", 7, 0, "0" * 32, complete=False)
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_batch_that_comes_again_is_what_the_ledger_says(complete: bool):
+    assert so_far(entry("q", 7, complete=complete)) == BatchProgress("q", 7, 2, "ab", complete)
+
+
+@pytest.mark.parametrize("complete", [False, True])
+@pytest.mark.parametrize(
+    ("query", "number", "error", "said"),
+    [
+        ("q", 8, CheckpointMismatchError, "its checkpoint is older than the log, or was reset"),
+        ("other", 6, JobMismatchError, "belongs to streaming query other"),
+        ("other", 7, JobMismatchError, "belongs to streaming query other"),
+        ("other", 8, JobMismatchError, "the checkpoint was deleted"),
+    ],
+)
+def test_a_batch_that_may_not_come_is_refused(
+    query: str, number: int, error: type[Exception], said: str, complete: bool
+):
+    with pytest.raises(error, match=rf"partition 3: .*{said}") as refused:
+        so_far(entry(query, number, complete=complete))
+    assert "Nothing of " in str(refused.value)
+
+
+def test_a_batch_after_one_that_is_half_there_is_refused():
+    with pytest.raises(CheckpointMismatchError, match=r"2 rows of batch 6 .* misses the rest.* next batch is 6"):
+        so_far(entry("q", 6, complete=False))
+
+
+@pytest.mark.parametrize(
+    ("ledger", "known"),
+    [
+        ([], False),
+        ([None, None], False),
+        ([None, BEGUN], True),
+        ([entry("q", 6, complete=True)], True),
+        ([entry("q", 7, complete=True), None], False),
+        ([entry("other", 6, complete=True)], False),
+    ],
+)
+def test_only_an_older_entry_proves_that_none_is_forgotten(ledger: list[Progress | None], known: bool):
+    assert knows_earlier(Batch("q", 7), ledger) is known
+
+
+def test_entries_written_before_there_were_streams_are_read():
+    load = replace(BEGUN, rows=9, complete=True)
+    assert progress_from_json(to_json(load).replace(',"batch":null', "")) == load
+    assert progress_from_json(to_json(load).replace('"batch":null,', "")) == load
+    stream = entry("q", 7, complete=True)
+    assert progress_from_json(to_json(stream)) == stream
+
+
+@given(st.data(), record_batches(odd=True), st.permutations(["key", "value", "timestamp"]), st.integers(1, 3))
+def test_rows_come_in_one_order_however_they_came(
+    data: st.DataObject, records: pa.RecordBatch, columns: list[str], count: int
+):
+    shuffled = records.take(pa.array(data.draw(st.permutations(range(records.num_rows))), pa.int64()))
+    one, other = (in_order(pa.Table.from_batches([each]), columns[:count]) for each in (records, shuffled))
+    assert one.schema == RECORDS
+    assert one.combine_chunks() == other.combine_chunks() or same_rows(one, other)
+    first = [value.as_py() for value in one.column(columns[0])]
+    given_ = [value for value in first if value is not None]
+    assert given_ == sorted(given_)
+    assert first == given_ + [None] * (len(first) - len(given_))
+
+
+def same_rows(one: pa.Table, other: pa.Table) -> bool:
+    """Null headers and an empty list are the same to a log, and in no order."""
+
+    def plain(table: pa.Table) -> list[dict]:
+        return [{**row, "headers": row["headers"] or []} for row in table.to_pylist()]
+
+    return plain(one) == plain(other)
+
+
+def test_all_columns_break_ties():
+    rows = [
+        {"key": b"k", "value": value, "headers": [{"key": "h", "value": header}], "timestamp": None}
+        for value in (b"a", b"b")
+        for header in (b"1", b"2")
+    ]
+    orders = {
+        str(in_order(pa.Table.from_pylist(list(each), RECORDS), ["key"]).to_pylist()) for each in permutations(rows)
+    }
+    assert len(orders) == 1
