@@ -12,7 +12,7 @@ from rich.console import Console
 
 from spark_cas.core.errors import ConditionalLogError, LogNotFoundError, UnknownOutcomeError
 from spark_cas.core.plan import Completion
-from spark_cas.log.open import open_log
+from spark_cas.log.open import AnySpec, open_log
 from spark_cas.log.protocol import Backend
 from spark_cas.spark.exit_codes import ExitCode, plain_error
 from spark_cas.spark.load_arguments import Arguments, parse_arguments
@@ -66,7 +66,9 @@ def bulk_load(request: LoadRequest, start_session: StartSession, console: Consol
     if before is None:
         rows_before = sum(each.rows for each in ledger_report(options.spec, request.job) or ())
         _write(request, options, start_session(), console, verifying=False)
-        return completed_report(_completion(options), options.spec.url, time.monotonic() - began, rows_before)
+        return completed_report(
+            _completion(options.spec, request.job), options.spec.url, time.monotonic() - began, rows_before
+        )
     if request.verify:
         _write(request, options, start_session(), console, verifying=True)
     done = completed_report(before, options.spec.url, time.monotonic() - began, before.rows)
@@ -139,13 +141,13 @@ def _write(
         routed.write.format("conditional-log").mode("append").options(**request.write_options()).save()
 
 
-def _completion(options: "WriteOptions") -> Completion:
+def _completion(spec: AnySpec, job: str) -> Completion:
     """What the registry says now that the write has returned."""
-    with open_log(options.spec) as log:
-        completion = log.completion(options.job)
+    with open_log(spec) as log:
+        completion = log.completion(job)
     if completion is None:
         raise UnknownOutcomeError(
-            f"the write of job {options.job!r} returned, but the registry does not say that it is complete. Run "
+            f"the write of job {job!r} returned, but the registry does not say that it is complete. Run "
             f"the same command again."
         )
     return completion

@@ -46,13 +46,13 @@ class Option:
     """Whether it means nothing for a log in a directory or object store."""
 
 
-def whole_number(most: int = _MAX_INT) -> Callable[[str], int]:
-    """A parser of whole numbers from 1 to ``most``."""
+def whole_number(most: int = _MAX_INT, *, least: int = 1) -> Callable[[str], int]:
+    """A parser of whole numbers from ``least`` to ``most``."""
 
     def parse(text: str) -> int:
         stripped = text.strip()
-        if not (stripped.isascii() and stripped.isdigit()) or not 1 <= int(stripped) <= most:
-            raise ValueError(f"a whole number from 1 to {most}")
+        if not (stripped.isascii() and stripped.isdigit()) or not least <= int(stripped) <= most:
+            raise ValueError(f"a whole number from {least} to {most}")
         return int(stripped)
 
     return parse
@@ -83,6 +83,18 @@ def one_of(*choices: str) -> Callable[[str], str]:
         if text.strip().lower() not in choices:
             raise ValueError(f"one of {', '.join(choices)}")
         return text.strip().lower()
+
+    return parse
+
+
+def some_of(*choices: str) -> Callable[[str], tuple[str, ...]]:
+    """A parser of one or more of a few words, separated by commas, none of them twice."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        words = tuple(word.strip().lower() for word in text.split(","))
+        if not set(words) <= set(choices) or len(set(words)) < len(words):
+            raise ValueError(f"one or more of {', '.join(choices)}, separated by commas, each once")
+        return words
 
     return parse
 

@@ -1,5 +1,6 @@
 """The one table of options: all that is parsed, refused and documented comes from it."""
 
+from spark_cas.core.batch import ORDER_COLUMNS
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.log.kafka.address import check_servers
@@ -19,6 +20,7 @@ from spark_cas.spark.option import (
     one_topic,
     pattern,
     seconds,
+    some_of,
     text,
     topics,
     whole_number,
@@ -32,6 +34,7 @@ MAX_BYTES_PER_CHUNK = 64 * 1024 * 1024
 SERVERS = "kafka.bootstrap.servers"
 
 _LIMITS = ChunkLimits()
+_MOST_BATCHES = 2**63 - 1
 
 OPTIONS: tuple[Option, ...] = (
     Option(
@@ -98,7 +101,27 @@ OPTIONS: tuple[Option, ...] = (
         WRITING_AND_ROUTING,
         per_log=False,
         doc="The identity of the load: a write with the same job resumes it and appends nothing twice. Without "
-        "it a fresh name is made, and a re-run is not recognised.",
+        "it a fresh name is made, and a re-run is not recognised. Of a stream, the identity of the query: without it "
+        "the query's id, which lives in its checkpoint.",
+    ),
+    Option(
+        "batchId",
+        whole_number(_MOST_BATCHES, least=0),
+        None,
+        WRITING_AND_ROUTING,
+        per_log=False,
+        doc="Within `foreachBatch`, the number of the batch that it is given: with `job`, the write is then part of "
+        "a stream, and appends each batch exactly once.",
+    ),
+    Option(
+        "orderBy",
+        some_of(*ORDER_COLUMNS),
+        None,
+        WRITING_AND_ROUTING,
+        per_log=True,
+        doc="Of a stream: the columns, such as `timestamp` or `key,timestamp`, by which the rows of a batch are "
+        "sorted within each partition, nulls last; the other columns break ties. Needed where the rows of a batch "
+        "for one partition are more than a chunk. `route(order_by=...)` sorts a load.",
     ),
     Option(
         "expectedOffsets",
@@ -109,7 +132,8 @@ OPTIONS: tuple[Option, ...] = (
         doc="What the write expects each partition to end at: `end` (as found when the plan is made, which Spark "
         "lets happen when the routed rows are ready; name offsets to claim an earlier moment), `none` (no "
         'check: others may append in between), or JSON such as `{"0": 17, "3": null}`, where partitions '
-        "that are not named are taken at their end and null asks for no check.",
+        "that are not named are taken at their end and null asks for no check. A stream's default is `none`; with "
+        "`end` it stops at the first record of anybody else that came after its begin.",
     ),
     Option(
         "checkExpectedOffsets",

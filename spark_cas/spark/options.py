@@ -9,7 +9,6 @@ from spark_cas.core.errors import OptionError
 from spark_cas.core.names import check_name
 from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.log.open import AnySpec
-from spark_cas.log.planning import fresh_job_name
 from spark_cas.spark.admission import Admission
 from spark_cas.spark.given import Given
 from spark_cas.spark.option import READING, Scope
@@ -49,7 +48,8 @@ class WriteOptions:
     """What a write was asked for."""
 
     spec: AnySpec
-    job: str
+    job: str | None
+    """None where none was named."""
     expected_offsets: ExpectedOffsets
     partitions: int | None
     """The count that the user says the log has."""
@@ -58,6 +58,9 @@ class WriteOptions:
     limits: ChunkLimits
     routed: bool
     fenced_wait_ms: int
+    batch_id: int | None
+    """The batch of a stream that the rows are, where Spark does not tell."""
+    order_by: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +115,32 @@ def parse_read_stream(options: Mapping[str, str]) -> StreamOptions:
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
     """Read the options of a write; OptionError for any that is unknown, malformed or missing."""
     given = Given(options, Scope.WRITE)
+    in_batch = "batchid" in given.explicit
+    if in_batch and "job" not in given.explicit:
+        raise OptionError("option batchId goes with option job, which names the stream that the batch is of.")
+    if "orderby" in given.explicit and not in_batch:
+        raise OptionError("option orderBy is for streams. Sort a load with spark_cas.route(df, ..., order_by=[...]).")
+    return _write_options(given, stream=in_batch)
+
+
+def parse_write_stream(options: Mapping[str, str]) -> WriteOptions:
+    """Read the options of a streaming write; OptionError for any that is unknown, malformed or missing."""
+    given = Given({key: value for key, value in options.items() if key.lower() not in _OF_STREAMS}, Scope.WRITE)
+    if "batchid" in given.explicit:
+        raise OptionError("option batchId is for foreachBatch; here Spark tells the batch. Leave it out.")
+    return _write_options(given, stream=True)
+
+
+_OF_STREAMS = frozenset({"checkpointlocation"})
+"""Options of a streaming query that Spark hands on to its sink."""
+
+
+def _write_options(given: Given, *, stream: bool) -> WriteOptions:
     job = given.get("job", str)
     return WriteOptions(
         spec=given.need_spec(),
-        job=fresh_job_name() if job is None else check_name(job, "option job"),
-        expected_offsets=_expected_offsets(given),
+        job=None if job is None else check_name(job, "option job"),
+        expected_offsets=_expected_offsets(given, stream=stream),
         partitions=given.get("partitions", int),
         new_partitions=given.get("partitions", int, explicit=False),
         limits=ChunkLimits(
@@ -126,6 +150,8 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         ),
         routed=given.need("routed", bool),
         fenced_wait_ms=given.need("fencedWaitMs", int),
+        batch_id=given.get("batchId", int),
+        order_by=given.get("orderBy", tuple, explicit=False) or (),
     )
 
 
@@ -182,9 +208,11 @@ def _splitting(given: Given) -> Splitting:
     )
 
 
-def _expected_offsets(given: Given) -> ExpectedOffsets:
+def _expected_offsets(given: Given, *, stream: bool) -> ExpectedOffsets:
     """What is expected; nothing where the check is off, which goes with no expectation that was named."""
     expected, none = given.need("expectedOffsets", ExpectedOffsets), ExpectedOffsets("none")
+    if stream and "expectedoffsets" not in given.explicit:
+        return none
     if given.need("checkExpectedOffsets", bool) or expected == none:
         return expected
     if "expectedoffsets" in given.explicit:

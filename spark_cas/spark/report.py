@@ -1,11 +1,20 @@
 """What a task tells the driver, and what the driver makes of all tasks' reports."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from spark_cas.core.errors import ERRORS_BY_KIND, ConditionalLogError, ErrorKind, NotRoutedError
+from spark_cas.core.errors import (
+    ERRORS_BY_KIND,
+    ConditionalLogError,
+    ErrorKind,
+    FencedError,
+    NotRoutedError,
+    StorageError,
+    UnknownOutcomeError,
+)
 from spark_cas.core.plan import PartitionResult
 from spark_cas.spark.verify import Hashed
 
@@ -38,9 +47,44 @@ _MOST_IMPORTANT_FIRST = (
     ErrorKind.CHUNK_DAMAGED,
     ErrorKind.TRUNCATED,
     ErrorKind.PROGRESS_LOST,
+    ErrorKind.JOB_MISMATCH,
+    ErrorKind.CHECKPOINT_MISMATCH,
     ErrorKind.INPUT_CHANGED,
     ErrorKind.CONFLICT,
 )
+
+
+def attempted(
+    pairs: Iterable[tuple[int, pa.RecordBatch]], append: Callable[[Iterator[tuple[int, pa.RecordBatch]]], TaskReport]
+) -> TaskReport:
+    """What ``append`` makes of a task's pairs of (partition, records), or the definite refusal that it raised.
+
+    A definite refusal is part of the report, because Spark would retry a task that raised it. Raised is only
+    what another attempt may overcome: FencedError, UnknownOutcomeError, and a store that failed.
+    """
+    met: set[int] = set()
+
+    def watched() -> Iterator[tuple[int, pa.RecordBatch]]:
+        for partition, records in pairs:
+            met.add(partition)
+            yield partition, records
+
+    try:
+        return append(watched())
+    except (FencedError, UnknownOutcomeError, StorageError):
+        raise
+    except ConditionalLogError as refusal:
+        return TaskReport(refused=Refused(refusal.kind, refusal.message, tuple(sorted(met))))
+
+
+def accepted(messages: Iterable[WriterCommitMessage | None]) -> list[TaskReport]:
+    """The reports of a write whose tasks have all ended; raises what was refused, once."""
+    reports = [message for message in messages if isinstance(message, TaskReport)]
+    refusal = worst_refusal(reports)
+    if refusal is not None:
+        raise refusal
+    require_one_task_each(reports)
+    return reports
 
 
 def worst_refusal(reports: Iterable[TaskReport]) -> ConditionalLogError | None:

@@ -38,7 +38,8 @@ def route(
     the write will take; with ``partitions`` in it the log need not exist yet. ``by="key"`` adds the column
     ``partition`` where Kafka's own clients would put the key (murmur2; rows without a key by all of their content),
     ``by="partition"`` keeps the ids that are there. Rows are sorted by ``order_by``, then key,
-    then, so that a second attempt of a task sees them in the same order, by all other columns.
+    then, so that a second attempt of a task sees them in the same order, by all other columns. A stream is not
+    sorted: the option ``orderBy`` of its write does that where it matters.
 
     Raises OptionError, SchemaError; LogNotFoundError when the log is missing and its partition count unknown;
     whatever else reading the log raises. Warns with `JobNotNamedWarning` when a dict names no job.
@@ -51,13 +52,17 @@ def route(
             JobNotNamedWarning,
             stacklevel=2,
         )
+    if df.isStreaming and order_by:
+        raise OptionError(
+            "Spark sorts no stream, and route was given order_by. Leave it out; the write's option orderBy sorts "
+            "each batch within its partitions."
+        )
     mark = _layout_mark(df.sparkSession, options)
     placed = _with_partition(df, mark.partitions, by)
-    return (
-        placed.repartitionById(mark.partitions, sf.col("partition"))
-        .sortWithinPartitions(*_total_order(placed, order_by))
-        .withMetadata("partition", mark.metadata())
-    )
+    routed = placed.repartitionById(mark.partitions, sf.col("partition"))
+    if not df.isStreaming:
+        routed = routed.sortWithinPartitions(*_total_order(placed, order_by))
+    return routed.withMetadata("partition", mark.metadata())
 
 
 def _layout_mark(spark: "SparkSession", options: RouteOptions) -> Mark:

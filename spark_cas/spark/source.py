@@ -1,12 +1,19 @@
 """The data source ``conditional-log``, as Spark finds it."""
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
-from spark_cas.spark.options import check_read, parse_read, parse_read_stream, parse_write
+from spark_cas.spark.options import check_read, parse_read, parse_read_stream, parse_write, parse_write_stream
 from spark_cas.spark.read import RecordsReader
-from spark_cas.spark.schema import check_not_overwrite, check_read_schema, read_schema
+from spark_cas.spark.schema import check_append_mode, check_not_overwrite, check_read_schema, read_schema
 from spark_cas.spark.stream_read import RecordsStreamReader
+from spark_cas.spark.stream_write import plan_batch_write, plan_stream_write
 from spark_cas.spark.views import ViewReader
 from spark_cas.spark.write import plan_write
 
@@ -39,4 +46,9 @@ class ConditionalLogSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         check_not_overwrite(overwrite=overwrite)
-        return plan_write(parse_write(self.options), schema)
+        options = parse_write(self.options)
+        return plan_write(options, schema) if options.batch_id is None else plan_batch_write(options, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        check_append_mode(complete=overwrite)
+        return plan_stream_write(parse_write_stream(self.options), schema)

@@ -1,7 +1,9 @@
-"""Opening, in a task, the log that the driver planned with."""
+"""Within a task: its context, and the log that the driver planned with."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from pyspark import TaskContext
 
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
 from spark_cas.log.open import AnySpec, open_log
@@ -24,3 +26,12 @@ def planned_log(spec: AnySpec, log_id: str) -> Iterator[Backend]:
             yield log
     except LogNotFoundError:
         raise LogNotSharedError(_NOT_SHARED) from None
+
+
+def task_context() -> TaskContext:
+    """The context of this task. Raises RuntimeError outside of Spark's tasks."""
+    context = TaskContext.get()
+    if context is None:
+        msg = "a write runs within a task of Spark"
+        raise RuntimeError(msg)
+    return context

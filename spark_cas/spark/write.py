@@ -2,37 +2,28 @@
 
 import uuid
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from spark_cas.core.chunks import ChunkLimits
-from spark_cas.core.errors import (
-    ConditionalLogError,
-    FencedError,
-    LogNotFoundError,
-    OptionError,
-    StorageError,
-    UnknownOutcomeError,
-)
-from spark_cas.core.names import check_name
+from spark_cas.core.errors import LogNotFoundError, OptionError
 from spark_cas.core.plan import Completion, Layout, Plan
 from spark_cas.log.loading import load_rows
 from spark_cas.log.open import AnySpec, open_log
-from spark_cas.log.planning import complete_job, pin_plan
+from spark_cas.log.planning import complete_job, fresh_job_name, pin_plan
 from spark_cas.log.protocol import Backend
 from spark_cas.spark.options import WriteOptions
 from spark_cas.spark.records import by_partition
-from spark_cas.spark.report import Refused, TaskReport, require_one_task_each, worst_refusal
+from spark_cas.spark.report import TaskReport, accepted, attempted
 from spark_cas.spark.schema import Mark, check_write_schema
 from spark_cas.spark.verify import hash_rows, require_same
 from spark_cas.spark.whole_input import whole_input
-from spark_cas.spark.worker import planned_log
+from spark_cas.spark.worker import planned_log, task_context
 
 
 class LogSettingsWarning(UserWarning):
@@ -56,13 +47,12 @@ class WriteTask:
 def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWriter":
     """Check everything that can be checked before a task runs, create the log if asked to, and pin the plan."""
     mark = check_write_schema(schema, routed=options.routed)
+    job = fresh_job_name() if options.job is None else options.job
     with open_log(options.spec) as log:
-        layout = _layout(log, options, mark)
-        if mark is not None:
-            mark.require(layout)
-        completion = log.completion(options.job)
+        require_layout(log, options, mark)
+        completion = log.completion(job)
         limits = options.limits if completion else _looked_at(log, options.limits)
-        plan = pin_plan(log, options.job, options.expected_offsets)
+        plan = pin_plan(log, job, options.expected_offsets)
     task = WriteTask(
         spec=options.spec,
         plan=plan,
@@ -86,14 +76,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         A definite refusal is part of the report, because Spark would retry a task that raised it. Raised is only
         what another attempt may overcome: FencedError, UnknownOutcomeError, and a store that failed.
         """
-        pairs = _Watched(by_partition(whole_input(iterator), self.task.plan.partitions))
-        try:
-            return self._append(pairs)
-        except (FencedError, UnknownOutcomeError, StorageError):
-            raise
-        except ConditionalLogError as refusal:
-            partitions = tuple(sorted(pairs.met))
-            return TaskReport(refused=Refused(refusal.kind, refusal.message, partitions))
+        return attempted(by_partition(whole_input(iterator), self.task.plan.partitions), self._append)
 
     def _append(self, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> TaskReport:
         task = self.task
@@ -107,7 +90,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
                 log,
                 task.plan,
                 chain([first], pairs),
-                task=f"{task.run}/{_task_number()}",
+                task=f"{task.run}/{task_context().partitionId()}",
                 limits=task.limits,
                 fenced_wait_seconds=task.fenced_wait_ms / 1000,
             )
@@ -115,11 +98,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Raise what was refused, once; else record that the job is complete."""
-        reports = [message for message in messages if isinstance(message, TaskReport)]
-        refusal = worst_refusal(reports)
-        if refusal is not None:
-            raise refusal
-        require_one_task_each(reports)
+        reports = accepted(messages)
         if self.task.completion is not None:
             require_same(self.task.completion, {each.partition: each for report in reports for each in report.hashed})
             return
@@ -130,22 +109,6 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         """Nothing: what was appended is a prefix that the same job resumes, and a claim would fence a winner."""
 
 
-class _Watched:
-    """Pairs of (partition, records), and which partitions were among them so far."""
-
-    def __init__(self, pairs: Iterable[tuple[int, pa.RecordBatch]]) -> None:
-        self._pairs = iter(pairs)
-        self.met: set[int] = set()
-
-    def __iter__(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        return self
-
-    def __next__(self) -> tuple[int, pa.RecordBatch]:
-        partition, records = next(self._pairs)
-        self.met.add(partition)
-        return partition, records
-
-
 def _looked_at(log: Backend, limits: ChunkLimits) -> ChunkLimits:
     """The limits, with the log's own; what weakens a promise there is told."""
     found = log.preflight()
@@ -154,8 +117,8 @@ def _looked_at(log: Backend, limits: ChunkLimits) -> ChunkLimits:
     return replace(limits, max_record_bytes=found.max_record_bytes)
 
 
-def _layout(log: Backend, options: WriteOptions, mark: Mark | None) -> Layout:
-    """The log's layout; the log is created when it is missing and the partition count is known.
+def require_layout(log: Backend, options: WriteOptions, mark: Mark | None) -> Layout:
+    """The log's layout, for which the frame was routed; a missing log is created when its partition count is known.
 
     Not before what can be refused is refused: a log keeps for ever the partition count that it is made with.
     """
@@ -170,19 +133,12 @@ def _layout(log: Backend, options: WriteOptions, mark: Mark | None) -> Layout:
         if mark is not None:
             mark.require_new(options.new_partitions)
         options.expected_offsets.resolve((0,) * options.new_partitions)
-        check_name(options.job, "the job name")
         layout = log.create(options.new_partitions)
     if options.partitions not in (None, layout.partitions):
         raise OptionError(
             f"option partitions says {options.partitions}, but the log has {layout.partitions} partitions. Leave "
             f"it out: it is for a log that does not exist yet."
         )
+    if mark is not None:
+        mark.require(layout)
     return layout
-
-
-def _task_number() -> int:
-    context = TaskContext.get()
-    if context is None:
-        msg = "a write runs within a task of Spark"
-        raise RuntimeError(msg)
-    return context.partitionId()

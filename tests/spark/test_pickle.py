@@ -13,7 +13,7 @@ from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ERRORS_BY_KIND
 from spark_cas.core.offsets import OffsetRange
-from spark_cas.core.plan import Completion, PartitionResult, Plan, Progress
+from spark_cas.core.plan import BatchProgress, Completion, ExpectedOffsets, Layout, PartitionResult, Plan, Progress
 from spark_cas.log.open import parse_address
 from spark_cas.log.spec import LogSpec
 from spark_cas.spark.admission import Admission
@@ -26,6 +26,7 @@ from spark_cas.spark.selection import Selection
 from spark_cas.spark.source import ConditionalLogSource
 from spark_cas.spark.splitting import Splitting
 from spark_cas.spark.stream_read import RecordsStreamReader
+from spark_cas.spark.stream_write import BatchTask, BatchWriter, StreamWriter
 from spark_cas.spark.topic_partitions import TopicPartition
 from spark_cas.spark.verify import Hashed
 from spark_cas.spark.views import ViewPartition, ViewReader
@@ -40,6 +41,8 @@ PROGRESS = Progress("load-1", 0, 1, "ab", 0, 1, 1, 0, True, 5, "run/0")
 RESULT = PartitionResult(PROGRESS, 0, 0)
 COMPLETION = Completion("load-1", "log", 0, (RESULT,), 5)
 TASK = WriteTask(SPEC, PLAN, "run", ChunkLimits(), 30_000, COMPLETION)
+BATCH = BatchTask(SPEC, Layout("log", 0, 2), PLAN, ExpectedOffsets("none"), 5, None, ("key",), ChunkLimits(), 30_000)
+IN_BATCH = replace(PROGRESS, complete=False, batch=BatchProgress("query", 5, 1, "ab", complete=True))
 REPORT = TaskReport((RESULT,), (Hashed(0, 1, "ab"),), Refused("CONFLICT", "text", (0,)))
 
 VALUES = [
@@ -47,9 +50,11 @@ VALUES = [
     TOPIC,
     replace(TASK, spec=TOPIC),
     TASK,
+    BATCH,
     REPORT,
     SELECTION,
     RecordsPartition("log", FLIGHTS, OffsetRange(0, 5)),
+    TaskReport((PartitionResult(IN_BATCH, 0, 0),)),
     ViewPartition((("flights", 0, 0, 5, 0), ("flights", True))),
 ]
 HOLDERS = [
@@ -58,6 +63,8 @@ HOLDERS = [
     RecordsReader(SELECTION, ReadRange(), Splitting(), RECORDS),
     ViewReader(SELECTION, "offsets", tuple(OFFSETS.names), OFFSETS),
     ConditionalLogWriter(TASK),
+    StreamWriter(BATCH),
+    BatchWriter(replace(BATCH, plan=None)),
 ]
 PLAIN = {str, int, float, bool, bytes, type(None)}
 

@@ -1,0 +1,261 @@
+"""The streaming sink through Spark: what a user sees of it, on a log in a directory."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as sf
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+
+from spark_cas import error_from_text, open_log, route
+from spark_cas.core.errors import (
+    BatchTooLargeError,
+    CheckpointMismatchError,
+    ConflictError,
+    InputChangedError,
+    JobMismatchError,
+    NotRoutedError,
+    OptionError,
+)
+from spark_cas.log.planning import job_progress
+from spark_cas.spark.report import TaskReport
+from spark_cas.spark.source import ConditionalLogSource
+from spark_cas.testing.writing import append_foreign, values_in
+
+pytestmark = pytest.mark.spark
+
+FORMAT = "conditional-log"
+
+
+class Source:
+    """Files of lines in a folder, one file a batch: each line is key and value."""
+
+    def __init__(self, spark, folder: Path) -> None:
+        self._spark = spark
+        self.folder = folder
+        self._files = 0
+        folder.mkdir()
+
+    def add(self, name: str, *keys: str) -> list[str]:
+        """A file of rows, one for each key; returns their values, which tell them apart."""
+        staged = self.folder.with_name(f"staged-{name}")
+        lines = [f"{key} {name}-{at:03d}" for at, key in enumerate(keys)]
+        staged.write_text("\n".join(lines) + "\n")
+        self._files += 1
+        os.utime(staged, (self._files, self._files))  # the source takes the oldest first
+        staged.rename(self.folder / name)
+        return [line.split()[1] for line in lines]
+
+    def stream(self):
+        lines = self._spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(self.folder))
+        parts = sf.split("value", " ")
+        return lines.select(parts[0].alias("key"), parts[1].alias("value"))
+
+
+@pytest.fixture
+def source(spark, tmp_path):
+    return Source(spark, tmp_path / "source")
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    return str(tmp_path / "checkpoint")
+
+
+def run(frame, checkpoint, path, **options):
+    """A query that does all there is and ends; an error of ours as what it is."""
+    writer = frame.writeStream.format(FORMAT).outputMode("append").trigger(availableNow=True)
+    query = writer.option("checkpointLocation", checkpoint).options(**options).start(path)
+    finish(query)
+
+
+def finish(query):
+    try:
+        assert query.awaitTermination(120), query.status
+    except PySparkException as failure:
+        raise (error_from_text(str(failure)) or failure) from None
+
+
+def keys(count, of=7):
+    return [f"k{at % of}" for at in range(count)]
+
+
+def values_of(path):
+    with open_log(path) as log:
+        return sorted(value for partition in range(log.layout().partitions) for value in values_in(log, partition))
+
+
+def forget(checkpoint, batch):
+    """Put a checkpoint back to before a batch was begun."""
+    for folder in ("offsets", "commits", "sources/0"):
+        for file in Path(checkpoint, folder).iterdir():
+            if file.name.lstrip(".").split(".")[0].isdigit() and int(file.name.lstrip(".").split(".")[0]) >= batch:
+                file.unlink()
+
+
+def replay(checkpoint, batch):
+    """Let the query do a batch again that it has done: as if it was killed before it noted that."""
+    Path(checkpoint, "commits", str(batch)).unlink()
+    Path(checkpoint, "commits", f".{batch}.crc").unlink(missing_ok=True)
+
+
+def test_batches_are_appended_once_through_restarts_and_replays(source, checkpoint, path):
+    options = {"path": path, "partitions": 3, "job": "copy"}
+    rows = source.add("a", *keys(20)) + source.add("b", *keys(5))
+    routed = route(source.stream(), options)
+    run(routed, checkpoint, **options)
+    assert values_of(path) == sorted(rows)
+    rows += source.add("c", *keys(9))
+    run(routed, checkpoint, **options)
+    assert values_of(path) == sorted(rows)
+    with open_log(path) as log:
+        before = job_progress(log, "copy")
+        assert {each.batch and each.batch.id for each in before} == {2}
+        assert sum(each.rows for each in before) == len(rows)
+
+    replay(checkpoint, 2)
+    run(routed, checkpoint, **options)
+    with open_log(path) as log:
+        assert job_progress(log, "copy") == before
+
+    replay(checkpoint, 2)
+    file = source.folder / "c"
+    file.write_text(file.read_text().replace("c-003", "c-xxx"))
+    with pytest.raises(InputChangedError, match="batch 2 of job 'copy' came again with other rows"):
+        run(routed, checkpoint, **options)
+    assert values_of(path) == sorted(rows)
+
+    forget(checkpoint, 1)
+    with pytest.raises(CheckpointMismatchError, match="its checkpoint is older than the log"):
+        run(routed, checkpoint, **options)
+    with pytest.raises(JobMismatchError, match=r"two queries have one job name.*the checkpoint was deleted"):
+        run(routed, f"{checkpoint}-new", **options)
+    assert values_of(path) == sorted(rows)
+
+
+def test_a_sole_writer_stops_at_a_foreign_record_and_goes_on_from_given_offsets(source, checkpoint, path, spark):
+    options = {"path": path, "partitions": 1, "job": "copy", "expectedOffsets": "end"}
+    routed = route(source.stream(), options)
+    rows = source.add("a", *keys(3))
+    run(routed, checkpoint, **options)
+    with open_log(path) as log:
+        append_foreign(log, 0, "x")
+    rows += source.add("b", *keys(3))
+    with pytest.raises(ConflictError, match=r'expectedOffsets \{"0": 4\}'):
+        run(routed, checkpoint, **options)
+    assert values_of(path) == [*rows[:3], "x"]
+    run(routed, checkpoint, **options | {"expectedOffsets": json.dumps({"0": 4})})
+    assert values_of(path) == [*rows, "x"]
+    found = spark.read.format(FORMAT).option("view", "progress").load(path).where("job = 'copy'").collect()
+    assert [(row.rows, row.end_offset, row.complete) for row in found] == [(6, 7, False)]
+
+
+def test_without_a_name_the_query_is_the_job_and_a_table_takes_a_stream(source, checkpoint, path, spark):
+    spark.sql(f"CREATE TABLE sink (key STRING, value STRING, partition INT) USING `{FORMAT}`")
+    try:
+        rows = source.add("a", *keys(20)) + source.add("b", *keys(5))
+        with open_log(path) as log:
+            log.create(2)
+        writer = route(source.stream(), path).writeStream.outputMode("append").trigger(availableNow=True)
+        writer = writer.format(FORMAT).option("checkpointLocation", checkpoint).option("path", path)
+        for _ in range(2):
+            query = writer.toTable("sink")
+            finish(query)
+            replay(checkpoint, 1)
+    finally:
+        spark.sql("DROP TABLE sink")
+    assert values_of(path) == sorted(rows)
+    with open_log(path) as log:
+        assert log.jobs() == (query.id,)
+
+
+def test_foreach_batch_is_exactly_once_with_the_full_route(source, checkpoint, path):
+    options = {"path": path, "partitions": 2, "job": "copy", "orderBy": "value", "maxRecordsPerChunk": 4}
+    attempts = []
+
+    def append(batch, number):
+        attempts.append(number)
+        one = options | {"batchId": number}
+        route(batch, one).write.format(FORMAT).mode("append").options(**one).save()
+        if attempts.count(number) == 1:
+            raise RuntimeError("after the write")
+
+    rows = source.add("a", *keys(20)) + source.add("b", *keys(5))
+    writer = source.stream().writeStream.trigger(availableNow=True).option("checkpointLocation", checkpoint)
+    for _ in range(2):
+        with pytest.raises(PySparkException, match="after the write"):
+            finish(writer.foreachBatch(append).start())
+    query = writer.foreachBatch(append).start()
+    finish(query)
+    assert attempts == [0, 0, 1, 1]
+    assert values_of(path) == sorted(rows)
+    with open_log(path) as log:
+        for partition in range(2):
+            values = values_in(log, partition)
+            first = [value for value in values if value < "b"]
+            assert values == sorted(first) + sorted(set(values) - set(first))
+        assert {each.batch and each.batch.query for each in job_progress(log, "copy")} == {query.id}
+
+
+def test_what_is_refused_says_what_to_do(source, checkpoint, path, spark):
+    options = {"path": path, "job": "copy", "maxRecordsPerChunk": 4}
+    with open_log(path) as log:
+        log.create(1)
+    rows = source.add("a", *keys(12))
+    routed = route(source.stream(), options)
+    with pytest.raises(NotRoutedError, match="no column partition"):
+        run(source.stream(), checkpoint, **options)
+    with pytest.raises(OptionError, match="here Spark tells the batch"):
+        run(routed, checkpoint, **options, batchId=1)
+    with pytest.raises(OptionError, match="orderBy must be one or more of key, timestamp, value"):
+        run(routed, checkpoint, **options, orderBy="offset")
+    with pytest.raises(OptionError, match="Spark sorts no stream"):
+        route(source.stream(), options, order_by=["value"])
+    with pytest.raises(BatchTooLargeError, match=r"Give option orderBy"):
+        run(routed, checkpoint, **options)
+    assert values_of(path) == []
+    run(routed, checkpoint, **options, orderBy="value")
+    assert values_of(path) == rows
+    source.add("b", *keys(2))
+    source.add("c", *keys(2))
+    apart = source.stream().withColumn("partition", sf.lit(0)).repartition(2)
+    with pytest.raises(NotRoutedError, match="two tasks of one write"):
+        run(apart, f"{checkpoint}-apart", path=path, job="apart", routed="true")
+
+
+@pytest.mark.parametrize(
+    ("mode", "trigger", "said"),
+    [
+        ("complete", {"availableNow": True}, r"\[OPTION\] .*output mode complete.*outputMode\('append'\)"),
+        ("update", {"availableNow": True}, "does not support Update mode"),
+        ("update", {"realTime": "5 minutes"}, "PythonTable is not in the sink allowlist for Real-Time Mode"),
+    ],
+)
+def test_other_modes_are_refused_and_append_nothing(spark, tmp_path, mode, trigger, said):
+    path = str(tmp_path / "flights")
+    with open_log(path) as log:
+        log.create(1)
+    rates = spark.readStream.format("rate").option("rowsPerSecond", 100).option("numPartitions", 1).load()
+    frame = rates.select(sf.lit("k").alias("key"), sf.col("value").cast("string"), sf.lit(0).alias("partition"))
+    if mode == "complete":
+        frame = frame.groupBy("key", "partition").agg(sf.max("value").alias("value"))
+    writer = frame.writeStream.format(FORMAT).outputMode(mode).trigger(**trigger).option("routed", "true")
+    with pytest.raises(PySparkException, match=said):
+        writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start(path).awaitTermination(60)
+    assert values_of(path) == []
+
+
+def test_a_continuous_query_commits_nothing(path):
+    """Spark takes it, hands no rows to a sink in Python, and has no message of any task when it commits."""
+    with open_log(path) as log:
+        log.create(1)
+    columns = StructType([StructField("key", StringType()), StructField("value", StringType())])
+    columns = columns.add("partition", IntegerType())
+    writer = ConditionalLogSource({"path": path, "job": "copy", "routed": "true"}).streamWriter(
+        columns, overwrite=False
+    )
+    writer.commit([TaskReport()], 0)
+    with pytest.raises(OptionError, match=r"continuous trigger.*Use \.trigger\(processingTime"):
+        writer.commit([TaskReport(), None], 1)
