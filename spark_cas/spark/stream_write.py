@@ -23,7 +23,7 @@ from spark_cas.spark.options import WriteOptions
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.report import TaskReport, accepted, attempted
 from spark_cas.spark.schema import check_write_schema
-from spark_cas.spark.worker import planned_log, task_context
+from spark_cas.spark.worker import planned_log, task_number, told_by_spark
 from spark_cas.spark.write import require_layout
 
 _QUERY_ID = "sql.streaming.queryId"
@@ -129,12 +129,12 @@ def _append(task: BatchTask, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> Tas
     first = next(pairs, None)
     if first is None:
         return TaskReport()
-    query = _told(_QUERY_ID) or ""
-    number = _told(_BATCH_ID) if task.batch_id is None else task.batch_id
+    query = told_by_spark(_QUERY_ID) or ""
+    number = told_by_spark(_BATCH_ID) if task.batch_id is None else task.batch_id
     if number is None:
         msg = "a streaming write runs within a micro-batch of a query"
         raise RuntimeError(msg)
-    run = task.run or _told(_RUN_ID) or uuid.uuid4().hex
+    run = task.run or told_by_spark(_RUN_ID) or uuid.uuid4().hex
     with planned_log(task.spec, task.layout.log_id) as log:
         plan = task.plan or begin_stream(log, query, task.expected_offsets, partition=first[0])
         results = load_batch(
@@ -142,17 +142,12 @@ def _append(task: BatchTask, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> Tas
             plan,
             Batch(query, int(number)),
             chain([first], pairs),
-            task=f"{run}/{task_context().partitionId()}",
+            task=f"{run}/{task_number()}",
             limits=task.limits,
             order_by=task.order_by,
             fenced_wait_seconds=task.fenced_wait_ms / 1000,
         )
     return TaskReport(results)
-
-
-def _told(name: str) -> str | None:
-    """What Spark tells a query's tasks."""
-    return task_context().getLocalProperty(name)
 
 
 def _commit(task: BatchTask, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -28,8 +28,17 @@ def planned_log(spec: AnySpec, log_id: str) -> Iterator[Backend]:
         raise LogNotSharedError(_NOT_SHARED) from None
 
 
-def task_context() -> TaskContext:
-    """The context of this task. Raises RuntimeError outside of Spark's tasks."""
+def task_number() -> int:
+    """The number of this task in its stage: the same for each of its attempts."""
+    return _context().partitionId()
+
+
+def told_by_spark(name: str) -> str | None:
+    """A local property of whoever started the job that this task is of; None when it is not set."""
+    return _context().getLocalProperty(name)
+
+
+def _context() -> TaskContext:
     context = TaskContext.get()
     if context is None:
         msg = "a write runs within a task of Spark"

@@ -23,7 +23,7 @@ from spark_cas.spark.report import TaskReport, accepted, attempted
 from spark_cas.spark.schema import Mark, check_write_schema
 from spark_cas.spark.verify import hash_rows, require_same
 from spark_cas.spark.whole_input import whole_input
-from spark_cas.spark.worker import planned_log, task_context
+from spark_cas.spark.worker import planned_log, task_number
 
 
 class LogSettingsWarning(UserWarning):
@@ -90,7 +90,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
                 log,
                 task.plan,
                 chain([first], pairs),
-                task=f"{task.run}/{task_context().partitionId()}",
+                task=f"{task.run}/{task_number()}",
                 limits=task.limits,
                 fenced_wait_seconds=task.fenced_wait_ms / 1000,
             )

@@ -69,7 +69,7 @@ def run_task(monkeypatch):
     """Run one task of a write, given as its number and batches."""
 
     def run_task(writer, number, *batches):
-        monkeypatch.setattr(write_module, "_task_number", lambda: number)
+        monkeypatch.setattr(write_module, "task_number", lambda: number)
         return pickle.loads(pickle.dumps(writer.write(iter(batches))))  # noqa: S301 - made here
 
     return run_task
@@ -185,7 +185,7 @@ def half_done(plan):
 
 
 def test_a_second_run_resumes_where_the_first_came_to(plan, run, path, monkeypatch):
-    monkeypatch.setattr(write_module, "_task_number", lambda: 0)
+    monkeypatch.setattr(write_module, "task_number", lambda: 0)
     half_done(plan)
     assert keys(path, 0) == [b"%d" % row for row in range(8)]
     (message,) = run(plan(), [batch(0, range(12))])
@@ -196,7 +196,7 @@ def test_a_second_run_resumes_where_the_first_came_to(plan, run, path, monkeypat
 
 @pytest.mark.parametrize("rows", [[0, 1, 2, 99, *range(4, 12)], range(7), [1, 0, *range(2, 12)], range(1, 12)])
 def test_changed_input_on_resume_appends_nothing(plan, run, path, rows, monkeypatch):
-    monkeypatch.setattr(write_module, "_task_number", lambda: 0)
+    monkeypatch.setattr(write_module, "task_number", lambda: 0)
     half_done(plan)
     with pytest.raises(InputChangedError):
         run(plan(), [batch(0, rows)])
@@ -204,7 +204,7 @@ def test_changed_input_on_resume_appends_nothing(plan, run, path, rows, monkeypa
 
 
 def test_rows_that_vanished_on_resume_are_noticed(plan, run, monkeypatch):
-    monkeypatch.setattr(write_module, "_task_number", lambda: 0)
+    monkeypatch.setattr(write_module, "task_number", lambda: 0)
     half_done(plan)
     with pytest.raises(InputChangedError, match="the input now has none"):
         run(plan(), [batch(1, range(3))])
