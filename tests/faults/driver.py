@@ -63,7 +63,7 @@ def _run(spark: SparkSession, order: dict[str, Any]) -> dict[str, Any]:
     context.setJobGroup(group, "a write")
     error = None
     try:
-        _write(spark, order)
+        (_stream if "checkpointLocation" in order["options"] else _write)(spark, order)
     except Exception as failure:  # noqa: BLE001 - the test looks at whatever it was
         error = str(failure)
     context._jsc.sc().listenerBus().waitUntilEmpty()
@@ -95,6 +95,15 @@ def _write(spark: SparkSession, order: dict[str, Any]) -> None:
     if order["restless"]:
         frame, options = _in_other_order_each_time(frame), options | {"routed": "true"}
     frame.write.format("conditional-log").mode("append").options(**options).save(order["log"])
+
+
+def _stream(spark: SparkSession, order: dict[str, Any]) -> None:
+    """A query that takes one file of the input after the other, the oldest first, and ends when there are no more."""
+    checkpoint = order["options"].pop("checkpointLocation")
+    options = {"path": order["log"], **order["options"]}
+    files = spark.readStream.schema("key binary, value binary").option("maxFilesPerTrigger", 1)
+    writer = route(files.parquet(order["input"]), options).writeStream.format("conditional-log").options(**options)
+    writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
 
 
 def _in_other_order_each_time(frame: DataFrame) -> DataFrame:
