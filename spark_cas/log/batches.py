@@ -53,15 +53,15 @@ def load_batch(
     *,
     task: str,
     limits: ChunkLimits,
-    order_by: Sequence[str] = (),
+    order_by: Sequence[str] | None = None,
     fenced_wait_seconds: float = FENCED_WAIT_SECONDS,
 ) -> tuple[PartitionResult, ...]:
     """Append a task's rows of a batch, given as (partition, records in `RECORDS`), as far as they are not there.
 
     The rows of a partition are one chunk, in the order in which they come, where they fit the limits. Where they do
-    not, ``order_by`` fixes their order, so that what a killed attempt left is a prefix to go on from. ``task`` is
-    ``run/number``. All rows are in memory, and none is appended before the last has come. Returns what each partition
-    that got rows now holds.
+    not, ``order_by`` fixes their order, so that what a killed attempt left is a prefix to go on from; no columns at
+    all say that they come in one order by themselves. ``task`` is ``run/number``. All rows are in memory, and none is
+    appended before the last has come. Returns what each partition that got rows now holds.
 
     Raises BatchTooLargeError before anything is appended; CheckpointMismatchError, JobMismatchError when the batch is
     not the one that may come next; InputChangedError when the rows that are there are not those of this batch; and as
@@ -71,7 +71,9 @@ def load_batch(
     results = []
     for partition, records in sorted(collected.items()):
         load = _BatchLoad(log, plan, batch, partition, task=task, fenced_wait_seconds=fenced_wait_seconds)
-        results.append(load.run(in_order(records, order_by) if order_by else records, limits, ordered=bool(order_by)))
+        results.append(
+            load.run(in_order(records, order_by) if order_by else records, limits, ordered=order_by is not None)
+        )
     return tuple(results)
 
 
@@ -107,7 +109,7 @@ def _collect(
     batch: Batch,
     rows: Iterable[tuple[int, pa.RecordBatch]],
     limits: ChunkLimits,
-    order_by: Sequence[str],
+    order_by: Sequence[str] | None,
 ) -> dict[int, pa.Table]:
     """All rows by partition; refused as soon as those of one are too many to be a chunk and have no fixed order."""
     tables: dict[int, list[pa.Table]] = {}
@@ -121,7 +123,7 @@ def _collect(
         full, buffer = tables[partition], buffers[partition]
         first_row = sum(table.num_rows for table in full) + buffer.records
         for table in buffer.add(records, 0.0, first_row):
-            if not order_by:
+            if order_by is None:
                 raise BatchTooLargeError(
                     f"partition {partition}: the rows of batch {batch.id} do not fit into one chunk "
                     f"({limits.max_records} records, {limits.max_bytes} bytes), and in several chunks they could not "
@@ -194,7 +196,8 @@ class _BatchLoad:
         if not ordered:
             raise OptionError(
                 f"partition {self._partition} holds the first {held.rows} rows of batch {held.id}, which was begun "
-                f"with option orderBy and now comes without. Nothing more was appended. Give orderBy as before."
+                f"in a fixed order (option orderBy, or the full route) and now comes without one. Nothing more was "
+                f"appended. Give orderBy as before."
             )
         if records.num_rows <= held.rows:
             raise self._changed(

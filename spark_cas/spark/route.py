@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -62,6 +63,7 @@ def route(
     routed = placed.repartitionById(mark.partitions, sf.col("partition"))
     if not df.isStreaming:
         routed = routed.sortWithinPartitions(*_total_order(placed, order_by))
+        mark = replace(mark, sorted=True)
     return routed.withMetadata("partition", mark.metadata())
 
 

@@ -112,10 +112,13 @@ class Mark:
     partitions: int
     layout_epoch: int | None
     """None when there was no log yet: which epoch it then gets is the backend's business."""
+    sorted: bool = False
+    """Whether the rows of a partition come in one order, whatever happens."""
 
     def metadata(self) -> dict[str, Any]:
         """The mark as column metadata."""
         known = {} if self.layout_epoch is None else {"layout_epoch": self.layout_epoch}
+        known |= {"sorted": 1} if self.sorted else {}
         return {MARK: {"partitions": self.partitions, **known}}
 
     def require_new(self, partitions: int) -> None:
@@ -150,7 +153,9 @@ def mark_of(schema: StructType) -> Mark | None:
     if not isinstance(found, dict):
         return None
     partitions, epoch = found.get("partitions"), found.get("layout_epoch")
-    return Mark(partitions, epoch) if isinstance(partitions, int) and isinstance(epoch, int | None) else None
+    if not isinstance(partitions, int) or not isinstance(epoch, int | None):
+        return None
+    return Mark(partitions, epoch, sorted=found.get("sorted") == 1)
 
 
 _WRITTEN: dict[str, tuple[DataType, ...]] = {

@@ -45,7 +45,8 @@ class BatchTask:
     """The batch, where Spark does not tell its tasks."""
     run: str | None
     """Identity of this write, where the run of the query is not."""
-    order_by: tuple[str, ...]
+    order_by: tuple[str, ...] | None
+    """None where nothing fixes the order of the rows; empty where they come in one."""
     limits: ChunkLimits
     fenced_wait_ms: int
 
@@ -115,7 +116,7 @@ def _task(options: WriteOptions, schema: StructType, run: str | None) -> BatchTa
         expected_offsets=options.expected_offsets,
         batch_id=options.batch_id,
         run=run,
-        order_by=options.order_by,
+        order_by=options.order_by or (() if mark is not None and mark.sorted else None),
         limits=options.limits,
         fenced_wait_ms=options.fenced_wait_ms,
     )

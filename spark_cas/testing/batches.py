@@ -18,7 +18,7 @@ def run_batch(
     job: str = "stream",
     query: str = "q",
     expected: str = "none",
-    order_by: Sequence[str] = (),
+    order_by: Sequence[str] | None = None,
     run: str = "run",
     task: int = 0,
     limits: ChunkLimits = LIMITS,

@@ -1,5 +1,7 @@
 """The columns of reads and writes, checked before a task runs; no JVM needed for that."""
 
+from dataclasses import replace
+
 import pytest
 from pyspark.sql.types import (
     ArrayType,
@@ -52,6 +54,8 @@ def frame(*, without=(), mark=MARK, **changed):
 )
 def test_what_a_write_takes(changed):
     assert check_write_schema(frame(**changed), routed=False) == MARK
+    in_order = replace(MARK, sorted=True)
+    assert check_write_schema(frame(mark=in_order, **changed), routed=False) == in_order
 
 
 @pytest.mark.parametrize(

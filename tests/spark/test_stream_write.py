@@ -107,13 +107,14 @@ def test_without_a_name_the_query_is_the_job_and_a_table_takes_a_stream(source, 
 
 
 def test_foreach_batch_is_exactly_once_with_the_full_route(source, checkpoint, path):
-    options = {"path": path, "partitions": 2, "job": "copy", "orderBy": "value", "maxRecordsPerChunk": 4}
+    options = {"path": path, "partitions": 2, "job": "copy", "maxRecordsPerChunk": 4}
     attempts = []
 
     def append(batch, number):
         attempts.append(number)
         one = options | {"batchId": number}
-        route(batch, one).write.format(FORMAT).mode("append").options(**one).save()
+        routed = route(batch, one, order_by=["value"])
+        routed.write.format(FORMAT).mode("append").options(**one).save()
         if attempts.count(number) == 1:
             raise RuntimeError("after the write")
 

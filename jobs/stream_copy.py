@@ -1,0 +1,10 @@
+"""spark-submit jobs/stream_copy.py: copy a log or topic into another as a stream, exactly once. See --help."""
+
+import sys
+
+from spark_cas.spark.session import submitted_session
+from spark_cas.spark.stream_copy import main
+
+if __name__ == "__main__":
+    # Spark's log is the cluster's business here: log4j2 says what of it is shown.
+    sys.exit(main(sys.argv[1:], "stream_copy.py", lambda _: submitted_session("stream copy")))
