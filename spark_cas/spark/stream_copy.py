@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -10,7 +10,7 @@ from rich.console import Console
 from spark_cas.spark.exit_codes import ExitCode
 from spark_cas.spark.load_progress import console_for_people
 from spark_cas.spark.log_argument import name_and_value
-from spark_cas.spark.program import Result, run
+from spark_cas.spark.program import Result, StartSession, parser_of, run
 from spark_cas.spark.stream_offsets import StreamOffsets, between
 
 if TYPE_CHECKING:
@@ -28,13 +28,8 @@ _LOOK_SECONDS = 1
 
 def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
     """Parse a command line; prints usage and exits with 2 when it is wrong."""
-    parser = argparse.ArgumentParser(
-        prog=prog,
-        description="Copy a log or topic into another, exactly once. Run again with the same checkpoint, it goes on.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    description = "Copy a log or topic into another, exactly once. Run again with the same checkpoint, it goes on."
+    parser = parser_of(prog, description, _EPILOG)
     for name, what in (("from", "read"), ("to", "written")):
         parser.add_argument(f"--{name}", required=True, metavar="LOG", dest=name, help=f"the log that is {what}")
         parser.add_argument(
@@ -49,26 +44,18 @@ def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
     parser.add_argument("--job", required=True, help="identity of this copy in the log that is written")
     parser.add_argument("--partitions", metavar="N", help="partition count of a log that does not exist yet")
     parser.add_argument("--follow", action="store_true", help="go on copying what comes, until interrupted")
-    parser.add_argument("--debug", action="store_true", help="show Spark's log and stack traces")
     return parser.parse_args(argv)
 
 
-def main(argv: Sequence[str], prog: str, start_session: "Callable[[bool], SparkSession]") -> int:
-    """Run the program from its command line and return the exit code.
-
-    ``start_session`` gives the session and is told whether to show Spark's log.
-    """
+def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
+    """Run the program from its command line and return the exit code."""
     given = parse_arguments(argv, prog)
-    return run(lambda: _copy(given, start_session(given.debug)), debug=given.debug)
+    return run(lambda spark: _copy(given, spark), start_session, debug=given.debug)
 
 
 def _copy(given: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, Result]:
-    # Here and not above: a wrong call is told without pyspark.
     from spark_cas.spark.route import route
-    from spark_cas.spark.source import ConditionalLogSource
 
-    # Spark finds it by itself only where the first python3 on its PATH has this package.
-    spark.dataSource.register(ConditionalLogSource)
     reading = {"startingOffsets": "earliest", "includeHeaders": "true", **dict(given.from_option)}
     writing = {**dict(given.to_option), "path": given.to, "job": given.job}
     writing |= {} if given.partitions is None else {"partitions": given.partitions}

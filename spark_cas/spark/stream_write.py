@@ -23,6 +23,7 @@ from spark_cas.spark.options import WriteOptions
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.report import TaskReport, accepted, attempted
 from spark_cas.spark.schema import check_write_schema
+from spark_cas.spark.whole_input import whole_input
 from spark_cas.spark.worker import planned_log, task_number, told_by_spark
 from spark_cas.spark.write import require_layout
 
@@ -123,7 +124,7 @@ def _task(options: WriteOptions, schema: StructType, run: str | None) -> BatchTa
 
 
 def _write(task: BatchTask, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
-    return attempted(by_partition(iterator, task.layout.partitions), lambda pairs: _append(task, pairs))
+    return attempted(by_partition(whole_input(iterator), task.layout.partitions), lambda pairs: _append(task, pairs))
 
 
 def _append(task: BatchTask, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> TaskReport:
