@@ -12,6 +12,7 @@ from benchmarks.kafka_appending import compare_appends
 from benchmarks.kafka_broker import running_broker
 from benchmarks.kafka_killed import compare_killed
 from benchmarks.kafka_reading import compare_topic_reads
+from benchmarks.kafka_state import compare_states
 from benchmarks.kafka_writing import compare_topic_writes
 from benchmarks.measure import Result
 from benchmarks.memory import compare_memory
@@ -25,7 +26,7 @@ from spark_cas.testing.kafka_broker.connector import connector_jars
 
 BUILD = Path(__file__).parents[1] / "build"
 IN_SESSION = ("write", "route", "read")
-ON_KAFKA = ("kafka-write", "kafka-read", "kafka-killed", "kafka-append")
+ON_KAFKA = ("kafka-write", "kafka-read", "kafka-state", "kafka-killed", "kafka-append")
 PARTS = (*IN_SESSION, "completed", "memory", *ON_KAFKA)
 
 
@@ -98,6 +99,8 @@ def _on_kafka(parts: Sequence[str], sizes: Sizes, path: Path) -> list[Result]:
                 results += compare_topic_writes(rows, topics, sizes.repeats)
             if "kafka-read" in parts:
                 results.append(compare_topic_reads(spark, rows, topics, sizes.repeats))
+            if "kafka-state" in parts:
+                results.append(compare_states(spark, rows, topics, sizes.repeats))
             if "kafka-killed" in parts:
                 results.append(compare_killed(spark, rows, topics, sizes.process_repeats))
         finally:

@@ -1,0 +1,48 @@
+"""The state of a topic, against the same query written by hand on Spark's own source."""
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from benchmarks.kafka_broker import Topics
+from benchmarks.kafka_writing import append_to
+from benchmarks.measure import NO_SCRATCH, Result, compare
+from benchmarks.rows import in_partitions
+from benchmarks.sizes import PARTITIONS
+from spark_cas import bootstrap
+
+VERSIONS = 10
+"""Records of each key."""
+
+
+def compare_states(spark: SparkSession, rows: DataFrame, topics: Topics, repeats: int) -> Result:
+    """The newest value of each key, thrown away. Ours asks for the bounds of the topic as well."""
+    topic = topics.fresh()
+    append_to(in_partitions(_versions(rows, rows.count() // VERSIONS)), topics.options(topic))
+    where = {"kafka.bootstrap.servers": topics.address, "subscribe": topic}
+    records = spark.read.format("kafka").options(**where, **{"kafka.isolation.level": "read_committed"})
+    return compare(
+        "Kafka state",
+        lambda _: _discard(bootstrap(spark, where).state),
+        lambda _: _discard(_by_hand(records.load())),
+        goal="at least 0.9",
+        scratch=NO_SCRATCH,
+        repeats=repeats,
+    )
+
+
+def _versions(rows: DataFrame, keys: int) -> DataFrame:
+    """The values under so many keys, each key in one partition."""
+    number = sf.pmod(sf.xxhash64("key"), sf.lit(keys))
+    partition = sf.pmod(number, sf.lit(PARTITIONS)).cast("int")
+    key = sf.lpad(number.cast("string"), 10, "0").cast("binary")
+    return rows.select(key.alias("key"), "value", partition.alias("partition"))
+
+
+def _by_hand(records: DataFrame) -> DataFrame:
+    newest = sf.max_by(sf.struct("value", "offset", "timestamp"), "offset").alias("newest")
+    state = records.where("key IS NOT NULL").groupBy("partition", "key").agg(newest).where("newest.value IS NOT NULL")
+    return state.select("key", "newest.value", "partition", "newest.offset", "newest.timestamp")
+
+
+def _discard(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
