@@ -199,7 +199,10 @@ class StreamContract(ContractBase):
             (result,) = run_ordered(faulty, call, LONG)
             (progress,) = job_progress(backend, "stream")
             assert without_end(result.progress) == without_end(progress)
-        assert values_in(backend, 0) == SORTED * 4
+        faulty = FaultyLog(backend, Fault("append", 2, When.BEFORE, partial(overtake, backend, 5)))
+        with pytest.raises(InputChangedError, match="batch 5 of job 'stream' came again with other rows"):
+            run_ordered(faulty, 5, {0: [*SORTED[:3], "x", *SORTED[4:]]})
+        assert values_in(backend, 0) == SORTED * 5
 
     def test_a_fenced_attempt_at_a_batch_gives_up_when_the_other_one_is_dead(self, backend: Backend) -> None:
         faulty = FaultyLog(backend, Fault("append", 2, When.BEFORE, partial(killed, backend, 0, LONG)))
