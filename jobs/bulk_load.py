@@ -2,8 +2,8 @@
 
 import sys
 
-from spark_cas.spark.bulk_load import main
-from spark_cas.spark.session import submitted_session
+from spark_cas.spark.programs.bulk_load import main
+from spark_cas.spark.programs.session import submitted_session
 
 if __name__ == "__main__":
     # Spark's log is the cluster's business here: log4j2 says what of it is shown.

@@ -25,9 +25,9 @@ from jobs.demo_steps import (
 from spark_cas import open_log
 from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.log.planning import job_progress, pin_plan
-from spark_cas.spark.bulk_load import bulk_load
-from spark_cas.spark.load_request import LoadRequest
-from spark_cas.spark.session import submitted_session
+from spark_cas.spark.programs.bulk_load import bulk_load
+from spark_cas.spark.programs.load_request import LoadRequest
+from spark_cas.spark.programs.session import submitted_session
 from spark_cas.testing.kafka_broker import KafkaBroker
 
 if TYPE_CHECKING:

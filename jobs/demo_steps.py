@@ -15,8 +15,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from spark_cas import error_from_text, open_log
-from spark_cas.spark.bulk_load import bulk_load
-from spark_cas.spark.load_request import LoadRequest
+from spark_cas.spark.programs.bulk_load import bulk_load
+from spark_cas.spark.programs.load_request import LoadRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

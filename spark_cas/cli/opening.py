@@ -6,9 +6,9 @@ import typer
 
 from spark_cas.log.open import open_log
 from spark_cas.log.protocol import Backend
-from spark_cas.spark.exit_codes import UsageError
-from spark_cas.spark.log_argument import log_address
-from spark_cas.spark.options import parse_read
+from spark_cas.spark.options.parse import parse_read
+from spark_cas.spark.programs.exit_codes import UsageError
+from spark_cas.spark.programs.log_argument import log_address
 
 Address = Annotated[str | None, typer.Argument(metavar="LOG", help="Directory or URL of the log.")]
 Servers = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="In place of LOG: brokers.")]

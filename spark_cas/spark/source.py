@@ -9,13 +9,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_cas.spark.options import check_read, parse_read, parse_read_stream, parse_write, parse_write_stream
-from spark_cas.spark.read import RecordsReader
+from spark_cas.spark.options.parse import check_read, parse_read, parse_read_stream, parse_write, parse_write_stream
+from spark_cas.spark.reading.read import RecordsReader
+from spark_cas.spark.reading.stream_read import RecordsStreamReader
+from spark_cas.spark.reading.views import ViewReader
 from spark_cas.spark.schema import check_append_mode, check_not_overwrite, check_read_schema, read_schema
-from spark_cas.spark.stream_read import RecordsStreamReader
-from spark_cas.spark.stream_write import plan_batch_write, plan_stream_write
-from spark_cas.spark.views import ViewReader
-from spark_cas.spark.write import plan_write
+from spark_cas.spark.writing.stream_write import plan_batch_write, plan_stream_write
+from spark_cas.spark.writing.write import plan_write
 
 
 class ConditionalLogSource(DataSource):

@@ -18,7 +18,7 @@ from spark_cas.core.errors import ConflictError, LogNotFoundError, OptionError, 
 from spark_cas.core.outcome import Appended
 from spark_cas.core.records import RECORDS
 from spark_cas.log.single import append_once
-from spark_cas.spark.bootstrap import STATE
+from spark_cas.spark.reading.bootstrap import STATE
 from spark_cas.spark.schema import OFFSETS
 from spark_cas.testing.writing import append_foreign, records_in
 from tests.kafka import clients

@@ -9,10 +9,10 @@ import pytest
 
 from spark_cas import append_once, bootstrap, open_log, raise_for_outcome
 from spark_cas.core.records import RECORDS
-from spark_cas.spark import saved_state
-from spark_cas.spark.bootstrap import STATE
-from spark_cas.spark.bootstrap_state import main
-from spark_cas.spark.saved_state import place_of
+from spark_cas.spark.programs import saved_state
+from spark_cas.spark.programs.bootstrap_state import main
+from spark_cas.spark.programs.saved_state import place_of
+from spark_cas.spark.reading.bootstrap import STATE
 from tests.kafka import clients
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]

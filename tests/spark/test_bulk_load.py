@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_cas import open_log
-from spark_cas.spark.bulk_load import main
+from spark_cas.spark.programs.bulk_load import main
 from spark_cas.testing.writing import records_in
 
 pytestmark = pytest.mark.spark

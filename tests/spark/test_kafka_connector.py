@@ -3,10 +3,10 @@
 import pytest
 
 from spark_cas.core.errors import OptionError
-from spark_cas.spark.kafka_connector import SINK, SOURCE, Verdict
-from spark_cas.spark.option import READING, Scope
-from spark_cas.spark.option_table import OPTIONS
-from spark_cas.spark.options import parse_read, parse_write
+from spark_cas.spark.options.kafka_connector import SINK, SOURCE, Verdict
+from spark_cas.spark.options.option import READING, Scope
+from spark_cas.spark.options.parse import parse_read, parse_write
+from spark_cas.spark.options.table import OPTIONS
 
 # The keys that KafkaSourceProvider of spark-sql-kafka-0-10 4.2.0 names, spelt as there, but for a test's.
 OF_THE_SOURCE = [

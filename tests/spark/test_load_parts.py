@@ -10,11 +10,11 @@ from rich.console import Console
 from spark_cas.core import errors
 from spark_cas.core.plan import Completion, PartitionResult, Progress
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.spark.exit_codes import ExitCode, UsageError, exit_code_of, in_short
-from spark_cas.spark.load_arguments import parse_arguments
-from spark_cas.spark.load_progress import describe, duration, live_progress
-from spark_cas.spark.load_report import completed_report, failed_report
-from spark_cas.spark.load_watch import LedgerWatch, LoadWatch, Phase, Snapshot, Stages, StageWatch
+from spark_cas.spark.programs.exit_codes import ExitCode, UsageError, exit_code_of, in_short
+from spark_cas.spark.programs.load_arguments import parse_arguments
+from spark_cas.spark.programs.load_progress import describe, duration, live_progress
+from spark_cas.spark.programs.load_report import completed_report, failed_report
+from spark_cas.spark.programs.load_watch import LedgerWatch, LoadWatch, Phase, Snapshot, Stages, StageWatch
 
 NEEDED = ["--input", "flights.parquet", "--value-json", "--log", "log"]
 

@@ -16,21 +16,21 @@ from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.plan import BatchProgress, Completion, ExpectedOffsets, Layout, PartitionResult, Plan, Progress
 from spark_cas.log.open import parse_address
 from spark_cas.log.spec import LogSpec
-from spark_cas.spark.admission import Admission
-from spark_cas.spark.options import StreamOptions
-from spark_cas.spark.read import RecordsPartition, RecordsReader
-from spark_cas.spark.read_range import ReadRange
-from spark_cas.spark.report import Refused, TaskReport
+from spark_cas.spark.options.parse import StreamOptions
+from spark_cas.spark.reading.admission import Admission
+from spark_cas.spark.reading.read import RecordsPartition, RecordsReader
+from spark_cas.spark.reading.read_range import ReadRange
+from spark_cas.spark.reading.selection import Selection
+from spark_cas.spark.reading.splitting import Splitting
+from spark_cas.spark.reading.stream_read import RecordsStreamReader
+from spark_cas.spark.reading.topic_partitions import TopicPartition
+from spark_cas.spark.reading.views import ViewPartition, ViewReader
 from spark_cas.spark.schema import OFFSETS, RECORDS
-from spark_cas.spark.selection import Selection
 from spark_cas.spark.source import ConditionalLogSource
-from spark_cas.spark.splitting import Splitting
-from spark_cas.spark.stream_read import RecordsStreamReader
-from spark_cas.spark.stream_write import BatchTask, BatchWriter, StreamWriter
-from spark_cas.spark.topic_partitions import TopicPartition
-from spark_cas.spark.verify import Hashed
-from spark_cas.spark.views import ViewPartition, ViewReader
-from spark_cas.spark.write import ConditionalLogWriter, WriteTask
+from spark_cas.spark.writing.report import Refused, TaskReport
+from spark_cas.spark.writing.stream_write import BatchTask, BatchWriter, StreamWriter
+from spark_cas.spark.writing.verify import Hashed
+from spark_cas.spark.writing.write import ConditionalLogWriter, WriteTask
 
 SPEC = LogSpec.parse("/data/logs/flights", {"aws_region": "x"})
 TOPIC = parse_address("kafka://host:9092/flights", {"linger.ms": "5"})

@@ -4,8 +4,16 @@ import pytest
 
 from spark_cas.core.errors import OptionError, TrimmedError
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.spark.read_range import EARLIEST, LATEST, ReadLimit, ReadRange, kept, parse_offsets, parse_times
-from spark_cas.spark.topic_partitions import TopicPartition
+from spark_cas.spark.reading.read_range import (
+    EARLIEST,
+    LATEST,
+    ReadLimit,
+    ReadRange,
+    kept,
+    parse_offsets,
+    parse_times,
+)
+from spark_cas.spark.reading.topic_partitions import TopicPartition
 
 FIRST, SECOND = TopicPartition("flights", 0), TopicPartition("flights", 1)
 BOUNDS = {FIRST: Bounds(5, 20), SECOND: Bounds(0, 0)}

@@ -4,9 +4,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from spark_cas import open_log
-from spark_cas.spark.options import parse_read_stream
+from spark_cas.spark.options.parse import parse_read_stream
+from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.schema import RECORDS
-from spark_cas.spark.stream_read import RecordsStreamReader
 from spark_cas.testing.writing import append_foreign
 
 ALL = ReadAllAvailable()

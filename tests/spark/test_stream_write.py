@@ -18,8 +18,8 @@ from spark_cas.core.errors import (
     OptionError,
 )
 from spark_cas.log.planning import job_progress
-from spark_cas.spark.report import TaskReport
 from spark_cas.spark.source import ConditionalLogSource
+from spark_cas.spark.writing.report import TaskReport
 from spark_cas.testing.writing import append_foreign, values_in
 from tests.spark.sinks import FORMAT, Source, finish, forget, keys, replay, run, values_of
 

@@ -28,10 +28,10 @@ from spark_cas.core.errors import (
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.open import open_log
 from spark_cas.log.protocol import Preflight
-from spark_cas.spark import write as write_module
-from spark_cas.spark.report import Refused, TaskReport, worst_refusal
 from spark_cas.spark.schema import Mark
 from spark_cas.spark.source import ConditionalLogSource
+from spark_cas.spark.writing import write as write_module
+from spark_cas.spark.writing.report import Refused, TaskReport, worst_refusal
 
 
 def frame(partitions=2, epoch=None):

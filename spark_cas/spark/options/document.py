@@ -1,0 +1,104 @@
+"""Writes docs/options.md: ``python -m spark_cas.spark.options.document > docs/options.md``."""
+
+import sys
+
+from spark_cas.log.kafka.settings import ALLOWED
+from spark_cas.spark.options.kafka_connector import SINK, SOURCE, SparkOption
+from spark_cas.spark.options.option import Option, Scope
+from spark_cas.spark.options.store import AWS, AZURE, GOOGLE, PREFIX
+from spark_cas.spark.options.table import OPTIONS
+
+_HEAD = """# Options
+
+Made by `python -m spark_cas.spark.options.document > docs/options.md`. Names do not depend on case. An option that is
+not listed is an error, and so is one that is given where it has no meaning. Options win over the defaults of the
+log in the file that `conf` names, those over the file's `[defaults]`, and those over the defaults below; a ✓ says
+that the file may set the option.
+"""
+
+_LESS = """Filters on the columns of a read are right, and prune nothing, whatever
+`spark.sql.python.filterPushdown.enabled` says ([why](decisions/0008-filters-do-not-prune.md)). To read less, give
+`assign`, the starting and ending options, and a schema of only the columns that are needed.
+"""
+
+_STREAM = """`spark.readStream` takes all of these but `endingOffsets`, `endingTimestamp`, `endingOffsetsByTimestamp`
+and `view`, and takes the following too.
+"""
+
+_ROUTE = """## Routing
+
+`spark_cas.route(df, options)` takes a dict of all the options of a write, and uses those that say where the log is
+and how it is reached, `partitions` and `conf`.
+"""
+
+_KAFKA = """## Settings of Kafka's clients
+
+Each is given as `kafka.<name>` under the name of Kafka's Java client, as Spark's own connector takes it, to reads
+and writes alike, or in the file of per-log defaults. Passwords, and certificates and keys given as text, may be
+`env:NAME` or `file:PATH`: these are resolved where a client is made, on driver and workers, and so never travel;
+anything else travels with the plan as it is. Settings that are not listed are refused, with what to use instead.
+"""
+
+_STORE = f"""## Settings of the object store
+
+Each is given as `{PREFIX}<name>`, to reads and writes alike, or in the file of per-log defaults. A value
+`env:NAME` or `file:NAME` is resolved where the store is opened, on driver and workers, and so never travels;
+anything else travels with the plan as it is. Settings that are not listed may not be set.
+"""
+
+
+_CONNECTOR = """## Coming from Spark's Kafka connector
+
+Each option of Spark 4.2's own source and sink, and what becomes of it here: the **same**; **different**, and how; or
+**refused**, and what to do. All its other `kafka.*` options are settings of clients: the list below.
+"""
+
+
+def render() -> str:
+    """The page."""
+    parts = [
+        _HEAD,
+        _table("Reading", Scope.READ),
+        _LESS,
+        _STREAM,
+        _table("Streaming", Scope.READ_STREAM, but_not=Scope.READ),
+        _table("Writing", Scope.WRITE),
+        _ROUTE,
+        _CONNECTOR,
+        _compared("option of the source", SOURCE),
+        _compared("option of the sink", SINK),
+        _KAFKA,
+        f"{', '.join(f'`{name}`' for name in sorted(ALLOWED))}\n",
+        _STORE,
+        "- any: `allow_http`",
+        f"- S3: {_names(AWS, 'aws_')}",
+        f"- Azure: {_names(AZURE, 'azure_')}",
+        f"- Google: {_names(GOOGLE, 'google_')}",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _table(title: str, scope: Scope, *, but_not: Scope | None = None) -> str:
+    rows = [_row(option) for option in OPTIONS if scope in option.scopes and but_not not in option.scopes]
+    return "\n".join(
+        [f"## {title}\n", "| option | default | per log | meaning |", "| --- | --- | --- | --- |", *rows, ""]
+    )
+
+
+def _compared(title: str, options: tuple[SparkOption, ...]) -> str:
+    rows = [f"| `{each.name}` | {each.verdict.value} | {each.note} |" for each in options]
+    return "\n".join([f"| {title} | here | |", "| --- | --- | --- |", *rows, ""])
+
+
+def _row(option: Option) -> str:
+    default = f"`{option.default}`" if option.default else ""
+    return f"| `{option.name}` | {default} | {'✓' if option.per_log else ''} | {option.doc} |"
+
+
+def _names(names: frozenset[str], prefix: str) -> str:
+    listed = ", ".join(f"`{name}`" for name in sorted(names) if name.startswith(prefix))
+    return f"{listed}; each also without `{prefix}`" + (" or `azure_storage_`" if prefix == "azure_" else "")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

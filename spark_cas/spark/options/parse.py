@@ -1,0 +1,223 @@
+"""From Spark's options, all text and in lower case, to values: parsed once, at the edge."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+from spark_cas.core.chunks import ChunkLimits
+from spark_cas.core.errors import OptionError
+from spark_cas.core.names import check_name
+from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.log.open import AnySpec
+from spark_cas.spark.options.given import Given
+from spark_cas.spark.options.names import is_for
+from spark_cas.spark.options.option import READING, Scope
+from spark_cas.spark.reading.admission import Admission
+from spark_cas.spark.reading.read_range import EARLIEST, LATEST, ReadLimit, ReadRange
+from spark_cas.spark.reading.selection import Selection
+from spark_cas.spark.reading.splitting import Splitting
+from spark_cas.spark.reading.topic_partitions import Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What a read was asked for."""
+
+    selection: Selection
+    view: str
+    """``records``, ``offsets`` or ``progress``."""
+    include_headers: bool
+    range: ReadRange
+    """Which records the view ``records`` takes."""
+    splitting: Splitting
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """What a streaming read was asked for."""
+
+    selection: Selection
+    range: ReadRange
+    """Where the stream begins; it has no end."""
+    splitting: Splitting
+    admission: Admission
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """What a write was asked for."""
+
+    spec: AnySpec
+    job: str | None
+    """None where none was named."""
+    expected_offsets: ExpectedOffsets
+    partitions: int | None
+    """The count that the user says the log has."""
+    new_partitions: int | None
+    """The count that a new log gets: that above, or the default of the log."""
+    limits: ChunkLimits
+    routed: bool
+    fenced_wait_ms: int
+    batch_id: int | None
+    """The batch of a stream that the rows are, where Spark does not tell."""
+    order_by: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RouteOptions:
+    """What a route was asked for: a dict of the write's options."""
+
+    job: str | None
+    partitions: int | None
+    new_partitions: int | None
+    reading: tuple[tuple[str, str], ...] = field(repr=False)
+    """The options with which the same log is read. They may be secret."""
+
+
+def check_read(options: Mapping[str, str]) -> tuple[str, bool]:
+    """The view and whether headers are asked for. Does without a path, for CREATE TABLE."""
+    given = Given(options, *READING)
+    return given.need("view", str), given.need("includeHeaders", bool)
+
+
+def parse_read(options: Mapping[str, str]) -> ReadOptions:
+    """Read the options of a read; OptionError for any that is unknown, malformed or missing."""
+    given = Given(options, Scope.READ)
+    view = given.need("view", str)
+    if view != "records":
+        _refuse_for_views(given)
+    ending = _limit(given, "ending", LATEST, or_latest=True)
+    return ReadOptions(
+        given.need_selection(),
+        view,
+        given.need("includeHeaders", bool),
+        _range(given, EARLIEST, ending),
+        _splitting(given),
+    )
+
+
+def parse_read_stream(options: Mapping[str, str]) -> StreamOptions:
+    """Read the options of a streaming read; OptionError for any that is unknown, malformed or missing."""
+    given = Given(options, Scope.READ_STREAM)
+    most, least = (given.get(name, int, explicit=False) for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"))
+    if most is not None and least is not None and least > most:
+        raise OptionError(
+            "option minOffsetsPerTrigger is above maxOffsetsPerTrigger. Lower the one or raise the other."
+        )
+    return StreamOptions(
+        given.need_selection(),
+        _range(given, LATEST, ReadLimit("endingOffsets", LATEST)),
+        _splitting(given),
+        Admission(most, least, given.need("maxTriggerDelay", int)),
+    )
+
+
+def parse_write(options: Mapping[str, str]) -> WriteOptions:
+    """Read the options of a write; OptionError for any that is unknown, malformed or missing."""
+    given = Given(options, Scope.WRITE)
+    in_batch = "batchid" in given.explicit
+    if in_batch and "job" not in given.explicit:
+        raise OptionError("option batchId goes with option job, which names the stream that the batch is of.")
+    if "orderby" in given.explicit and not in_batch:
+        raise OptionError("option orderBy is for streams. Sort a load with spark_cas.route(df, ..., order_by=[...]).")
+    return _write_options(given, stream=in_batch)
+
+
+def parse_write_stream(options: Mapping[str, str]) -> WriteOptions:
+    """Read the options of a streaming write; OptionError for any that is unknown, malformed or missing."""
+    given = Given({key: value for key, value in options.items() if key.lower() not in _OF_STREAMS}, Scope.WRITE)
+    if "batchid" in given.explicit:
+        raise OptionError("option batchId is for foreachBatch; here Spark tells the batch. Leave it out.")
+    return _write_options(given, stream=True)
+
+
+_OF_STREAMS = frozenset({"checkpointlocation"})
+"""Options of a streaming query that Spark hands on to its sink."""
+
+
+def _write_options(given: Given, *, stream: bool) -> WriteOptions:
+    job = given.get("job", str)
+    return WriteOptions(
+        spec=given.need_spec(),
+        job=None if job is None else check_name(job, "option job"),
+        expected_offsets=_expected_offsets(given, stream=stream),
+        partitions=given.get("partitions", int),
+        new_partitions=given.get("partitions", int, explicit=False),
+        limits=ChunkLimits(
+            given.need("maxRecordsPerChunk", int),
+            given.need("maxBytesPerChunk", int),
+            given.need("maxSecondsPerChunk", float),
+        ),
+        routed=given.need("routed", bool),
+        fenced_wait_ms=given.need("fencedWaitMs", int),
+        batch_id=given.get("batchId", int),
+        order_by=given.get("orderBy", tuple, explicit=False) or (),
+    )
+
+
+def parse_route(options: Mapping[str, str]) -> RouteOptions:
+    """Read the options that a write takes, as far as routing needs them."""
+    given = Given(options, Scope.ROUTE)
+    given.need_spec()
+    return RouteOptions(
+        job=given.get("job", str),
+        partitions=given.get("partitions", int),
+        new_partitions=given.get("partitions", int, explicit=False),
+        reading=tuple(sorted((key, value) for key, value in given.explicit.items() if is_for(key, Scope.READ))),
+    )
+
+
+_OF_RECORDS = (
+    "assign",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+)
+
+
+def _refuse_for_views(given: Given) -> None:
+    for name in _OF_RECORDS:
+        if name.lower() in given.explicit:
+            raise OptionError(f"option {name} is for view=records; a view tells of all of the log. Leave it out.")
+
+
+def _range(given: Given, first: int, ending: ReadLimit) -> ReadRange:
+    """What is read; ``first`` is where it begins unless an option says it."""
+    or_latest = given.need("startingOffsetsByTimestampStrategy", str) == "latest"
+    return ReadRange(
+        _limit(given, "starting", first, or_latest=or_latest), ending, given.need("failOnDataLoss", bool)
+    )
+
+
+def _limit(given: Given, side: str, default: int, *, or_latest: bool) -> ReadLimit:
+    """One end of a read: of the options that give it, the first wins, as in Spark's Kafka source."""
+    for option in (f"{side}Timestamp", f"{side}OffsetsByTimestamp"):
+        times = given.get(option, object)
+        if times is not None:
+            return ReadLimit(option, cast("int | Numbers", times), timed=True, or_latest=or_latest)
+    offsets = given.get(f"{side}Offsets", object)
+    return ReadLimit(f"{side}Offsets", default if offsets is None else cast("int | Numbers", offsets))
+
+
+def _splitting(given: Given) -> Splitting:
+    return Splitting(
+        given.get("minPartitions", int, explicit=False), given.get("maxRecordsPerPartition", int, explicit=False)
+    )
+
+
+def _expected_offsets(given: Given, *, stream: bool) -> ExpectedOffsets:
+    """What is expected; nothing where the check is off, which goes with no expectation that was named."""
+    expected, none = given.need("expectedOffsets", ExpectedOffsets), ExpectedOffsets("none")
+    if stream and "expectedoffsets" not in given.explicit:
+        return none
+    if given.need("checkExpectedOffsets", bool) or expected == none:
+        return expected
+    if "expectedoffsets" in given.explicit:
+        raise OptionError(
+            "option expectedOffsets asks for a check, but checkExpectedOffsets is false for this write or in its "
+            "log's defaults. Leave expectedOffsets out, or say checkExpectedOffsets=true."
+        )
+    return none

@@ -1,0 +1,371 @@
+"""The one table of options: all that is parsed, refused and documented comes from it."""
+
+from spark_cas.core.batch import ORDER_COLUMNS
+from spark_cas.core.chunks import ChunkLimits
+from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.log.kafka.address import check_servers
+from spark_cas.log.kafka.spec import DEFAULT_PREFIX, DEFAULT_TIMEOUT_MS
+from spark_cas.log.rivals import FENCED_WAIT_SECONDS
+from spark_cas.spark.options.option import (
+    EVERYWHERE,
+    ONE_READ,
+    READING,
+    STREAMING_READ,
+    WRITING_AND_ROUTING,
+    Option,
+    duration_ms,
+    flag,
+    milliseconds,
+    one_of,
+    one_topic,
+    pattern,
+    seconds,
+    some_of,
+    text,
+    topics,
+    whole_number,
+)
+from spark_cas.spark.reading.read_range import parse_offsets, parse_times
+from spark_cas.spark.reading.topic_partitions import parse_assigned
+
+MAX_BYTES_PER_CHUNK = 64 * 1024 * 1024
+"""A chunk is one PUT, and its bytes are in memory while it is made."""
+
+SERVERS = "kafka.bootstrap.servers"
+
+_LIMITS = ChunkLimits()
+_MOST_BATCHES = 2**63 - 1
+
+OPTIONS: tuple[Option, ...] = (
+    Option(
+        "path",
+        text,
+        None,
+        EVERYWHERE,
+        per_log=False,
+        doc="Where the log is: a directory, or a URL such as `s3://bucket/logs/flights`. Given by `save(path)`, "
+        "`load(path)` or SQL's `WITH (path='...')`. `kafka://host:9092/flights` is a topic, as the two options below "
+        "name it.",
+    ),
+    Option(
+        SERVERS,
+        check_servers,
+        None,
+        EVERYWHERE,
+        per_log=False,
+        kafka_only=True,
+        doc="The brokers of a log that is a topic: `host:port`, or several separated by commas; in place of `path`.",
+    ),
+    Option(
+        "topic",
+        one_topic,
+        None,
+        EVERYWHERE,
+        per_log=False,
+        kafka_only=True,
+        doc="The topic. A column `topic` of the frame is passed over: one write goes to one topic.",
+    ),
+    Option(
+        "subscribe",
+        topics,
+        None,
+        READING,
+        per_log=False,
+        kafka_only=True,
+        doc="One topic, or several separated by commas: the column `topic` tells which a record is of. Of this "
+        "option, `topic`, `subscribePattern` and `assign`, one is given.",
+    ),
+    Option(
+        "subscribePattern",
+        pattern,
+        None,
+        READING,
+        per_log=False,
+        kafka_only=True,
+        doc="All topics whose whole name matches a regular expression (Python's), but for the brokers' own and the "
+        "registry. A stream finds new ones as they come.",
+    ),
+    Option(
+        "assign",
+        parse_assigned,
+        None,
+        READING,
+        per_log=False,
+        doc='Only some partitions: JSON such as `{"flights": [0, 1]}`. For a log under a `path`, whose name is the '
+        "last part of it, too.",
+    ),
+    Option(
+        "job",
+        text,
+        None,
+        WRITING_AND_ROUTING,
+        per_log=False,
+        doc="The identity of the load: a write with the same job resumes it and appends nothing twice. Without "
+        "it a fresh name is made, and a re-run is not recognised. Of a stream, the identity of the query: without it "
+        "the query's id, which lives in its checkpoint.",
+    ),
+    Option(
+        "batchId",
+        whole_number(_MOST_BATCHES, least=0),
+        None,
+        WRITING_AND_ROUTING,
+        per_log=False,
+        doc="Within `foreachBatch`, the number of the batch that it is given: with `job`, the write is then part of "
+        "a stream, and appends each batch exactly once.",
+    ),
+    Option(
+        "orderBy",
+        some_of(*ORDER_COLUMNS),
+        None,
+        WRITING_AND_ROUTING,
+        per_log=True,
+        doc="Of a stream: the columns, such as `timestamp` or `key,timestamp`, by which the rows of a batch are "
+        "sorted within each partition, nulls last; the other columns break ties. Needed where the rows of a batch "
+        "for one partition are more than a chunk. `route(order_by=...)` sorts a load.",
+    ),
+    Option(
+        "expectedOffsets",
+        ExpectedOffsets.parse,
+        "end",
+        WRITING_AND_ROUTING,
+        per_log=False,
+        doc="What the write expects each partition to end at: `end` (as found when the plan is made, which Spark "
+        "lets happen when the routed rows are ready; name offsets to claim an earlier moment), `none` (no "
+        'check: others may append in between), or JSON such as `{"0": 17, "3": null}`, where partitions '
+        "that are not named are taken at their end and null asks for no check. A stream's default is `none`; with "
+        "`end` it stops at the first record of anybody else that came after its begin.",
+    ),
+    Option(
+        "checkExpectedOffsets",
+        flag,
+        "true",
+        WRITING_AND_ROUTING,
+        per_log=True,
+        doc="`false` asks for no check, as `expectedOffsets` = `none` does: an ordinary sink that appends each row "
+        "exactly once.",
+    ),
+    Option(
+        "partitions",
+        whole_number(100_000),
+        None,
+        WRITING_AND_ROUTING,
+        per_log=True,
+        doc="The partition count of a log that does not exist yet: the write creates it. Given for a log that "
+        "exists, it must be that log's count; as a per-log default it counts for new logs only.",
+    ),
+    Option(
+        "maxRecordsPerChunk",
+        whole_number(),
+        str(_LIMITS.max_records),
+        WRITING_AND_ROUTING,
+        per_log=True,
+        doc="The most records of one atomic append to one partition.",
+    ),
+    Option(
+        "maxBytesPerChunk",
+        whole_number(MAX_BYTES_PER_CHUNK),
+        str(_LIMITS.max_bytes),
+        WRITING_AND_ROUTING,
+        per_log=True,
+        doc="The most bytes of one atomic append to one partition, at most 64 MiB. A record above it is refused.",
+    ),
+    Option(
+        "maxSecondsPerChunk",
+        seconds,
+        f"{_LIMITS.max_seconds:g}",
+        WRITING_AND_ROUTING,
+        per_log=True,
+        doc="How long rows wait for their chunk to fill: it is appended with the next rows that come later.",
+    ),
+    Option(
+        "routed",
+        flag,
+        "false",
+        WRITING_AND_ROUTING,
+        per_log=False,
+        doc="`true` says that all rows of each log partition lie in one task although `spark_cas.route` did not "
+        "put them there. It is checked while writing.",
+    ),
+    Option(
+        "fencedWaitMs",
+        whole_number(),
+        f"{FENCED_WAIT_SECONDS * 1000:.0f}",
+        WRITING_AND_ROUTING,
+        per_log=True,
+        doc="How long an attempt of a task that another attempt overtook waits for news of that other one, in "
+        "milliseconds.",
+    ),
+    Option(
+        "idPrefix",
+        text,
+        DEFAULT_PREFIX,
+        EVERYWHERE,
+        per_log=True,
+        kafka_only=True,
+        doc="Begins every transactional id (`<prefix>/<topic>/<partition>`), every ledger group (`<prefix>/<job>`) "
+        "and the name of the registry topic (`<prefix>.registry`), so that ACLs can be given by prefix. All writers "
+        "of a topic have to use the same.",
+    ),
+    Option(
+        "claimTimeoutMs",
+        whole_number(),
+        str(DEFAULT_TIMEOUT_MS),
+        EVERYWHERE,
+        per_log=True,
+        kafka_only=True,
+        doc="How long a write or a read waits for the end of somebody else's open transaction, in milliseconds.",
+    ),
+    Option(
+        "transactionTimeoutMs",
+        whole_number(),
+        str(DEFAULT_TIMEOUT_MS),
+        WRITING_AND_ROUTING,
+        per_log=True,
+        kafka_only=True,
+        doc="How long a writer that died in the middle of a chunk may keep readers waiting, in milliseconds.",
+    ),
+    Option(
+        "startingOffsets",
+        parse_offsets,
+        None,
+        READING,
+        per_log=False,
+        doc="From where on records are read: `earliest`, `latest`, or JSON that names every partition, such as "
+        '`{"flights": {"0": 23, "1": -2}}`, where -2 is the earliest and -1 the latest offset. Without it a read '
+        "begins at the earliest, and a stream, the first time it starts, at the latest.",
+    ),
+    Option(
+        "startingTimestamp",
+        milliseconds,
+        None,
+        READING,
+        per_log=False,
+        doc="From which time on records are read, in milliseconds since 1970: from the first record that is as new, "
+        "and all behind it. Wins over `startingOffsetsByTimestamp`, and that over `startingOffsets`.",
+    ),
+    Option(
+        "startingOffsetsByTimestamp",
+        parse_times,
+        None,
+        READING,
+        per_log=False,
+        doc='The same for each partition: JSON such as `{"flights": {"0": 1767225600000, "1": 1767225600000}}`.',
+    ),
+    Option(
+        "startingOffsetsByTimestampStrategy",
+        one_of("error", "latest"),
+        "error",
+        READING,
+        per_log=False,
+        doc="What becomes of a partition without a record as new as the time it is to start at: an `error`, or it "
+        "starts at its `latest` offset.",
+    ),
+    Option(
+        "endingOffsets",
+        parse_offsets,
+        "latest",
+        ONE_READ,
+        per_log=False,
+        doc="Up to where records are read, this offset not included: as `startingOffsets`. What is the latest is "
+        "decided once, when the read is planned.",
+    ),
+    Option(
+        "endingTimestamp",
+        milliseconds,
+        None,
+        ONE_READ,
+        per_log=False,
+        doc="Up to which time records are read, in milliseconds since 1970: up to the first record that is as new. "
+        "Wins over `endingOffsetsByTimestamp`, and that over `endingOffsets`.",
+    ),
+    Option(
+        "endingOffsetsByTimestamp",
+        parse_times,
+        None,
+        ONE_READ,
+        per_log=False,
+        doc="The same for each partition: as `startingOffsetsByTimestamp`.",
+    ),
+    Option(
+        "minPartitions",
+        whole_number(),
+        None,
+        READING,
+        per_log=True,
+        doc="At least so many tasks read, where there are as many offsets: large partitions are split. Without it a "
+        "partition is read by one task.",
+    ),
+    Option(
+        "maxRecordsPerPartition",
+        whole_number(2**63 - 1),
+        None,
+        READING,
+        per_log=True,
+        doc="At most so many offsets are read by one task: larger partitions are split.",
+    ),
+    Option(
+        "maxOffsetsPerTrigger",
+        whole_number(2**63 - 1),
+        None,
+        STREAMING_READ,
+        per_log=True,
+        doc="At most so many offsets are in one micro-batch, of all partitions together: in proportion to what each "
+        "has waiting, at least one of each where that many are allowed.",
+    ),
+    Option(
+        "minOffsetsPerTrigger",
+        whole_number(2**63 - 1),
+        None,
+        STREAMING_READ,
+        per_log=True,
+        doc="A micro-batch waits until there are so many offsets, or `maxTriggerDelay` is over. Not with "
+        "`Trigger.AvailableNow`, which reads what there is.",
+    ),
+    Option(
+        "maxTriggerDelay",
+        duration_ms,
+        "15m",
+        STREAMING_READ,
+        per_log=True,
+        doc="How long a micro-batch waits for `minOffsetsPerTrigger`: such as `90s`, `15m`, `2h`.",
+    ),
+    Option(
+        "failOnDataLoss",
+        flag,
+        "true",
+        READING,
+        per_log=True,
+        doc="What becomes of a read whose first records are not kept any more, and of a stream whose topic or "
+        "partition is gone: `true` is an error, `false` reads what is left.",
+    ),
+    Option(
+        "includeHeaders",
+        flag,
+        "false",
+        READING,
+        per_log=True,
+        doc="`true` adds the column `headers`.",
+    ),
+    Option(
+        "view",
+        one_of("records", "offsets", "progress"),
+        "records",
+        ONE_READ,
+        per_log=False,
+        doc="`records`; or `offsets`, a row per partition, whose `end_offset` is what the next conditional write "
+        "expects; or `progress`, a row per job and partition.",
+    ),
+    Option(
+        "conf",
+        text,
+        None,
+        EVERYWHERE,
+        per_log=False,
+        doc='A TOML file of defaults: `[defaults]`, and `[logs."<name or path>"]` for one log. Read once, on the '
+        "driver. Without it the environment variable `SPARK_CAS_CONF` names the file. What may read several topics "
+        "takes `[defaults]` alone.",
+    ),
+)
+
+BY_KEY = {option.name.lower(): option for option in OPTIONS}
+"""Options as they arrive from Spark: in lower case."""

@@ -1,0 +1,157 @@
+"""The result of a bulk load: a table for a person, one line of JSON for a program."""
+
+import json
+from dataclasses import asdict, dataclass
+
+from rich.table import Table
+
+from spark_cas.core.errors import ConditionalLogError, LogNotFoundError
+from spark_cas.core.plan import Completion, PartitionResult, Progress
+from spark_cas.log.open import AnySpec, for_a_look, open_log
+from spark_cas.log.planning import job_progress
+from spark_cas.spark.programs.exit_codes import ExitCode, exit_code_of, kind_of
+
+_PATIENCE_MS = 5000
+"""A writer that was stopped in the middle of a transaction leaves it open for a while; a report does not wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReport:
+    """What a log partition holds of the job."""
+
+    partition: int
+    rows: int
+    base_offset: int
+    end_offset: int
+    """What the job's next chunk would expect: on a log without gaps, the offset after the job's last row."""
+    chunks: int
+    complete: bool
+    resumed_rows: int
+    """Rows that an earlier attempt or run had committed when the partition was completed."""
+    resolved: int
+    """Replies that were lost and proven from the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What became of a load."""
+
+    job: str
+    log: str
+    """Its address, without any setting; empty when the call was wrong."""
+    exit_code: ExitCode
+    seconds: float
+    partitions: tuple[PartitionReport, ...] | None
+    """Those that hold rows of the job; None when the log could not tell."""
+    appended_rows: int | None = None
+    """Rows that this very run appended; not counted for a run that did not finish."""
+    already_complete: bool = False
+    verified: bool = False
+    error: str | None = None
+    """The stable token of the error, or its class."""
+    message: str | None = None
+
+    @property
+    def rows(self) -> int | None:
+        """Rows of the job in the log; None when the log could not tell.
+
+        Of a load that did not finish there may be more by now: its tasks may still append what they hold.
+        """
+        return None if self.partitions is None else sum(each.rows for each in self.partitions)
+
+    def to_json(self) -> str:
+        """The report as one line of JSON."""
+        fields = asdict(self) | {
+            "status": self.exit_code.name.lower(),
+            "exit_code": int(self.exit_code),
+            "rows": self.rows,
+            "seconds": round(self.seconds, 3),
+        }
+        return json.dumps(fields)
+
+    def summary(self) -> str:
+        """The result in one sentence."""
+        if self.exit_code is not ExitCode.COMPLETE:
+            known = "how many of its rows are in the log is not known now"
+            # Tasks of a load that was stopped may still append what they hold.
+            held = known if self.rows is None else f"at least {self.rows:,} of its rows are in the log"
+            return f"job {self.job!r} is not complete: {held}"
+        if self.already_complete:
+            done = "its input was read again and is the same" if self.verified else "no input was read"
+            return f"job {self.job!r} was complete before, with {self.rows:,} rows: {done}, nothing was appended"
+        appended = self.appended_rows or 0
+        speed = f", {appended / self.seconds:,.0f} rows/s" if self.seconds else ""
+        before = (self.rows or 0) - appended
+        resumed = f", {before:,} were there before" if before else ""
+        return f"job {self.job!r} is complete: {appended:,} rows appended in {self.seconds:.1f} s{speed}{resumed}"
+
+    def table(self) -> Table:
+        """The partitions for a person."""
+        table = Table()
+        for column in ("partition", "rows", "first offset", "end offset", "chunks"):
+            table.add_column(column, justify="right")
+        table.add_column("run")
+        table.add_column("resolved replies", justify="right")
+        for each in self.partitions or ():
+            numbers = (each.partition, each.rows, each.base_offset, each.end_offset, each.chunks)
+            table.add_row(*(f"{number:,}" for number in numbers), _how(each), f"{each.resolved:,}")
+        return table
+
+
+def completed_report(completion: Completion, log: str, seconds: float, rows_before: int) -> LoadReport:
+    """The report of a job that is complete; ``rows_before`` were in the log when this run began."""
+    return LoadReport(
+        job=completion.job,
+        log=log,
+        exit_code=ExitCode.COMPLETE,
+        seconds=seconds,
+        partitions=tuple(_partition(result) for result in completion.partitions),
+        appended_rows=completion.rows - rows_before,
+    )
+
+
+def failed_report(
+    error: BaseException, job: str, log: str, seconds: float, partitions: tuple[PartitionReport, ...] | None
+) -> LoadReport:
+    """The report of a load that an error ended."""
+    return LoadReport(
+        job=job,
+        log=log,
+        exit_code=exit_code_of(error),
+        seconds=seconds,
+        partitions=partitions,
+        error=kind_of(error),
+        message=error.message if isinstance(error, ConditionalLogError) else str(error) or None,
+    )
+
+
+def ledger_report(spec: AnySpec, job: str) -> tuple[PartitionReport, ...] | None:
+    """What the log holds of a job that is not complete; None when the log cannot tell, or not soon."""
+    try:
+        with open_log(for_a_look(spec, _PATIENCE_MS)) as log:
+            found = job_progress(log, job)
+    except LogNotFoundError:
+        return ()
+    except ConditionalLogError:
+        return None
+    return tuple(_partition(PartitionResult(each, 0, 0)) for each in found)
+
+
+def _partition(result: PartitionResult) -> PartitionReport:
+    progress: Progress = result.progress
+    return PartitionReport(
+        partition=progress.partition,
+        rows=progress.rows,
+        base_offset=progress.base_offset,
+        end_offset=progress.end_offset,
+        chunks=progress.chunks,
+        complete=progress.complete,
+        resumed_rows=result.resumed_rows,
+        resolved=result.resolved,
+    )
+
+
+def _how(each: PartitionReport) -> str:
+    if not each.complete:
+        return "not complete"
+    return f"resumed at row {each.resumed_rows:,}" if each.resumed_rows else "fresh"

@@ -1,0 +1,1 @@
+"""Reading a log through Spark: batch, stream, and the state of all keys."""

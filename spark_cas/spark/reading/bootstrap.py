@@ -1,0 +1,66 @@
+"""`bootstrap`: what a log holds up to one bound, its state there, and what the next write has to expect."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
+
+from spark_cas.spark.reading.pinned import PinnedLog
+from spark_cas.spark.schema import OFFSETS, RECORDS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+STATE = StructType([RECORDS[name] for name in ("key", "value", "partition", "offset", "timestamp")])
+"""The columns of a state: of each key the newest value, and the record that it comes from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    """A log at one bound: whatever is appended later is in none of these, however often they are computed."""
+
+    records: "DataFrame"
+    """All records below the bound, in the columns of a read."""
+    state: "DataFrame"
+    """The newest value of each key: key binary, value binary, partition int, offset bigint, timestamp timestamp.
+
+    A key whose newest value is null (a tombstone) is not in it, and a record without a key changes nothing. Offsets
+    order one partition only, so a key that lies in several partitions has a row in each, as it would in a table of
+    Kafka Streams; rows that `route` placed by key have one.
+    """
+    offsets: "DataFrame"
+    """The bound, a row per partition, in the columns of the view ``offsets``."""
+    expected_offsets: str
+    """The bound as the option ``expectedOffsets`` of a write: it is refused if anything was appended since."""
+
+
+def bootstrap(spark: "SparkSession", path_or_options: str | Mapping[str, str | float]) -> Bootstrap:
+    """Pin where each partition ends now, and return what lies below: nothing of it is undecided or stale.
+
+    ``path_or_options`` is the log's path (``kafka://host:9092/flights`` for a topic), or a dict of the options of a
+    read. The ends are asked for here; records are read, and the state is computed by Spark, when the frames are used.
+
+    Raises OptionError for options that choose a part of the log; LogNotFoundError; StorageError, on Kafka also when
+    somebody's transaction stays open for longer than ``claimTimeoutMs``.
+    """
+    log = PinnedLog(spark, path_or_options)
+    return Bootstrap(
+        records=log.read(log.at.start_offsets),
+        state=latest(log.read(log.at.start_offsets, STATE)),
+        offsets=spark.createDataFrame(log.at.rows(), OFFSETS),
+        expected_offsets=log.at.expected_offsets,
+    )
+
+
+def latest(records: "DataFrame") -> "DataFrame":
+    """The state, in the columns of `STATE`, that records in these columns lead to.
+
+    An aggregation of Spark: it goes to disk when keys outgrow the memory of a task.
+    """
+    newest = sf.max_by(sf.struct("value", "offset", "timestamp"), "offset").alias("newest")
+    grouped = records.where("key IS NOT NULL").groupBy("partition", "key").agg(newest)
+    return grouped.where("newest.value IS NOT NULL").select(
+        "key", "newest.value", "partition", "newest.offset", "newest.timestamp"
+    )

@@ -1,0 +1,118 @@
+"""One set of end offsets, found behind the barrier of each partition; everything is read against it."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from spark_cas.core.errors import OptionError, error_from_text
+from spark_cas.core.offsets import Bounds
+from spark_cas.spark.options.parse import parse_read
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """What the partitions of one log kept at one moment: every append acknowledged before it lies below the ends."""
+
+    topic: str
+    log_id: str
+    layout_epoch: int
+    bounds: tuple[Bounds, ...]
+    """By partition."""
+    pinned_at_ms: int
+    """When the bounds were asked for, milliseconds since 1970."""
+
+    @property
+    def start_offsets(self) -> tuple[int, ...]:
+        """From where each partition is kept."""
+        return tuple(each.start_offset for each in self.bounds)
+
+    @property
+    def expected_offsets(self) -> str:
+        """What a write that has seen everything up to here gives as the option expectedOffsets."""
+        return json.dumps({str(partition): each.end_offset for partition, each in enumerate(self.bounds)})
+
+    def to_json(self, state: str) -> str:
+        """One line of JSON for a state that is saved under this name."""
+        ends = json.loads(self.expected_offsets)
+        plain = {name: getattr(self, name) for name in ("topic", "log_id", "layout_epoch", "pinned_at_ms")}
+        return json.dumps({**plain, "start_offsets": self.start_offsets, "expected_offsets": ends, "state": state})
+
+    @classmethod
+    def from_json(cls, text: str) -> "tuple[Pinned, str]":
+        """Read what `to_json` wrote, and the name; KeyError, TypeError or ValueError when it is none."""
+        found = json.loads(text)
+        starts, ends = found["start_offsets"], found["expected_offsets"]
+        bounds = tuple(Bounds(start, ends[str(partition)]) for partition, start in enumerate(starts))
+        pinned = cls(found["topic"], found["log_id"], found["layout_epoch"], bounds, found["pinned_at_ms"])
+        return pinned, found["state"]
+
+    def rows(self) -> "list[tuple[str, int, int, int, int, str]]":
+        """A row per partition, in the columns of the view ``offsets``."""
+        return [
+            (self.topic, partition, each.start_offset, each.end_offset, self.layout_epoch, self.log_id)
+            for partition, each in enumerate(self.bounds)
+        ]
+
+    def range_options(self, start_offsets: Sequence[int]) -> dict[str, str]:
+        """The options of a read from these offsets up to the pinned ends."""
+        ends = [each.end_offset for each in self.bounds]
+        return {
+            name: json.dumps({self.topic: {str(partition): offset for partition, offset in enumerate(offsets)}})
+            for name, offsets in (("startingOffsets", start_offsets), ("endingOffsets", ends))
+        }
+
+
+class PinnedLog:
+    """A log as it was at one moment, and the session and options to read it with."""
+
+    def __init__(self, spark: "SparkSession", path_or_options: str | Mapping[str, str | float]) -> None:
+        """Pin the ends now, through the session: on Spark Connect only its server may see the log.
+
+        Raises OptionError; LogNotFoundError; StorageError when a transaction stays open for claimTimeoutMs; whatever
+        else reading the log raises.
+        """
+        given = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
+        self._options = {name: str(value) for name, value in given.items()}
+        _check(self._options)
+        self._spark = spark
+        self.at = _pin(spark, self._options)
+
+    def read(self, start_offsets: Sequence[int], schema: "StructType | None" = None) -> "DataFrame":
+        """The records from these offsets up to the pinned ends, in all columns or in those of ``schema``."""
+        reader = self._spark.read.format("conditional-log")
+        if schema is not None:
+            reader = reader.schema(schema)
+        return reader.options(**self._options).options(**self.at.range_options(start_offsets)).load()
+
+
+def _check(options: Mapping[str, str]) -> None:
+    for name in options:
+        if name.lower() == "view" or name.lower().startswith(("starting", "ending")):
+            raise OptionError(
+                f"option {name} chooses a part of the log, and a bootstrap is of all of it, up to the end that it "
+                f"finds. Leave it out, or read with spark.read.format('conditional-log')."
+            )
+    parse_read(options).selection.only()
+
+
+def _pin(spark: "SparkSession", options: Mapping[str, str]) -> Pinned:
+    now_ms = time.time_ns() // 1_000_000
+    view = spark.read.format("conditional-log").options(**options).option("view", "offsets")
+    try:
+        rows = view.load().orderBy("topic", "partition").collect()
+    except Exception as error:
+        plain = error_from_text(str(error))
+        if plain is None:
+            raise
+        raise plain from None
+    if [row.partition for row in rows] != [*range(len(rows))]:
+        raise OptionError("a bootstrap is of one whole log, and option assign leaves partitions out. Leave it out.")
+    first = rows[0]
+    bounds = tuple(Bounds(row.start_offset, row.end_offset) for row in rows)
+    return Pinned(first.topic, first.log_id, first.layout_epoch, bounds, now_ms)

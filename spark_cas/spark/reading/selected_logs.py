@@ -1,0 +1,86 @@
+"""The logs that a read takes, as the driver sees them."""
+
+import re
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Self
+
+from spark_cas.core.offsets import Bounds
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.open import TopicList, open_log, open_topics
+from spark_cas.log.protocol import Backend
+from spark_cas.spark.reading.selection import Selection
+from spark_cas.spark.reading.topic_partitions import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """What a log was found to be."""
+
+    log_id: str
+    layout_epoch: int
+    bounds: dict[int, Bounds]
+    """Of the partitions that are read."""
+
+
+Seen = dict[str, LogState]
+"""The state of each log by its topic, sorted."""
+
+
+def bounds_in(seen: Seen) -> dict[TopicPartition, Bounds]:
+    """What each partition keeps, sorted."""
+    return {TopicPartition(topic, each): bounds for topic, log in seen.items() for each, bounds in log.bounds.items()}
+
+
+class SelectedLogs:
+    """The logs of a selection. Each is opened when it is first needed, and closed with this."""
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        self._open: dict[str, Backend] = {}
+        self._closing = ExitStack()
+        self._topics: TopicList | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of all clients."""
+        self._open.clear()
+        self._topics = None
+        self._closing.close()
+
+    def names(self) -> tuple[str, ...]:
+        """The topics that there are to read now, sorted. Raises StorageError when brokers have to be asked."""
+        spec, pattern = self._selection.spec, self._selection.pattern
+        if pattern is None or not isinstance(spec, KafkaSpec):
+            return self._selection.topics
+        self._topics = self._topics or open_topics(spec)
+        return tuple(name for name in self._topics.names() if re.fullmatch(pattern, name))
+
+    def log(self, topic: str) -> Backend:
+        """One of the logs, open."""
+        if topic not in self._open:
+            self._open[topic] = self._closing.enter_context(open_log(self._selection.spec_of(topic)))
+        return self._open[topic]
+
+    def look(self, *, waiting: bool) -> Seen:
+        """All logs as they are now; ``waiting`` for the end of transactions that are open, or only what is decided.
+
+        Raises LogNotFoundError when one is not there, OptionError when an assigned partition is not, StorageError.
+        """
+        return {topic: self._state(topic, waiting=waiting) for topic in self.names()}
+
+    def since(self, at: TopicPartition, timestamp_ms: int) -> int | None:
+        """`Admin.offset_since` of one of the partitions."""
+        return self.log(at.topic).offset_since(at.partition, timestamp_ms)
+
+    def _state(self, topic: str, *, waiting: bool) -> LogState:
+        log = self.log(topic)
+        layout = log.layout()
+        partitions = self._selection.partitions_of(topic, layout)
+        bounds = log.bounds_of(partitions, waiting=waiting)
+        return LogState(layout.log_id, layout.epoch, dict(zip(partitions, bounds, strict=True)))

@@ -1,0 +1,142 @@
+"""Where a stream is, and what it reads next: arithmetic on offsets, without a log."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from spark_cas.core.errors import FormatError, LogNotFoundError, TruncatedError
+from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.spark.reading.admission import share
+from spark_cas.spark.reading.read_range import kept
+from spark_cas.spark.reading.selected_logs import LogState, Seen, bounds_in
+from spark_cas.spark.reading.topic_partitions import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class LogOffsets:
+    """Where a stream is in one log."""
+
+    log_id: str
+    layout_epoch: int
+    offsets: dict[int, int]
+    """By partition: all below was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffsets:
+    """Where a stream is in each of its logs, by topic."""
+
+    logs: dict[str, LogOffsets]
+
+    @classmethod
+    def at(cls, seen: Seen, offsets: Mapping[TopicPartition, int]) -> Self:
+        """These offsets, in logs of this state."""
+        return cls({topic: _in_log(topic, log, offsets) for topic, log in seen.items()})
+
+    @classmethod
+    def from_json(cls, read: Mapping[str, Any]) -> Self:
+        """Read what `to_json` has written; FormatError for anything else."""
+        try:
+            return cls({topic: _log_from_json(**log) for topic, log in read.items()})
+        except (TypeError, ValueError, AttributeError):
+            raise FormatError(
+                "the offsets in the stream's checkpoint are not those of conditional-log. Is it the checkpoint of "
+                "another source, or a newer version's? Start with a new checkpoint, and startingOffsets."
+            ) from None
+
+    def to_json(self) -> dict[str, Any]:
+        """As a checkpoint holds it. Spark compares its text, so topics and partitions are in order."""
+        return {topic: _log_to_json(log) for topic, log in sorted(self.logs.items())}
+
+    def by_partition(self) -> dict[TopicPartition, int]:
+        """The offset of each partition."""
+        return {
+            TopicPartition(topic, partition): offset
+            for topic, log in self.logs.items()
+            for partition, offset in log.offsets.items()
+        }
+
+
+def available(start: StreamOffsets, seen: Seen, *, fail_on_data_loss: bool) -> dict[TopicPartition, OffsetRange]:
+    """What each partition has to read from ``start`` on; a partition that is new, from its very start on.
+
+    Raises TruncatedError when a log is another one than before, or shorter than what was read of it;
+    TrimmedError and LogNotFoundError when records, partitions or topics are gone, which ``fail_on_data_loss`` allows.
+    """
+    for topic, log in start.logs.items():
+        _check_log(topic, log, seen.get(topic), fail_on_data_loss=fail_on_data_loss)
+    offsets = start.by_partition()
+    found = {}
+    for at, bounds in bounds_in(seen).items():
+        base = offsets.get(at, 0)
+        check_reached(at, base, bounds)
+        new = OffsetRange(base, bounds.end_offset)
+        found[at] = kept(at, new, bounds.start_offset, fail_on_data_loss=fail_on_data_loss)
+    return found
+
+
+def advanced(seen: Seen, ranges: Mapping[TopicPartition, OffsetRange], limit: int | None) -> StreamOffsets:
+    """Where a stream is once it has read of these ranges at most ``limit`` offsets."""
+    sizes = {at: len(each) for at, each in ranges.items()}
+    taken = sizes if limit is None else share(sizes, limit)
+    return StreamOffsets.at(seen, {at: each.base_offset + taken[at] for at, each in ranges.items()})
+
+
+def between(start: StreamOffsets, end: StreamOffsets) -> dict[TopicPartition, OffsetRange]:
+    """The offsets of a batch, but for partitions without any.
+
+    The very first start is asked for again when a query is restarted, and may then lie behind the end that was
+    recorded: such a batch holds nothing.
+    """
+    starts = start.by_partition()
+    ends = end.by_partition()
+    return {at: OffsetRange(starts.get(at, 0), ends[at]) for at in sorted(ends) if starts.get(at, 0) < ends[at]}
+
+
+def check_reached(at: TopicPartition, offset: int, bounds: Bounds) -> None:
+    """TruncatedError when a partition ends before an offset that the stream has reached."""
+    if offset > bounds.end_offset:
+        raise TruncatedError(
+            f"{at} ends at {bounds.end_offset}, and the stream has read it up to {offset}: the log lost records. "
+            f"Find out why; then start with a new checkpoint, and startingOffsets."
+        )
+
+
+def check_identity(topic: str, log_id: str, found: str) -> None:
+    """TruncatedError when a topic is another one than the stream has read."""
+    if log_id != found:
+        raise TruncatedError(
+            f"topic {topic} was deleted and created again since the stream read it: its offsets mean other records "
+            f"now. Start with a new checkpoint."
+        )
+
+
+def _check_log(topic: str, before: LogOffsets, now: LogState | None, *, fail_on_data_loss: bool) -> None:
+    if now is not None:
+        check_identity(topic, before.log_id, now.log_id)
+        if now.layout_epoch < before.layout_epoch:
+            raise TruncatedError(
+                f"topic {topic} has layout epoch {now.layout_epoch}, and the stream has seen epoch "
+                f"{before.layout_epoch}: partitions are gone. Start with a new checkpoint."
+            )
+    gone = sorted(before.offsets.keys() - (now.bounds.keys() if now is not None else ()))
+    if gone and fail_on_data_loss:
+        raise LogNotFoundError(
+            f"topic {topic}: the stream has read partitions {', '.join(map(str, gone))}, which are not there, or not "
+            f"among those it is to read now. Bring them back, or give failOnDataLoss=false to go on without them."
+        )
+
+
+def _in_log(topic: str, log: LogState, offsets: Mapping[TopicPartition, int]) -> LogOffsets:
+    return LogOffsets(
+        log.log_id, log.layout_epoch, {each: offsets[TopicPartition(topic, each)] for each in log.bounds}
+    )
+
+
+def _log_to_json(log: LogOffsets) -> dict[str, Any]:
+    offsets = {str(partition): offset for partition, offset in sorted(log.offsets.items())}
+    return {"log_id": log.log_id, "layout_epoch": log.layout_epoch, "offsets": offsets}
+
+
+def _log_from_json(log_id: str, layout_epoch: int, offsets: dict[str, int]) -> LogOffsets:
+    return LogOffsets(log_id, layout_epoch, {int(partition): int(offset) for partition, offset in offsets.items()})

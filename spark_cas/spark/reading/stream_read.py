@@ -1,0 +1,152 @@
+"""The streaming reader: what a micro-batch takes, and where the stream is behind it."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from spark_cas.core.errors import TruncatedError
+from spark_cas.core.offsets import OffsetRange
+from spark_cas.log.protocol import Backend
+from spark_cas.spark.options.parse import StreamOptions
+from spark_cas.spark.reading.read import RecordsPartition, read_records
+from spark_cas.spark.reading.read_range import kept
+from spark_cas.spark.reading.selected_logs import Seen, SelectedLogs, bounds_in
+from spark_cas.spark.reading.splitting import Ranges
+from spark_cas.spark.reading.stream_offsets import (
+    StreamOffsets,
+    advanced,
+    available,
+    between,
+    check_identity,
+    check_reached,
+)
+from spark_cas.spark.reading.topic_partitions import TopicPartition
+
+_SECOND_LOOK_SECONDS = 1.0
+
+Answer = TypeVar("Answer")
+
+
+class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads records as `RecordsReader` does, batch after batch.
+
+    Guarantee: each committed record from the start on is in exactly one batch, whatever fails and is restarted from
+    the checkpoint; a batch that is run again holds the same records. It ends at what is decided when it is planned:
+    somebody's open transaction holds up its own partition, at its first record, and no other; no batch waits for it,
+    and none has a record of it before it is committed. With ``Trigger.AvailableNow``, which is to read all that there
+    is, the ends are read behind the barrier: it waits for open transactions up to ``claimTimeoutMs``, then says so.
+
+    Spark makes one in its planner, which lives as long as the query, and others for tasks: it is a function of the
+    options, and clients are opened where they are used.
+    """
+
+    def __init__(self, options: StreamOptions, schema: StructType) -> None:
+        self.options = options
+        self.schema = schema
+        self._logs: SelectedLogs | None = None
+        self._target: Seen | None = None
+        """What Trigger.AvailableNow reads up to."""
+        self._latest: dict[str, Any] | None = None
+        self._unrecorded: dict[str, Any] | None = None
+        """The start of the very first batch, while only this process knows it, and asking again may give another."""
+        self._last_batch = -math.inf
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """What Spark hands back to `latestOffset`, unless a trigger is to read everything at once."""
+        admission = self.options.admission
+        if admission.max_offsets is not None:
+            return ReadMaxRows(admission.max_offsets)
+        return ReadAllAvailable() if admission.min_offsets is None else ReadMinRows(admission.min_offsets)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._selected().look(waiting=True)
+
+    def initialOffset(self) -> dict[str, Any]:
+        seen = self._look()
+        ranges = self.options.range.resolve(bounds_in(seen), self._selected().since)
+        initial = StreamOffsets.at(seen, {at: each.base_offset for at, each in ranges.items()}).to_json()
+        if self.options.range.starting.follows_end:
+            self._unrecorded = initial
+        return initial
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        unrecorded, self._unrecorded = self._unrecorded, None
+        if unrecorded == start:
+            # Spark records where batches end, and not where the first begins. So the first ends where it begins: if
+            # it fails, the next run goes on from there, and not from what is the latest by then.
+            return start
+        begin = StreamOffsets.from_json(start)
+        seen, ranges = _believed(lambda: self._available(begin))
+        self._latest = advanced(seen, ranges, None).to_json()
+        if isinstance(limit, ReadAllAvailable):
+            return self._latest
+        now = time.monotonic()
+        waited_ms = (now - self._last_batch) * 1000
+        if self._target is None and self.options.admission.waits(sum(map(len, ranges.values())), waited_ms):
+            return start
+        self._last_batch = now
+        return advanced(seen, ranges, self.options.admission.max_offsets).to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return self._latest
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        until = StreamOffsets.from_json(end)
+        ranges = between(StreamOffsets.from_json(start), until)
+        found: dict[TopicPartition, OffsetRange] = {}
+        for topic in sorted({at.topic for at in ranges}):
+            log = self._selected().log(topic)
+            check_identity(topic, until.logs[topic].log_id, log.layout().log_id)
+            found |= _believed(partial(self._still_kept, log, {at: ranges[at] for at in ranges if at.topic == topic}))
+        tasks = self.options.splitting.split(found)
+        return [RecordsPartition(until.logs[at.topic].log_id, at, offsets) for at, offsets in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, RecordsPartition):
+            yield from read_records(self.options.selection, self.options.range, partition, self.schema)
+
+    def stop(self) -> None:
+        if self._logs is not None:
+            self._logs.close()
+
+    def _selected(self) -> SelectedLogs:
+        self._logs = self._logs or SelectedLogs(self.options.selection)
+        return self._logs
+
+    def _look(self) -> Seen:
+        return self._selected().look(waiting=False) if self._target is None else self._target
+
+    def _available(self, start: StreamOffsets) -> tuple[Seen, dict[TopicPartition, OffsetRange]]:
+        """The logs as they are, and what there is to read of each partition."""
+        seen = self._look()
+        return seen, available(start, seen, fail_on_data_loss=self.options.range.fail_on_data_loss)
+
+    def _still_kept(self, log: Backend, ranges: Ranges) -> Ranges:
+        """What a log keeps of the ranges that a batch was planned with, maybe by an earlier run."""
+        now = dict(zip(ranges, log.bounds_of([at.partition for at in ranges], waiting=False), strict=True))
+        for at, each in ranges.items():
+            check_reached(at, each.end_offset, now[at])
+        lossless = self.options.range.fail_on_data_loss
+        return {at: kept(at, each, now[at].start_offset, fail_on_data_loss=lossless) for at, each in ranges.items()}
+
+
+def _believed(look: Callable[[], Answer]) -> Answer:
+    """That a log is shorter than what was read of it is believed when it is seen twice: leaders may be changing."""
+    with suppress(TruncatedError):
+        return look()
+    time.sleep(_SECOND_LOOK_SECONDS)
+    return look()

@@ -1,0 +1,91 @@
+"""The views: what a log says of itself, a row per partition."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from spark_cas.core.plan import Progress
+from spark_cas.log.planning import job_progress
+from spark_cas.log.protocol import Backend
+from spark_cas.spark.reading.selected_logs import SelectedLogs
+from spark_cas.spark.reading.selection import Selection
+
+Cell = str | int | bool
+Row = tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class ViewPartition(InputPartition):
+    """The rows of a view, as found when the read was planned: few, whatever the size of the log."""
+
+    rows: tuple[Row, ...]
+
+
+class ViewReader(DataSourceReader):
+    """Reads a view: its rows are those of the moment at which the read was planned.
+
+    ``offsets``: topic string, partition int, start_offset bigint, end_offset bigint (what the next conditional
+    write expects), layout_epoch int, log_id string (another log that later has this name has another).
+
+    ``progress``: job string, topic string, partition int, rows bigint, base_offset bigint, end_offset bigint,
+    chunks bigint, complete boolean, digest string, committed_at timestamp.
+    """
+
+    def __init__(self, selection: Selection, view: str, columns: tuple[str, ...], schema: StructType) -> None:
+        self.selection = selection
+        self.view = view
+        self.columns = columns
+        """All columns of the view, in the order of its rows."""
+        self.schema = schema
+        """Those that were asked for."""
+
+    def partitions(self) -> list[InputPartition]:
+        with SelectedLogs(self.selection) as logs:
+            rows = [row for topic in logs.names() for row in _VIEWS[self.view](logs.log(topic))]
+        return [ViewPartition(tuple(rows))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        rows = partition.rows if isinstance(partition, ViewPartition) else ()
+        arrow = to_arrow_schema(self.schema, timezone="UTC")
+        columns = dict(zip(self.columns, zip(*rows, strict=True), strict=False))
+        arrays = [pa.array(columns.get(field.name, ()), _wire(field.type)).cast(field.type) for field in arrow]
+        yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
+
+
+def _wire(kind: pa.DataType) -> pa.DataType:
+    """Times are milliseconds since 1970 in a row."""
+    return pa.timestamp("ms", tz="UTC") if pa.types.is_timestamp(kind) else kind
+
+
+def _offsets(log: Backend) -> Iterator[Row]:
+    layout = log.layout()
+    for partition, bounds in enumerate(log.bounds_of(range(layout.partitions), waiting=True)):
+        yield log.topic, partition, bounds.start_offset, bounds.end_offset, layout.epoch, layout.log_id
+
+
+def _progress(log: Backend) -> Iterator[Row]:
+    for job in log.jobs():
+        for progress in job_progress(log, job):
+            yield _progress_row(log.topic, progress)
+
+
+def _progress_row(topic: str, progress: Progress) -> Row:
+    return (
+        progress.job,
+        topic,
+        progress.partition,
+        progress.rows,
+        progress.base_offset,
+        progress.end_offset,
+        progress.chunks,
+        progress.complete,
+        progress.digest,
+        progress.committed_at_ms,
+    )
+
+
+_VIEWS: dict[str, Callable[[Backend], Iterator[Row]]] = {"offsets": _offsets, "progress": _progress}

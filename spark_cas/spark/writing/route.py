@@ -1,0 +1,149 @@
+"""`route`: brings the rows of each log partition into one task, in one order, and marks the frame."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, TimestampType
+
+from spark_cas.core.errors import LogNotFoundError, OptionError, SchemaError, error_from_text
+from spark_cas.core.partitioner import partition_of
+from spark_cas.spark.options.parse import RouteOptions, parse_route
+from spark_cas.spark.records import as_record_column
+from spark_cas.spark.schema import HEADERS, Mark
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+# Of rows with the same key, those read from a log keep its order, and others come by time.
+_TIE_BREAKERS = ("offset", "timestamp", "value", "headers")
+
+
+class JobNotNamedWarning(UserWarning):
+    """The options of a write name no job, so running it again appends all rows again."""
+
+
+def route(
+    df: "DataFrame",
+    path_or_options: str | Mapping[str, str | float],
+    by: Literal["key", "partition"] = "key",
+    order_by: "Sequence[str | Column]" = (),
+) -> "DataFrame":
+    """The rows of ``df``, ready to be written to a log: all rows of a log partition in one task, in one order.
+
+    ``path_or_options`` is the log's path (``kafka://host:9092/flights`` for a topic), or a dict of the options that
+    the write will take; with ``partitions`` in it the log need not exist yet. ``by="key"`` adds the column
+    ``partition`` where Kafka's own clients would put the key (murmur2; rows without a key by all of their content),
+    ``by="partition"`` keeps the ids that are there. Rows are sorted by ``order_by``, then key,
+    then, so that a second attempt of a task sees them in the same order, by all other columns. A stream is not
+    sorted: the option ``orderBy`` of its write does that where it matters.
+
+    Raises OptionError, SchemaError; LogNotFoundError when the log is missing and its partition count unknown;
+    whatever else reading the log raises. Warns with `JobNotNamedWarning` when a dict names no job.
+    """
+    given = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
+    options = parse_route({name: str(value) for name, value in given.items()})
+    if not isinstance(path_or_options, str) and options.job is None:
+        warnings.warn(
+            "the options name no job: running this write again would append all rows again. Add 'job'.",
+            JobNotNamedWarning,
+            stacklevel=2,
+        )
+    if df.isStreaming and order_by:
+        raise OptionError(
+            "Spark sorts no stream, and route was given order_by. Leave it out; the write's option orderBy sorts "
+            "each batch within its partitions."
+        )
+    mark = _layout_mark(df.sparkSession, options)
+    placed = _with_partition(df, mark.partitions, by)
+    routed = placed.repartitionById(mark.partitions, sf.col("partition"))
+    if not df.isStreaming:
+        routed = routed.sortWithinPartitions(*_total_order(placed, order_by))
+        mark = replace(mark, sorted=True)
+    return routed.withMetadata("partition", mark.metadata())
+
+
+def _layout_mark(spark: "SparkSession", options: RouteOptions) -> Mark:
+    """The layout of the log, read through the session: on Spark Connect only its server may see the log."""
+    reader = spark.read.format("conditional-log").options(**dict(options.reading)).option("view", "offsets")
+    try:
+        found = reader.load().select("layout_epoch").collect()
+    except Exception as error:
+        plain = error_from_text(str(error))
+        if plain is None:
+            raise
+        if not isinstance(plain, LogNotFoundError):
+            raise plain from None
+        if options.new_partitions is None:
+            raise LogNotFoundError(
+                "there is no log at this address yet, so route cannot know its partition count. Give route the "
+                "options of the write, with 'partitions' in them, or mend the path or the name of the topic."
+            ) from None
+        return Mark(options.new_partitions, layout_epoch=None)
+    if options.partitions not in (None, len(found)):
+        raise OptionError(
+            f"option partitions says {options.partitions}, but the log has {len(found)} partitions. Leave it out: "
+            f"it is for a log that does not exist yet."
+        )
+    return Mark(len(found), found[0]["layout_epoch"])
+
+
+def _with_partition(df: "DataFrame", partitions: int, by: str) -> "DataFrame":
+    if by == "key":
+        _require_column(df, "key", BinaryType(), StringType())
+        return df.withColumn("partition", _partitioner(partitions)(*_hashed_columns(df)))
+    if by == "partition":
+        _require_column(df, "partition", IntegerType())
+        return df
+    raise OptionError("route takes by='key' or by='partition', and was given something else.")
+
+
+def _require_column(df: "DataFrame", name: str, *kinds: DataType) -> None:
+    expected = " or ".join(kind.simpleString() for kind in kinds)
+    if name not in df.columns:
+        raise SchemaError(f"route by {name} needs a column {name} ({expected}); found: {', '.join(df.columns)}.")
+    found = df.schema[name].dataType
+    if not isinstance(found, tuple(type(kind) for kind in kinds)):
+        raise SchemaError(f"column {name} must be {expected}, found {found.simpleString()}. Cast it.")
+
+
+def _hashed_columns(df: "DataFrame") -> "list[Column]":
+    """The key; and the rest of a row where its key is null, which is where the rest decides."""
+    key, columns = sf.col("key"), set(df.columns)
+    if not df.schema["key"].nullable:
+        return [key]
+    rest = {"value": BinaryType(), "headers": HEADERS, "timestamp": TimestampType()}
+    return [key] + [
+        sf.when(key.isNull(), sf.col(name) if name in columns else sf.lit(None)).cast(kind)
+        for name, kind in rest.items()
+    ]
+
+
+def _partitioner(partitions: int) -> "Callable[..., Column]":
+    """Kafka's partitioner as a function of columns: key, then value, headers and timestamp where key is null."""
+
+    def partitions_of(*columns: pa.Array) -> pa.Array:
+        named = dict(zip(("key", "value", "headers", "timestamp"), columns, strict=False))
+        records = pa.RecordBatch.from_pydict({name: as_record_column(column, name) for name, column in named.items()})
+        return partition_of(records, partitions)
+
+    # Spark takes the kind of function from these type hints; its stub wants it as an argument, which warns.
+    return arrow_udf(partitions_of, IntegerType())  # type: ignore[call-overload, no-any-return]
+
+
+def _total_order(df: "DataFrame", order_by: "Sequence[str | Column]") -> "list[Column]":
+    """``order_by``, then all columns: rows that are still tied are the same row."""
+    first = [sf.col(each) if isinstance(each, str) else each for each in order_by]
+    names = ["key", *_TIE_BREAKERS, *sorted(set(df.columns) - {"key", "partition", *_TIE_BREAKERS})]
+    return first + [_by_bytes(df, name) for name in names if name in df.columns]
+
+
+def _by_bytes(df: "DataFrame", name: str) -> "Column":
+    """A column in the order of its bytes: a collation would leave texts tied that are not the same."""
+    kind = df.schema[name].dataType
+    collated = isinstance(kind, StringType) and kind != StringType()
+    return sf.col(name).cast("binary") if collated else sf.col(name)

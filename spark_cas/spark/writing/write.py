@@ -1,0 +1,144 @@
+"""The writer: planned once on the driver, run by each task, completed by the driver."""
+
+import uuid
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from spark_cas.core.chunks import ChunkLimits
+from spark_cas.core.errors import LogNotFoundError, OptionError
+from spark_cas.core.plan import Completion, Layout, Plan
+from spark_cas.log.loading import load_rows
+from spark_cas.log.open import AnySpec, open_log
+from spark_cas.log.planning import complete_job, fresh_job_name, pin_plan
+from spark_cas.log.protocol import Backend
+from spark_cas.spark.options.parse import WriteOptions
+from spark_cas.spark.records import by_partition
+from spark_cas.spark.schema import Mark, check_write_schema
+from spark_cas.spark.worker import planned_log, task_number
+from spark_cas.spark.writing.report import TaskReport, accepted, attempted
+from spark_cas.spark.writing.verify import hash_rows, require_same
+from spark_cas.spark.writing.whole_input import whole_input
+
+
+class LogSettingsWarning(UserWarning):
+    """A setting of the log weakens a promise. Spark's driver tells it where its planner's warnings go."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTask:
+    """All that a task needs: plain values, the same for every attempt."""
+
+    spec: AnySpec
+    plan: Plan
+    run: str
+    """Identity of this write, which tells a re-run of the job from a second task of this one."""
+    limits: ChunkLimits
+    fenced_wait_ms: int
+    completion: Completion | None
+    """What the job was completed with before this write began: then nothing is appended."""
+
+
+def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWriter":
+    """Check everything that can be checked before a task runs, create the log if asked to, and pin the plan."""
+    mark = check_write_schema(schema, routed=options.routed)
+    job = fresh_job_name() if options.job is None else options.job
+    with open_log(options.spec) as log:
+        require_layout(log, options, mark)
+        completion = log.completion(job)
+        limits = options.limits if completion else _looked_at(log, options.limits)
+        plan = pin_plan(log, job, options.expected_offsets)
+    task = WriteTask(
+        spec=options.spec,
+        plan=plan,
+        run=uuid.uuid4().hex,
+        limits=limits,
+        fenced_wait_ms=options.fenced_wait_ms,
+        completion=completion,
+    )
+    return ConditionalLogWriter(task)
+
+
+class ConditionalLogWriter(DataSourceArrowWriter):
+    """Appends the rows of each log partition exactly once, at the expected offset, or says why not."""
+
+    def __init__(self, task: WriteTask) -> None:
+        self.task = task
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+        """Append the rows of one task. A second attempt goes on where the first came to.
+
+        A definite refusal is part of the report, because Spark would retry a task that raised it. Raised is only
+        what another attempt may overcome: FencedError, UnknownOutcomeError, and a store that failed.
+        """
+        return attempted(by_partition(whole_input(iterator), self.task.plan.partitions), self._append)
+
+    def _append(self, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> TaskReport:
+        task = self.task
+        if task.completion is not None:
+            return TaskReport(hashed=hash_rows(pairs))
+        first = next(pairs, None)
+        if first is None:
+            return TaskReport()
+        with planned_log(task.spec, task.plan.log_id) as log:
+            results = load_rows(
+                log,
+                task.plan,
+                chain([first], pairs),
+                task=f"{task.run}/{task_number()}",
+                limits=task.limits,
+                fenced_wait_seconds=task.fenced_wait_ms / 1000,
+            )
+        return TaskReport(results)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Raise what was refused, once; else record that the job is complete."""
+        reports = accepted(messages)
+        if self.task.completion is not None:
+            require_same(self.task.completion, {each.partition: each for report in reports for each in report.hashed})
+            return
+        with planned_log(self.task.spec, self.task.plan.log_id) as log:
+            complete_job(log, self.task.plan, tuple(result for report in reports for result in report.results))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing: what was appended is a prefix that the same job resumes, and a claim would fence a winner."""
+
+
+def _looked_at(log: Backend, limits: ChunkLimits) -> ChunkLimits:
+    """The limits, with the log's own; what weakens a promise there is told."""
+    found = log.preflight()
+    for note in found.notes:
+        warnings.warn(note, LogSettingsWarning, stacklevel=2)
+    return replace(limits, max_record_bytes=found.max_record_bytes)
+
+
+def require_layout(log: Backend, options: WriteOptions, mark: Mark | None) -> Layout:
+    """The log's layout, for which the frame was routed; a missing log is created when its partition count is known.
+
+    Not before what can be refused is refused: a log keeps for ever the partition count that it is made with.
+    """
+    try:
+        layout = log.layout()
+    except LogNotFoundError:
+        if options.new_partitions is None:
+            raise LogNotFoundError(
+                "there is no log at this address yet. Give option('partitions', <count>) to create it, or mend the "
+                "path or the name of the topic."
+            ) from None
+        if mark is not None:
+            mark.require_new(options.new_partitions)
+        options.expected_offsets.resolve((0,) * options.new_partitions)
+        layout = log.create(options.new_partitions)
+    if options.partitions not in (None, layout.partitions):
+        raise OptionError(
+            f"option partitions says {options.partitions}, but the log has {layout.partitions} partitions. Leave "
+            f"it out: it is for a log that does not exist yet."
+        )
+    if mark is not None:
+        mark.require(layout)
+    return layout
