@@ -22,6 +22,7 @@ from jobs.demo_steps import (
     title,
     write_flights,
 )
+from jobs.demo_stream import count_departures
 from spark_cas import open_log
 from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.log.planning import job_progress, pin_plan
@@ -52,6 +53,7 @@ def main(argv: Sequence[str]) -> int:
             load_again(spark, flights)
             refuse_load_after_foreign_records(spark, broker.bootstrap, flights)
             show_state(spark, flights.log, build / "demo-kafka" / "departures.png")
+            count_departures(spark, broker.bootstrap, TOPIC, build / "demo-kafka" / "checkpoint")
         finally:
             spark.stop()
     console.print(f"\nDone in {time.monotonic() - began:.0f} s. The broker is gone; to try more, start one with")

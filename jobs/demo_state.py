@@ -24,7 +24,7 @@ def show_state(spark: "SparkSession", log: str, picture: Path) -> None:
     found = bootstrap(spark, log)
     flight = F.from_json(F.col("value").cast("string"), FLIGHT).alias("flight")
     state = found.state.select(F.col("key").cast("string").alias("aircraft"), flight, "partition", "offset")
-    state = state.where("flight IS NOT NULL").cache()
+    state = state.where("flight.time_hour IS NOT NULL").cache()
     print_state(state)
     say(
         f"These and {state.count() - len(AIRCRAFT):,} more are the state of the log up to one bound. Whoever decides",
@@ -32,7 +32,7 @@ def show_state(spark: "SparkSession", log: str, picture: Path) -> None:
         found.expected_offsets,
     )
     state.unpersist()
-    plot_activity(found.records.select(flight).where("flight IS NOT NULL"), picture)
+    plot_activity(found.records.select(flight).where("flight.time_hour IS NOT NULL"), picture)
     say(f"What the fleet did over the year: {picture}")
 
 

@@ -62,12 +62,14 @@ def test_the_demonstration(tmp_path):
 @pytest.mark.kafka
 def test_the_demonstration_on_kafka(tmp_path):
     said = run(tmp_path, ROOT / "jobs" / "demo_kafka.py")
-    _, load, again, foreign, state = re.split(r"^\d\. ", said, flags=re.MULTILINE)
+    _, load, again, foreign, state, stream = re.split(r"^\d\. ", said, flags=re.MULTILINE)
     assert "336,776 rows in " in load
     assert "0 rows appended in " in again
     assert "refused: [CONFLICT] " in foreign
     assert "Nothing of it is in the topic" in foreign
     require_state(state, tmp_path / "demo-kafka" / "departures.png")
+    assert re.search(r"2013-01-01 +│ +255 │ +236 │ +218 ", stream)
+    assert "started again, the query appended nothing" in stream
 
 
 def test_the_benchmark(tmp_path):
