@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks.completed import PYTHON, SPARK_SUBMIT, compare_completed
 from benchmarks.kafka_appending import compare_appends
 from benchmarks.kafka_broker import running_broker
+from benchmarks.kafka_copy import compare_copies
 from benchmarks.kafka_killed import compare_killed
 from benchmarks.kafka_reading import compare_topic_reads
 from benchmarks.kafka_state import compare_states
@@ -26,7 +27,7 @@ from spark_cas.testing.kafka_broker.connector import connector_jars
 
 BUILD = Path(__file__).parents[1] / "build"
 IN_SESSION = ("write", "route", "read")
-ON_KAFKA = ("kafka-write", "kafka-read", "kafka-state", "kafka-killed", "kafka-append")
+ON_KAFKA = ("kafka-write", "kafka-read", "kafka-state", "kafka-copy", "kafka-killed", "kafka-append")
 PARTS = (*IN_SESSION, "completed", "memory", *ON_KAFKA)
 
 
@@ -63,7 +64,7 @@ def _run(parts: Sequence[str], sizes: Sizes, rows: Path, scratch: Path) -> list[
     if "memory" in parts:
         results += compare_memory(scratch, sizes.few_rows, sizes.many_rows)
     if set(parts) & set(ON_KAFKA):
-        results += _on_kafka(parts, sizes, rows)
+        results += _on_kafka(parts, sizes, rows, scratch)
     return results
 
 
@@ -84,7 +85,7 @@ def _in_one_session(parts: Sequence[str], sizes: Sizes, path: Path, scratch: Pat
         spark.stop()
 
 
-def _on_kafka(parts: Sequence[str], sizes: Sizes, path: Path) -> list[Result]:
+def _on_kafka(parts: Sequence[str], sizes: Sizes, path: Path, scratch: Path) -> list[Result]:
     """Compare on one broker, in a session that has Spark's own connector."""
     results = []
     with running_broker() as topics:
@@ -101,6 +102,8 @@ def _on_kafka(parts: Sequence[str], sizes: Sizes, path: Path) -> list[Result]:
                 results.append(compare_topic_reads(spark, rows, topics, sizes.repeats))
             if "kafka-state" in parts:
                 results.append(compare_states(spark, rows, topics, sizes.repeats))
+            if "kafka-copy" in parts:
+                results.append(compare_copies(spark, rows, topics, scratch, sizes.repeats))
             if "kafka-killed" in parts:
                 results.append(compare_killed(spark, rows, topics, sizes.process_repeats))
         finally:

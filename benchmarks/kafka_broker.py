@@ -30,7 +30,12 @@ class Topics:
         """The name of a new topic."""
         if self._current is not None:
             self._admin.delete_topics([self._current])[self._current].result(_SECONDS)
-        self._current = name = f"benchmark-{os.urandom(6).hex()}"
+        self._current = self.kept(partitions)
+        return self._current
+
+    def kept(self, partitions: int = PARTITIONS) -> str:
+        """The name of a new topic that stays."""
+        name = f"benchmark-{os.urandom(6).hex()}"
         self._admin.create_topics([NewTopic(name, partitions)])[name].result(_SECONDS)
         # Brokers know it a little later.
         while not _has_leaders(self._admin.list_topics(name, _SECONDS).topics[name], partitions):
