@@ -138,6 +138,16 @@ def test_a_refresh_that_could_be_wrong_is_refused(run, path, tmp_path):
         append(log, 0, {b"a": b"1"})
     assert run("--log", path, "--output", place)[0] == 0
     refresh = ["--log", path, "--since", place]
+    code, result, told = run(*refresh, "--output", f"{place}-csv", "--format", "csv")
+    assert (code, result["error"]) == (2, "UsageError")
+    assert "is in format parquet" in told
+    csv = ["--log", path, "--format", "csv"]
+    assert run(*csv, "--output", f"{place}-csv")[0] == 0
+    (rows,) = Path(f"{place}-csv").glob("state-*/*.csv")
+    rows.with_name(f".{rows.name}.crc").unlink()
+    rows.write_text(rows.read_text().replace('"0"', '"x"'))
+    assert run(*csv, "--output", f"{place}-damaged", "--since", f"{place}-csv")[0] == 1
+    assert not Path(f"{place}-damaged/offsets").exists()
     with open_log(path) as log:
         append(log, 0, {b"a": None})
         append(log, 0, {b"c": b"1", b"\xff": b"no text"})

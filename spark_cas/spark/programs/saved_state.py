@@ -4,6 +4,7 @@ In a folder the state has a name of its own, and the file that names it, with th
 was stopped leaves behind is named by nothing. In a catalog the offsets are a property of the table, set last.
 """
 
+import json
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -34,6 +35,8 @@ _CSV = {
     "ignoreTrailingWhiteSpace": "false",
     "encoding": "UTF-8",
 }
+# What cannot be read is an error, not nulls, which a refresh would take for nothing to keep.
+_READ_CSV = {**_CSV, "mode": "FAILFAST"}
 _CSV_COLUMNS = "key STRING, value STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
 
 
@@ -63,7 +66,7 @@ class Place(Protocol):
         ...
 
     def load(self) -> SavedState:
-        """What is saved here; UsageError when that is nothing, or not all of it."""
+        """What is saved here; UsageError when that is nothing, not all of it, or in another format."""
         ...
 
 
@@ -92,7 +95,7 @@ class _Folder:
         return name
 
     def write_offsets(self, at: Pinned, rows: str) -> None:
-        line = self._spark.createDataFrame([(at.to_json(rows),)], "line STRING")
+        line = self._spark.createDataFrame([(_written_offsets(at, rows, self._kind),)], "line STRING")
         line.coalesce(1).write.mode("overwrite").text(f"{self._path}/{_OFFSETS}")
 
     def load(self) -> SavedState:
@@ -102,10 +105,10 @@ class _Folder:
                 f"no state is saved in {self._path}: there are no offsets, which are written last. Name a folder "
                 f"that bootstrap_state wrote to the end."
             )
-        at, name = _read_offsets(found)
+        at, name = _read_offsets(found, self._kind)
         where = f"{self._path}/{name}"
         if self._kind == "csv":
-            return SavedState(at, _from_text(self._spark.read.schema(_CSV_COLUMNS).options(**_CSV).csv(where)))
+            return SavedState(at, _from_text(self._spark.read.schema(_CSV_COLUMNS).options(**_READ_CSV).csv(where)))
         return SavedState(at, self._spark.read.schema(STATE).parquet(where))
 
     def _offsets(self) -> str | None:
@@ -137,7 +140,8 @@ class _Table:
         return self._name
 
     def write_offsets(self, at: Pinned, rows: str) -> None:
-        change = f"ALTER TABLE IDENTIFIER(:name) SET TBLPROPERTIES ('{_PROPERTY}' = '{at.to_json(rows)}')"
+        offsets = _written_offsets(at, rows, "table")
+        change = f"ALTER TABLE IDENTIFIER(:name) SET TBLPROPERTIES ('{_PROPERTY}' = '{offsets}')"
         self._spark.sql(change, {"name": self._name})
 
     def load(self) -> SavedState:
@@ -150,14 +154,26 @@ class _Table:
                 f"the table {self._name} has no property {_PROPERTY}, which is set last: it is no state that was "
                 f"saved to the end. Name another table."
             )
-        return SavedState(_read_offsets(found)[0], self._spark.table(self._name))
+        return SavedState(_read_offsets(found, "table")[0], self._spark.table(self._name))
 
 
-def _read_offsets(text: str) -> tuple[Pinned, str]:
+def _written_offsets(at: Pinned, rows: str, kind: str) -> str:
+    return at.to_json(state=rows, format=kind)
+
+
+def _read_offsets(text: str, kind: str) -> tuple[Pinned, str]:
+    """The bound of a state that is to be read in a format, and what its rows lie under."""
     try:
-        return Pinned.from_json(text)
+        at, saved = Pinned.from_json(text), json.loads(text)
+        rows, found = saved["state"], saved["format"]
     except (KeyError, TypeError, ValueError):
         raise UsageError("the offsets of the saved state cannot be read. Bootstrap again without --since.") from None
+    if found != kind:
+        raise UsageError(
+            f"the saved state of log {at.topic} is in format {found}, and format {kind} was asked for. Give "
+            f"--format {found}, or bootstrap without --since."
+        )
+    return at, rows
 
 
 def _as_text(state: "DataFrame") -> "DataFrame":

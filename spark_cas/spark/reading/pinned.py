@@ -37,20 +37,19 @@ class Pinned:
         """What a write that has seen everything up to here gives as the option expectedOffsets."""
         return json.dumps({str(partition): each.end_offset for partition, each in enumerate(self.bounds)})
 
-    def to_json(self, state: str) -> str:
-        """One line of JSON for a state that is saved under this name."""
+    def to_json(self, **saved: str) -> str:
+        """One line of JSON, with what else is to be known of a state that is saved at these offsets."""
         ends = json.loads(self.expected_offsets)
         plain = {name: getattr(self, name) for name in ("topic", "log_id", "layout_epoch", "pinned_at_ms")}
-        return json.dumps({**plain, "start_offsets": self.start_offsets, "expected_offsets": ends, "state": state})
+        return json.dumps({**plain, "start_offsets": self.start_offsets, "expected_offsets": ends, **saved})
 
     @classmethod
-    def from_json(cls, text: str) -> "tuple[Pinned, str]":
-        """Read what `to_json` wrote, and the name; KeyError, TypeError or ValueError when it is none."""
+    def from_json(cls, text: str) -> "Pinned":
+        """Read what `to_json` wrote; KeyError, TypeError or ValueError when it is none."""
         found = json.loads(text)
         starts, ends = found["start_offsets"], found["expected_offsets"]
         bounds = tuple(Bounds(start, ends[str(partition)]) for partition, start in enumerate(starts))
-        pinned = cls(found["topic"], found["log_id"], found["layout_epoch"], bounds, found["pinned_at_ms"])
-        return pinned, found["state"]
+        return cls(found["topic"], found["log_id"], found["layout_epoch"], bounds, found["pinned_at_ms"])
 
     def rows(self) -> "list[tuple[str, int, int, int, int, str]]":
         """A row per partition, in the columns of the view ``offsets``."""
