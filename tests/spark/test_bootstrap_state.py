@@ -122,13 +122,29 @@ def test_what_a_stopped_run_leaves_is_no_state(spark, run, path, tmp_path, monke
     assert len(list(Path(place).glob("state-*"))) == 1
     code, _, told = run("--log", path, "--output", f"{place}-2", "--since", place)
     assert code == 2
-    assert "no state is saved" in told
+    assert "there are no offsets" in told
+    # The offsets of a stream's checkpoint, or a run that was stopped while it wrote them.
+    for name, lines in (("checkpoint", ["v1", "{}"]), ("halfway", [])):
+        of_another = tmp_path / name / "offsets"
+        of_another.mkdir(parents=True)
+        for number, line in enumerate(lines):
+            (of_another / str(number)).write_text(f"{line}\n")
+        code, _, told = run("--log", path, "--output", str(tmp_path / name))
+        assert (code, "has a folder offsets already" in told) == (2, True)
+        assert [each.read_text() for each in sorted(of_another.iterdir())] == [f"{line}\n" for line in lines]
+    code, _, told = run("--log", path, "--output", f"{place}-2", "--since", str(tmp_path / "checkpoint"))
+    assert (code, "holds several" in told) == (2, True)
     with open_log(path) as log:
         append(log, 0, {b"b": b"2"})
     code, result, _ = run(*arguments)
     assert (code, result["rows"], result["expected_offsets"]) == (0, 2, {"0": 2})
     assert [row[0] for row in saved(spark, "parquet", place)] == [b"a", b"b"]
     assert rows_of(spark.read.parquet(result["state"])) == saved(spark, "parquet", place)
+    with monkeypatch.context() as at_once:
+        at_once.setattr(saved_state._Folder, "require_free", lambda _: None)
+        code, _, told = run(*arguments)
+    assert (code, "somebody else" in told) == (2, True)
+    assert place_of(spark, "parquet", place).load().at.expected_offsets == '{"0": 2}'
 
 
 def test_a_refresh_that_could_be_wrong_is_refused(run, path, tmp_path):

@@ -54,7 +54,7 @@ class Place(Protocol):
     """Where one state is saved."""
 
     def require_free(self) -> None:
-        """UsageError when something is saved here already."""
+        """UsageError when something lies here already, whoever's it is."""
         ...
 
     def write_rows(self, state: "DataFrame") -> str:
@@ -82,8 +82,11 @@ class _Folder:
         self._path = path
 
     def require_free(self) -> None:
-        if self._offsets() is not None:
-            raise UsageError(f"a state is saved in {self._path} already. Name a new folder.")
+        if self._lines() is not None:
+            raise UsageError(
+                f"{self._path} has a folder {_OFFSETS} already: a saved state, what a run that was stopped left, or "
+                f"something of another program, such as the checkpoint of a stream. Name a new folder."
+            )
 
     def write_rows(self, state: "DataFrame") -> str:
         name = f"state-{uuid.uuid4().hex[:12]}"
@@ -96,31 +99,47 @@ class _Folder:
 
     def write_offsets(self, at: Pinned, rows: str) -> None:
         line = self._spark.createDataFrame([(_written_offsets(at, rows, self._kind),)], "line STRING")
-        line.coalesce(1).write.mode("overwrite").text(f"{self._path}/{_OFFSETS}")
+        try:
+            line.coalesce(1).write.mode("errorifexists").text(f"{self._path}/{_OFFSETS}")
+        except AnalysisException as error:
+            if "PATH_ALREADY_EXISTS" not in str(error):
+                raise
+            raise UsageError(
+                f"while the rows were written, somebody else made a folder {_OFFSETS} in {self._path}. Nothing was "
+                f"saved. Name a new folder."
+            ) from None
 
     def load(self) -> SavedState:
-        found = self._offsets()
-        if found is None:
+        lines = self._lines()
+        if not lines:
             raise UsageError(
                 f"no state is saved in {self._path}: there are no offsets, which are written last. Name a folder "
                 f"that bootstrap_state wrote to the end."
             )
+        if len(lines) > 1:
+            raise UsageError(
+                f"no state is saved in {self._path}: the offsets of one are a single line, and {_OFFSETS} holds "
+                f"several. Name a folder that bootstrap_state wrote."
+            )
+        (found,) = lines
         at, name = _read_offsets(found, self._kind)
         where = f"{self._path}/{name}"
         if self._kind == "csv":
             return SavedState(at, _from_text(self._spark.read.schema(_CSV_COLUMNS).options(**_READ_CSV).csv(where)))
         return SavedState(at, self._spark.read.schema(STATE).parquet(where))
 
-    def _offsets(self) -> str | None:
+    def _lines(self) -> set[str] | None:
+        """What the folder of the offsets holds, of several lines the first ones; None when there is none."""
         # Named twice: of one path that is not there Spark logs a stack trace, of several it does not.
         paths = [f"{self._path}/{_OFFSETS}"] * 2
         try:
-            lines = {row.value for row in self._spark.read.text(paths).collect()}
+            # Recursively, as it may be anybody's folder: Spark would look for partitions of a table in it.
+            lines = self._spark.read.option("recursiveFileLookup", "true").text(paths)
+            return {row.value for row in lines.limit(3).collect()}
         except AnalysisException as error:
             if "PATH_NOT_FOUND" in str(error):
                 return None
             raise
-        return lines.pop() if len(lines) == 1 else None
 
 
 class _Table:
