@@ -129,21 +129,6 @@ def test_what_is_trimmed_while_it_is_read():
     ]
 
 
-@pytest.mark.parametrize(
-    ("limit", "follows"),
-    [
-        (starting(EARLIEST), False),
-        (starting(LATEST), True),
-        (starting(both(7, 0)), False),
-        (starting(both(7, -1)), True),
-        (starting(7, timed=True), False),
-        (starting(7, timed=True, or_latest=True), True),
-    ],
-)
-def test_whether_a_start_moves_with_the_end(limit, follows):
-    assert limit.follows_end is follows
-
-
 NO_JSON = ["", "first", "5", "[]", "{}", '{"flights": 5}', '{"flights": {}}', '{"flights": {"0": 1.5}}', "[" * 5000]
 
 

@@ -78,19 +78,53 @@ def test_what_is_gone_is_an_error_unless_that_is_allowed(start, kind, said, left
 
 
 def test_where_a_batch_ends():
-    ranges = available(stream(0, 5), SEEN, fail_on_data_loss=True)
-    assert advanced(SEEN, ranges, None) == stream(10, 20)
-    assert advanced(SEEN, ranges, 5) == stream(2, 8)
-    assert advanced(SEEN, available(stream(10, 20), SEEN, fail_on_data_loss=True), 5) == stream(10, 20)
+    start = stream(0, 5)
+    ranges = available(start, SEEN, fail_on_data_loss=True)
+    assert advanced(start, SEEN, ranges, None) == stream(10, 20)
+    assert advanced(start, SEEN, ranges, 5) == stream(2, 8)
+    done = stream(10, 20)
+    assert advanced(done, SEEN, available(done, SEEN, fail_on_data_loss=True), 5) == done
     lost = available(stream(0, 0), SEEN, fail_on_data_loss=False)
-    assert advanced(SEEN, lost, 5) == stream(2, 8)
+    assert advanced(stream(0, 0), SEEN, lost, 5) == stream(2, 8)
 
 
 def test_what_a_batch_holds():
     assert parts(between(stream(0, 5), stream(2, 5))) == [("flights", 0, 0, 2)]
     assert parts(between(stream(0), stream(0, 3))) == [("flights", 1, 0, 3)]
-    assert between(stream(9, 9), stream(2, 9)) == {}
     assert between(StreamOffsets({}), StreamOffsets({})) == {}
+
+
+def test_the_end_of_the_first_batch_alone_tells_where_the_stream_began():
+    first = StreamOffsets.first(SEEN, {TopicPartition("flights", 0): 3, TopicPartition("flights", 1): 6})
+    seen = {"flights": state((0, 10), (5, 20), (0, 2)), "more": state((0, 1), log_id="B")}
+    end = advanced(first, seen, available(first, seen, fail_on_data_loss=True), 5)
+    assert [log.begin for log in end.logs.values()] == [{0: 3, 1: 6, 2: 0}, {0: 0}]
+    recorded = StreamOffsets.from_json(json.loads(json.dumps(end.to_json())))
+    assert recorded == end
+    held = between(first, end)
+    assert held
+    # What the start is found to be when Spark asks again: moved by retention, by new records, by new topics.
+    for again in (stream(4, 9, 1), stream(10, 20), StreamOffsets({}), StreamOffsets.first(seen, moved(seen))):
+        assert between(again, recorded) == held
+    second = advanced(recorded, seen, available(recorded, seen, fail_on_data_loss=True), None)
+    assert [log.begin for log in second.logs.values()] == [None, None]
+    assert between(recorded, second)[TopicPartition("flights", 1)].end_offset == 20
+
+
+def moved(seen):
+    """A start at the end of everything."""
+    return {
+        TopicPartition(topic, at): each.end_offset for topic, log in seen.items() for at, each in log.bounds.items()
+    }
+
+
+def test_a_batch_that_brings_nothing_ends_where_it_began_to_the_letter():
+    first = StreamOffsets.first(SEEN, moved(SEEN))
+    assert advanced(first, SEEN, available(first, SEEN, fail_on_data_loss=True), None) == first
+    early = StreamOffsets.first(SEEN, {TopicPartition("flights", 0): 3, TopicPartition("flights", 1): 6})
+    end = advanced(early, SEEN, available(early, SEEN, fail_on_data_loss=True), None)
+    assert end.logs["flights"].begin == {0: 3, 1: 6}
+    assert advanced(end, SEEN, available(end, SEEN, fail_on_data_loss=True), None) == end
 
 
 def test_offsets_are_written_in_one_order():
@@ -108,7 +142,14 @@ def test_offsets_are_written_in_one_order():
 
 
 @pytest.mark.parametrize(
-    "read", [{"flights": {"0": 5}}, {"flights": 5}, {"flights": {"log_id": "A", "offsets": []}}, []]
+    "read",
+    [
+        {"flights": {"0": 5}},
+        {"flights": 5},
+        {"flights": {"log_id": "A", "offsets": []}},
+        {"flights": {"log_id": "A", "layout_epoch": 0, "offsets": {}, "begin": 5}},
+        [],
+    ],
 )
 def test_another_sources_checkpoint_is_told(read):
     with pytest.raises(FormatError, match="new checkpoint"):

@@ -54,13 +54,6 @@ class ReadLimit:
     or_latest: bool = False
     """Whether a time that no record has reached is the end; else it is an error."""
 
-    @property
-    def follows_end(self) -> bool:
-        """Whether asking again later may give another offset because records came meanwhile."""
-        if self.timed:
-            return self.or_latest
-        return LATEST in ([self.wanted] if isinstance(self.wanted, int) else dict(self.wanted).values())
-
     def resolve(self, bounds: Mapping[TopicPartition, Bounds], since: Since) -> dict[TopicPartition, int]:
         """An offset for each partition; OptionError when the option names others, or a time without records."""
         wanted = dict.fromkeys(bounds, self.wanted) if isinstance(self.wanted, int) else dict(self.wanted)

@@ -1,7 +1,7 @@
 """Where a stream is, and what it reads next: arithmetic on offsets, without a log."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from spark_cas.core.errors import FormatError, LogNotFoundError, TruncatedError
@@ -20,6 +20,12 @@ class LogOffsets:
     layout_epoch: int
     offsets: dict[int, int]
     """By partition: all below was read."""
+    begin: dict[int, int] | None = None
+    """Where the stream began, by partition, as the end of its first batch tells it.
+
+    Spark records where batches end, and asks for the start again when the first of them failed: by then retention or
+    new records may have moved it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,12 @@ class StreamOffsets:
     def at(cls, seen: Seen, offsets: Mapping[TopicPartition, int]) -> Self:
         """These offsets, in logs of this state."""
         return cls({topic: _in_log(topic, log, offsets) for topic, log in seen.items()})
+
+    @classmethod
+    def first(cls, seen: Seen, offsets: Mapping[TopicPartition, int]) -> Self:
+        """The start of a stream that nothing was read of."""
+        at = cls.at(seen, offsets)
+        return cls({topic: replace(log, begin=log.offsets) for topic, log in at.logs.items()})
 
     @classmethod
     def from_json(cls, read: Mapping[str, Any]) -> Self:
@@ -47,6 +59,15 @@ class StreamOffsets:
     def to_json(self) -> dict[str, Any]:
         """As a checkpoint holds it. Spark compares its text, so topics and partitions are in order."""
         return {topic: _log_to_json(log) for topic, log in sorted(self.logs.items())}
+
+    @property
+    def is_first(self) -> bool:
+        """Whether nothing was read yet."""
+        return all(log.begin == log.offsets for log in self.logs.values())
+
+    def without_begin(self) -> "StreamOffsets":
+        """Where the stream is, however it came there."""
+        return StreamOffsets({topic: replace(log, begin=None) for topic, log in self.logs.items()})
 
     def by_partition(self) -> dict[TopicPartition, int]:
         """The offset of each partition."""
@@ -75,20 +96,32 @@ def available(start: StreamOffsets, seen: Seen, *, fail_on_data_loss: bool) -> d
     return found
 
 
-def advanced(seen: Seen, ranges: Mapping[TopicPartition, OffsetRange], limit: int | None) -> StreamOffsets:
-    """Where a stream is once it has read of these ranges at most ``limit`` offsets."""
+def advanced(
+    start: StreamOffsets, seen: Seen, ranges: Mapping[TopicPartition, OffsetRange], limit: int | None
+) -> StreamOffsets:
+    """Where a stream is once it has read of these ranges at most ``limit`` offsets.
+
+    That is ``start`` as it was recorded when nothing has moved: Spark takes anything else for new records.
+    """
     sizes = {at: len(each) for at, each in ranges.items()}
     taken = sizes if limit is None else share(sizes, limit)
-    return StreamOffsets.at(seen, {at: each.base_offset + taken[at] for at, each in ranges.items()})
+    end = StreamOffsets.at(seen, {at: each.base_offset + taken[at] for at, each in ranges.items()})
+    if end == start.without_begin():
+        return start
+    return _begun_at(start, end) if start.is_first else end
 
 
 def between(start: StreamOffsets, end: StreamOffsets) -> dict[TopicPartition, OffsetRange]:
     """The offsets of a batch, but for partitions without any.
 
-    The very first start is asked for again when a query is restarted, and may then lie behind the end that was
-    recorded: such a batch holds nothing.
+    Where ``end`` tells where the stream began, that is the start, and ``start`` may be what was found when Spark
+    asked once more.
     """
-    starts = start.by_partition()
+    starts = start.by_partition() | {
+        TopicPartition(topic, partition): offset
+        for topic, log in end.logs.items()
+        for partition, offset in (log.begin or {}).items()
+    }
     ends = end.by_partition()
     return {at: OffsetRange(starts.get(at, 0), ends[at]) for at in sorted(ends) if starts.get(at, 0) < ends[at]}
 
@@ -127,6 +160,17 @@ def _check_log(topic: str, before: LogOffsets, now: LogState | None, *, fail_on_
         )
 
 
+def _begun_at(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
+    """The end of the first batch; what is new in it is read from its very start on."""
+    starts = start.by_partition()
+    return StreamOffsets(
+        {
+            topic: replace(log, begin={each: starts.get(TopicPartition(topic, each), 0) for each in log.offsets})
+            for topic, log in end.logs.items()
+        }
+    )
+
+
 def _in_log(topic: str, log: LogState, offsets: Mapping[TopicPartition, int]) -> LogOffsets:
     return LogOffsets(
         log.log_id, log.layout_epoch, {each: offsets[TopicPartition(topic, each)] for each in log.bounds}
@@ -134,9 +178,20 @@ def _in_log(topic: str, log: LogState, offsets: Mapping[TopicPartition, int]) ->
 
 
 def _log_to_json(log: LogOffsets) -> dict[str, Any]:
-    offsets = {str(partition): offset for partition, offset in sorted(log.offsets.items())}
-    return {"log_id": log.log_id, "layout_epoch": log.layout_epoch, "offsets": offsets}
+    told = {"log_id": log.log_id, "layout_epoch": log.layout_epoch, "offsets": _numbers_to_json(log.offsets)}
+    return told if log.begin is None else told | {"begin": _numbers_to_json(log.begin)}
 
 
-def _log_from_json(log_id: str, layout_epoch: int, offsets: dict[str, int]) -> LogOffsets:
-    return LogOffsets(log_id, layout_epoch, {int(partition): int(offset) for partition, offset in offsets.items()})
+def _log_from_json(
+    log_id: str, layout_epoch: int, offsets: dict[str, int], begin: dict[str, int] | None = None
+) -> LogOffsets:
+    read = None if begin is None else _numbers_from_json(begin)
+    return LogOffsets(log_id, layout_epoch, _numbers_from_json(offsets), read)
+
+
+def _numbers_to_json(numbers: dict[int, int]) -> dict[str, int]:
+    return {str(partition): offset for partition, offset in sorted(numbers.items())}
+
+
+def _numbers_from_json(read: dict[str, int]) -> dict[int, int]:
+    return {int(partition): int(offset) for partition, offset in read.items()}

@@ -61,8 +61,6 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Seen | None = None
         """What Trigger.AvailableNow reads up to."""
         self._latest: dict[str, Any] | None = None
-        self._unrecorded: dict[str, Any] | None = None
-        """The start of the very first batch, while only this process knows it, and asking again may give another."""
         self._last_batch = -math.inf
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -78,20 +76,12 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         seen = self._look()
         ranges = self.options.range.resolve(bounds_in(seen), self._selected().since)
-        initial = StreamOffsets.at(seen, {at: each.base_offset for at, each in ranges.items()}).to_json()
-        if self.options.range.starting.follows_end:
-            self._unrecorded = initial
-        return initial
+        return StreamOffsets.first(seen, {at: each.base_offset for at, each in ranges.items()}).to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        unrecorded, self._unrecorded = self._unrecorded, None
-        if unrecorded == start:
-            # Spark records where batches end, and not where the first begins. So the first ends where it begins: if
-            # it fails, the next run goes on from there, and not from what is the latest by then.
-            return start
         begin = StreamOffsets.from_json(start)
         seen, ranges = _believed(lambda: self._available(begin))
-        self._latest = advanced(seen, ranges, None).to_json()
+        self._latest = advanced(begin, seen, ranges, None).to_json()
         if isinstance(limit, ReadAllAvailable):
             return self._latest
         now = time.monotonic()
@@ -99,7 +89,7 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is None and self.options.admission.waits(sum(map(len, ranges.values())), waited_ms):
             return start
         self._last_batch = now
-        return advanced(seen, ranges, self.options.admission.max_offsets).to_json()
+        return advanced(begin, seen, ranges, self.options.admission.max_offsets).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return self._latest
