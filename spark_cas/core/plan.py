@@ -89,6 +89,8 @@ class Plan:
     replaced: tuple[Replacement, ...] = ()
     stream: bool = False
     """Whether the job is a stream: then the ledger counts by batch, and the job never completes."""
+    pinned_by: str = ""
+    """Whoever made the plan: of two that found the same ends at once, one holds, and the other is rejoined."""
     rejoined: bool = field(default=False, compare=False)
     """Whether an earlier run may have appended under this plan: not so for the run that recorded it."""
 

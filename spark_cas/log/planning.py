@@ -26,7 +26,15 @@ def pin_plan(log: Backend, job: str, wanted: ExpectedOffsets, *, stream: bool = 
     first = log.plan(job)
     if first is None:
         ends = tuple(log.bounds(partition).end_offset for partition in range(layout.partitions))
-        mine = Plan(job, layout.log_id, layout.epoch, wanted.resolve(ends), ends, stream=stream)
+        mine = Plan(
+            job,
+            layout.log_id,
+            layout.epoch,
+            wanted.resolve(ends),
+            ends,
+            stream=stream,
+            pinned_by=uuid.uuid4().hex,
+        )
         first = log.record_plan(mine)
         if first == mine:
             return mine

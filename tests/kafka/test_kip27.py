@@ -4,11 +4,13 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from confluent_kafka import Producer
 
 from spark_cas import append_once
 from spark_cas.core.errors import ConflictError, ProgressLostError, StorageError
 from spark_cas.core.outcome import Appended, Conflict, Fenced
 from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.clients import TransactionalProducer
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.testing.contract.base import at_once
 from spark_cas.testing.loads import run_job
@@ -212,6 +214,36 @@ def test_right_behind_its_own_chunk_a_writer_passes_over_aborted_records_and_fin
     append_as_others_do(broker.bootstrap, topic, "x")
     assert isinstance(job.append(table_of("c")), Conflict)
     assert values_in(log, 0) == ["a", "b", "x"]
+
+
+def test_one_record_behind_the_marker_is_no_marker_for_a_writer_that_starts_anew(broker, log, topic, monkeypatch):
+    monkeypatch.setattr(TransactionalProducer, "proven_clean", lambda _: False)
+    job = JobWriter(log, plan_of(log, "goes-on"))
+    job.must_append("a")
+    ordinary = Producer({"bootstrap.servers": broker.bootstrap})
+    ordinary.produce(topic, "x", partition=0)
+    assert ordinary.flush(SECONDS) == 0
+    assert isinstance(job.append(table_of("b")), Conflict)
+    assert values_in(log, 0) == ["a", "x"]
+
+
+def test_an_attempt_that_was_overtaken_at_its_commit_does_not_take_the_others_rows_for_its_own(
+    log, spec, monkeypatch
+):
+    """The ledger has the same rows and digest; but where this attempt says that they lie, they were aborted."""
+    plan = plan_of(log, "twice")
+    commit = TransactionalProducer.commit
+
+    def overtaken(producer: TransactionalProducer, timeout_seconds: float) -> None:
+        monkeypatch.setattr(TransactionalProducer, "commit", commit)
+        with KafkaLog(spec) as other:
+            JobWriter(other, plan).must_append(*"abc")
+        commit(producer, timeout_seconds)
+
+    job = JobWriter(log, plan)
+    monkeypatch.setattr(TransactionalProducer, "commit", overtaken)
+    assert isinstance(job.append(table_of("abc")), Fenced)
+    assert values_in(log, 0) == ["a", "b", "c"]
 
 
 def test_a_system_that_only_aborts_refuses_nothing_and_stops_nobody(broker, log, topic):

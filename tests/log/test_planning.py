@@ -24,3 +24,13 @@ def test_a_run_whose_rows_another_run_did_not_complete_is_no_success():
     both = load_rows(log, plan, [(0, batch(b"a")), (1, batch(b"b"))], task="two/0", limits=ChunkLimits())
     with pytest.raises(InputChangedError, match="completed by another run"):
         complete_job(log, plan, both)
+
+
+def test_of_two_drivers_that_plan_at_once_the_second_knows_that_rows_may_be_there(monkeypatch):
+    log = MemoryLog()
+    log.create(1)
+    first = pin_plan(log, "job", ExpectedOffsets("none"))
+    monkeypatch.setattr(log, "plan", lambda _: None)  # it looked before the first one recorded its own
+    second = pin_plan(log, "job", ExpectedOffsets("none"))
+    assert second == first
+    assert (first.rejoined, second.rejoined) == (False, True)

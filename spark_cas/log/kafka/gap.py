@@ -29,9 +29,7 @@ def check_gap(
     """
     next_record = None
     if expected is not None and bounds.start_offset <= expected < bounds.end_offset:
-        gap = OffsetRange(expected, bounds.end_offset)
-        if not _is_own_marker(progress, gap):
-            next_record = _next_record(spec, admin, at, progress, gap)
+        next_record = _next_record(spec, admin, at, progress, OffsetRange(expected, bounds.end_offset))
         # The gap proves only while nothing that lay in it was trimmed meanwhile.
         bounds = Bounds(ends.start_offset(admin, at), bounds.end_offset)
     return check_expected(expected, bounds, next_record)
@@ -55,12 +53,3 @@ def _next_record(
         return gap.base_offset
     age_ms = time.time_ns() // 1_000_000 - progress.committed_at_ms
     return None if age_ms < settings.delete_retention_ms // 2 else gap.base_offset
-
-
-def _is_own_marker(progress: Progress | None, gap: OffsetRange) -> bool:
-    """Whether a gap can hold nothing but the marker of the job's own last transaction, which must lie behind it."""
-    return (
-        progress is not None
-        and progress.chunks > 0
-        and gap == OffsetRange(progress.end_offset, progress.end_offset + 1)
-    )

@@ -28,30 +28,43 @@ _SLICE_ROWS = 10_000
 _Report = Callable[[KafkaError | None, Message], None]
 
 
-class _Reports:
-    """The delivery reports of the first and the last record, which are one when there is but one."""
+class _Reported:
+    """What became of one record. Two threads serve reports, so they may be taken in any order."""
 
-    def __init__(self, rows: int) -> None:
-        self._rows = rows
-        self.errors: list[KafkaError] = []
-        self.offsets: list[int | None] = []
+    def __init__(self) -> None:
+        self.error: KafkaError | None = None
+        self.offset: int | None = None
         self._came = Event()
 
     def take(self, error: KafkaError | None, message: Message) -> None:
         offset = message.offset()
-        if error is not None:
-            self.errors.append(error)
-        self.offsets.append(None if offset is None or offset < 0 else offset)
-        if len(self.offsets) == min(self._rows, 2):
-            self._came.set()
-
-    def callbacks(self) -> Iterator[_Report | None]:
-        """What each row's delivery is reported to. A report takes time, so only two of them are asked for."""
-        ends = chain([self.take], repeat(None, self._rows - 2), [self.take])
-        return ends if self._rows > 1 else iter([self.take])
+        self.error = error
+        self.offset = None if offset is None or offset < 0 else offset
+        self._came.set()
 
     def wait(self, deadline: float) -> bool:
         return self._came.wait(max(0.0, deadline - time.monotonic()))
+
+
+class _Reports:
+    """The delivery reports of the first and the last record, which are one when there is but one."""
+
+    def __init__(self, rows: int) -> None:
+        self.first = _Reported()
+        self.last = _Reported() if rows > 1 else self.first
+        self._rows = rows
+
+    def callbacks(self) -> Iterator[_Report | None]:
+        """What each row's delivery is reported to. A report takes time, so only two of them are asked for."""
+        ends = chain([self.first.take], repeat(None, self._rows - 2), [self.last.take])
+        return ends if self._rows > 1 else iter([self.first.take])
+
+    @property
+    def error(self) -> KafkaError | None:
+        return self.first.error or self.last.error
+
+    def wait(self, deadline: float) -> bool:
+        return self.first.wait(deadline) and self.last.wait(deadline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +118,13 @@ class Sending:
         """
         reports = self._reports
         deadline = time.monotonic() + timeout_seconds
-        if not self._producer.flush(timeout_seconds, until=lambda: bool(reports.errors)):
+        if not self._producer.flush(timeout_seconds, until=lambda: reports.error is not None):
             return None
-        if not reports.errors and not reports.wait(deadline):
+        if reports.error is None and not reports.wait(deadline):
             return None
-        if reports.errors:
-            raise KafkaException(self._producer.what_broke(reports.errors[0]))
-        return Delivered(reports.offsets[0], reports.offsets[-1], self._rows)
+        if reports.error is not None:
+            raise KafkaException(self._producer.what_broke(reports.error))
+        return Delivered(reports.first.offset, reports.last.offset, self._rows)
 
 
 def produce(

@@ -127,8 +127,6 @@ class PartitionWriter:
             if attempt:
                 time.sleep(_PAUSE_SECONDS * 2**attempt * _JITTER.uniform(0.5, 1.5))
             outcome = self._attempt(claim, chunk)
-            if isinstance(outcome, Appended):
-                self._known = claim.progress_after(chunk, outcome.range)
             if outcome is not None:
                 return outcome
         return Unknown(
@@ -155,7 +153,7 @@ class PartitionWriter:
             self._instance().commit(_COMMIT_SECONDS)
         except KafkaException as error:
             return self._resolve(claim, chunk, delivered, error)
-        return self._acknowledge(chunk, delivered, bounds, resolved=False)
+        return self._acknowledge(claim, chunk, delivered, bounds)
 
     def _ready(self, claim: Claim, chunk: Chunk) -> Refusal | None:
         """Have an instance whose next transaction is safe.
@@ -303,22 +301,34 @@ class PartitionWriter:
             bounds = ends.undecided(self._admin, self._at)
         except (KafkaException, StorageError):
             return Unknown("the reply to the commit was lost, and the ledger could not be read")
-        if _same(progress, claim.progress_after(chunk, at)):
-            return self._acknowledge(chunk, at, bounds, resolved=True)
+        # To the letter: another attempt at the same chunk leaves the same rows elsewhere.
+        if progress == claim.progress_after(chunk, at):
+            return self._acknowledge(claim, chunk, at, bounds, resolved=True)
         if not _same(progress, claim.progress):
             return Fenced(progress.task if progress else None)
         return self._why_fenced(claim, chunk) if fenced else None
 
-    def _acknowledge(self, chunk: Chunk, at: OffsetRange, bounds: Bounds, *, resolved: bool) -> Outcome:
-        """Committed: wait until readers can see it, and say where the partition goes on.
+    def _acknowledge(
+        self, claim: Claim, chunk: Chunk, at: OffsetRange, bounds: Bounds, *, resolved: bool = False
+    ) -> Outcome:
+        """Committed, so the claim is used up; wait until readers can see it."""
+        self._known = claim.progress_after(chunk, at)
+        if chunk.records.num_rows == 0:
+            return Appended(at, 0, None, bounds.start_offset, has_offset=True, resolved=resolved)
+        try:
+            return self._visible(chunk, at, resolved=resolved)
+        except StorageError:
+            self._drop()
+            return Unknown("it was committed, but the brokers did not say whether it is still there")
+
+    def _visible(self, chunk: Chunk, at: OffsetRange, *, resolved: bool) -> Outcome:
+        """Wait until readers can see a chunk, and say where the partition goes on.
 
         What comes right behind the last record can only be the transaction's own marker when the decided end lies
         just behind that; anything more may be somebody's record. Then, and when an open transaction of somebody
         else hides the end, the offset behind the last record is given: it matches as long as the gap up to the end
         holds no record.
         """
-        if chunk.records.num_rows == 0:
-            return Appended(at, 0, None, bounds.start_offset, has_offset=True, resolved=resolved)
         decided = decided_behind(self._admin, self._at, at)
         end = decided.end_offset
         if end < at.end_offset and ends.high_watermark(self._admin, self._at) < at.end_offset:
