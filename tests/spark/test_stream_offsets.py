@@ -88,6 +88,18 @@ def test_where_a_batch_ends():
     assert advanced(stream(0, 0), SEEN, lost, 5) == stream(2, 8)
 
 
+def test_what_is_absent_in_one_look_is_not_read_again_when_it_comes_back():
+    both = {**SEEN, "more": state((0, 3), log_id="B")}
+    start = StreamOffsets(stream(7, 20).logs | stream(2, log_id="B", topic="more").logs)
+    without = {"flights": LogState("A", 2, {0: Bounds(0, 10)})}
+    end = advanced(start, without, available(start, without, fail_on_data_loss=False), None)
+    assert end == StreamOffsets(stream(10, 20).logs | stream(2, log_id="B", topic="more").logs)
+    assert parts(between(start, end)) == [("flights", 0, 7, 10)]
+    assert advanced(end, {}, available(end, {}, fail_on_data_loss=False), None) == end
+    back = available(end, both, fail_on_data_loss=True)
+    assert parts(back) == [("flights", 0, 10, 10), ("flights", 1, 20, 20), ("more", 0, 2, 3)]
+
+
 def test_what_a_batch_holds():
     assert parts(between(stream(0, 5), stream(2, 5))) == [("flights", 0, 0, 2)]
     assert parts(between(stream(0), stream(0, 3))) == [("flights", 1, 0, 3)]

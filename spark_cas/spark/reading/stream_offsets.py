@@ -101,11 +101,13 @@ def advanced(
 ) -> StreamOffsets:
     """Where a stream is once it has read of these ranges at most ``limit`` offsets.
 
-    That is ``start`` as it was recorded when nothing has moved: Spark takes anything else for new records.
+    Topics and partitions that are not seen, which `available` has let pass, stay where they were: they may come back.
+    When nothing has moved it is ``start`` as it was recorded: Spark takes anything else for new records.
     """
     sizes = {at: len(each) for at, each in ranges.items()}
     taken = sizes if limit is None else share(sizes, limit)
-    end = StreamOffsets.at(seen, {at: each.base_offset + taken[at] for at, each in ranges.items()})
+    found = StreamOffsets.at(seen, {at: each.base_offset + taken[at] for at, each in ranges.items()})
+    end = _with_absent(start.without_begin(), found)
     if end == start.without_begin():
         return start
     return _begun_at(start, end) if start.is_first else end
@@ -158,6 +160,15 @@ def _check_log(topic: str, before: LogOffsets, now: LogState | None, *, fail_on_
             f"topic {topic}: the stream has read partitions {', '.join(map(str, gone))}, which are not there, or not "
             f"among those it is to read now. Bring them back, or give failOnDataLoss=false to go on without them."
         )
+
+
+def _with_absent(start: StreamOffsets, found: StreamOffsets) -> StreamOffsets:
+    """What was found, and the topics and partitions that were not, as they were at the start."""
+    found_or_before = {
+        topic: replace(log, offsets=start.logs[topic].offsets | log.offsets) if topic in start.logs else log
+        for topic, log in found.logs.items()
+    }
+    return StreamOffsets(start.logs | found_or_before)
 
 
 def _begun_at(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
