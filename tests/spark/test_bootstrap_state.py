@@ -9,6 +9,7 @@ import pytest
 
 from spark_cas import append_once, bootstrap, open_log, raise_for_outcome
 from spark_cas.core.records import RECORDS
+from spark_cas.log.objects import ObjectLog
 from spark_cas.spark.programs import saved_state
 from spark_cas.spark.programs.bootstrap_state import main
 from spark_cas.spark.programs.saved_state import place_of
@@ -147,11 +148,16 @@ def test_what_a_stopped_run_leaves_is_no_state(spark, run, path, tmp_path, monke
     assert place_of(spark, "parquet", place).load().at.expected_offsets == '{"0": 2}'
 
 
-def test_a_refresh_that_could_be_wrong_is_refused(run, path, tmp_path):
+def test_a_refresh_that_could_be_wrong_is_refused(run, path, tmp_path, monkeypatch):
     place = str(tmp_path / "state")
     with open_log(path) as log:
         log.create(1)
         append(log, 0, {b"a": b"1"})
+    with monkeypatch.context() as unseen:
+        unseen.setattr(ObjectLog, "tombstones_kept_ms", lambda _: 0)
+        code, result, told = run("--log", path, "--output", place)
+    assert (code, result["error"]) == (1, "TRIMMED")
+    assert "--operation DescribeConfigs --topic" in told
     assert run("--log", path, "--output", place)[0] == 0
     refresh = ["--log", path, "--since", place]
     code, result, told = run(*refresh, "--output", f"{place}-csv", "--format", "csv")
@@ -189,7 +195,7 @@ def test_a_refresh_that_could_be_wrong_is_refused(run, path, tmp_path):
 
 
 @pytest.mark.kafka
-def test_a_refresh_of_a_topic(spark, run, broker, tmp_path):
+def test_a_state_of_a_topic(spark, run, broker, tmp_path, monkeypatch):
     topic = clients.create_topic(broker.bootstrap, 2, cleanup_policy="compact")
     arguments = ["--bootstrap-servers", broker.bootstrap, "--topic", topic]
     first, second, third = [str(tmp_path / f"state-{at}") for at in range(3)]
@@ -204,7 +210,19 @@ def test_a_refresh_of_a_topic(spark, run, broker, tmp_path):
     found = bootstrap(spark, address)
     assert saved(spark, "parquet", second) == rows_of(found.state)
     assert place_of(spark, "parquet", second).load().at.expected_offsets == found.expected_offsets
-    # A deletion may be gone by the time it is looked for.
+    # A deletion may be gone by the time it is looked for, also while everything is read.
+    write_rows = saved_state._Folder.write_rows
+
+    def write_slowly(*given):
+        rows = write_rows(*given)
+        clients.configure(broker.bootstrap, topic, delete_retention_ms="1")
+        return rows
+
+    with monkeypatch.context() as slow:
+        slow.setattr(saved_state._Folder, "write_rows", write_slowly)
+        code, result, told = run(*arguments, "--output", third)
+    assert (code, result["error"]) == (1, "TRIMMED")
+    assert not Path(third, "offsets").exists()
     clients.configure(broker.bootstrap, topic, delete_retention_ms="1000")
     code, result, told = run(*arguments, "--output", third, "--since", second)
     assert (code, result["error"]) == (1, "TRIMMED")

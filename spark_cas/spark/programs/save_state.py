@@ -39,21 +39,20 @@ def save_state(
 
     Raises what `spark_cas.bootstrap` raises; UsageError when ``place`` is taken or ``since`` holds no state;
     TruncatedError when the log is not, or no longer, the one that ``since`` was taken of; TrimmedError when what came
-    after ``since`` may not all be there any more.
+    after ``since``, or a deletion, may not all have been there any more when it was read.
     """
     target = place_of(spark, kind, place)
     target.require_free()
     before = None if since is None else place_of(spark, kind, since).load()
-    if before is not None:
-        _require_all_tombstones(log_options, before.at)
     log = PinnedLog(spark, log_options)
+    oldest = log.at if before is None else before.at
+    _require_all_tombstones(log_options, oldest)
     state = latest(log.read(log.at.start_offsets, STATE)) if before is None else refreshed(spark, log, before)
     counted = Observation("saved state")
     state = state.observe(counted, sf.count(sf.lit(1)).alias("rows"))
     rows = target.write_rows(state)
-    if before is not None:
-        # Again: only now everything that came after it has been read.
-        _require_all_tombstones(log_options, before.at)
+    # Again: only now everything has been read.
+    _require_all_tombstones(log_options, oldest)
     target.write_offsets(log.at, rows)
     return Saved(log.at, rows, int(counted.get["rows"]))
 
@@ -76,15 +75,27 @@ def refreshed(spark: "SparkSession", log: PinnedLog, before: SavedState) -> "Dat
     return latest(kept.unionByName(log.read(start_offsets, STATE).select(*STATE.names)))
 
 
-def _require_all_tombstones(log_options: Mapping[str, str], before: Pinned) -> None:
-    """TrimmedError unless every deletion of a key since then is still to be read."""
+def _require_all_tombstones(log_options: Mapping[str, str], oldest: Pinned) -> None:
+    """TrimmedError unless each deletion of a key that was there then, or came since, is still to be read.
+
+    Compaction keeps a deletion for as long after it took away what was deleted. So whoever read an older value then,
+    or later, finds the deletion for as long.
+    """
     with open_log(parse_read(log_options).selection.only()) as log:
         kept_ms = log.tombstones_kept_ms()
-    age_ms = time.time_ns() // 1_000_000 - before.pinned_at_ms
+    if kept_ms == 0:
+        raise TrimmedError(
+            f"topic {oldest.topic} keeps deletions for no time at all, or its settings may not be seen by this user: "
+            f"keys that were deleted could stay in the state. The ACL DescribeConfigs on the topic shows them "
+            f"(kafka-acls.sh --add --allow-principal User:<user> --operation DescribeConfigs --topic "
+            f"{oldest.topic}); if it is compacted with delete.retention.ms=0, raise that."
+        )
+    age_ms = time.time_ns() // 1_000_000 - oldest.pinned_at_ms
     # Half of it, for the clocks of brokers differ.
     if kept_ms is not None and age_ms >= kept_ms // 2:
         raise TrimmedError(
-            f"topic {before.topic} is compacted and keeps deletions for {kept_ms / 1000:.0f} s, and the saved state "
-            f"is {age_ms / 1000:.0f} s old: keys that were deleted since then may have left no trace. Bootstrap "
-            f"without --since, and refresh within half of delete.retention.ms."
+            f"topic {oldest.topic} is compacted and keeps deletions for {kept_ms / 1000:.0f} s, and the oldest that "
+            f"the state is made from was found {age_ms / 1000:.0f} s ago: keys that were deleted since then may have "
+            f"left no trace. Nothing was saved. Finish within half of delete.retention.ms, without --since or after "
+            f"raising it."
         )
