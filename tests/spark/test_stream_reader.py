@@ -1,10 +1,12 @@
 """The streaming reader asked by hand, as Spark's planner asks it, on a log in a directory; no JVM."""
 
+from pathlib import Path
+
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from spark_cas import open_log
-from spark_cas.core.errors import TrimmedError
+from spark_cas.core.errors import LogNotFoundError, TrimmedError
 from spark_cas.spark.options.parse import parse_read_stream
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.schema import RECORDS
@@ -57,6 +59,31 @@ def test_what_retention_took_of_a_first_batch_is_told(reader, log):
         again.partitions(start, end)
     careless = reader(startingoffsets="earliest", failondataloss="false")
     assert rows_in(careless, start, end) == [(0, 2), (0, 3)]
+
+
+def test_a_planned_batch_of_a_log_that_is_gone_is_empty_where_loss_is_allowed(reader, log, path):
+    append_foreign(log, 0, *"ab")
+    first = reader(startingoffsets="earliest")
+    end = first.latestOffset(first.initialOffset(), ALL)
+    Path(path).rename(path + "-away")
+    careless = reader(startingoffsets="earliest", failondataloss="false")
+    assert careless.partitions(careless.initialOffset(), end) == []
+    careless.prepareForTriggerAvailableNow()
+    assert careless.latestOffset(end, ALL) == end
+    with pytest.raises(LogNotFoundError):
+        reader(startingoffsets="earliest").partitions({}, end)
+    Path(path + "-away").rename(path)
+    append_foreign(log, 0, *"c")
+    back = reader()
+    assert rows_in(back, end, back.latestOffset(end, ALL)) == [(0, 2)]
+
+
+def test_a_log_that_never_was_there_is_no_loss(tmp_path):
+    options = {"path": str(tmp_path / "nothing"), "startingoffsets": "earliest", "failondataloss": "false"}
+    one = RecordsStreamReader(parse_read_stream(options), RECORDS)
+    one.prepareForTriggerAvailableNow()
+    with pytest.raises(LogNotFoundError, match="there is no topic nothing"):
+        one.latestOffset(one.initialOffset(), ALL)
 
 
 def test_what_is_available_now_ends_where_it_was_prepared(reader, log):

@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Self
 
+from spark_cas.core.errors import LogNotFoundError
 from spark_cas.core.offsets import Bounds
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.open import TopicList, open_log, open_topics
@@ -67,12 +68,20 @@ class SelectedLogs:
             self._open[topic] = self._closing.enter_context(open_log(self._selection.spec_of(topic)))
         return self._open[topic]
 
-    def look(self, *, waiting: bool) -> Seen:
+    def look(self, *, waiting: bool, without_absent: bool = False) -> Seen:
         """All logs as they are now; ``waiting`` for the end of transactions that are open, or only what is decided.
 
-        Raises LogNotFoundError when one is not there, OptionError when an assigned partition is not, StorageError.
+        Raises LogNotFoundError when one is not there, unless it is to do ``without_absent``; OptionError when an
+        assigned partition is not, StorageError.
         """
-        return {topic: self._state(topic, waiting=waiting) for topic in self.names()}
+        seen: Seen = {}
+        for topic in self.names():
+            try:
+                seen[topic] = self._state(topic, waiting=waiting)
+            except LogNotFoundError:
+                if not without_absent:
+                    raise
+        return seen
 
     def since(self, at: TopicPartition, timestamp_ms: int) -> int | None:
         """`Admin.offset_since` of one of the partitions."""

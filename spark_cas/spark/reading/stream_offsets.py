@@ -1,6 +1,6 @@
 """Where a stream is, and what it reads next: arithmetic on offsets, without a log."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -134,6 +134,16 @@ def check_reached(at: TopicPartition, offset: int, bounds: Bounds) -> None:
         raise TruncatedError(
             f"{at} ends at {bounds.end_offset}, and the stream has read it up to {offset}: the log lost records. "
             f"Find out why; then start with a new checkpoint, and startingOffsets."
+        )
+
+
+def check_known(start: StreamOffsets, seen: Seen, topics: Iterable[str]) -> None:
+    """LogNotFoundError for a topic that the options name, that is not there, and that the stream never saw either."""
+    never = sorted(set(topics) - seen.keys() - start.logs.keys())
+    if never:
+        raise LogNotFoundError(
+            f"there is no topic {', '.join(never)}, and the stream has read nothing of it yet: this is no loss, which "
+            f"failOnDataLoss=false would allow. Mend the name, or create the topic first."
         )
 
 

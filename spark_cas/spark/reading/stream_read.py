@@ -18,9 +18,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_cas.core.errors import TruncatedError
+from spark_cas.core.errors import LogNotFoundError, TruncatedError
 from spark_cas.core.offsets import OffsetRange
-from spark_cas.log.protocol import Backend
 from spark_cas.spark.options.parse import StreamOptions
 from spark_cas.spark.reading.read import RecordsPartition, read_records
 from spark_cas.spark.reading.read_range import kept
@@ -32,6 +31,7 @@ from spark_cas.spark.reading.stream_offsets import (
     available,
     between,
     check_identity,
+    check_known,
     check_reached,
 )
 from spark_cas.spark.reading.topic_partitions import TopicPartition
@@ -71,7 +71,7 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if admission.min_offsets is None else ReadMinRows(admission.min_offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._selected().look(waiting=True)
+        self._target = self._look_now(waiting=True)
 
     def initialOffset(self) -> dict[str, Any]:
         seen = self._look()
@@ -99,9 +99,12 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = between(StreamOffsets.from_json(start), until)
         found: dict[TopicPartition, OffsetRange] = {}
         for topic in sorted({at.topic for at in ranges}):
-            log = self._selected().log(topic)
-            check_identity(topic, until.logs[topic].log_id, log.layout().log_id)
-            found |= _believed(partial(self._still_kept, log, {at: ranges[at] for at in ranges if at.topic == topic}))
+            wanted = {at: ranges[at] for at in ranges if at.topic == topic}
+            try:
+                found |= _believed(partial(self._still_kept, topic, until.logs[topic].log_id, wanted))
+            except LogNotFoundError:
+                if self.options.range.fail_on_data_loss:
+                    raise
         tasks = self.options.splitting.split(found)
         return [RecordsPartition(until.logs[at.topic].log_id, at, offsets) for at, offsets in tasks]
 
@@ -118,15 +121,21 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._logs
 
     def _look(self) -> Seen:
-        return self._selected().look(waiting=False) if self._target is None else self._target
+        return self._look_now(waiting=False) if self._target is None else self._target
+
+    def _look_now(self, *, waiting: bool) -> Seen:
+        return self._selected().look(waiting=waiting, without_absent=not self.options.range.fail_on_data_loss)
 
     def _available(self, start: StreamOffsets) -> tuple[Seen, dict[TopicPartition, OffsetRange]]:
         """The logs as they are, and what there is to read of each partition."""
         seen = self._look()
+        check_known(start, seen, self.options.selection.topics)
         return seen, available(start, seen, fail_on_data_loss=self.options.range.fail_on_data_loss)
 
-    def _still_kept(self, log: Backend, ranges: Ranges) -> Ranges:
+    def _still_kept(self, topic: str, log_id: str, ranges: Ranges) -> Ranges:
         """What a log keeps of the ranges that a batch was planned with, maybe by an earlier run."""
+        log = self._selected().log(topic)
+        check_identity(topic, log_id, log.layout().log_id)
         now = dict(zip(ranges, log.bounds_of([at.partition for at in ranges], waiting=False), strict=True))
         for at, each in ranges.items():
             check_reached(at, each.end_offset, now[at])
@@ -135,8 +144,11 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _believed(look: Callable[[], Answer]) -> Answer:
-    """That a log is shorter than what was read of it is believed when it is seen twice: leaders may be changing."""
-    with suppress(TruncatedError):
+    """That a log is gone, or shorter than what was read of it, is believed when it is seen twice.
+
+    Leaders may be changing.
+    """
+    with suppress(TruncatedError, LogNotFoundError):
         return look()
     time.sleep(_SECOND_LOOK_SECONDS)
     return look()
