@@ -72,15 +72,15 @@ def test_a_load_over_connections_that_break_again_and_again(proxied, proxied_top
 
 def without_offsets(monkeypatch, before_report):
     """Let every delivery report come without its offset; first call what is given, while the chunk is in the log."""
-    take = transaction._Reports.take
+    take = transaction._Reported.take
 
     unplaced: Any = SimpleNamespace(offset=lambda: -1)
 
-    def strip(reports, error, _message):
+    def strip(report, error, _message):
         before_report()
-        take(reports, error, unplaced)
+        take(report, error, unplaced)
 
-    monkeypatch.setattr(transaction._Reports, "take", strip)
+    monkeypatch.setattr(transaction._Reported, "take", strip)
 
 
 def test_a_delivery_without_offset_is_proven_by_the_end(monkeypatch, proxied, proxied_topic):
