@@ -6,8 +6,10 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from spark_cas import open_log
-from spark_cas.core.errors import LogNotFoundError, TrimmedError
+from spark_cas.core.errors import LogNotFoundError, TrimmedError, TruncatedError
+from spark_cas.core.offsets import Bounds
 from spark_cas.spark.options.parse import parse_read_stream
+from spark_cas.spark.reading.selected_logs import LogState, SelectedLogs
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.schema import RECORDS
 from spark_cas.testing.writing import append_foreign
@@ -102,6 +104,23 @@ def test_what_is_available_now_ends_where_it_was_prepared(reader, log):
     start = at_the_latest.initialOffset()
     assert at_the_latest.latestOffset(start, ALL) == start
     assert at_the_latest.latestOffset(start, ALL) == start
+
+
+def test_that_a_log_is_shorter_is_not_believed_before_another_look(reader, log, monkeypatch):
+    append_foreign(log, 0, *"ab")
+    one = reader(startingoffsets="earliest")
+    end = one.latestOffset(one.initialOffset(), ALL)
+    look = SelectedLogs.look
+    stale = LogState(log.layout().log_id, 0, {0: Bounds(0, 1), 1: Bounds(0, 0)})
+    answers = [{"flights": stale}]
+    monkeypatch.setattr(SelectedLogs, "look", lambda *args, **more: answers.pop() if answers else look(*args, **more))
+    again = reader()
+    again.prepareForTriggerAvailableNow()
+    assert again.latestOffset(end, ALL) == end
+    answers += [{"flights": stale}] * 2
+    again.prepareForTriggerAvailableNow()
+    with pytest.raises(TruncatedError, match="the log lost records"):
+        again.latestOffset(end, ALL)
 
 
 def test_limits_hold_unless_spark_wants_everything_at_once(reader, log):

@@ -142,8 +142,8 @@ def check_known(start: StreamOffsets, seen: Seen, topics: Iterable[str]) -> None
     never = sorted(set(topics) - seen.keys() - start.logs.keys())
     if never:
         raise LogNotFoundError(
-            f"there is no topic {', '.join(never)}, and the stream has read nothing of it yet: this is no loss, which "
-            f"failOnDataLoss=false would allow. Mend the name, or create the topic first."
+            f"there is no topic {', '.join(never)}, and the stream has read nothing of it yet: failOnDataLoss=false "
+            f"is not about that. Mend the name, or create the topic first."
         )
 
 

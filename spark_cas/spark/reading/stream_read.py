@@ -80,7 +80,7 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begin = StreamOffsets.from_json(start)
-        seen, ranges = _believed(lambda: self._available(begin))
+        seen, ranges = _believed(partial(self._available, begin), partial(self._available_anew, begin))
         self._latest = advanced(begin, seen, ranges, None).to_json()
         if isinstance(limit, ReadAllAvailable):
             return self._latest
@@ -101,7 +101,8 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for topic in sorted({at.topic for at in ranges}):
             wanted = {at: ranges[at] for at in ranges if at.topic == topic}
             try:
-                found |= _believed(partial(self._still_kept, topic, until.logs[topic].log_id, wanted))
+                look = partial(self._still_kept, topic, until.logs[topic].log_id, wanted)
+                found |= _believed(look, look)
             except LogNotFoundError:
                 if self.options.range.fail_on_data_loss:
                     raise
@@ -132,6 +133,12 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_known(start, seen, self.options.selection.topics)
         return seen, available(start, seen, fail_on_data_loss=self.options.range.fail_on_data_loss)
 
+    def _available_anew(self, start: StreamOffsets) -> tuple[Seen, dict[TopicPartition, OffsetRange]]:
+        """The same by another look, also where what to read up to was found before."""
+        if self._target is not None:
+            self.prepareForTriggerAvailableNow()
+        return self._available(start)
+
     def _still_kept(self, topic: str, log_id: str, ranges: Ranges) -> Ranges:
         """What a log keeps of the ranges that a batch was planned with, maybe by an earlier run."""
         log = self._selected().log(topic)
@@ -143,7 +150,7 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {at: kept(at, each, now[at].start_offset, fail_on_data_loss=lossless) for at, each in ranges.items()}
 
 
-def _believed(look: Callable[[], Answer]) -> Answer:
+def _believed(look: Callable[[], Answer], look_anew: Callable[[], Answer]) -> Answer:
     """That a log is gone, or shorter than what was read of it, is believed when it is seen twice.
 
     Leaders may be changing.
@@ -151,4 +158,4 @@ def _believed(look: Callable[[], Answer]) -> Answer:
     with suppress(TruncatedError, LogNotFoundError):
         return look()
     time.sleep(_SECOND_LOOK_SECONDS)
-    return look()
+    return look_anew()
