@@ -5,11 +5,11 @@ import json
 import pytest
 
 from spark_cas import open_log
-from spark_cas.spark.programs.stream_copy import main, records_behind
+from spark_cas.spark.programs.stream_copy import main, parse_arguments, reading_options, records_behind
 from spark_cas.testing.writing import append_foreign, records_in
 from tests.kafka.clients import create_topic
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 
 def by_key(log):
@@ -21,6 +21,8 @@ def by_key(log):
     return found
 
 
+@pytest.mark.spark
+@pytest.mark.kafka
 def test_a_topic_is_copied_into_a_directory_and_back_exactly_once(spark, broker, tmp_path, capsys):
     topics = [f"kafka://{broker.bootstrap}/{create_topic(broker.bootstrap, 2)}" for _ in range(2)]
     folder = str(tmp_path / "log")
@@ -37,7 +39,7 @@ def test_a_topic_is_copied_into_a_directory_and_back_exactly_once(spark, broker,
             append_foreign(source, number % 2, *(f"{number}-{at % 3}" for at in range(15)))
         rows, told = copy(topics[0], folder, "--partitions", "3")
         assert rows == 60
-        assert "batch 0: " in told
+        assert "batch 0: 25 records" in told
         assert " 0 behind" in told.splitlines()[-1]
         assert copy(topics[0], folder, "--partitions", "3")[0] == 0
         append_foreign(source, 0, "0-0", "0-9")
@@ -55,3 +57,14 @@ def test_how_far_a_copy_is_behind():
 
     assert records_behind({"endOffset": at(**{"0": 5, "1": 2}), "latestOffset": at(**{"0": 9, "1": 2, "2": 1})}) == 5
     assert records_behind({"endOffset": at(**{"0": 5}), "latestOffset": None}) == 0
+
+
+def test_a_batch_is_bounded_unless_the_call_says_otherwise(capsys):
+    needed = ["--from", "a", "--to", "b", "--job", "copy", "--checkpoint", "c"]
+    read = reading_options(parse_arguments(needed, "stream_copy.py"))
+    assert read == {"startingOffsets": "earliest", "includeHeaders": "true", "maxOffsetsPerTrigger": "1000000"}
+    read = reading_options(parse_arguments([*needed, "--from-option", "maxOffsetsPerTrigger=7"], "stream_copy.py"))
+    assert read["maxOffsetsPerTrigger"] == "7"
+    with pytest.raises(SystemExit):
+        parse_arguments(["--help"], "stream_copy.py")
+    assert "at most 1,000,000 offsets" in " ".join(capsys.readouterr().out.split())

@@ -18,18 +18,21 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 A log is a directory, a URL such as s3://bucket/logs/flights, or kafka://host:9092/flights. Records keep their key,
-value, headers and timestamp; a key that lies in one partition keeps its order.
+value, headers and timestamp; a key that lies in one partition keeps its order. A batch has at most {most:,}
+offsets, unless --from-option maxOffsetsPerTrigger=N says otherwise: a task holds its part of one in memory. A batch
+that has begun keeps its size, so say it before the first run.
 
 exit codes: 0 all that was there is copied; 1 failed, run it again; 2 usage; 3 refused by a condition; 4 the input
 changed; 130 interrupted, the same command goes on. The last line on stdout is the result as JSON.
 """
+_MOST_OFFSETS = 1_000_000
 _LOOK_SECONDS = 1
 
 
 def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
     """Parse a command line; prints usage and exits with 2 when it is wrong."""
     description = "Copy a log or topic into another, exactly once. Run again with the same checkpoint, it goes on."
-    parser = parser_of(prog, description, _EPILOG)
+    parser = parser_of(prog, description, _EPILOG.format(most=_MOST_OFFSETS))
     for name, what in (("from", "read"), ("to", "written")):
         parser.add_argument(f"--{name}", required=True, metavar="LOG", dest=name, help=f"the log that is {what}")
         parser.add_argument(
@@ -53,10 +56,19 @@ def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
     return run(lambda spark: _copy(given, spark), start_session, debug=given.debug)
 
 
+def reading_options(given: argparse.Namespace) -> dict[str, str]:
+    """The options of the read, bounded by default: what Spark has planned as one batch can never be made smaller."""
+    return {
+        "startingOffsets": "earliest",
+        "includeHeaders": "true",
+        "maxOffsetsPerTrigger": str(_MOST_OFFSETS),
+        **dict(given.from_option),
+    }
+
+
 def _copy(given: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, Result]:
     from spark_cas.spark.writing.route import route
 
-    reading = {"startingOffsets": "earliest", "includeHeaders": "true", **dict(given.from_option)}
     writing = {**dict(given.to_option), "path": given.to, "job": given.job}
     writing |= {} if given.partitions is None else {"partitions": given.partitions}
 
@@ -66,6 +78,7 @@ def _copy(given: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, R
         routed = route(batch, one, order_by=["offset"])
         routed.write.format("conditional-log").mode("append").options(**one).save()
 
+    reading = reading_options(given)
     records = spark.readStream.format("conditional-log").options(**reading).load(getattr(given, "from"))
     writer = records.writeStream.foreachBatch(append).option("checkpointLocation", given.checkpoint)
     query = (writer if given.follow else writer.trigger(availableNow=True)).start()
