@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from spark_cas.core.batch import Batch, batch_so_far, in_order, knows_earlier
 from spark_cas.core.chunks import Chunk, ChunkBuffer, ChunkLimits
-from spark_cas.core.errors import BatchTooLargeError, InputChangedError, OptionError
+from spark_cas.core.errors import BatchTooLargeError, CheckpointMismatchError, InputChangedError, OptionError
 from spark_cas.core.multiset_digest import joined_digest, multiset_digest
 from spark_cas.core.outcome import Appended, Fenced, ProgressLost, Refusal
 from spark_cas.core.plan import BatchProgress, ExpectedOffsets, PartitionResult, Plan, Progress
@@ -77,26 +77,35 @@ def load_batch(
     return tuple(results)
 
 
-def require_whole_batch(log: Log, results: Sequence[PartitionResult]) -> None:
-    """Of a batch that was there before, in full or in part: raise when it now lacks a partition that it had.
+def require_whole_batch(log: Log, job: str, batch: Batch, results: Sequence[PartitionResult]) -> None:
+    """All tasks of a batch have ended, with ``results``: no partition may hold rows of it that none of them brought.
 
-    Raises InputChangedError.
+    An attempt that was killed may have put a row where this one has none, while a task of this one put it elsewhere:
+    the partitions where it came again, or was new, do not tell. Raises InputChangedError, CheckpointMismatchError.
     """
-    if not any(result.resumed_rows for result in results):
-        return
-    found = {result.progress.partition: result.progress for result in results}
-    job, batch = results[0].progress.job, results[0].progress.batch
+    brought = {result.progress.partition for result in results}
     for partition in range(log.layout().partitions):
-        held = None if partition in found or batch is None else log.progress(partition, job)
-        if held and held.batch and batch and held.batch.query == batch.query and held.batch.id >= batch.id:
-            raise InputChangedError(
-                f"partition {partition} holds rows of batch {held.batch.id} of job {job!r}, but batch {batch.id} "
-                f"came again without any for it. {_MEND}"
+        found = None if partition in brought else log.progress(partition, job)
+        held = found.batch if found else None
+        if held is None or held.query != batch.query or held.id < batch.id:
+            continue
+        here = f"partition {partition}: the log holds rows of batch {held.id} of job {job!r}"
+        if held.id > batch.id:
+            raise CheckpointMismatchError(
+                f"{here}, and the query has just written batch {batch.id}, without any row for this partition: its "
+                f"checkpoint is older than the log, or was reset. {_DOUBT} Restore the newest checkpoint; or give "
+                f"the query another job name and start its source behind what the log already holds."
             )
+        raise InputChangedError(f"{here}, which came again without any for this partition. {_DOUBT} {_MEND}")
 
+
+_DOUBT = (
+    "What the batch brought for other partitions may have been appended before this was seen, so rows may be there "
+    "twice: look for them."
+)
 
 _MEND = (
-    "Nothing more was appended. A batch must bring the same rows when it comes again: its source and the query have "
+    "A batch must bring the same rows when it comes again: its source and the query have "
     "to give them anew from the same offsets. Mend what changed, or give the query another job name and start its "
     "source behind what the log already holds."
 )
@@ -241,7 +250,7 @@ class _BatchLoad:
     def _changed(self, found: str) -> InputChangedError:
         return InputChangedError(
             f"partition {self._partition}: batch {self._batch.id} of job {self._claim.plan.job!r} came again with "
-            f"other rows: {found}. {_MEND}"
+            f"other rows: {found}. Nothing more was appended. {_MEND}"
         )
 
 

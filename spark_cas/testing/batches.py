@@ -26,17 +26,18 @@ def run_batch(
 ) -> tuple[PartitionResult, ...]:
     """A micro-batch from the plan to the commit, in one task."""
     plan = begin_stream(log, job, ExpectedOffsets.parse(expected))
+    batch = Batch(query, number)
     results = load_batch(
         log,
         plan,
-        Batch(query, number),
+        batch,
         batches_of(rows, 2),
         order_by=order_by,
         task=f"{run}/{task}",
         limits=limits,
         fenced_wait_seconds=wait,
     )
-    require_whole_batch(log, results)
+    require_whole_batch(log, job, batch, results)
     return results
 
 

@@ -10,6 +10,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 
+from spark_cas.core.batch import Batch
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ERRORS_BY_KIND
 from spark_cas.core.offsets import OffsetRange
@@ -28,7 +29,7 @@ from spark_cas.spark.reading.views import ViewPartition, ViewReader
 from spark_cas.spark.schema import OFFSETS, RECORDS
 from spark_cas.spark.source import ConditionalLogSource
 from spark_cas.spark.writing.report import Refused, TaskReport
-from spark_cas.spark.writing.stream_write import BatchTask, BatchWriter, StreamWriter
+from spark_cas.spark.writing.stream_write import BatchReport, BatchTask, BatchWriter, StreamWriter
 from spark_cas.spark.writing.verify import Hashed
 from spark_cas.spark.writing.write import ConditionalLogWriter, WriteTask
 
@@ -54,7 +55,7 @@ VALUES = [
     REPORT,
     SELECTION,
     RecordsPartition("log", FLIGHTS, OffsetRange(0, 5)),
-    TaskReport((PartitionResult(IN_BATCH, 0, 0),)),
+    BatchReport((PartitionResult(IN_BATCH, 0, 0),), job="load-1", batch=Batch("query", 5)),
     ViewPartition((("flights", 0, 0, 5, 0), ("flights", True))),
 ]
 HOLDERS = [

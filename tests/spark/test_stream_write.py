@@ -70,6 +70,19 @@ def test_batches_are_appended_once_through_restarts_and_replays(source, checkpoi
     assert values_of(path) == sorted(rows)
 
 
+@pytest.mark.parametrize("now", ["elsewhere", "nowhere"])
+def test_a_row_that_comes_again_in_another_partition_is_noticed(source, checkpoint, path, now):
+    options = {"path": path, "partitions": 2, "job": "copy", "routed": "true"}
+    routed = source.stream().withColumn("partition", sf.col("key").cast("int")).repartition("partition")
+    source.add("a", "0")
+    run(routed, checkpoint, **options)
+    replay(checkpoint, 0)
+    file = source.folder / "a"
+    file.write_text(file.read_text().replace("0 a", "1 a") if now == "elsewhere" else "")
+    with pytest.raises(InputChangedError, match=r"partition 0: .* came again without any .* may be there twice"):
+        run(routed, checkpoint, **options)
+
+
 def test_a_sole_writer_stops_at_a_foreign_record_and_goes_on_from_given_offsets(source, checkpoint, path, spark):
     options = {"path": path, "partitions": 1, "job": "copy", "expectedOffsets": "end"}
     routed = route(source.stream(), options)

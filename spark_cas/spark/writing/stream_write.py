@@ -52,6 +52,14 @@ class BatchTask:
     fenced_wait_ms: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class BatchReport(TaskReport):
+    """The commit message of a task, with rows or without. The driver is not told of which query it is."""
+
+    job: str
+    batch: Batch
+
+
 def plan_stream_write(options: WriteOptions, schema: StructType) -> "StreamWriter":
     """The writer of a query's micro-batches: what can be checked is, and the plan is pinned or taken again."""
     return StreamWriter(_task(options, schema, run=None))
@@ -127,33 +135,40 @@ def _write(task: BatchTask, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
     return attempted(by_partition(whole_input(iterator), task.layout.partitions), lambda pairs: _append(task, pairs))
 
 
-def _append(task: BatchTask, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> TaskReport:
+def _append(task: BatchTask, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> BatchReport:
+    batch = _batch(task)
+    job = batch.query if task.plan is None else task.plan.job
     first = next(pairs, None)
     if first is None:
-        return TaskReport()
-    query = told_by_spark(_QUERY_ID) or ""
-    number = told_by_spark(_BATCH_ID) if task.batch_id is None else task.batch_id
-    if number is None:
-        msg = "a streaming write runs within a micro-batch of a query"
-        raise RuntimeError(msg)
+        return BatchReport(job=job, batch=batch)
     run = task.run or told_by_spark(_RUN_ID) or uuid.uuid4().hex
     with planned_log(task.spec, task.layout.log_id) as log:
-        plan = task.plan or begin_stream(log, query, task.expected_offsets, partition=first[0])
+        plan = task.plan or begin_stream(log, job, task.expected_offsets, partition=first[0])
         results = load_batch(
             log,
             plan,
-            Batch(query, int(number)),
+            batch,
             chain([first], pairs),
             task=f"{run}/{task_number()}",
             limits=task.limits,
             order_by=task.order_by,
             fenced_wait_seconds=task.fenced_wait_ms / 1000,
         )
-    return TaskReport(results)
+    return BatchReport(results, job=job, batch=batch)
+
+
+def _batch(task: BatchTask) -> Batch:
+    query = told_by_spark(_QUERY_ID) or ""
+    number = told_by_spark(_BATCH_ID) if task.batch_id is None else task.batch_id
+    if number is None:
+        msg = "a streaming write runs within a micro-batch of a query"
+        raise RuntimeError(msg)
+    return Batch(query, int(number))
 
 
 def _commit(task: BatchTask, messages: Sequence[WriterCommitMessage | None]) -> None:
-    results = [result for report in accepted(messages) for result in report.results]
-    if any(result.resumed_rows for result in results):
+    reports = [report for report in accepted(messages) if isinstance(report, BatchReport)]
+    if reports:
+        results = [result for report in reports for result in report.results]
         with planned_log(task.spec, task.layout.log_id) as log:
-            require_whole_batch(log, results)
+            require_whole_batch(log, reports[0].job, reports[0].batch, results)

@@ -90,9 +90,33 @@ class StreamContract(ContractBase):
         for changed in ({0: ["a0", "a9"], 1: ["a2"]}, {0: ["a0"], 1: ["a2"]}, {0: ["a0", "a1", "a1"], 1: ["a2"]}):
             with pytest.raises(InputChangedError, match="batch 0 of job 'stream' came again with other rows"):
                 run_batch(backend, 0, changed, run="run-3")
-        with pytest.raises(InputChangedError, match=r"partition 1 holds rows of batch 0 .* without any for it"):
+        with pytest.raises(InputChangedError, match=r"partition 1: .* rows of batch 0 .* without any for this"):
             run_batch(backend, 0, {0: ["a0", "a1"]}, run="run-4")
         assert (all_values(backend), [without_end(each) for each in job_progress(backend, "stream")]) == before
+
+    @pytest.mark.parametrize(
+        "now", [{1: ["b0"], 2: ["b1"]}, {2: ["b0", "b1"]}, {}], ids=["apart", "together", "empty"]
+    )
+    def test_a_batch_whose_rows_come_again_elsewhere_is_refused(self, backend: Backend, now: Rows) -> None:
+        """Where they are now, nothing is of this batch, or nothing comes at all: only what is missing tells."""
+        run_batch(backend, 0, BATCHES[0])
+        faulty = FaultyLog(backend, Fault("append", 2, When.BEFORE))
+        with pytest.raises(InjectedFaultError):
+            run_batch(faulty, 1, {0: ["b0"], 2: ["b1"]})
+        again = r"partition 0: .* holds rows of batch 1 of job 'stream', which came again without any .* twice"
+        for run in ("run-2", "run-3"):
+            with pytest.raises(InputChangedError, match=again):
+                run_batch(backend, 1, now, run=run)
+
+    def test_a_batch_without_rows_where_the_log_holds_a_later_one_is_refused(self, backend: Backend) -> None:
+        run_all(backend)
+        for rows in ({}, {2: ["c0"]}):
+            with pytest.raises(InputChangedError, match=r"partition 1: .* batch 2 .* came again"):
+                run_batch(backend, 2, rows, run="run-2")
+        with pytest.raises(
+            CheckpointMismatchError, match=r"partition 0: .* of batch 1 .* written batch 0.* is older"
+        ):
+            run_batch(backend, 0, {}, run="run-3")
 
     def test_a_batch_that_may_not_come_is_refused(self, backend: Backend) -> None:
         run_all(backend)
