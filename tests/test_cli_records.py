@@ -12,7 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from spark_cas import append_once, cli, open_log, raise_for_outcome
+from spark_cas.core.offsets import Bounds
 from spark_cas.core.records import RECORDS
+from spark_cas.log.objects import ObjectLog
 from spark_cas.testing.writing import append_foreign
 from tests.kafka import clients
 from tests.test_cli import WITHOUT_SPARK
@@ -142,6 +144,67 @@ def follow(address):
             assert (following.wait(60), following.stderr.read()) == (130, "")
         finally:
             following.kill()
+
+
+@pytest.fixture
+def followed(log, monkeypatch, capsys):
+    """Follows the log as the program does, each step in place of one wait, then Ctrl-C: (code, stdout, stderr)."""
+
+    def followed(*steps):
+        left = iter(steps)
+
+        def wait(_):
+            step = next(left, None)
+            if step is None:
+                raise KeyboardInterrupt
+            step()
+
+        monkeypatch.setattr("spark_cas.cli.records.time.sleep", wait)
+        monkeypatch.setattr(sys, "argv", ["spark-cas", "tail", log, "--follow", "-n", "0", "--partition", "0"])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        return end.value.code, *capsys.readouterr()
+
+    return followed
+
+
+def test_tail_says_which_offsets_were_trimmed_before_it_showed_them(log, followed):
+    def append_and_trim():
+        with open_log(log) as opened:
+            append_foreign(opened, 0, "8", "9")
+            append_foreign(opened, 0, "10")
+            opened.trim(0, 10)
+
+    code, out, told = followed(append_and_trim, lambda: None)
+    assert (code, keys_in(out.splitlines())) == (130, ["10"])
+    assert told.splitlines() == ["partition 0: offsets 8 to 9 were trimmed before they were shown"]
+
+
+def test_tail_of_a_log_that_lost_records_ends_with_an_error(log, followed, monkeypatch):
+    ends = [Bounds(0, 6), Bounds(0, 8), Bounds(0, 6)]
+
+    def loses_some():
+        monkeypatch.setattr(ObjectLog, "bounds", lambda *_: ends.pop(0) if len(ends) > 1 else ends[0])
+
+    # What one look says may be a leader that is behind; a second look that says so too is believed.
+    code, out, told = followed(loses_some, lambda: None, lambda: None, lambda: None, lambda: None)
+    assert (code, out) == (3, "")
+    assert "partition 0 of log flights ends at 6, and was shown up to 8" in told
+    assert ends == [Bounds(0, 6)]
+
+
+def test_all_partitions_are_asked_at_once(log, monkeypatch):
+    asked = []
+    bounds_of = ObjectLog.bounds_of
+
+    def counted(self, partitions, *, waiting):
+        asked.append((tuple(partitions), waiting))
+        return bounds_of(self, partitions, waiting=waiting)
+
+    monkeypatch.setattr(ObjectLog, "bounds_of", counted)
+    for command in ("offsets", "describe", "read", "tail"):
+        shown(command, log)
+    assert asked == [((0, 1), True)] * 4
 
 
 def test_tail_follows(tmp_path):

@@ -62,8 +62,7 @@ def describe(
 
 def _offsets_table(source: Backend, layout: Layout) -> Table:
     table = table_of("partition", "start offset", "end offset", "offsets kept")
-    for partition in range(layout.partitions):
-        bounds = source.bounds(partition)
+    for partition, bounds in enumerate(source.bounds_of(range(layout.partitions), waiting=True)):
         add_row(table, partition, bounds.start_offset, bounds.end_offset, len(bounds.range))
     return table
 

@@ -44,7 +44,12 @@ def read(
         raise typer.BadParameter("an offset belongs to a partition: give --partition", param_hint="--from, --to")
     with opened(log, bootstrap_servers, topic, log_option) as source:
         wanted = tuple(_partitions(source, partition))
-        found = (record for each in wanted for record in _between(source, each, base_offset, end_offset))
+        kept = source.bounds_of(wanted, waiting=True)
+        found = (
+            record
+            for each, bounds in zip(wanted, kept, strict=True)
+            for record in _between(source, each, bounds, base_offset, end_offset)
+        )
         _show(islice(found, limit), _shown(json))
 
 
@@ -63,8 +68,8 @@ def tail(
     with opened(log, bootstrap_servers, topic, log_option) as source:
         log_id = source.layout().log_id
         ends: dict[int, int] = {}
-        for each in _partitions(source, partition):
-            bounds = source.bounds(each)
+        wanted = tuple(_partitions(source, partition))
+        for each, bounds in zip(wanted, source.bounds_of(wanted, waiting=True), strict=True):
             _show(_newest(source, each, bounds, count), _shown(json))
             ends[each] = bounds.end_offset
         try:
@@ -95,9 +100,8 @@ def _partitions(source: Backend, partition: int | None) -> Iterable[int]:
     return (partition,)
 
 
-def _between(source: Backend, partition: int, base: int | None, end: int | None) -> Iterator[Record]:
+def _between(source: Backend, partition: int, bounds: Bounds, base: int | None, end: int | None) -> Iterator[Record]:
     """The records between two offsets, which the partition has to keep; without one, from its start or to its end."""
-    bounds = source.bounds(partition)
     try:
         offsets = OffsetRange(
             bounds.start_offset if base is None else base, bounds.end_offset if end is None else end
@@ -127,7 +131,25 @@ def _show_more(source: Backend, log_id: str, partition: int | None, ends: dict[i
         )
     wanted = tuple(_partitions(source, partition))
     for each, bounds in zip(wanted, source.bounds_of(wanted, waiting=False), strict=True):
-        base = max(ends.get(each, 0), bounds.start_offset)
+        seen = ends.get(each, 0)
+        if bounds.end_offset < seen:
+            _require_reached(source, each, seen)
+            continue
+        if seen < bounds.start_offset:
+            gone = f"offsets {seen} to {bounds.start_offset - 1} were trimmed before they were shown"
+            typer.echo(f"partition {each}: {gone}", err=True)
+        base = max(seen, bounds.start_offset)
         if base < bounds.end_offset:
             _show(records_in(source, each, OffsetRange(base, bounds.end_offset)), shown)
-            ends[each] = bounds.end_offset
+        ends[each] = bounds.end_offset
+
+
+def _require_reached(source: Backend, partition: int, seen: int) -> None:
+    """TruncatedError when a partition ends before what was shown of it, also at a second look, behind its barrier."""
+    time.sleep(_POLL_SECONDS)  # leaders may be changing
+    end = source.bounds(partition).end_offset
+    if end < seen:
+        raise TruncatedError(
+            f"partition {partition} of log {source.topic} ends at {end}, and was shown up to {seen}: the log lost "
+            f"records. Find out why, then run the command again to see what is there."
+        )
