@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
+from spark_cas.core.errors import StorageError, TrimmedError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import RECORDS
-from spark_cas.log.kafka import reading
+from spark_cas.log.kafka import KafkaLog, reading
 from spark_cas.log.kafka.reading import first_record, read_records
 from spark_cas.log.kafka.spec import KafkaSpec
 from tests.kafka.clients import SECONDS
@@ -154,6 +155,17 @@ def test_the_first_record_is_found_behind_a_gap(producer, spec):
     at = TopicPartition(spec.topic, 0)
     for base, end, wanted in [(0, 7, 4), (0, 4, None), (4, 5, 4), (5, 7, 5), (6, 7, None), (3, 3, None)]:
         assert first_record(spec, at, OffsetRange(base, end)) == wanted
+
+
+def test_a_range_that_was_removed_is_told(producer, spec):
+    transaction(producer, spec.topic, ({"value": b"%d" % i} for i in range(9)))
+    with KafkaLog(spec) as log:
+        log.trim(0, 5)
+    with pytest.raises(TrimmedError, match=r"offsets 2 to 4 were removed .* from offset 5 on"):
+        list(read(spec, 2, 9))
+    # A writer that looks for a record asks again: this alone neither refuses nor allows its append.
+    with pytest.raises(StorageError, match="offsets 2 to 4 were removed"):
+        first_record(spec, TopicPartition(spec.topic, 0), OffsetRange(2, 9))
 
 
 @pytest.mark.parametrize("enabled", [True, False])

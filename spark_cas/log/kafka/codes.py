@@ -91,6 +91,9 @@ PARTITION_EOF: int = KafkaError._PARTITION_EOF
 NO_RIGHT_TO_GROUP: int = KafkaError.GROUP_AUTHORIZATION_FAILED
 """No error for a reader: its client looks for the coordinator of a group that it never uses."""
 
+OUT_OF_RANGE: int = KafkaError._AUTO_OFFSET_RESET
+"""The partition does not hold the offset at which a reader is."""
+
 NOT_FOUND = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,

@@ -16,11 +16,12 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException, Message, TopicPartition
 
-from spark_cas.core.errors import StorageError
+from spark_cas.core.errors import ConditionalLogError, StorageError, TrimmedError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import HEADERS, RECORDS, first_since
+from spark_cas.log.kafka.asking import REQUEST_SECONDS
 from spark_cas.log.kafka.clients import reader
-from spark_cas.log.kafka.codes import NO_RIGHT_TO_GROUP, PARTITION_EOF
+from spark_cas.log.kafka.codes import NO_RIGHT_TO_GROUP, OUT_OF_RANGE, PARTITION_EOF
 from spark_cas.log.kafka.plain import plain_error
 from spark_cas.log.kafka.rights import on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
@@ -38,15 +39,18 @@ _Taken = TypeVar("_Taken")
 
 def first_record(spec: KafkaSpec, at: TopicPartition, offsets: OffsetRange) -> int | None:
     """Offset of the first committed record in a range, None when it holds none. Raises StorageError."""
-    return next(
-        _each(spec, at, offsets, lambda found: offset_of(found[0]), fetch_wait_ms=_SCAN_FETCH_MS, count=1), None
-    )
+    found = _each(spec, at, offsets, lambda each: offset_of(each[0]), fetch_wait_ms=_SCAN_FETCH_MS, count=1)
+    try:
+        return next(found, None)
+    except TrimmedError as overtaken:
+        # No verdict on an append: another attempt looks at what is left, and decides on that.
+        raise StorageError(overtaken.message) from None
 
 
 def read_records(
     spec: KafkaSpec, at: TopicPartition, offsets: OffsetRange, columns: tuple[str, ...]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield (offset of the first, records at consecutive offsets), in order. Raises StorageError."""
+    """Yield (offset of the first, records at consecutive offsets), in order. Raises TrimmedError, StorageError."""
     take = partial(_records, columns=columns)
     for found, records in _each(spec, at, offsets, take, fetch_wait_ms=_READ_FETCH_MS, count=_POLL_MESSAGES):
         for start, stop in _runs(found):
@@ -93,8 +97,30 @@ def _each(
             if taken is not None:
                 yield taken
             ended = ended or _position(consumer, at) >= offsets.end_offset
+    except KafkaException as error:
+        raise _failure(consumer, at, offsets, error) from None
     finally:
         consumer.close()
+
+
+def _failure(
+    consumer: Consumer, at: TopicPartition, offsets: OffsetRange, error: KafkaException
+) -> ConditionalLogError:
+    """What to raise for an error that ends a read."""
+    told = plain_error(error, f"reading topic {at.topic}", on_topic("Read", at.topic))
+    if error.args[0].code() != OUT_OF_RANGE:
+        return told
+    try:
+        start_offset = consumer.get_watermark_offsets(at, REQUEST_SECONDS)[0]
+        reached = max(offsets.base_offset, _position(consumer, at))
+    except KafkaException:
+        return told
+    if start_offset <= reached:
+        return told
+    return TrimmedError(
+        f"partition {at.partition} of topic {at.topic}: offsets {reached} to {start_offset - 1} were removed while "
+        f"they were to be read, by retention or by an administrator. Read again, from offset {start_offset} on."
+    )
 
 
 def _take(
@@ -133,8 +159,7 @@ def _within(polled: list[Message], offsets: OffsetRange) -> tuple[list[Message],
         if error is not None and error.code() == NO_RIGHT_TO_GROUP:
             continue
         if error is not None and error.code() != PARTITION_EOF:
-            topic = message.topic() or ""
-            raise plain_error(KafkaException(error), f"reading topic {topic}", on_topic("Read", topic))
+            raise KafkaException(error)
         if offset_of(message) >= offsets.end_offset:
             return found, True
         if error is None:
