@@ -148,6 +148,18 @@ def test_foreach_batch_is_exactly_once_with_the_full_route(source, checkpoint, p
         assert {each.batch and each.batch.query for each in job_progress(log, "copy")} == {query.id}
 
 
+@pytest.mark.parametrize("rows", [1, 0])
+def test_a_batch_outside_of_a_query_is_refused(spark, path, rows):
+    """Else all queries of one name would be the same one, and pass for one another."""
+    options = {"path": path, "partitions": 1, "job": "copy", "batchId": 3}
+    frame = spark.range(rows).select(sf.lit("k").alias("key"), sf.lit("v").alias("value"))
+    with pytest.raises(
+        PySparkException, match=r"\[OPTION\] .*no streaming query .*batchId works only within foreach"
+    ):
+        route(frame, options).write.format(FORMAT).mode("append").options(**options).save()
+    assert values_of(path) == []
+
+
 def test_what_is_refused_says_what_to_do(source, checkpoint, path, spark):
     options = {"path": path, "job": "copy", "maxRecordsPerChunk": 4}
     with open_log(path) as log:

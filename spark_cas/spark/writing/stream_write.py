@@ -158,11 +158,14 @@ def _append(task: BatchTask, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> Bat
 
 
 def _batch(task: BatchTask) -> Batch:
-    query = told_by_spark(_QUERY_ID) or ""
+    query = told_by_spark(_QUERY_ID)
     number = told_by_spark(_BATCH_ID) if task.batch_id is None else task.batch_id
-    if number is None:
-        msg = "a streaming write runs within a micro-batch of a query"
-        raise RuntimeError(msg)
+    if not query or number is None:
+        raise OptionError(
+            "this write is part of a stream, but Spark tells of no streaming query whose batch it is: option batchId "
+            "works only within foreachBatch, on the thread that calls it. Nothing was appended. Write there, or leave "
+            "batchId out: then each write is a load of its own and needs its own job name."
+        )
     return Batch(query, int(number))
 
 
