@@ -8,6 +8,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 from spark_cas import open_log
 from spark_cas.core.errors import LogNotFoundError, TrimmedError, TruncatedError
 from spark_cas.core.offsets import Bounds
+from spark_cas.log.objects.log import ObjectLog
 from spark_cas.spark.options.parse import parse_read_stream
 from spark_cas.spark.reading.selected_logs import LogState, SelectedLogs
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
@@ -61,6 +62,28 @@ def test_what_retention_took_of_a_first_batch_is_told(reader, log):
         again.partitions(start, end)
     careless = reader(startingoffsets="earliest", failondataloss="false")
     assert rows_in(careless, start, end) == [(0, 2), (0, 3)]
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_what_retention_took_just_before_a_task_reads_is_told(reader, log, monkeypatch, strict):
+    append_foreign(log, 0, *"ab")
+    append_foreign(log, 0, *"cd")
+    one = reader(startingoffsets="earliest", failondataloss=str(strict).lower())
+    (part,) = one.partitions({}, one.latestOffset(one.initialOffset(), ALL))
+    bounds_of = ObjectLog.bounds_of
+
+    def overtaken(asked, *args, **more):
+        found = bounds_of(asked, *args, **more)
+        log.trim(0, 2)
+        return found
+
+    monkeypatch.setattr(ObjectLog, "bounds_of", overtaken)
+    if strict:
+        with pytest.raises(TrimmedError, match="offsets 0 to 1"):
+            list(one.read(part))
+    else:
+        (batch,) = one.read(part)
+        assert batch.column("offset").to_pylist() == [2, 3]
 
 
 def test_a_planned_batch_of_a_log_that_is_gone_is_empty_where_loss_is_allowed(reader, log, path):

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import RECORDS
+from spark_cas.log.protocol import Backend
 from spark_cas.spark.reading.read_range import ReadRange, kept
 from spark_cas.spark.reading.selected_logs import Seen, SelectedLogs, bounds_in
 from spark_cas.spark.reading.selection import Selection
@@ -67,9 +68,27 @@ def read_records(
     """The records of one task, in the columns of ``schema``."""
     arrow = to_arrow_schema(schema, timezone="UTC")
     with planned_log(selection.spec_of(part.at.topic), part.log_id) as log:
-        start_offset = log.bounds_of([part.at.partition], waiting=False)[0].start_offset
-        offsets = kept(part.at, part.offsets, start_offset, fail_on_data_loss=wanted.fail_on_data_loss)
         builder = RowBuilder(arrow, part.at.topic, part.at.partition)
         columns = tuple(name for name in RECORDS.names if name in arrow.names)
-        for base_offset, records in log.read(part.at.partition, offsets, columns):
+        for base_offset, records in _kept_records(log, part, columns, fail_on_data_loss=wanted.fail_on_data_loss):
             yield builder.build(base_offset, records)
+
+
+def _kept_records(
+    log: Backend, part: RecordsPartition, columns: tuple[str, ...], *, fail_on_data_loss: bool
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """What the log keeps of the range; TrimmedError unless that is all, or less is allowed."""
+    start_offset = _start_offset(log, part)
+    while True:
+        offsets = kept(part.at, part.offsets, start_offset, fail_on_data_loss=fail_on_data_loss)
+        try:
+            return log.read(part.at.partition, offsets, columns)
+        except ValueError:
+            # Trimmed since it was asked, or not within the log for another reason.
+            before, start_offset = start_offset, _start_offset(log, part)
+            if start_offset == before:
+                raise
+
+
+def _start_offset(log: Backend, part: RecordsPartition) -> int:
+    return log.bounds_of([part.at.partition], waiting=False)[0].start_offset
