@@ -15,6 +15,7 @@ from spark_cas.log.kafka import KafkaLog, reading
 from spark_cas.log.kafka.reading import first_record, read_records
 from spark_cas.log.kafka.spec import KafkaSpec
 from tests.kafka.clients import SECONDS
+from tests.kafka.readers import open_transaction
 
 pytestmark = pytest.mark.kafka
 
@@ -166,6 +167,15 @@ def test_a_range_that_was_removed_is_told(producer, spec):
     # A writer that looks for a record asks again: this alone neither refuses nor allows its append.
     with pytest.raises(StorageError, match="offsets 2 to 4 were removed"):
         first_record(spec, TopicPartition(spec.topic, 0), OffsetRange(2, 9))
+
+
+def test_a_reader_that_waits_in_vain_is_told_nothing_of_appends(broker, topic):
+    other = open_transaction(broker.bootstrap, topic, f"other-{topic}")
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=1_000)) as log:
+        with pytest.raises(StorageError, match="a transaction has been open from offset 0 on") as raised:
+            log.bounds(0)
+        assert "appended" not in raised.value.message
+    other.abort_transaction(SECONDS)
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -75,8 +75,8 @@ def barriers(admin: Admin, ats: list[TopicPartition], timeout_seconds: float) ->
 def _open_transaction(at: TopicPartition, end: int, timeout_seconds: float) -> StorageError:
     return StorageError(
         f"partition {at.partition} of topic {at.topic}: a transaction has been open from offset {end} on for "
-        f"more than {timeout_seconds:.0f} s, so what lies behind it is undecided. Nothing was appended. Wait "
-        f"until it ends, or find its writer with kafka-transactions.sh describe-producers and abort it."
+        f"more than {timeout_seconds:.0f} s, so what lies behind it is undecided. Wait until it ends, or find its "
+        f"writer with kafka-transactions.sh describe-producers and abort it."
     )
 
 
