@@ -3,7 +3,7 @@
 import sys
 
 from spark_cas.spark.programs.session import submitted_session
-from spark_cas.spark.programs.verify_job import main
+from spark_cas.spark.programs.verify_log import main
 
 if __name__ == "__main__":
     # Spark's log is the cluster's business here: log4j2 says what of it is shown.

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from spark_cas.core.refusal import raise_for_outcome
     from spark_cas.log.open import open_log
     from spark_cas.log.single import append_once
-    from spark_cas.spark.programs.verify_log import Difference, Verification, verify_log
     from spark_cas.spark.reading.bootstrap import Bootstrap, bootstrap
+    from spark_cas.spark.reading.verify_log import Difference, Verification, verify_log
     from spark_cas.spark.source import ConditionalLogSource
     from spark_cas.spark.writing.route import JobNotNamedWarning, route
     from spark_cas.spark.writing.write import LogSettingsWarning
@@ -41,17 +41,17 @@ _HOMES = {
     "Bootstrap": "spark_cas.spark.reading.bootstrap",
     "ConditionalLogError": "spark_cas.core.errors",
     "ConditionalLogSource": "spark_cas.spark.source",
-    "Difference": "spark_cas.spark.programs.verify_log",
+    "Difference": "spark_cas.spark.reading.verify_log",
     "JobNotNamedWarning": "spark_cas.spark.writing.route",
     "LogSettingsWarning": "spark_cas.spark.writing.write",
-    "Verification": "spark_cas.spark.programs.verify_log",
+    "Verification": "spark_cas.spark.reading.verify_log",
     "append_once": "spark_cas.log.single",
     "bootstrap": "spark_cas.spark.reading.bootstrap",
     "error_from_text": "spark_cas.core.errors",
     "open_log": "spark_cas.log.open",
     "raise_for_outcome": "spark_cas.core.refusal",
     "route": "spark_cas.spark.writing.route",
-    "verify_log": "spark_cas.spark.programs.verify_log",
+    "verify_log": "spark_cas.spark.reading.verify_log",
 }
 
 

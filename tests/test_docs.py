@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_cas.spark.programs import bootstrap_state, load_arguments, verify_job
+from spark_cas.spark.programs import bootstrap_state, load_arguments, verify_log
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -20,7 +20,7 @@ def blocks(language):
 PARSERS = {
     "jobs/bulk_load.py": load_arguments,
     "jobs/bootstrap_state.py": bootstrap_state,
-    "jobs/verify_log.py": verify_job,
+    "jobs/verify_log.py": verify_log,
 }
 
 

@@ -2,14 +2,15 @@
 
 import datetime as dt
 import json
+from pathlib import Path
 
 import pytest
 from pyspark.sql import functions as sf
 
 from spark_cas import open_log, route, verify_log
 from spark_cas.core.errors import SchemaError
-from spark_cas.spark.programs.verify_job import main
-from spark_cas.spark.programs.verify_log import Difference
+from spark_cas.spark.programs.verify_log import main
+from spark_cas.spark.reading.verify_log import Difference
 from spark_cas.spark.schema import RECORDS_AND_HEADERS
 from spark_cas.testing.writing import append_foreign
 from tests.kafka import clients
@@ -115,12 +116,16 @@ def test_the_program_says_what_differs(spark, tmp_path, path, capsys):
     with open_log(path) as log:
         append_foreign(log, 1, "foreign\n\x1b")
     code, result, told = run("--first", "3")
-    assert (code, result["status"], result["unexpected"], result["exit_code"]) == (1, "different", 1, 1)
+    assert (code, result["status"], result["unexpected"], result["exit_code"]) == (5, "different", 1, 5)
     assert [each["value"] for each in result["differences"]] == ["foreign\\n\\x1b"]
     assert "unexpected at offset" in told
     assert "(wanted 0, found 1): key foreign\\n\\x1b, value foreign\\n\\x1b" in told
     code, result, _ = run("--log-option", "endingOffsets=earliest")
-    assert (code, result["missing"]) == (1, 50)
+    assert (code, result["missing"]) == (5, 50)
     assert run("--key", "nobody")[0] == 2
     with pytest.raises(SystemExit, match="2"):
         run("--topic", "t")
+    (chunk, *_) = sorted(Path(path).glob("partition=*/*.parquet"))
+    chunk.write_bytes(b"")
+    code, result, _ = run()
+    assert (code, result["status"], result["error"]) == (1, "failed", "CHUNK_DAMAGED")

@@ -19,6 +19,8 @@ class ExitCode(IntEnum):
     """A condition did not hold: nothing of what was refused is visible."""
     INPUT_CHANGED = 4
     """The rows are not those that the job began with."""
+    DIFFERENT = 5
+    """A comparison came to its end, and log and rows differ: running it again changes nothing."""
     INTERRUPTED = 130
     """Ctrl-C: the same command goes on where this one stopped."""
 
