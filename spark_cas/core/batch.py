@@ -8,10 +8,16 @@ import pyarrow.compute as pc
 
 from spark_cas.core.errors import CheckpointMismatchError, JobMismatchError
 from spark_cas.core.multiset_digest import joined_digest, row_digests
-from spark_cas.core.plan import BatchProgress, Progress
+from spark_cas.core.plan import BatchProgress, Plan, Progress
 
 ORDER_COLUMNS = ("key", "timestamp", "value")
 """The columns that an order can go by. Between rows that are the same in all of them, their digests decide."""
+
+KEPT_MS = 7 * 24 * 3_600_000 // 2
+"""An entry that is younger has surely not expired: half of Kafka's offsets.retention.minutes, for clocks that differ.
+
+A broker that keeps entries for less than its default of 7 days is told of by preflight.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +66,42 @@ def batch_so_far(batch: Batch, job: str, partition: int, progress: Progress | No
     return held if held.id == batch.id else new
 
 
-def knows_earlier(batch: Batch, ledger: Iterable[Progress | None]) -> bool:
-    """Whether the ledger entries of a job's partitions prove that it has forgotten none of a batch.
+def begun_after(batch: Batch, plan: Plan, ledger: Iterable[Progress | None]) -> int:
+    """The latest time, milliseconds since 1970, that no row of a batch is older than, as far as this can be known.
 
-    Where entries expire, they do so in the order in which they were made: while one of an earlier batch is there,
-    or the mark of the stream's begin, those of this batch are.
+    A query begins a batch when the one before it is committed everywhere: after the plan was made, and after any
+    entry of an earlier batch. Where the batch has taken the place of such an entry, it says when that was made.
     """
+    known = [plan.pinned_at_ms]
     for progress in ledger:
-        if progress is not None:
-            held = progress.batch
-            if held is None or (held.query == batch.query and held.id < batch.id):
-                return True
-    return False
+        if progress is None:
+            continue
+        held = progress.batch
+        if _is_earlier(batch, progress):
+            known.append(progress.committed_at_ms)
+        elif held and (held.query, held.id) == (batch.query, batch.id):
+            known.append(held.begun_after_ms)
+    return max(known)
+
+
+def forgot_none(batch: Batch, plan: Plan, ledger: Sequence[Progress | None], now_ms: int) -> bool:
+    """Whether a partition without a ledger entry surely holds no row of a batch, by the entries of all partitions.
+
+    An entry of this very batch would have to be there, unless it was made and has expired. It has not:
+
+    - while an entry of an earlier batch is there, or the mark of the stream's begin: it is older, and expires first;
+    - while the batch cannot be older than ``KEPT_MS``, because what it came after (`begun_after`) is not.
+
+    When that entry itself was made proves nothing: other attempts at the batch may have been long before it.
+    """
+    if any(progress is not None and _is_earlier(batch, progress) for progress in ledger):
+        return True
+    return now_ms - begun_after(batch, plan, ledger) < KEPT_MS
+
+
+def _is_earlier(batch: Batch, progress: Progress) -> bool:
+    held = progress.batch
+    return held is None or (held.query == batch.query and held.id < batch.id)
 
 
 def in_order(records: pa.Table, order_by: Sequence[str]) -> pa.Table:

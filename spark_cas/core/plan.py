@@ -38,6 +38,8 @@ class BatchProgress:
     """`multiset_digest` over those rows, hexadecimal."""
     complete: bool
     """Whether these are all rows that the batch has for the partition."""
+    begun_after_ms: int = 0
+    """Before then, milliseconds since 1970, no row of the batch was appended in any partition; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,8 @@ class Plan:
     """Whether the job is a stream: then the ledger counts by batch, and the job never completes."""
     pinned_by: str = ""
     """Whoever made the plan: of two that found the same ends at once, one holds, and the other is rejoined."""
+    pinned_at_ms: int = 0
+    """When the plan was made, milliseconds since 1970; 0 in plans from before this was noted."""
     rejoined: bool = field(default=False, compare=False)
     """Whether an earlier run may have appended under this plan: not so for the run that recorded it."""
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from spark_cas.core.batch import Batch, batch_so_far, in_order, knows_earlier
+from spark_cas.core.batch import Batch, batch_so_far, begun_after, forgot_none, in_order
 from spark_cas.core.chunks import Chunk, ChunkBuffer, ChunkLimits
 from spark_cas.core.errors import BatchTooLargeError, CheckpointMismatchError, InputChangedError, OptionError
 from spark_cas.core.multiset_digest import joined_digest, multiset_digest
@@ -28,7 +28,7 @@ def begin_stream(log: Backend, job: str, wanted: ExpectedOffsets, partition: int
     """The plan of a stream, as `pin_plan`; the first time, the log is looked at before, and the ledger marked.
 
     The mark, in any partition, is an entry without rows. Without a check nothing but the ledger tells whether a row
-    was appended: as long as the mark, or a later entry, is there, nothing was forgotten.
+    was appended: as long as the mark is there, nothing was forgotten (`forgot_none`).
 
     Raises what `pin_plan` and `Admin.preflight` raise; the error of a refused append.
     """
@@ -187,12 +187,14 @@ class _BatchLoad:
         return PartitionResult(self._claim.progress, held.rows, resolved)
 
     def _claimed(self, plan: Plan) -> Claim | Refusal:
-        """The claim; a ledger without an entry is believed when it still knows what was before this batch."""
+        """The claim; a ledger without an entry is believed when it cannot have forgotten one of this batch."""
         claim = self._log.claim(self._partition, plan)
+        ledger: list[Progress | None] = [claim.progress] if isinstance(claim, Claim) else []
         if isinstance(claim, ProgressLost):
-            others = (partition for partition in range(plan.partitions) if partition != self._partition)
-            if knows_earlier(self._batch, (self._log.progress(other, plan.job) for other in others)):
-                return self._log.claim(self._partition, replace(plan, rejoined=False))
+            ledger = [self._log.progress(partition, plan.job) for partition in range(plan.partitions)]
+            if forgot_none(self._batch, plan, ledger, _now_ms()):
+                claim = self._log.claim(self._partition, replace(plan, rejoined=False))
+        self._begun_after_ms = begun_after(self._batch, plan, ledger)
         return claim
 
     def _held(self, progress: Progress | None) -> BatchProgress:
@@ -227,6 +229,7 @@ class _BatchLoad:
                 rows=held.rows + part.num_rows,
                 digest=joined_digest(held.digest, digest),
                 complete=number == len(cut),
+                begun_after_ms=self._begun_after_ms,
             )
             yield _chunk(part, digest, self._claim, held, self._task)
 
@@ -263,6 +266,10 @@ def _chunk(records: pa.Table, digest: str, claim: Claim, batch: BatchProgress | 
         digest=joined_digest(before.digest, digest) if before else digest,
         complete=False,
         task=task,
-        time_ms=time.time_ns() // 1_000_000,
+        time_ms=_now_ms(),
         batch=batch,
     )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -34,6 +34,7 @@ def pin_plan(log: Backend, job: str, wanted: ExpectedOffsets, *, stream: bool = 
             ends,
             stream=stream,
             pinned_by=uuid.uuid4().hex,
+            pinned_at_ms=time.time_ns() // 1_000_000,
         )
         first = log.record_plan(mine)
         if first == mine:

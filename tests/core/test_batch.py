@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_cas.core.batch import Batch, batch_so_far, in_order, knows_earlier
+from spark_cas.core.batch import KEPT_MS, Batch, batch_so_far, begun_after, forgot_none, in_order
 from spark_cas.core.errors import CheckpointMismatchError, JobMismatchError
-from spark_cas.core.plan import BatchProgress, Progress, progress_from_json, to_json
+from spark_cas.core.plan import BatchProgress, Plan, Progress, progress_from_json, to_json
 from spark_cas.core.records import RECORDS
 from spark_cas.testing.strategies import record_batches
 
 BEGUN = Progress("job", 0, 0, "0", 0, 0, 0, 0, complete=False, committed_at_ms=5, task="begin/0")
 
 
-def entry(query: str, number: int, *, complete: bool) -> Progress:
-    return replace(BEGUN, rows=9, batch=BatchProgress(query, number, 2, "ab", complete))
+def entry(query: str, number: int, *, complete: bool, after: int = 0) -> Progress:
+    return replace(BEGUN, rows=9, batch=BatchProgress(query, number, 2, "ab", complete, after))
 
 
 def so_far(progress: Progress | None, query: str = "q", number: int = 7) -> BatchProgress:
@@ -58,19 +58,35 @@ def test_a_batch_after_one_that_is_half_there_is_refused():
         so_far(entry("q", 6, complete=False))
 
 
+PLAN = Plan("job", "log", 0, (None,), (0,), pinned_at_ms=3)
+
+
 @pytest.mark.parametrize(
-    ("ledger", "known"),
+    ("ledger", "after", "sure_until"),
     [
-        ([], False),
-        ([None, None], False),
-        ([None, BEGUN], True),
-        ([entry("q", 6, complete=True)], True),
-        ([entry("q", 7, complete=True), None], False),
-        ([entry("other", 6, complete=True)], False),
+        ([], 3, 3 + KEPT_MS),
+        ([None, None], 3, 3 + KEPT_MS),
+        ([None, BEGUN], 5, None),
+        ([entry("q", 6, complete=True)], 5, None),
+        ([entry("other", 6, complete=True)], 3, 3 + KEPT_MS),
+        ([entry("q", 7, complete=True), None], 3, 3 + KEPT_MS),
+        ([entry("q", 7, complete=False, after=4), None], 4, 4 + KEPT_MS),
+        ([entry("q", 7, complete=True, after=9), entry("q", 7, complete=True, after=8)], 9, 9 + KEPT_MS),
+        ([entry("q", 7, complete=True, after=9), BEGUN], 9, None),
+        ([entry("other", 7, complete=True, after=9)], 3, 3 + KEPT_MS),
+        ([entry("q", 8, complete=True, after=9)], 3, 3 + KEPT_MS),
     ],
 )
-def test_only_an_older_entry_proves_that_none_is_forgotten(ledger: list[Progress | None], known: bool):
-    assert knows_earlier(Batch("q", 7), ledger) is known
+def test_what_proves_that_the_ledger_has_forgotten_none_of_a_batch(
+    ledger: list[Progress | None], after: int, sure_until: int | None
+):
+    batch = Batch("q", 7)
+    assert begun_after(batch, PLAN, ledger) == after
+    if sure_until is None:
+        assert forgot_none(batch, PLAN, ledger, 9 * KEPT_MS)
+    else:
+        assert forgot_none(batch, PLAN, ledger, sure_until - 1)
+        assert not forgot_none(batch, PLAN, ledger, sure_until)
 
 
 def test_entries_written_before_there_were_streams_are_read():

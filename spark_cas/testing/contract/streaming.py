@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 
+from spark_cas.core.batch import Batch
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import (
     BatchTooLargeError,
@@ -18,13 +19,14 @@ from spark_cas.core.errors import (
     UnknownOutcomeError,
 )
 from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.log.batches import begin_stream, load_batch
 from spark_cas.log.planning import job_progress, pin_plan
 from spark_cas.log.protocol import Backend
 from spark_cas.testing.batches import rows_held, run_batch
 from spark_cas.testing.contract.base import ContractBase, at_once
 from spark_cas.testing.contract.crashing import CrashContract
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
-from spark_cas.testing.loads import Rows, run_job
+from spark_cas.testing.loads import Rows, batches_of, run_job
 from spark_cas.testing.writing import append_foreign, values_in, without_end
 
 BATCHES: Sequence[Rows] = (
@@ -209,6 +211,35 @@ class StreamContract(ContractBase):
             run_batch(faulty, number, rows, run=f"run-{number}")
         for partition, values in appended(*BATCHES).items():
             assert [value for value in values_in(backend, partition) if value != "x"] == values
+
+    def test_none_goes_on_where_a_batch_has_taken_the_place_of_all_earlier_ones(self, backend: Backend) -> None:
+        """The one entry that there was is of this batch by then."""
+        run_batch(backend, 0, {0: ["a"]})
+        append_foreign(backend, 1, "x")
+        run_batch(backend, 1, {0: ["b"], 1: ["c"]})
+        assert all_values(backend) == {0: ["a", "b"], 1: ["x", "c"], 2: []}
+
+    def test_none_goes_on_where_each_task_begins_the_stream(self, backend: Backend) -> None:
+        """As without a name of the job: the second task comes when the first has appended."""
+        wanted = ExpectedOffsets.parse("none")
+        plans = [begin_stream(backend, "q", wanted, partition=partition) for partition in range(3)]
+        for partition, plan in enumerate(plans):
+            append_foreign(backend, partition, "x")
+            rows = batches_of({partition: ["a"]}, 2)
+            load_batch(backend, plan, Batch("q", 0), rows, task=f"run/{partition}", limits=WIDE)
+        assert all_values(backend) == {partition: ["x", "a"] for partition in range(3)}
+
+    @pytest.mark.parametrize("fault", [("append", 2), ("record_plan", 1), ("append", 1)], ids=str)
+    def test_none_goes_on_after_it_was_killed_in_its_first_batch(
+        self, backend: Backend, fault: tuple[str, int]
+    ) -> None:
+        """Before the ledger was marked, and in the second of three partitions: others append everywhere."""
+        with pytest.raises(InjectedFaultError):
+            run_batch(FaultyLog(backend, Fault(*fault, When.AFTER)), 0, {0: ["a"], 1: ["b"], 2: ["c"]})
+        for partition in range(3):
+            append_foreign(backend, partition, "x")
+        run_batch(backend, 0, {0: ["a"], 1: ["b"], 2: ["c"]}, run="run-2")
+        assert [sorted(values) for values in all_values(backend).values()] == [["a", "x"], ["b", "x"], ["c", "x"]]
 
     def test_a_second_task_with_rows_of_the_same_partition_is_refused(self, backend: Backend) -> None:
         run_batch(backend, 0, {0: ["a"]}, task=0)
