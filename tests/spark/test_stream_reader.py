@@ -1,5 +1,6 @@
 """The streaming reader asked by hand, as Spark's planner asks it, on a log in a directory; no JVM."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from spark_cas.core.errors import LogNotFoundError, TrimmedError, TruncatedError
 from spark_cas.core.offsets import Bounds
 from spark_cas.log.objects.log import ObjectLog
 from spark_cas.spark.options.parse import parse_read_stream
+from spark_cas.spark.programs.stream_copy import records_behind
 from spark_cas.spark.reading.selected_logs import LogState, SelectedLogs
+from spark_cas.spark.reading.stream_offsets import StreamOffsets
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.schema import RECORDS
 from spark_cas.testing.writing import append_foreign
@@ -120,7 +123,7 @@ def test_what_is_available_now_ends_where_it_was_prepared(reader, log):
     end = one.latestOffset(start, one.getDefaultReadLimit())
     assert rows_in(one, start, end) == [(0, 0), (0, 1)]
     assert one.latestOffset(end, one.getDefaultReadLimit()) == end
-    assert one.reportLatestOffset() == end
+    assert one.reportLatestOffset() == StreamOffsets.from_json(end).without_begin().to_json()
     at_the_latest = reader()
     at_the_latest.prepareForTriggerAvailableNow()
     append_foreign(log, 0, *"ef")
@@ -144,6 +147,14 @@ def test_that_a_log_is_shorter_is_not_believed_before_another_look(reader, log, 
     again.prepareForTriggerAvailableNow()
     with pytest.raises(TruncatedError, match="the log lost records"):
         again.latestOffset(end, ALL)
+
+
+def test_how_far_the_first_batch_is_behind(reader, log):
+    append_foreign(log, 0, *"abcde")
+    one = reader(startingoffsets="earliest", maxoffsetspertrigger="2")
+    end = one.latestOffset(one.initialOffset(), one.getDefaultReadLimit())
+    told = {"endOffset": json.dumps(end), "latestOffset": json.dumps(one.reportLatestOffset())}
+    assert records_behind(told) == 3
 
 
 def test_limits_hold_unless_spark_wants_everything_at_once(reader, log):

@@ -81,9 +81,11 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begin = StreamOffsets.from_json(start)
         seen, ranges = _believed(partial(self._available, begin), partial(self._available_anew, begin))
-        self._latest = advanced(begin, seen, ranges, None).to_json()
+        everything = advanced(begin, seen, ranges, None)
+        # For people and `records_behind`: the distance from the end of a batch, not from the stream's begin.
+        self._latest = everything.without_begin().to_json()
         if isinstance(limit, ReadAllAvailable):
-            return self._latest
+            return everything.to_json()
         now = time.monotonic()
         waited_ms = (now - self._last_batch) * 1000
         if self._target is None and self.options.admission.waits(sum(map(len, ranges.values())), waited_ms):
