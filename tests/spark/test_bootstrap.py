@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import NewPartitions
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 
@@ -162,7 +163,7 @@ def test_a_bootstrap_while_a_writer_runs_is_the_prefix_at_its_bound(spark, addre
 @pytest.mark.kafka
 def test_somebodys_open_transaction_is_waited_for_and_then_named(spark, broker):
     topic = clients.create_topic(broker.bootstrap)
-    options = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topic, "claimTimeoutMs": 700}
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "Topic": topic, "claimTimeoutMs": 700}
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"open/{topic}"})
     producer.init_transactions(clients.SECONDS)
     producer.begin_transaction()
@@ -174,6 +175,9 @@ def test_somebodys_open_transaction_is_waited_for_and_then_named(spark, broker):
     ended.start()
     found = bootstrap(spark, {**options, "claimTimeoutMs": 60_000})
     ended.join()
+    admin = clients.admin_of(broker.bootstrap)
+    admin.create_partitions([NewPartitions(topic, 2)])[topic].result(clients.SECONDS)
+    clients.append(broker.bootstrap, topic, "later")
     assert rows_of(found.state.select("key", "value", "offset")) == [(b"k", b"v", 0)]
 
 
@@ -186,7 +190,7 @@ def test_an_empty_log_a_missing_one_and_a_part_of_one(spark, path, tmp_path):
     assert bootstrap(spark, path).state.count() == 1
     with pytest.raises(LogNotFoundError):
         bootstrap(spark, str(tmp_path / "missing"))
-    for part in ("startingOffsets", "endingTimestamp", "VIEW"):
+    for part in ("startingOffsets", "endingTimestamp", "VIEW", "assign"):
         with pytest.raises(OptionError, match="all of it"):
             bootstrap(spark, {"path": path, part: "latest"})
     topics = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "one,other"}

@@ -194,6 +194,33 @@ def test_a_refresh_that_could_be_wrong_is_refused(run, path, tmp_path, monkeypat
         run("--output", place)
 
 
+def test_a_log_that_is_another_or_shorter_by_the_time_it_is_read_is_told_by_name(run, path, tmp_path, monkeypatch):
+    write_rows = saved_state._Folder.write_rows
+
+    def make():
+        with open_log(path) as log:
+            log.create(1)
+            append(log, 0, {b"a": b"1"})
+            append(log, 0, {b"b": b"1"})
+
+    def make_anew():
+        shutil.rmtree(path)
+        make()
+
+    def shorten():
+        Path(path, f"partition=00000/{1:020}.parquet").unlink()
+
+    make()
+    for change, said in ((make_anew, "made anew"), (shorten, "ends at 1, and ended at 2")):
+        with monkeypatch.context() as late:
+            write = lambda *given, change=change: change() or write_rows(*given)  # noqa: E731
+            late.setattr(saved_state._Folder, "write_rows", write)
+            code, result, told = run("--log", path, "--output", str(tmp_path / "state"))
+        assert (code, result["error"]) == (3, "TRUNCATED")
+        assert said in told
+        assert not Path(tmp_path, "state/offsets").exists()
+
+
 @pytest.mark.kafka
 def test_a_state_of_a_topic(spark, run, broker, tmp_path, monkeypatch):
     topic = clients.create_topic(broker.bootstrap, 2, cleanup_policy="compact")

@@ -61,10 +61,12 @@ class Pinned:
     def range_options(self, start_offsets: Sequence[int]) -> dict[str, str]:
         """The options of a read from these offsets up to the pinned ends."""
         ends = [each.end_offset for each in self.bounds]
-        return {
+        limits = {
             name: json.dumps({self.topic: {str(partition): offset for partition, offset in enumerate(offsets)}})
             for name, offsets in (("startingOffsets", start_offsets), ("endingOffsets", ends))
         }
+        # By number: partitions that were added since then have no part in it.
+        return {**limits, "assign": json.dumps({self.topic: [*range(len(self.bounds))]})}
 
 
 class PinnedLog:
@@ -87,12 +89,14 @@ class PinnedLog:
         reader = self._spark.read.format("conditional-log")
         if schema is not None:
             reader = reader.schema(schema)
-        return reader.options(**self._options).options(**self.at.range_options(start_offsets)).load()
+        # Among brokers the option assign stands in place of those that name a topic.
+        where = {name: value for name, value in self._options.items() if name.lower() not in ("topic", "subscribe")}
+        return reader.options(**where, **self.at.range_options(start_offsets)).load()
 
 
 def _check(options: Mapping[str, str]) -> None:
     for name in options:
-        if name.lower() == "view" or name.lower().startswith(("starting", "ending")):
+        if name.lower() in ("view", "assign") or name.lower().startswith(("starting", "ending")):
             raise OptionError(
                 f"option {name} chooses a part of the log, and a bootstrap is of all of it, up to the end that it "
                 f"finds. Leave it out, or read with spark.read.format('conditional-log')."
@@ -110,8 +114,6 @@ def _pin(spark: "SparkSession", options: Mapping[str, str]) -> Pinned:
         if plain is None:
             raise
         raise plain from None
-    if [row.partition for row in rows] != [*range(len(rows))]:
-        raise OptionError("a bootstrap is of one whole log, and option assign leaves partitions out. Leave it out.")
     first = rows[0]
     bounds = tuple(Bounds(row.start_offset, row.end_offset) for row in rows)
     return Pinned(first.topic, first.log_id, first.layout_epoch, bounds, now_ms)
