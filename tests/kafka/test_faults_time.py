@@ -21,9 +21,10 @@ from spark_cas.core.errors import (
 )
 from spark_cas.core.outcome import Appended
 from spark_cas.log.kafka import KafkaLog
+from spark_cas.testing.batches import run_batch
 from spark_cas.testing.kafka_broker.waiting import wait_until
 from spark_cas.testing.loads import TEN, crash_after_chunks, run_job
-from spark_cas.testing.writing import table_of, values_in
+from spark_cas.testing.writing import append_foreign, table_of, values_in
 from tests.kafka.clients import SECONDS, admin_of, append, committed_values
 from tests.kafka.faulted import JOB, planned_writer, spec_of
 from tests.kafka.proxy.frames import Api
@@ -143,6 +144,27 @@ def test_an_incomplete_job_without_check_and_ledger_is_a_persons(broker, topic):
             with pytest.raises(ProgressLostError):
                 run_job(log, JOB, TEN, expected="none", run=run)
         assert values_in(log, 0) == TEN[0][:6]
+
+
+@pytest.mark.parametrize("topic", [2], indirect=True)
+def test_a_stream_goes_on_where_all_that_others_wrote_was_deleted(broker, topic):
+    """Its ledger is not touched by that, so what is not in there was never appended."""
+    with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
+        run_batch(log, 0, {0: ["a"]})
+        log.trim(1, append_foreign(log, 1, "x").range.end_offset)
+        run_batch(log, 1, {0: ["b"], 1: ["c"]})
+        assert (values_in(log, 0), values_in(log, 1)) == (["a", "b"], ["c"])
+
+
+def test_a_job_without_check_and_ledger_whose_rows_were_deleted_is_a_persons(broker, topic):
+    spec = spec_of(broker.bootstrap, topic)
+    with KafkaLog(spec) as log:
+        crash_after_chunks(log, JOB, TEN, 2, expected="none")
+        log.trim(0, log.bounds(0).end_offset)
+        forget(spec)
+        with pytest.raises(ProgressLostError):
+            run_job(log, JOB, TEN, expected="none", run="run-2")
+        assert values_in(log, 0) == []
 
 
 def test_records_deleted_under_a_reader_are_missed_aloud(proxied, proxied_topic):

@@ -165,11 +165,16 @@ class KafkaLog(KafkaRegistry):
             progress = writer.progress()
             checked = resume_offset(plan, partition, progress) is not None
             bounds = writer.barrier() if checked else ends.undecided(self._admin, self._at(partition))
-        lost = progress_lost(plan, partition, progress, bounds.start_offset)
-        if lost or progress_expired(plan, partition, progress, bounds.end_offset):
+        expected = resume_offset(plan, partition, progress)
+        # Trimming takes records and no ledger entries: without a check, only time can have taken the job's.
+        if expected is None:
+            lost = progress_expired(plan, partition, progress, bounds.end_offset)
+        else:
+            lost = progress_lost(plan, partition, progress, bounds.start_offset)
+        if lost:
             return ProgressLost(plan.job)
         writer.know(progress)
-        return Claim(partition, plan, resume_offset(plan, partition, progress), progress, bounds.end_offset)
+        return Claim(partition, plan, expected, progress, bounds.end_offset)
 
     def _new_writer(self, plan: Plan, partition: int) -> PartitionWriter:
         """The only writer that this process has for the job in the partition."""
