@@ -25,16 +25,13 @@ from spark_cas.log.rivals import FENCED_WAIT_SECONDS, await_other, refuse_second
 
 
 def begin_stream(log: Backend, job: str, wanted: ExpectedOffsets, partition: int = 0) -> Plan:
-    """The plan of a stream, as `pin_plan`; the first time, the log is looked at before, and the ledger marked.
+    """The plan of a stream, as `pin_plan`; the first time, the ledger is marked.
 
     The mark, in any partition, is an entry without rows. Without a check nothing but the ledger tells whether a row
     was appended: as long as the mark is there, nothing was forgotten (`forgot_none`).
 
-    Raises what `pin_plan` and `Admin.preflight` raise; the error of a refused append.
+    Raises what `pin_plan` raises; the error of a refused append.
     """
-    known = log.plan(job) is not None
-    if not known:
-        log.preflight()
     plan = pin_plan(log, job, wanted, stream=True)
     if not plan.rejoined and not plan.checked:
         claim = log.claim(partition, plan)

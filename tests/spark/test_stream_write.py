@@ -1,13 +1,14 @@
 """The streaming sink through Spark: what a user sees of it, on a log in a directory."""
 
 import json
+import warnings
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from spark_cas import open_log, route
+from spark_cas import LogSettingsWarning, open_log, route
 from spark_cas.core.errors import (
     BatchTooLargeError,
     CheckpointMismatchError,
@@ -17,9 +18,12 @@ from spark_cas.core.errors import (
     NotRoutedError,
     OptionError,
 )
+from spark_cas.log.objects import ObjectLog
 from spark_cas.log.planning import job_progress
+from spark_cas.log.protocol import Preflight
 from spark_cas.spark.source import ConditionalLogSource
 from spark_cas.spark.writing.report import TaskReport
+from spark_cas.spark.writing.stream_write import StreamWriter
 from spark_cas.testing.writing import append_foreign, values_in
 from tests.spark.sinks import FORMAT, Source, finish, forget, keys, replay, run, values_of
 
@@ -220,3 +224,20 @@ def test_a_continuous_query_commits_nothing(path):
     writer.commit([TaskReport()], 0)
     with pytest.raises(OptionError, match=r"continuous trigger.*Use \.trigger\(processingTime"):
         writer.commit([TaskReport(), None], 1)
+
+
+def test_what_the_log_says_of_itself_limits_each_batch_and_is_told_when_the_stream_begins(path, monkeypatch):
+    with open_log(path) as log:
+        log.create(1)
+    columns = StructType([StructField("key", StringType()), StructField("value", StringType())])
+    source = ConditionalLogSource({"path": path, "job": "copy", "routed": "true"})
+    columns = columns.add("partition", IntegerType())
+    found = Preflight(max_record_bytes=100, notes=("records are deleted after a week",))
+    monkeypatch.setattr(ObjectLog, "preflight", lambda _: found)
+    with pytest.warns(LogSettingsWarning, match="after a week"):
+        first = source.streamWriter(columns, overwrite=False)
+    with warnings.catch_warnings(action="error"):
+        second = source.streamWriter(columns, overwrite=False)
+    for writer in (first, second):
+        assert isinstance(writer, StreamWriter)
+        assert writer.task.limits.max_record_bytes == 100

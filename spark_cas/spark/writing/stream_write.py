@@ -25,7 +25,7 @@ from spark_cas.spark.schema import check_write_schema
 from spark_cas.spark.worker import planned_log, task_number, told_by_spark
 from spark_cas.spark.writing.report import TaskReport, accepted, attempted
 from spark_cas.spark.writing.whole_input import whole_input
-from spark_cas.spark.writing.write import require_layout
+from spark_cas.spark.writing.write import looked_at, require_layout
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
@@ -117,6 +117,9 @@ def _task(options: WriteOptions, schema: StructType, run: str | None) -> BatchTa
     mark = check_write_schema(schema, routed=options.routed)
     with open_log(options.spec) as log:
         layout = require_layout(log, options, mark)
+        # A writer is made for each batch: notes that come with every one are read by nobody.
+        begun = options.job is not None and log.plan(options.job) is not None
+        limits = looked_at(log, options.limits, telling=not begun)
         plan = None if options.job is None else begin_stream(log, options.job, options.expected_offsets)
     return BatchTask(
         spec=options.spec,
@@ -126,7 +129,7 @@ def _task(options: WriteOptions, schema: StructType, run: str | None) -> BatchTa
         batch_id=options.batch_id,
         run=run,
         order_by=options.order_by or (() if mark is not None and mark.sorted else None),
-        limits=options.limits,
+        limits=limits,
         fenced_wait_ms=options.fenced_wait_ms,
     )
 

@@ -51,7 +51,7 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
     with open_log(options.spec) as log:
         require_layout(log, options, mark)
         completion = log.completion(job)
-        limits = options.limits if completion else _looked_at(log, options.limits)
+        limits = options.limits if completion else looked_at(log, options.limits)
         plan = pin_plan(log, job, options.expected_offsets)
     task = WriteTask(
         spec=options.spec,
@@ -109,10 +109,10 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         """Nothing: what was appended is a prefix that the same job resumes, and a claim would fence a winner."""
 
 
-def _looked_at(log: Backend, limits: ChunkLimits) -> ChunkLimits:
-    """The limits, with the log's own; what weakens a promise there is told."""
+def looked_at(log: Backend, limits: ChunkLimits, *, telling: bool = True) -> ChunkLimits:
+    """The limits, with the log's own; what weakens a promise there is told, unless it has been."""
     found = log.preflight()
-    for note in found.notes:
+    for note in found.notes if telling else ():
         warnings.warn(note, LogSettingsWarning, stacklevel=2)
     return replace(limits, max_record_bytes=found.max_record_bytes)
 

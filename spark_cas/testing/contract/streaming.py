@@ -1,6 +1,7 @@
 """Streams over the protocol: every row of every batch exactly once, whatever is killed, replayed or run twice."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -16,6 +17,7 @@ from spark_cas.core.errors import (
     JobMismatchError,
     NotRoutedError,
     OptionError,
+    RecordTooLargeError,
     UnknownOutcomeError,
 )
 from spark_cas.core.plan import ExpectedOffsets
@@ -179,6 +181,15 @@ class StreamContract(ContractBase):
         assert all_values(backend) == {0: [], 1: [], 2: []}
         run_batch(backend, 0, {0: ["a"], 1: LONG[0]}, limits=WIDE, run="run-2")
         assert all_values(backend) == {0: ["a"], 1: LONG[0], 2: []}, "one chunk, in the order of the rows"
+
+    def test_a_record_larger_than_the_log_takes_is_refused_before_anything_is_appended(
+        self, backend: Backend
+    ) -> None:
+        limits = replace(WIDE, max_record_bytes=50)
+        rows = {0: ["a"], 1: ["b", "x" * 50, "c"]}
+        with pytest.raises(RecordTooLargeError, match=r"row 1 of the partition takes \d+ .* at most 50 bytes"):
+            run_batch(backend, 0, rows, limits=limits)
+        assert all_values(backend) == {0: [], 1: [], 2: []}
 
     def test_a_batch_whose_reply_was_lost_is_found_by_the_next_attempt(self, backend: Backend) -> None:
         for call, when in [(1, When.BEFORE), (1, When.AFTER), (1, When.AFTER)]:
