@@ -16,11 +16,11 @@ def rows(*, odd: bool = False) -> st.SearchStrategy[dict[str, Any]]:
     """One record as a dict.
 
     ``odd`` adds what the schema allows and not every log can hold: null headers within a list, null header
-    keys, and times before 1970.
+    keys and those with the character NUL, and times before 1970.
     """
-    keys: st.SearchStrategy[str | None] = st.text(max_size=4)
+    keys: st.SearchStrategy[str | None] = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=4)
     if odd:
-        keys = st.none() | keys
+        keys = st.none() | st.text(max_size=4)
     header = st.fixed_dictionaries({"key": keys, "value": st.none() | st.binary(max_size=4)})
     entries: st.SearchStrategy[dict[str, Any] | None] = st.none() | header if odd else header
     return st.fixed_dictionaries(

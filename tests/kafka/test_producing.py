@@ -158,6 +158,12 @@ def test_the_one_time_that_the_client_would_replace_is_refused():
         refuse_unsendable(records({}, {"timestamp": 0}))
 
 
+def test_a_header_key_that_the_client_would_cut_off_is_refused():
+    refuse_unsendable(records({}, {"headers": []}, {"headers": [{"key": "k", "value": b"\0"}]}))
+    with pytest.raises(SchemaError, match="NUL"):
+        refuse_unsendable(records({}, {"headers": [{"key": "a", "value": None}, {"key": "k\0x", "value": b"1"}]}))
+
+
 def test_what_is_not_acknowledged_in_time_is_said(broker, topic, producer):
     broker.freeze()
     try:

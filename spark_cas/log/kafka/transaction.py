@@ -83,7 +83,7 @@ class Delivered:
 
 
 def refuse_unsendable(records: pa.Table) -> None:
-    """Refuse what the client would change: it takes the time 0 for none, and gives the record the present one.
+    """Refuse what the client would change: the time 0, and keys of headers with the character NUL.
 
     Raises SchemaError.
     """
@@ -92,6 +92,14 @@ def refuse_unsendable(records: pa.Table) -> None:
             "a row has the timestamp 1970-01-01 00:00:00 UTC, which Kafka's client replaces by the present time. "
             "Nothing of this chunk was appended. Give the row another timestamp, or null for the present time."
         )
+    headers = records.column("headers")
+    if headers.null_count < len(headers):
+        keys = pc.struct_field(pc.list_flatten(headers), "key")
+        if pc.any(pc.match_substring(keys, "\0")).as_py():
+            raise SchemaError(
+                "a header's key holds the character NUL, where Kafka's client cuts it off. Nothing of this chunk was "
+                "appended. Leave the character out of the key; a header's value may hold it."
+            )
 
 
 class Sending:
