@@ -13,7 +13,7 @@ from benchmarks.rows import in_partitions
 from benchmarks.sizes import PARTITIONS
 from spark_cas import route
 
-_BATCHES = 4
+_BATCHES = 8
 _COLUMNS = ("key", "value")
 
 
