@@ -35,7 +35,16 @@ def test_the_commands_of_the_readme_are_understood():
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/bootstrap.md", "docs/options.md"]
+    "page",
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/architecture.md",
+        "docs/bootstrap.md",
+        "docs/conditions.md",
+        "docs/kips.md",
+        "docs/options.md",
+    ],
 )
 def test_links_lead_somewhere(page):
     text = (ROOT / page).read_text()

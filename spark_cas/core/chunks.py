@@ -48,12 +48,14 @@ class Chunk:
     """The run and task that appends."""
     time_ms: int
     """When the chunk was made, milliseconds since 1970: the time of records that have none of their own."""
+    claims: pa.Array | None = None
+    """What each row expects, int64, null or -1 for no check; None when none does. It is checked, and not stored."""
     batch: BatchProgress | None = None
     """Of a stream: what the partition holds of the batch, these rows included."""
 
 
 class ChunkBuffer:
-    """Collects the rows of one partition and says when they make a chunk.
+    """Collects the rows of one partition, in `RECORDS` or with more columns, and says when they make a chunk.
 
     A full chunk is held until more rows come, so that the last one is known to be the last.
     """
@@ -89,7 +91,7 @@ class ChunkBuffer:
 
     def take(self) -> pa.Table:
         """Hand over what was collected, possibly nothing, and begin anew."""
-        table = pa.Table.from_batches(self._batches, RECORDS)
+        table = pa.Table.from_batches(self._batches, None if self._batches else RECORDS)
         self._batches, self.records, self.bytes = [], 0, 0
         return table
 

@@ -13,6 +13,7 @@
     ├── InputError              (also a ValueError) nothing was appended; mend the input or the call
     │   ├── OptionError
     │   ├── SchemaError
+    │   ├── ClaimError
     │   ├── RecordTooLargeError
     │   ├── NotRoutedError
     │   ├── InputChangedError
@@ -48,6 +49,7 @@ class ErrorKind(StrEnum):
     UNKNOWN_OUTCOME = "UNKNOWN_OUTCOME"
     OPTION = "OPTION"
     SCHEMA = "SCHEMA"
+    CLAIM = "CLAIM"
     RECORD_TOO_LARGE = "RECORD_TOO_LARGE"
     NOT_ROUTED = "NOT_ROUTED"
     INPUT_CHANGED = "INPUT_CHANGED"
@@ -132,6 +134,12 @@ class SchemaError(InputError):
     kind = ErrorKind.SCHEMA
 
 
+class ClaimError(InputError):
+    """What a row expects can be no claim: it is no offset, or not above that of the row before."""
+
+    kind = ErrorKind.CLAIM
+
+
 class RecordTooLargeError(InputError):
     """One record is larger than a chunk may be."""
 
@@ -163,7 +171,7 @@ class CheckpointMismatchError(InputError):
 
 
 class BatchTooLargeError(InputError):
-    """The rows of a micro-batch for one partition are more than a chunk, and nothing fixes their order."""
+    """Rows for one partition that have to be one chunk, of a micro-batch or an atomic load, are more than that."""
 
     kind = ErrorKind.BATCH_TOO_LARGE
 

@@ -41,6 +41,20 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
+class RowConflict:
+    """A row's own claim does not hold for the offset that it would get: number the rows anew from what is there."""
+
+    row: int
+    """The first such row, counted from 0 in the job's rows of the partition."""
+    expected: int
+    """The row's claim."""
+    actual: int
+    """The offset that the row would get."""
+    truncated: bool
+    """Whether the claim lies past the end and no row before it shows that the log still has what was seen."""
+
+
+@dataclass(frozen=True, slots=True)
 class Truncated:
     """The log is shorter than what the writer has seen: acknowledged records are gone. Stop."""
 
@@ -78,7 +92,7 @@ class Unknown:
     cause: str
 
 
-Refusal = Conflict | Truncated | Fenced | ProgressLost | LayoutChanged
+Refusal = Conflict | RowConflict | Truncated | Fenced | ProgressLost | LayoutChanged
 """A definite refusal: nothing of the attempt is visible, now or later."""
 
 Outcome = Appended | Refusal | Unknown
@@ -99,6 +113,11 @@ def check_expected(expected: int | None, bounds: Bounds, next_record: int | None
     if next_record is not None or expected < bounds.start_offset:
         return Conflict(expected, bounds.end_offset, bounds.start_offset)
     return None
+
+
+def says_lost(refusal: Refusal | None) -> bool:
+    """Whether a refusal says that the log lost records: to be said only after a second reading."""
+    return isinstance(refusal, Truncated) or (isinstance(refusal, RowConflict) and refusal.truncated)
 
 
 class PutReply(Enum):

@@ -66,6 +66,9 @@ class Progress:
     """The run and task that appended the newest chunk."""
     batch: BatchProgress | None = None
     """The newest batch of a stream, which is never complete itself; None for a load, and where a stream begins."""
+    least_expected: int | None = None
+    """The lowest offset that the job's next row may itself expect while nobody else writes: counted from the claim
+    on, one for each row and none for what holds no record. None where nothing was claimed."""
 
 
 @dataclass(frozen=True, slots=True)

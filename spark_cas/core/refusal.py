@@ -19,6 +19,7 @@ from spark_cas.core.outcome import (
     Outcome,
     ProgressLost,
     Refusal,
+    RowConflict,
     Truncated,
     Unknown,
 )
@@ -31,7 +32,7 @@ def raise_for_outcome(outcome: Outcome, partition: int) -> Appended:
     raise error_of(outcome, partition)
 
 
-def error_of(outcome: Refusal | Unknown, partition: int) -> ConditionalLogError:
+def error_of(outcome: Refusal | Unknown, partition: int) -> ConditionalLogError:  # noqa: PLR0911 - one for each
     """The error that tells a person what an append was refused for, and what to do."""
     match outcome:
         case Conflict(expected, actual, start_offset):
@@ -46,6 +47,8 @@ def error_of(outcome: Refusal | Unknown, partition: int) -> ConditionalLogError:
                 f"is new from offset {max(expected, start_offset)}, then write with expectedOffsets "
                 f'{{"{partition}": {actual}}}.'
             )
+        case RowConflict():
+            return _row_error(outcome, partition)
         case Truncated(expected, actual):
             return TruncatedError(
                 f"partition {partition}: expected offset {expected}, but the log ends at {actual}: records "
@@ -76,3 +79,16 @@ def error_of(outcome: Refusal | Unknown, partition: int) -> ConditionalLogError:
                 f"Run the same job again: it reads the ledger before it writes, so no row is appended twice."
             )
     assert_never(outcome)
+
+
+def _row_error(found: RowConflict, partition: int) -> ConditionalLogError:
+    why = "another writer's record is there, or the row is numbered too low"
+    if found.expected > found.actual:
+        gone = "records that the writer has seen are gone, or " if found.truncated else ""
+        why = f"{gone}the row is numbered too high"
+    kind = TruncatedError if found.truncated else ConflictError
+    return kind(
+        f"partition {partition}: row {found.row} of the job there expects offset {found.expected}, but would get "
+        f"{found.actual}: {why}. Nothing of its chunk was appended. Read what is new, number the rows from there on "
+        f"in the same order, then run the same job again."
+    )

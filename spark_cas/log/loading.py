@@ -3,17 +3,20 @@
 It runs over the protocol alone: what Spark, the CLI or a test feeds it makes no difference.
 """
 
+import math
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pyarrow as pa
 
 from spark_cas.core.chunks import Chunk, ChunkBuffer, ChunkLimits
 from spark_cas.core.digest import RunningDigest
-from spark_cas.core.errors import InputChangedError, NotRoutedError
+from spark_cas.core.errors import BatchTooLargeError, InputChangedError, JobMismatchError, NotRoutedError
 from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.core.plan import PartitionResult, Plan, Progress
 from spark_cas.core.refusal import error_of
+from spark_cas.core.row_claims import NO_CHECK, check_claim_values, check_rising, split_claims
 from spark_cas.log.protocol import Claim, Log
 from spark_cas.log.rivals import FENCED_WAIT_SECONDS, await_other, refuse_second_task
 
@@ -28,15 +31,19 @@ def load_rows(
     *,
     task: str,
     limits: ChunkLimits,
+    atomic: bool = False,
     fenced_wait_seconds: float = FENCED_WAIT_SECONDS,
 ) -> tuple[PartitionResult, ...]:
-    """Append the rows of one task, given as (partition, records in `RECORDS`), after what the job has there.
+    """Append the rows of one task, as (partition, rows in `RECORDS` or `CLAIMED`), after what the job has there.
 
     ``task`` is ``run/number``: the run tells a re-run from a second task that brings rows of one partition.
-    Rows that the log already holds of the job are hashed, compared and skipped. Chunks are appended as
-    they fill. Returns what each partition that got rows now holds: its progress is the same from every attempt.
+    Rows that the log already holds of the job are hashed, compared and skipped; what they expect was checked when
+    they were appended. Chunks are appended as they fill; with ``atomic`` all rows of a partition are one, and none of
+    the task's is appended before the last has come. Returns what each partition that got rows now holds: its
+    progress is the same from every attempt.
 
-    Raises a RefusedError as soon as one partition is refused (what was appended stays: a prefix);
+    Raises a RefusedError as soon as one partition is refused (what was appended stays: a prefix); ClaimError;
+    with ``atomic`` BatchTooLargeError before anything is appended, JobMismatchError when the job was begun without;
     InputChangedError when the skipped rows are not those of the job; NotRoutedError when another task of
     this run brings rows of the same partition; UnknownOutcomeError; FencedError after
     ``fenced_wait_seconds`` without news of the writer that took over.
@@ -48,9 +55,9 @@ def load_rows(
         load = loads.get(partition)
         if load is None:
             refuse_unknown_partition(partition, plan)
-            load = loads[partition] = _PartitionLoad(log, plan, partition, task, limits)
+            load = loads[partition] = _PartitionLoad(log, plan, partition, task, limits, atomic=atomic)
         load.add(records)
-        if sum(each.buffered_bytes for each in loads.values()) > _BUFFERED_CHUNKS * limits.max_bytes:
+        if not atomic and sum(each.buffered_bytes for each in loads.values()) > _BUFFERED_CHUNKS * limits.max_bytes:
             max(loads.values(), key=lambda each: each.buffered_bytes).flush()
     for load in loads.values():
         load.refuse_missing_rows()
@@ -69,11 +76,14 @@ def refuse_unknown_partition(partition: int, plan: Plan) -> None:
 class _PartitionLoad:
     """The rows of one task for one partition."""
 
-    def __init__(self, log: Log, plan: Plan, partition: int, task: str, limits: ChunkLimits) -> None:
+    def __init__(self, log: Log, plan: Plan, partition: int, task: str, limits: ChunkLimits, *, atomic: bool) -> None:
         self._log = log
         self._task = task
         self._digest = RunningDigest()
-        self._buffer = ChunkBuffer(limits)
+        self._limits = replace(limits, max_seconds=math.inf) if atomic else limits
+        self._buffer = ChunkBuffer(self._limits)
+        self._atomic = atomic
+        self._highest_claim = NO_CHECK
         self._resolved = 0
         self._fenced: Fenced | None = None
         claim = log.claim(partition, plan)
@@ -83,6 +93,12 @@ class _PartitionLoad:
         self._resumed_rows = claim.progress.rows if claim.progress else 0
         if claim.progress:
             self._refuse_second_task(claim.progress.task)
+            if atomic and self._resumed_rows and not claim.progress.complete:
+                raise JobMismatchError(
+                    f"partition {partition}: {self._resumed_rows} rows of job {plan.job!r} are in the log and not "
+                    f"all, so the rest cannot come in one piece with them, as option atomic asks. Nothing more was "
+                    f"appended. Run the job again without it."
+                )
 
     @property
     def buffered_bytes(self) -> int:
@@ -90,6 +106,7 @@ class _PartitionLoad:
 
     def add(self, records: pa.RecordBatch) -> None:
         """Take in the partition's next rows."""
+        self._check_claims(records)
         records = self._skip_resumed(records)
         if records.num_rows == 0:
             return
@@ -97,6 +114,8 @@ class _PartitionLoad:
             raise self._input_changed(f"it completed with {self._resumed_rows} rows, but the input now has more")
         first_row = self._digest.rows + self._buffer.records
         for full in self._buffer.add(records, time.monotonic(), first_row):
+            if self._atomic:
+                raise self._too_large()
             self._append(full, complete=False)
         if self._fenced:
             self.flush()
@@ -127,13 +146,23 @@ class _PartitionLoad:
         left = self._resumed_rows - self._digest.rows
         if left <= 0:
             return records
-        self._digest.update(records.slice(0, left))
+        self._digest.update(split_claims(records.slice(0, left))[0])
         progress = self._claim.progress
         if progress and self._digest.rows == progress.rows and self._digest.hexdigest() != progress.digest:
             raise self._input_changed(f"the first {progress.rows} rows differ from those in the log")
         return records.slice(left)
 
-    def _append(self, records: pa.Table, *, complete: bool) -> None:
+    def _check_claims(self, rows: pa.RecordBatch) -> None:
+        """Refuse what can be no claim, of rows that are in the log as well."""
+        _, claims = split_claims(rows)
+        if claims is None:
+            return
+        first_row = self._digest.rows + self._buffer.records
+        check_claim_values(claims, first_row)
+        self._highest_claim = check_rising(claims, first_row, self._highest_claim)
+
+    def _append(self, rows: pa.Table, *, complete: bool) -> None:
+        records, claims = split_claims(rows)
         for batch in records.to_batches():
             self._digest.update(batch)
         if self._fenced:
@@ -145,6 +174,7 @@ class _PartitionLoad:
             complete=complete,
             task=self._task,
             time_ms=time.time_ns() // 1_000_000,
+            claims=claims,
         )
         outcome = self._log.append(self._claim, chunk)
         match outcome:
@@ -169,6 +199,14 @@ class _PartitionLoad:
 
     def _refuse_second_task(self, other: str | None) -> None:
         refuse_second_task(self._claim.partition, self._task, other)
+
+    def _too_large(self) -> BatchTooLargeError:
+        return BatchTooLargeError(
+            f"partition {self._claim.partition}: the rows of job {self._claim.plan.job!r} do not fit into one chunk "
+            f"({self._limits.max_records} records, {self._limits.max_bytes} bytes), and option atomic asks for one. "
+            f"Nothing of them was appended. Raise maxRecordsPerChunk or maxBytesPerChunk, or leave atomic out: then "
+            f"what is appended of a partition is a prefix."
+        )
 
     def _input_changed(self, found: str) -> InputChangedError:
         return InputChangedError(

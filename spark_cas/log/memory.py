@@ -32,6 +32,7 @@ from spark_cas.core.plan import (
     trimmed_unseen,
 )
 from spark_cas.core.records import RECORDS, fill_timestamps, first_since
+from spark_cas.core.row_claims import check_rows
 from spark_cas.log.protocol import Claim, Preflight
 
 
@@ -118,7 +119,7 @@ class MemoryLog:
                 return Fenced(known.task)
             if known is None and self._lost(at, claim, chunk):
                 return ProgressLost(claim.plan.job)
-            refusal = self._check(at, claim, chunk)
+            refusal = self._check(at, claim, chunk) or check_rows(chunk, at.end_offset, claim.lets_expect)
             if refusal is not None:
                 return refusal
             count = chunk.records.num_rows

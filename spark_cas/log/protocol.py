@@ -16,6 +16,7 @@ from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Outcome, Refusal
 from spark_cas.core.plan import Completion, Layout, Plan, Progress
 from spark_cas.core.records import RECORDS
+from spark_cas.core.row_claims import lowest_claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,21 @@ class Claim:
         end_offset = max(at.end_offset, self.end_offset)
         return replace(self, expected_offset=expected, progress=progress, end_offset=end_offset)
 
+    @property
+    def least_expected(self) -> int | None:
+        """The lowest offset that the next row may itself expect; None where the partition is not claimed.
+
+        From there up to the end lie only rows of the job, which were counted, and offsets that hold no record.
+        """
+        before = self.progress
+        if self.expected_offset is None or before is None or self.expected_offset > before.end_offset:
+            return self.expected_offset
+        return self.expected_offset if before.least_expected is None else before.least_expected
+
+    def lets_expect(self, offset: int) -> bool:
+        """Whether a chunk on this claim may as well expect an offset below the one where it is appended."""
+        return self.least_expected is not None and offset >= self.least_expected
+
     def progress_after(self, chunk: Chunk, at: OffsetRange) -> Progress:
         """The ledger entry that goes with ``chunk``."""
         before = self.progress
@@ -55,7 +71,14 @@ class Claim:
             committed_at_ms=chunk.time_ms,
             task=chunk.task,
             batch=chunk.batch,
+            least_expected=before.least_expected if closing and before else self._least_after(chunk, at),
         )
+
+    def _least_after(self, chunk: Chunk, at: OffsetRange) -> int | None:
+        least = self.least_expected
+        if least is None and chunk.claims is not None:
+            least = lowest_claim(chunk.claims, at.base_offset)
+        return None if least is None else least + chunk.records.num_rows
 
 
 class Log(Protocol):
@@ -90,6 +113,7 @@ class Log(Protocol):
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
         """Append a chunk whole, once, at the claim's expected offset, or leave nothing of it visible.
 
+        Where rows have claims of their own, each must hold for the offset that it gets (`check_rows`).
         The ledger entry of the job is written in the same atomic step. One attempt: only transport
         failures are tried again, with the same bytes, until a deadline ends them in Unknown. Asked for
         ever with one claim, at most one append succeeds. `Fenced` means that a chunk of the same job,

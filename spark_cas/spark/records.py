@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from spark_cas.core.errors import NotRoutedError
 from spark_cas.core.records import RECORDS
+from spark_cas.core.row_claims import CLAIMED, COLUMN
 
 _BY_NAME = {field.name: field.type for field in RECORDS}
 _MICROSECONDS = pa.timestamp("us")
@@ -15,7 +16,7 @@ _MILLISECONDS = pa.timestamp("ms")
 
 
 def by_partition(batches: Iterable[pa.RecordBatch], partitions: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of Spark's batches as (partition, records in `RECORDS`), each partition's in their order.
+    """The rows of Spark's batches as (partition, rows in `RECORDS` or `CLAIMED`), each partition's in their order.
 
     Raises NotRoutedError for a partition id that is null or not one of ``range(partitions)``.
     """
@@ -24,7 +25,7 @@ def by_partition(batches: Iterable[pa.RecordBatch], partitions: int) -> Iterator
             continue
         ids = batch.column("partition")
         only = _check_ids(ids, partitions)
-        records = records_of(batch)
+        records = _rows_of(batch)
         if only is not None:
             yield only, records
             continue
@@ -32,6 +33,14 @@ def by_partition(batches: Iterable[pa.RecordBatch], partitions: int) -> Iterator
         for partition in np.unique(numbers):
             # A copy: a slice would keep its whole batch in memory until the partition's chunk is full.
             yield int(partition), records.take(pa.array(np.flatnonzero(numbers == partition)))
+
+
+def _rows_of(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The records of a batch from Spark, and what they expect where it says so."""
+    records = records_of(batch)
+    if COLUMN not in batch.schema.names:
+        return records
+    return pa.RecordBatch.from_arrays([*records.columns, batch.column(COLUMN)], schema=CLAIMED)
 
 
 def records_of(batch: pa.RecordBatch) -> pa.RecordBatch:

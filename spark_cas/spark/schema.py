@@ -19,6 +19,7 @@ from pyspark.sql.types import (
 
 from spark_cas.core.errors import LayoutChangedError, NotRoutedError, OptionError, SchemaError
 from spark_cas.core.plan import Layout
+from spark_cas.core.row_claims import COLUMN
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
@@ -164,6 +165,7 @@ _WRITTEN: dict[str, tuple[DataType, ...]] = {
     "headers": (HEADERS,),
     "partition": (IntegerType(),),
     "timestamp": (TimestampType(),),
+    COLUMN: (LongType(),),
 }
 
 IGNORED = frozenset({"topic", "offset", "timestampType"})
@@ -203,6 +205,12 @@ def check_write_schema(schema: StructType, *, routed: bool) -> Mark | None:
             "option('routed', 'true') if they do."
         )
     return mark
+
+
+def refuse_claims(schema: StructType, why: str) -> None:
+    """SchemaError where rows have claims of their own and these are not going to be checked."""
+    if COLUMN in schema.fieldNames():
+        raise SchemaError(f"the frame has the column {COLUMN}, whose offsets would not be checked: {why}")
 
 
 def check_not_overwrite(*, overwrite: bool) -> None:

@@ -1,7 +1,7 @@
 """Short ways to write to a log and to read all of it, for tests."""
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -71,18 +71,19 @@ class JobWriter:
         self._task = task
         self._tables: list[pa.Table] = []
 
-    def chunk(self, records: pa.Table, *, complete: bool = False) -> Chunk:
-        """The chunk that comes after those that this writer appended."""
+    def chunk(self, records: pa.Table, *, complete: bool = False, claims: Sequence[int | None] = ()) -> Chunk:
+        """The chunk that comes after those that this writer appended; ``claims`` are its rows'."""
         digest = RunningDigest()
         for table in (*self._tables, records):
             for batch in table.to_batches():
                 digest.update(batch)
         rows = records.num_rows + (self.claim.progress.rows if self.claim.progress else 0)
-        return Chunk(records, rows, digest.hexdigest(), complete, self._task, TIME_MS)
+        each = pa.array(claims, pa.int64()) if claims else None
+        return Chunk(records, rows, digest.hexdigest(), complete, self._task, TIME_MS, claims=each)
 
-    def append(self, records: pa.Table, *, complete: bool = False) -> Outcome:
+    def append(self, records: pa.Table, *, complete: bool = False, claims: Sequence[int | None] = ()) -> Outcome:
         """One attempt; after success the next chunk follows this one."""
-        chunk = self.chunk(records, complete=complete)
+        chunk = self.chunk(records, complete=complete, claims=claims)
         outcome = self._log.append(self.claim, chunk)
         if isinstance(outcome, Appended):
             self._tables.append(records)

@@ -18,6 +18,7 @@ ConditionalLogError
   InputError
     OptionError OPTION
     SchemaError SCHEMA
+    ClaimError CLAIM
     RecordTooLargeError RECORD_TOO_LARGE
     NotRoutedError NOT_ROUTED
     InputChangedError INPUT_CHANGED

@@ -18,6 +18,7 @@ from spark_cas.core.outcome import (
     LayoutChanged,
     ProgressLost,
     Refusal,
+    RowConflict,
     Truncated,
     Unknown,
 )
@@ -42,6 +43,17 @@ def test_an_append_passes_through():
             Conflict(7, 20, 12),
             ConflictError,
             ["Offsets 7 to 11 were trimmed", "from offset 12", '{"4": 20}'],
+        ),
+        (
+            RowConflict(3, 7, 9, truncated=False),
+            ConflictError,
+            ["row 3 of the job there expects offset 7, but would get 9", "another writer's record", "Nothing of its"],
+        ),
+        (RowConflict(3, 9, 7, truncated=False), ConflictError, ["would get 7: the row is numbered too high"]),
+        (
+            RowConflict(3, 9, 7, truncated=True),
+            TruncatedError,
+            ["would get 7: records that the writer has seen are gone"],
         ),
         (Truncated(7, 5), TruncatedError, ["expected offset 7", "ends at 5", "Nothing was appended"]),
         (Fenced("run-2/4"), FencedError, ["(run-2/4)", "run the same job again"]),

@@ -8,6 +8,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from spark_cas.core.errors import NotRoutedError
 from spark_cas.core.records import HEADERS, RECORDS
+from spark_cas.core.row_claims import split_claims
 from spark_cas.spark import schema as columns
 from spark_cas.spark.records import RowBuilder, by_partition, records_of
 
@@ -34,6 +35,16 @@ def test_rows_of_a_mixed_batch_do_not_keep_the_batch_in_memory():
     mixed = batch([0] * 999 + [1])
     records = dict(by_partition([mixed], 2))[1]
     assert records.get_total_buffer_size() < 1000 < mixed.nbytes
+
+
+@pytest.mark.parametrize("ids", [[0, 0, 0], [0, 1, 0]])
+def test_what_rows_expect_travels_beside_their_records(ids):
+    (partition, rows), *_ = by_partition([batch(ids, expected_offset=pa.array([7, None, -1], pa.int64()))], 2)
+    records, claims = split_claims(rows)
+    assert partition == 0
+    assert records.schema.equals(RECORDS)
+    assert claims is not None
+    assert claims.to_pylist() == [claim for at, claim in zip(ids, [7, None, -1], strict=True) if at == 0]
 
 
 def test_the_rows_of_one_partition_are_not_copied():

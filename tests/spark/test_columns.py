@@ -50,6 +50,7 @@ def frame(*, without=(), mark=MARK, **changed):
         {"headers": HEADERS, "timestamp": TimestampType()},
         {"headers": ArrayType(HEADERS.elementType, containsNull=False)},
         {"offset": LongType(), "topic": StringType(), "timestampType": IntegerType()},
+        {"expected_offset": LongType()},
     ],
 )
 def test_what_a_write_takes(changed):
@@ -71,6 +72,8 @@ def test_what_a_write_takes(changed):
         (frame(partition=LongType()), "must be int, found bigint"),
         (frame(timestamp=TimestampNTZType()), "must be timestamp, found timestamp_ntz"),
         (frame(timestamp=LongType()), "must be timestamp, found bigint"),
+        (frame(expected_offset=IntegerType()), "column expected_offset must be bigint, found int. Cast it"),
+        (frame(expected_ofset=LongType()), "Did you mean expected_offset?"),
         (frame(headers=MapType(StringType(), BinaryType())), "found map<string,binary>"),
         (
             frame(

@@ -1,5 +1,6 @@
 """Options: what is read from them, what is refused, and that no value is ever shown."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from spark_cas.core.errors import OptionError
 from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.log.spec import LogSpec
 from spark_cas.spark.options.document import render
-from spark_cas.spark.options.parse import check_read, parse_read, parse_route, parse_write
+from spark_cas.spark.options.parse import check_read, parse_read, parse_route, parse_write, parse_write_stream
 from spark_cas.spark.options.store import AWS, AZURE, GOOGLE
 
 PATH = {"path": "/data/logs/flights"}
@@ -69,6 +70,30 @@ def test_every_option_of_a_write_is_read():
     assert options.limits == ChunkLimits(10, 64 * 1024 * 1024, 0.5)
     assert (options.routed, options.fenced_wait_ms) == (True, 1000)
     assert options.spec == LogSpec("file:///data/logs/flights", (("aws_access_key_id", "env:KEY"),))
+
+
+@pytest.mark.parametrize("name", ["checkExpectedOffsets", "atomic"])
+@pytest.mark.parametrize("log", ["flights", "/data/logs/flights"])
+@pytest.mark.parametrize("said", list(itertools.product([None, True, False], repeat=3)))
+def test_a_write_wins_over_its_log_and_that_over_all_logs(tmp_path, name, log, said):
+    everywhere, here, given = said
+    tables = {"defaults": everywhere, f'logs."{log}"': here, 'logs."another"': not here}
+    lines = [f"[{table}]\n{name} = {str(value).lower()}" for table, value in tables.items() if value is not None]
+    options = conf(tmp_path, "\n".join(lines)) | ({} if given is None else {name.lower(): str(given)})
+    built_in = name == "checkExpectedOffsets"
+    expected = next(value for value in (given, here, everywhere, built_in) if value is not None)
+    parsed = parse_write(options)
+    assert (parsed.checked if built_in else parsed.atomic) == expected
+    if built_in:
+        assert parsed.expected_offsets == ExpectedOffsets("end" if expected else "none")
+
+
+@pytest.mark.parametrize(
+    "parse", [parse_write_stream, lambda given: parse_write({**given, "batchId": "5", "job": "j"})]
+)
+def test_a_stream_is_not_asked_to_be_atomic(tmp_path, parse):
+    assert "atomic is for loads" in refused(parse, {**PATH, "atomic": "true"})
+    assert parse(conf(tmp_path, "[defaults]\natomic = true")) is not None
 
 
 def test_the_options_of_a_read_are_read():

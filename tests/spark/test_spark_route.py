@@ -66,6 +66,21 @@ def test_of_rows_with_one_key_those_of_a_read_keep_their_order(spark, log_path):
     assert values == sorted(values, reverse=True)
 
 
+EXPECTED = "CASE int(string(value)) % 3 WHEN 0 THEN 90L - int(string(value)) WHEN 1 THEN -1L END"
+
+
+def test_rows_come_in_the_order_of_what_they_expect_and_those_that_expect_nothing_last(spark, log_path):
+    claims = some(spark).withColumn("expected_offset", sf.expr(EXPECTED))
+    rows = route(claims, log_path).select("partition", "expected_offset", "key", "value").collect()
+    given = [(row.partition, row.expected_offset) for row in rows if row.expected_offset not in (None, -1)]
+    assert given == sorted(given)
+    rest = [row for row in rows if row.expected_offset in (None, -1)]
+    for partition in range(4):
+        there = [row.expected_offset in (None, -1) for row in rows if row.partition == partition]
+        assert there == sorted(there)
+    assert [(r.partition, r.key, r.value) for r in rest] == sorted((r.partition, r.key, r.value) for r in rest)
+
+
 def test_given_ids_are_kept(spark, log_path):
     df = some(spark).withColumn("partition", sf.expr("length(key) + 1"))
     assert {partition for *_, partition in placed(route(df, log_path, by="partition"))} == {3}

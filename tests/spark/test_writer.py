@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from spark_cas import LogSettingsWarning
 from spark_cas.core.errors import (
+    BatchTooLargeError,
+    ClaimError,
     ConditionalLogError,
     ConflictError,
     FencedError,
@@ -22,7 +24,9 @@ from spark_cas.core.errors import (
     NotRoutedError,
     OptionError,
     RecordTooLargeError,
+    SchemaError,
     StorageError,
+    TruncatedError,
     UnknownOutcomeError,
 )
 from spark_cas.log.objects import ObjectLog
@@ -34,10 +38,11 @@ from spark_cas.spark.writing import write as write_module
 from spark_cas.spark.writing.report import Refused, TaskReport, worst_refusal
 
 
-def frame(partitions=2, epoch=None):
+def frame(partitions=2, epoch=None, *more):
     routed = Mark(partitions, epoch).metadata() if partitions else None
     return StructType(
         [
+            *more,
             StructField("key", StringType()),
             StructField("value", BinaryType()),
             StructField("partition", IntegerType(), metadata=routed),
@@ -49,6 +54,14 @@ def batch(partition, rows):
     values = [str(row).encode() for row in rows]
     ids = pa.array([partition] * len(values), pa.int32())
     return pa.RecordBatch.from_pydict({"key": pa.array(values, pa.string()), "value": values, "partition": ids})
+
+
+CLAIMING = frame(2, None, StructField("expected_offset", LongType()))
+
+
+def claiming(partition, rows, *claims):
+    found = batch(partition, rows)
+    return found.append_column("expected_offset", pa.array(claims, pa.int64()))
 
 
 @pytest.fixture
@@ -319,3 +332,67 @@ def test_the_most_important_refusal_is_the_one_that_is_raised():
     )
     assert isinstance(error, ConditionalLogError)
     assert worst_refusal([TaskReport()]) is None
+
+
+def test_a_row_that_expects_another_offset_refuses_its_chunk_by_name(plan, run, path):
+    run(plan(partitions="2"), [batch(0, range(3))], [batch(1, range(2))])
+    options = {"job": "load-2", "expectedoffsets": "none"}
+    stale = [[claiming(0, "ab", 3, None)], [claiming(1, "cde", None, 2, 4)]]
+    with pytest.raises(ConflictError, match=r"partition 1: row 1 of the job there expects offset 2, but would get 3"):
+        run(plan(CLAIMING, **options), *stale)
+    assert (len(keys(path, 0)), len(keys(path, 1))) == (5, 2)
+    run(plan(CLAIMING, **options), stale[0], [claiming(1, "cde", 2, -1, 4)])
+    assert (len(keys(path, 0)), len(keys(path, 1))) == (5, 5)
+    run(plan(CLAIMING, **options), stale[0], [claiming(1, "cde", None, None, 9)])
+    assert len(keys(path, 1)) == 5, "what was appended is not claimed again"
+
+
+def test_a_row_that_expects_past_the_end_says_that_the_log_may_have_lost_records(plan, run, path):
+    plan(partitions="2")
+    with pytest.raises(TruncatedError, match="row 0 of the job there expects offset 7, but would get 0"):
+        run(plan(CLAIMING), [claiming(0, "a", 7)])
+    assert keys(path, 0) == []
+
+
+@pytest.mark.parametrize(
+    ("claims", "said"),
+    [
+        ((0, 1, 1, 3), "row 2 of the partition expects offset 1, and a row before it expects 1"),
+        ((0, 5, None, 4), "row 3 of the partition expects offset 4, and a row before it expects 5"),
+        ((0, -2, 2, 3), "row 1 of the partition expects offset -2"),
+    ],
+)
+def test_what_can_be_no_claim_is_refused_before_anything_is_appended(plan, run, path, claims, said):
+    rows = [claiming(0, "ab", *claims[:2]), claiming(0, "cd", *claims[2:])]
+    with pytest.raises(ClaimError, match=said):
+        run(plan(CLAIMING, partitions="2"), rows)
+    assert keys(path, 0) == []
+
+
+def test_rows_that_expect_offsets_are_not_taken_where_no_check_is_made(plan, tmp_path):
+    with pytest.raises(SchemaError, match=r"checkExpectedOffsets is false .* Drop the column"):
+        plan(CLAIMING, partitions="2", checkexpectedoffsets="false")
+    with pytest.raises(SchemaError, match=r"a micro-batch has no offsets .* Drop the column"):
+        plan(CLAIMING, partitions="2", batchid="5")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_atomic_write_is_one_chunk_for_each_partition_or_nothing(plan, run, path):
+    atomic = {"atomic": "true", "maxrecordsperchunk": "5"}
+    task = [batch(0, range(3)), batch(1, range(4)), batch(0, range(3, 5)), batch(1, range(4, 6))]
+    with pytest.raises(BatchTooLargeError, match=r"partition 1: .* option atomic asks for one\. Nothing of them"):
+        run(plan(partitions="2", **atomic), task)
+    assert (keys(path, 0), keys(path, 1)) == ([], [])
+    (message,) = run(plan(**atomic), task[:3])
+    assert [result.progress.chunks for result in message.results] == [1, 1]
+    assert (len(keys(path, 0)), len(keys(path, 1))) == (5, 4)
+
+
+def test_what_was_begun_in_pieces_is_not_ended_in_one(plan, run, path, monkeypatch):
+    monkeypatch.setattr(write_module, "task_number", lambda: 0)
+    half_done(plan)
+    with pytest.raises(JobMismatchError, match="8 rows of job 'load-1' are in the log and not all"):
+        run(plan(atomic="true"), [batch(0, range(12))])
+    run(plan(), [batch(0, range(12))])
+    run(plan(atomic="true"), [batch(0, range(12))])
+    assert len(keys(path, 0)) == 12

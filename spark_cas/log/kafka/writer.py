@@ -9,9 +9,10 @@ from confluent_kafka import KafkaException, TopicPartition
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import ConditionalLogError, StorageError
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.core.outcome import Appended, Fenced, Outcome, Refusal, Truncated, Unknown
+from spark_cas.core.outcome import Appended, Fenced, Outcome, Refusal, Truncated, Unknown, says_lost
 from spark_cas.core.plan import BatchProgress, Plan, Progress
 from spark_cas.core.records import fill_timestamps
+from spark_cas.core.row_claims import check_rows
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.admin import Admin
 from spark_cas.log.kafka.clients import TransactionalProducer
@@ -187,7 +188,7 @@ class PartitionWriter:
         nothing came in between. When they do not, the next try asks.
         """
         left, self._left = self._left, None
-        if claim.expected_offset is None or chunk.records.num_rows == 0:
+        if not _checked(claim, chunk) or chunk.records.num_rows == 0:
             return ends.undecided(self._admin, self._at)
         if left is not None and left.end_offset == claim.expected_offset:
             return left
@@ -199,12 +200,29 @@ class PartitionWriter:
     def _check_twice(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> Refusal | None:
         if chunk.records.num_rows == 0:
             return None
-        refusal = self._check(claim.progress, claim.expected_offset, bounds)
-        if isinstance(refusal, Truncated):
+        refusal = self._check_all(claim, chunk, bounds)
+        if says_lost(refusal):
             # Said only after a second reading: the first may have come from a broker that was just deposed.
             time.sleep(_PAUSE_SECONDS)
-            refusal = self._check(claim.progress, claim.expected_offset, self.barrier())
+            refusal = self._check_all(claim, chunk, self.barrier())
         return refusal
+
+    def _check_all(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> Refusal | None:
+        """Whether the claim, and those of the rows, hold where the partition has these bounds."""
+
+        def holds(expected: int) -> bool:
+            """Whether a chunk may expect an offset below the end, where nobody claimed the partition before."""
+            if claim.expected_offset is not None:
+                return claim.lets_expect(expected)
+            if self._check(claim.progress, expected, bounds) is None:
+                return True
+            before = claim.progress
+            if before is None or before.least_expected is None or expected < before.least_expected:
+                return False
+            return self._check(before, before.end_offset, bounds) is None
+
+        refusal = self._check(claim.progress, claim.expected_offset, bounds)
+        return refusal or check_rows(chunk, bounds.end_offset, holds)
 
     def _prepare(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> OffsetRange | None:
         """Everything up to the commit; None, and the transaction aborted, when another writer came in between."""
@@ -234,7 +252,7 @@ class PartitionWriter:
         delivered = sending.delivered(_DELIVERY_SECONDS)
         if delivered is None:
             return None
-        checked = claim.expected_offset is not None
+        checked = _checked(claim, chunk)
         at = landed(self._spec, self._admin, self._at, delivered, bounds.end_offset, checked=checked)
         if at is not None and at != wanted:
             self._enter(claim, chunk, at)
@@ -368,6 +386,11 @@ class PartitionWriter:
     def close(self) -> None:
         """Let go of the producer instance."""
         self._drop()
+
+
+def _checked(claim: Claim, chunk: Chunk) -> bool:
+    """Whether it matters where the records land."""
+    return claim.expected_offset is not None or chunk.claims is not None
 
 
 def _same(progress: Progress | None, known: Progress | None) -> bool:

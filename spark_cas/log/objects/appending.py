@@ -20,13 +20,14 @@ from spark_cas.core.outcome import (
     PutReply,
     PutVerdict,
     Refusal,
-    Truncated,
     Unknown,
     check_expected,
     judge_put,
+    says_lost,
 )
 from spark_cas.core.plan import trimmed_unseen
 from spark_cas.core.records import fill_timestamps
+from spark_cas.core.row_claims import check_rows
 from spark_cas.log.objects import paths
 from spark_cas.log.objects.chunk_file import MAX_CHUNK_BYTES, ChunkHeader, StoredChunk, encode
 from spark_cas.log.objects.ledger import Ledger
@@ -62,16 +63,16 @@ class Appender:
     def _append_rows(self, claim: Claim, chunk: Chunk) -> Outcome | None:
         """One attempt; None when another writer came first and no claim forbids to try again."""
         bounds, newest = self._chunks.find_end()
-        refusal = self._check(claim, bounds, newest)
-        if isinstance(refusal, Truncated):
+        refusal = self._check(claim, chunk, bounds, newest)
+        if says_lost(refusal):
             # Said only after a second look that trusts nothing this process remembers.
             self._chunks.forget()
             bounds, newest = self._chunks.find_end()
-            refusal = self._check(claim, bounds, newest)
+            refusal = self._check(claim, chunk, bounds, newest)
         return refusal or self._put_at_end(claim, chunk, bounds, newest)
 
-    def _check(self, claim: Claim, bounds: Bounds, newest: StoredChunk | None) -> Refusal | None:
-        """Whether the claim holds at this end of the partition."""
+    def _check(self, claim: Claim, chunk: Chunk, bounds: Bounds, newest: StoredChunk | None) -> Refusal | None:
+        """Whether the claim, and those of the rows, hold at this end of the partition."""
         if newest and newest.header.layout_epoch > claim.plan.layout_epoch:
             return LayoutChanged(claim.plan.layout_epoch, newest.header.layout_epoch)
         closed = self._ledger.closed(claim.plan.job)
@@ -82,7 +83,8 @@ class Appender:
             return unseen
         expected = claim.expected_offset
         next_record = expected if expected is not None and expected < bounds.end_offset else None
-        return check_expected(expected, bounds, next_record)
+        refusal = check_expected(expected, bounds, next_record)
+        return refusal or check_rows(chunk, bounds.end_offset, claim.lets_expect)
 
     def _check_unseen(self, claim: Claim, expected: int | None, bounds: Bounds) -> Fenced | ProgressLost | None:
         """Whether the job has, or may have had, chunks that the claim does not know."""

@@ -51,6 +51,9 @@ class WriteOptions:
     job: str | None
     """None where none was named."""
     expected_offsets: ExpectedOffsets
+    checked: bool
+    """Whether anything is checked: else no row may expect anything either."""
+    atomic: bool
     partitions: int | None
     """The count that the user says the log has."""
     new_partitions: int | None
@@ -131,16 +134,28 @@ def parse_write_stream(options: Mapping[str, str]) -> WriteOptions:
     return _write_options(given, stream=True)
 
 
+def _refuse_atomic(given: Given) -> None:
+    if "atomic" in given.explicit:
+        raise OptionError(
+            "option atomic is for loads: the rows of a micro-batch for a partition are one chunk without it, unless "
+            "orderBy allows several. Leave it out."
+        )
+
+
 _OF_STREAMS = frozenset({"checkpointlocation"})
 """Options of a streaming query that Spark hands on to its sink."""
 
 
 def _write_options(given: Given, *, stream: bool) -> WriteOptions:
+    if stream:
+        _refuse_atomic(given)
     job = given.get("job", str)
     return WriteOptions(
         spec=given.need_spec(),
         job=None if job is None else check_name(job, "option job"),
         expected_offsets=_expected_offsets(given, stream=stream),
+        checked=given.need("checkExpectedOffsets", bool),
+        atomic=given.need("atomic", bool),
         partitions=given.get("partitions", int),
         new_partitions=given.get("partitions", int, explicit=False),
         limits=ChunkLimits(

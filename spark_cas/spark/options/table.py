@@ -142,7 +142,16 @@ OPTIONS: tuple[Option, ...] = (
         WRITING_AND_ROUTING,
         per_log=True,
         doc="`false` asks for no check, as `expectedOffsets` = `none` does: an ordinary sink that appends each row "
-        "exactly once.",
+        "exactly once. A frame whose rows say in the column `expected_offset` what they expect is then refused.",
+    ),
+    Option(
+        "atomic",
+        flag,
+        "false",
+        WRITING_AND_ROUTING,
+        per_log=True,
+        doc="`true` appends all rows of a partition as one chunk or none of them. Where they do not fit into one, "
+        "the write is refused before its task appends anything.",
     ),
     Option(
         "partitions",

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
-from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, TimestampType
+from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, TimestampType
 
 from spark_cas.core.errors import LogNotFoundError, OptionError, SchemaError, error_from_text
 from spark_cas.core.partitioner import partition_of
+from spark_cas.core.row_claims import COLUMN, NO_CHECK
 from spark_cas.spark.options.parse import RouteOptions, parse_route
 from spark_cas.spark.records import as_record_column
 from spark_cas.spark.schema import HEADERS, Mark
@@ -38,9 +39,10 @@ def route(
     ``path_or_options`` is the log's path (``kafka://host:9092/flights`` for a topic), or a dict of the options that
     the write will take; with ``partitions`` in it the log need not exist yet. ``by="key"`` adds the column
     ``partition`` where Kafka's own clients would put the key (murmur2; rows without a key by all of their content),
-    ``by="partition"`` keeps the ids that are there. Rows are sorted by ``order_by``, then key,
-    then, so that a second attempt of a task sees them in the same order, by all other columns. A stream is not
-    sorted: the option ``orderBy`` of its write does that where it matters.
+    ``by="partition"`` keeps the ids that are there. Rows are sorted by ``order_by``, then by the column
+    ``expected_offset`` where there is one, rows that expect nothing last, then key, then, so that a second attempt
+    of a task sees them in the same order, by all other columns. A stream is not sorted: the option ``orderBy`` of its
+    write does that where it matters.
 
     Raises OptionError, SchemaError; LogNotFoundError when the log is missing and its partition count unknown;
     whatever else reading the log raises. Warns with `JobNotNamedWarning` when a dict names no job.
@@ -136,9 +138,11 @@ def _partitioner(partitions: int) -> "Callable[..., Column]":
 
 
 def _total_order(df: "DataFrame", order_by: "Sequence[str | Column]") -> "list[Column]":
-    """``order_by``, then all columns: rows that are still tied are the same row."""
+    """``order_by``, then what rows expect, then all columns: rows that are still tied are the same row."""
     first = [sf.col(each) if isinstance(each, str) else each for each in order_by]
-    names = ["key", *_TIE_BREAKERS, *sorted(set(df.columns) - {"key", "partition", *_TIE_BREAKERS})]
+    if COLUMN in df.columns and df.schema[COLUMN].dataType == LongType():
+        first.append(sf.nullif(sf.col(COLUMN), sf.lit(NO_CHECK)).asc_nulls_last())
+    names = ["key", *_TIE_BREAKERS, *sorted(set(df.columns) - {"key", "partition", COLUMN, *_TIE_BREAKERS})]
     return first + [_by_bytes(df, name) for name in names if name in df.columns]
 
 

@@ -21,7 +21,7 @@ from spark_cas.log.batches import begin_stream, load_batch, require_whole_batch
 from spark_cas.log.open import AnySpec, open_log
 from spark_cas.spark.options.parse import WriteOptions
 from spark_cas.spark.records import by_partition
-from spark_cas.spark.schema import check_write_schema
+from spark_cas.spark.schema import check_write_schema, refuse_claims
 from spark_cas.spark.worker import planned_log, task_number, told_by_spark
 from spark_cas.spark.writing.report import TaskReport, accepted, attempted
 from spark_cas.spark.writing.whole_input import whole_input
@@ -115,6 +115,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 def _task(options: WriteOptions, schema: StructType, run: str | None) -> BatchTask:
     mark = check_write_schema(schema, routed=options.routed)
+    refuse_claims(schema, "a micro-batch has no offsets that its query could know. Drop the column.")
     with open_log(options.spec) as log:
         layout = require_layout(log, options, mark)
         # A writer is made for each batch: notes that come with every one are read by nobody.

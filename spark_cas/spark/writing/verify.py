@@ -8,6 +8,7 @@ import pyarrow as pa
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import InputChangedError
 from spark_cas.core.plan import Completion
+from spark_cas.core.row_claims import split_claims
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +21,10 @@ class Hashed:
 
 
 def hash_rows(pairs: Iterable[tuple[int, pa.RecordBatch]]) -> tuple[Hashed, ...]:
-    """Hash the rows of one task, given as (partition, records), per partition."""
+    """Hash the records of one task's rows, given as (partition, rows), per partition; not what they expect."""
     digests: dict[int, RunningDigest] = {}
-    for partition, records in pairs:
-        digests.setdefault(partition, RunningDigest()).update(records)
+    for partition, rows in pairs:
+        digests.setdefault(partition, RunningDigest()).update(split_claims(rows)[0])
     return tuple(Hashed(partition, digest.rows, digest.hexdigest()) for partition, digest in sorted(digests.items()))
 
 

@@ -19,7 +19,7 @@ from spark_cas.log.planning import complete_job, fresh_job_name, pin_plan
 from spark_cas.log.protocol import Backend
 from spark_cas.spark.options.parse import WriteOptions
 from spark_cas.spark.records import by_partition
-from spark_cas.spark.schema import Mark, check_write_schema
+from spark_cas.spark.schema import Mark, check_write_schema, refuse_claims
 from spark_cas.spark.worker import planned_log, task_number
 from spark_cas.spark.writing.report import TaskReport, accepted, attempted
 from spark_cas.spark.writing.verify import hash_rows, require_same
@@ -39,6 +39,7 @@ class WriteTask:
     run: str
     """Identity of this write, which tells a re-run of the job from a second task of this one."""
     limits: ChunkLimits
+    atomic: bool
     fenced_wait_ms: int
     completion: Completion | None
     """What the job was completed with before this write began: then nothing is appended."""
@@ -47,6 +48,12 @@ class WriteTask:
 def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWriter":
     """Check everything that can be checked before a task runs, create the log if asked to, and pin the plan."""
     mark = check_write_schema(schema, routed=options.routed)
+    if not options.checked:
+        refuse_claims(
+            schema,
+            "checkExpectedOffsets is false for this write or in its log's defaults. Drop the column, or say "
+            "checkExpectedOffsets=true.",
+        )
     job = fresh_job_name() if options.job is None else options.job
     with open_log(options.spec) as log:
         require_layout(log, options, mark)
@@ -58,6 +65,7 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
         plan=plan,
         run=uuid.uuid4().hex,
         limits=limits,
+        atomic=options.atomic,
         fenced_wait_ms=options.fenced_wait_ms,
         completion=completion,
     )
@@ -92,6 +100,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
                 chain([first], pairs),
                 task=f"{task.run}/{task_number()}",
                 limits=task.limits,
+                atomic=task.atomic,
                 fenced_wait_seconds=task.fenced_wait_ms / 1000,
             )
         return TaskReport(results)

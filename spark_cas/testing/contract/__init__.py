@@ -5,6 +5,7 @@ A backend's test file subclasses `LogContract` and gives what `ContractBase` ask
 """
 
 from spark_cas.testing.contract.appending import AppendContract
+from spark_cas.testing.contract.claiming import RowClaimContract
 from spark_cas.testing.contract.crashing import CrashContract
 from spark_cas.testing.contract.loading import LoadContract
 from spark_cas.testing.contract.racing import RaceContract
@@ -25,6 +26,7 @@ class LogContract(
     RaceContract,
     LoadContract,
     RefuseContract,
+    RowClaimContract,
     CrashContract,
     StreamContract,
 ):

@@ -222,11 +222,12 @@ class AppendContract(ContractBase):
             complete=False,
             committed_at_ms=TIME_MS,
             task="run/7",
+            least_expected=base + 2,
         )
         last = writer.chunk(table_of("c"), complete=True)
         writer.must_append("c", complete=True)
         assert without_end(backend.progress(0, "job")) == without_end(
-            replace(progress, rows=3, digest=last.digest, chunks=2, complete=True)
+            replace(progress, rows=3, digest=last.digest, chunks=2, complete=True, least_expected=base + 3)
         )
         assert backend.progress(1, "job") is None
         assert backend.progress(0, "another") is None
