@@ -225,3 +225,21 @@ def test_writing_and_reading_in_sql(spark, flights, path):
     finally:
         spark.sql("DROP TABLE r")
     assert row.n == 100
+
+
+def test_rows_that_expect_offsets_get_them_or_are_refused_by_number(spark, path):
+    numbered = spark.range(50, numPartitions=2).select(
+        sf.lit("N1").alias("key"),
+        (99 - sf.col("id")).cast("string").alias("value"),
+        sf.col("id").alias("expected_offset"),
+    )
+    routed = route(numbered, {"path": path, "partitions": 1, "job": "first"})
+    save(routed, path, partitions=1, job="first", maxRecordsPerChunk=20, expectedOffsets="none")
+    assert [int(row["value"]) for row in rows_of(path)] == list(range(99, 49, -1))
+    wrong = numbered.withColumn("expected_offset", sf.expr("id + IF(id < 30, 50, 51)"))
+    with pytest.raises(PySparkException) as caught:
+        save(route(wrong, path), path, job="second", maxRecordsPerChunk=20)
+    error = error_from_text(str(caught.value))
+    assert isinstance(error, ConflictError)
+    assert "row 30 of the job there expects offset 81, but would get 80" in str(error)
+    assert len(rows_of(path)) == 70
