@@ -236,7 +236,7 @@ def test_rows_that_expect_offsets_get_them_or_are_refused_by_number(spark, path)
     routed = route(numbered, {"path": path, "partitions": 1, "job": "first"})
     save(routed, path, partitions=1, job="first", maxRecordsPerChunk=20, expectedOffsets="none")
     assert [int(row["value"]) for row in rows_of(path)] == list(range(99, 49, -1))
-    wrong = numbered.withColumn("expected_offset", sf.expr("id + IF(id < 30, 50, 51)"))
+    wrong = numbered.withColumn("expected_offset", sf.expr("expected_offset + IF(expected_offset < 30, 50, 51)"))
     with pytest.raises(PySparkException) as caught:
         save(route(wrong, path), path, job="second", maxRecordsPerChunk=20)
     error = error_from_text(str(caught.value))
