@@ -55,6 +55,22 @@ class RowConflict:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyConflict:
+    """A row's claim about its key does not hold: read the key again from what was expected."""
+
+    row: int
+    """The first such row, counted from 0 in the job's rows of the partition."""
+    key: str
+    """Its key, to be read by people: long ones are cut."""
+    expected: int
+    """The row's claim."""
+    actual: int | None
+    """Where the newest record of the key lies; None when it was not found, but may have been removed since."""
+    end_offset: int
+    """Up to here the log was looked through."""
+
+
+@dataclass(frozen=True, slots=True)
 class Truncated:
     """The log is shorter than what the writer has seen: acknowledged records are gone. Stop."""
 
@@ -92,7 +108,7 @@ class Unknown:
     cause: str
 
 
-Refusal = Conflict | RowConflict | Truncated | Fenced | ProgressLost | LayoutChanged
+Refusal = Conflict | RowConflict | KeyConflict | Truncated | Fenced | ProgressLost | LayoutChanged
 """A definite refusal: nothing of the attempt is visible, now or later."""
 
 Outcome = Appended | Refusal | Unknown

@@ -7,6 +7,9 @@ from typing import Any
 
 from spark_cas.core.errors import JobMismatchError, OptionError
 
+BY_PARTITION = "partition"
+BY_KEY = "key"
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -69,6 +72,8 @@ class Progress:
     least_expected: int | None = None
     """The lowest offset that the job's next row may itself expect while nobody else writes: counted from the claim
     on, one for each row and none for what holds no record. None where nothing was claimed."""
+    own_ranges: tuple[tuple[int, int], ...] = ()
+    """Of conditions by key: where the job's newest chunks lie, half open. These do not count against it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +103,15 @@ class Plan:
     """Whoever made the plan: of two that found the same ends at once, one holds, and the other is rejoined."""
     pinned_at_ms: int = 0
     """When the plan was made, milliseconds since 1970; 0 in plans from before this was noted."""
+    compare: str = BY_PARTITION
+    """What the claims are about: their partition, or (`BY_KEY`) the keys of the rows."""
     rejoined: bool = field(default=False, compare=False)
     """Whether an earlier run may have appended under this plan: not so for the run that recorded it."""
+
+    @property
+    def by_key(self) -> bool:
+        """Whether the claims are about keys, and no partition is claimed."""
+        return self.compare == BY_KEY
 
     @property
     def partitions(self) -> int:
@@ -202,6 +214,8 @@ def _parse_entry(key: str, value: object) -> tuple[int, int | None]:
 
 def resume_offset(plan: Plan, partition: int, progress: Progress | None) -> int | None:
     """The offset that the job's next chunk in a partition must expect; None asks for no check."""
+    if plan.by_key:
+        return None
     expected = plan.expected_offsets[partition]
     for replacement in plan.replaced:
         if replacement.partition == partition and replacement.rows <= _rows(progress):
@@ -209,6 +223,12 @@ def resume_offset(plan: Plan, partition: int, progress: Progress | None) -> int 
                 return replacement.expected_offset
             expected = replacement.expected_offset
     return expected if expected is None or progress is None else progress.end_offset
+
+
+def claim_of_keys(plan: Plan, partition: int) -> int | None:
+    """What rows of a partition that do not say it themselves expect of their keys; None asks for no check."""
+    given = [each.expected_offset for each in plan.replaced if each.partition == partition]
+    return given[-1] if given else plan.expected_offsets[partition]
 
 
 def progress_lost(plan: Plan, partition: int, progress: Progress | None, start_offset: int) -> bool:
@@ -253,7 +273,11 @@ def rejoin(first: Plan, wanted: ExpectedOffsets, progress: tuple[Progress | None
             f"Run it again as it was planned, or use another job name."
         )
     replaced = tuple(
-        Replacement(partition, _rows(progress[partition]), _claim_now(expected, progress[partition]))
+        Replacement(
+            partition,
+            _rows(progress[partition]),
+            expected if first.by_key else _claim_now(expected, progress[partition]),
+        )
         for partition, expected in wanted.offsets
         if not _is_complete(progress[partition])
     )
@@ -296,7 +320,8 @@ def progress_from_fields(fields: dict[str, Any]) -> Progress:
     """A `Progress` from the fields of its JSON; KeyError or TypeError when they are none."""
     given = dict(fields)
     batch = given.pop("batch", None)
-    return Progress(**given, batch=None if batch is None else BatchProgress(**batch))
+    own_ranges = tuple((base, end) for base, end in given.pop("own_ranges", ()))
+    return Progress(**given, batch=None if batch is None else BatchProgress(**batch), own_ranges=own_ranges)
 
 
 def completion_from_json(text: str | bytes) -> Completion:

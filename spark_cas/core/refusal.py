@@ -15,6 +15,7 @@ from spark_cas.core.outcome import (
     Appended,
     Conflict,
     Fenced,
+    KeyConflict,
     LayoutChanged,
     Outcome,
     ProgressLost,
@@ -49,6 +50,8 @@ def error_of(outcome: Refusal | Unknown, partition: int) -> ConditionalLogError:
             )
         case RowConflict():
             return _row_error(outcome, partition)
+        case KeyConflict():
+            return _key_error(outcome, partition)
         case Truncated(expected, actual):
             return TruncatedError(
                 f"partition {partition}: expected offset {expected}, but the log ends at {actual}: records "
@@ -91,4 +94,15 @@ def _row_error(found: RowConflict, partition: int) -> ConditionalLogError:
         f"partition {partition}: row {found.row} of the job there expects offset {found.expected}, but would get "
         f"{found.actual}: {why}. Nothing of its chunk was appended. Read what is new, number the rows from there on "
         f"in the same order, then run the same job again."
+    )
+
+
+def _key_error(found: KeyConflict, partition: int) -> ConditionalLogError:
+    why = "records may have been removed since (by retention, or deletions by compaction), so nothing shows it"
+    if found.actual is not None:
+        why = f"it has one at {found.actual}: another writer changed it"
+    return ConflictError(
+        f"partition {partition}: row {found.row} of the job there expects that key {found.key} has no record from "
+        f"offset {found.expected} on, but {why}. Nothing of its chunk was appended. Read the keys anew, up to offset "
+        f"{found.end_offset}, and expect that of rows which are still right; then run the same job again."
     )

@@ -31,7 +31,7 @@ def split_claims(rows: _Rows) -> tuple[_Rows, pa.Array | None]:
         return rows, None
     column = rows.column(COLUMN)
     claims = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    return rows.select(RECORDS.names), claims if len(_given(claims)[0]) else None
+    return rows.select(RECORDS.names), claims if len(given_claims(claims)[0]) else None
 
 
 def check_rising(claims: pa.Array, first_row: int, above: int = NO_CHECK) -> int:
@@ -39,7 +39,7 @@ def check_rising(claims: pa.Array, first_row: int, above: int = NO_CHECK) -> int
 
     ``first_row`` is the first of them, counted in the job's partition. Raises ClaimError naming the row otherwise.
     """
-    rows, expected = _given(claims)
+    rows, expected = given_claims(claims)
     before = np.concatenate(([above], expected[:-1])) if len(rows) else expected
     wrong = np.flatnonzero(expected <= before)
     if len(wrong):
@@ -73,7 +73,7 @@ def check_rows(chunk: Chunk, base_offset: int, holds: Callable[[int], bool]) -> 
     """
     if chunk.claims is None:
         return None
-    rows, expected = _given(chunk.claims)
+    rows, expected = given_claims(chunk.claims)
     of_chunk = expected - rows
     past = np.flatnonzero(of_chunk > base_offset)
     until = int(past[0]) if len(past) else len(rows)
@@ -94,11 +94,11 @@ def check_rows(chunk: Chunk, base_offset: int, holds: Callable[[int], bool]) -> 
 
 def lowest_claim(claims: pa.Array, base_offset: int) -> int:
     """The lowest offset that rows, all of whose claims hold at ``base_offset``, let their chunk expect."""
-    rows, expected = _given(claims)
+    rows, expected = given_claims(claims)
     return min(base_offset, int((expected - rows).min(initial=base_offset)))
 
 
-def _given(claims: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+def given_claims(claims: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """Which rows expect something, and what."""
     values = claims.fill_null(NO_CHECK).to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(values != NO_CHECK)

@@ -7,25 +7,30 @@ import math
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TypeVar
 
 import pyarrow as pa
 
 from spark_cas.core.chunks import Chunk, ChunkBuffer, ChunkLimits
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import BatchTooLargeError, InputChangedError, JobMismatchError, NotRoutedError
+from spark_cas.core.key_claims import check_keys
 from spark_cas.core.outcome import Appended, Fenced
-from spark_cas.core.plan import PartitionResult, Plan, Progress
+from spark_cas.core.plan import PartitionResult, Plan, Progress, claim_of_keys
 from spark_cas.core.refusal import error_of
-from spark_cas.core.row_claims import NO_CHECK, check_claim_values, check_rising, split_claims
-from spark_cas.log.protocol import Claim, Log
+from spark_cas.core.row_claims import COLUMN, NO_CHECK, check_claim_values, check_rising, split_claims
+from spark_cas.log.keyed import append_by_key
+from spark_cas.log.protocol import Backend, Claim
 from spark_cas.log.rivals import FENCED_WAIT_SECONDS, await_other, refuse_second_task
+
+_Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 
 _BUFFERED_CHUNKS = 2
 """How many full chunks' worth of bytes a task buffers over all of its partitions."""
 
 
 def load_rows(
-    log: Log,
+    log: Backend,
     plan: Plan,
     batches: Iterable[tuple[int, pa.RecordBatch]],
     *,
@@ -76,7 +81,9 @@ def refuse_unknown_partition(partition: int, plan: Plan) -> None:
 class _PartitionLoad:
     """The rows of one task for one partition."""
 
-    def __init__(self, log: Log, plan: Plan, partition: int, task: str, limits: ChunkLimits, *, atomic: bool) -> None:
+    def __init__(
+        self, log: Backend, plan: Plan, partition: int, task: str, limits: ChunkLimits, *, atomic: bool
+    ) -> None:
         self._log = log
         self._task = task
         self._digest = RunningDigest()
@@ -154,15 +161,26 @@ class _PartitionLoad:
 
     def _check_claims(self, rows: pa.RecordBatch) -> None:
         """Refuse what can be no claim, of rows that are in the log as well."""
-        _, claims = split_claims(rows)
+        records, claims = self._split(rows)
         if claims is None:
             return
         first_row = self._digest.rows + self._buffer.records
         check_claim_values(claims, first_row)
-        self._highest_claim = check_rising(claims, first_row, self._highest_claim)
+        if self._claim.plan.by_key:
+            check_keys(records.column("key"), claims, first_row)
+        else:
+            self._highest_claim = check_rising(claims, first_row, self._highest_claim)
+
+    def _split(self, rows: _Rows) -> tuple[_Rows, pa.Array | None]:
+        """The records, and what they expect: by key, what the plan says where the rows do not."""
+        plan, partition = self._claim.plan, self._claim.partition
+        by_plan = claim_of_keys(plan, partition) if plan.by_key and COLUMN not in rows.schema.names else None
+        if by_plan is None or rows.num_rows == 0:
+            return split_claims(rows)
+        return rows, pa.repeat(pa.scalar(by_plan, pa.int64()), rows.num_rows)
 
     def _append(self, rows: pa.Table, *, complete: bool) -> None:
-        records, claims = split_claims(rows)
+        records, claims = self._split(rows)
         for batch in records.to_batches():
             self._digest.update(batch)
         if self._fenced:
@@ -176,7 +194,8 @@ class _PartitionLoad:
             time_ms=time.time_ns() // 1_000_000,
             claims=claims,
         )
-        outcome = self._log.append(self._claim, chunk)
+        by_key = self._claim.plan.by_key and chunk.records.num_rows > 0
+        outcome = append_by_key(self._log, self._claim, chunk) if by_key else self._log.append(self._claim, chunk)
         match outcome:
             case Appended():
                 self._resolved += outcome.resolved

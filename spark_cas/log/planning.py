@@ -5,7 +5,7 @@ import uuid
 
 from spark_cas.core.errors import InputChangedError, JobMismatchError, LayoutChangedError, TruncatedError
 from spark_cas.core.names import check_name
-from spark_cas.core.plan import Completion, ExpectedOffsets, PartitionResult, Plan, Progress, rejoin
+from spark_cas.core.plan import BY_PARTITION, Completion, ExpectedOffsets, PartitionResult, Plan, Progress, rejoin
 from spark_cas.log.protocol import Backend
 
 
@@ -14,7 +14,9 @@ def fresh_job_name() -> str:
     return f"job-{uuid.uuid4().hex[:12]}"
 
 
-def pin_plan(log: Backend, job: str, wanted: ExpectedOffsets, *, stream: bool = False) -> Plan:
+def pin_plan(
+    log: Backend, job: str, wanted: ExpectedOffsets, *, stream: bool = False, compare: str = BY_PARTITION
+) -> Plan:
     """The plan of a job on a log: its first plan where it has one, else one pinned and recorded now.
 
     Raises OptionError for a bad name or expectation, JobMismatchError when the job was planned with
@@ -35,6 +37,7 @@ def pin_plan(log: Backend, job: str, wanted: ExpectedOffsets, *, stream: bool = 
             stream=stream,
             pinned_by=uuid.uuid4().hex,
             pinned_at_ms=time.time_ns() // 1_000_000,
+            compare=compare,
         )
         first = log.record_plan(mine)
         if first == mine:
@@ -43,6 +46,11 @@ def pin_plan(log: Backend, job: str, wanted: ExpectedOffsets, *, stream: bool = 
         was, is_ = ("a stream", "a load") if first.stream else ("a load", "a stream")
         raise JobMismatchError(
             f"job {job!r} is {was}, and its name was now given to {is_}. Nothing was appended. Use another job name."
+        )
+    if first.compare != compare:
+        raise JobMismatchError(
+            f"job {job!r} was planned with compare={first.compare}, and its name was now given to a write with "
+            f"compare={compare}. Nothing was appended. Run it again as it was planned, or use another job name."
         )
     if first.log_id != layout.log_id:
         raise TruncatedError(

@@ -18,6 +18,9 @@ from spark_cas.core.plan import Completion, Layout, Plan, Progress
 from spark_cas.core.records import RECORDS
 from spark_cas.core.row_claims import lowest_claim
 
+_MOST_OWN_RANGES = 64
+"""A ledger entry on Kafka has 4096 bytes. Older chunks of a job by key count as others': it is refused sooner."""
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -72,9 +75,18 @@ class Claim:
             task=chunk.task,
             batch=chunk.batch,
             least_expected=before.least_expected if closing and before else self._least_after(chunk, at),
+            own_ranges=self._own_after(chunk, at),
         )
 
+    def _own_after(self, chunk: Chunk, at: OffsetRange) -> tuple[tuple[int, int], ...]:
+        before, count = self.progress.own_ranges if self.progress else (), chunk.records.num_rows
+        if not self.plan.by_key or count == 0:
+            return before
+        return (*before, (at.base_offset, at.base_offset + count))[-_MOST_OWN_RANGES:]
+
     def _least_after(self, chunk: Chunk, at: OffsetRange) -> int | None:
+        if self.plan.by_key:
+            return None
         least = self.least_expected
         if least is None and chunk.claims is not None:
             least = lowest_claim(chunk.claims, at.base_offset)

@@ -1,7 +1,8 @@
 """Other attempts at the same rows: another task of the same write is refused, another attempt of the task awaited."""
 
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from spark_cas.core.errors import NotRoutedError
 from spark_cas.core.outcome import Fenced
@@ -10,8 +11,23 @@ from spark_cas.core.refusal import error_of
 from spark_cas.log.protocol import Log
 
 FENCED_WAIT_SECONDS = 30.0
+_RIVAL_TRIES = 24
+_FIRST_PAUSE_SECONDS = 0.002
+_LONGEST_PAUSE_SECONDS = 0.5
+_JITTER = random.SystemRandom()
 _FIRST_POLL_SECONDS = 0.005
 _POLL_SECONDS = 0.2
+
+
+def rival_tries() -> Iterator[int]:
+    """A number for each try among writers that get in each other's way, pausing in between: a bounded few.
+
+    The pauses grow, and are of random length, so that not all come back at once.
+    """
+    for attempt in range(_RIVAL_TRIES):
+        if attempt:
+            time.sleep(_JITTER.uniform(0, min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**attempt)))
+        yield attempt
 
 
 def refuse_second_task(partition: int, mine: str, other: str | None) -> None:

@@ -1,26 +1,39 @@
 """One conditional append without a load around it: for programs that write a log themselves."""
 
 import time
+from dataclasses import replace
+from typing import Literal
 
 import pyarrow as pa
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import InputChangedError
+from spark_cas.core.key_claims import check_keys
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Outcome
 from spark_cas.core.plan import ExpectedOffsets, PartitionResult, Plan, Progress
 from spark_cas.core.records import RECORDS
+from spark_cas.log.keyed import append_by_key
 from spark_cas.log.planning import complete_job, job_progress, pin_plan
 from spark_cas.log.protocol import Backend, Claim
 
 
-def append_once(log: Backend, partition: int, records: pa.Table, *, job: str, expected_offset: int | None) -> Outcome:
+def append_once(
+    log: Backend,
+    partition: int,
+    records: pa.Table,
+    *,
+    job: str,
+    expected_offset: int | None,
+    compare: Literal["partition", "key"] = "partition",
+) -> Outcome:
     """Append records to one partition, whole and once, at the expected offset, or leave nothing visible (KIP-27).
 
     ``records`` is in `spark_cas.RECORDS` and not empty; it is the whole of ``job``, whose name makes the append
     safe to ask for again: a second call with the same records finds the first and says `Appended` with
     ``resolved``. ``expected_offset`` None asks for no check. On success go on with ``range.end_offset``.
+    With ``compare="key"`` the offset is expected of the records' keys: nothing happened to any of them since.
 
     Raises ValueError for another schema, no records, or a partition that the log does not have; InputChangedError
     when the job appended other records; whatever planning, claiming and appending raise.
@@ -35,7 +48,7 @@ def append_once(log: Backend, partition: int, records: pa.Table, *, job: str, ex
     digest = RunningDigest()
     for batch in records.to_batches():
         digest.update(batch)
-    plan = pin_plan(log, job, ExpectedOffsets("offsets", ((partition, expected_offset),)))
+    plan = pin_plan(log, job, ExpectedOffsets("offsets", ((partition, expected_offset),)), compare=compare)
     before = job_progress(log, job)
     if before:
         return _found(log, plan, before, partition, digest)
@@ -50,7 +63,11 @@ def append_once(log: Backend, partition: int, records: pa.Table, *, job: str, ex
         task=job,
         time_ms=time.time_ns() // 1_000_000,
     )
-    outcome = log.append(claim, chunk)
+    if plan.by_key and expected_offset is not None:
+        claims = pa.repeat(pa.scalar(expected_offset, pa.int64()), records.num_rows)
+        check_keys(records.column("key").combine_chunks(), claims, 0)
+        chunk = replace(chunk, claims=claims)
+    outcome = append_by_key(log, claim, chunk) if plan.by_key else log.append(claim, chunk)
     if isinstance(outcome, Appended):
         progress = claim.progress_after(chunk, outcome.range)
         complete_job(log, plan, (PartitionResult(progress, 0, int(outcome.resolved)),))

@@ -15,6 +15,7 @@ from spark_cas.core.outcome import (
     Appended,
     Conflict,
     Fenced,
+    KeyConflict,
     LayoutChanged,
     ProgressLost,
     Refusal,
@@ -48,6 +49,19 @@ def test_an_append_passes_through():
             RowConflict(3, 7, 9, truncated=False),
             ConflictError,
             ["row 3 of the job there expects offset 7, but would get 9", "another writer's record", "Nothing of its"],
+        ),
+        (
+            KeyConflict(3, "N1", 7, 9, 12),
+            ConflictError,
+            [
+                "row 3 of the job there expects that key N1 has no record from offset 7 on, but it has one at 9",
+                "to offset 12",
+            ],
+        ),
+        (
+            KeyConflict(3, "N1", 7, None, 12),
+            ConflictError,
+            ["from offset 7 on, but records may have been removed since"],
         ),
         (RowConflict(3, 9, 7, truncated=False), ConflictError, ["would get 7: the row is numbered too high"]),
         (

@@ -88,12 +88,21 @@ def test_a_write_wins_over_its_log_and_that_over_all_logs(tmp_path, name, log, s
         assert parsed.expected_offsets == ExpectedOffsets("end" if expected else "none")
 
 
+@pytest.mark.parametrize("said", list(itertools.product([None, "key", "partition"], repeat=3)))
+def test_what_is_compared_is_said_for_a_write_a_log_or_all_logs(tmp_path, said):
+    tables = zip(("defaults", "logs.flights"), said, strict=False)
+    lines = [f"[{table}]\ncompare = '{value}'" for table, value in tables if value is not None]
+    options = conf(tmp_path, "\n".join(lines)) | ({} if said[2] is None else {"compare": said[2]})
+    assert parse_write(options).compare == next(each for each in (*reversed(said), "partition") if each is not None)
+
+
 @pytest.mark.parametrize(
     "parse", [parse_write_stream, lambda given: parse_write({**given, "batchId": "5", "job": "j"})]
 )
-def test_a_stream_is_not_asked_to_be_atomic(tmp_path, parse):
+def test_a_stream_is_not_asked_for_conditions_of_loads(tmp_path, parse):
     assert "atomic is for loads" in refused(parse, {**PATH, "atomic": "true"})
-    assert parse(conf(tmp_path, "[defaults]\natomic = true")) is not None
+    assert "compare is for loads" in refused(parse, {**PATH, "compare": "key"})
+    assert parse(conf(tmp_path, "[defaults]\natomic = true\ncompare = 'key'")) is not None
 
 
 def test_the_options_of_a_read_are_read():

@@ -9,6 +9,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import NewTopic, TopicDescription
 
+from spark_cas.core.batch import KEPT_MS
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError, StorageError
 from spark_cas.core.names import check_name
@@ -167,7 +168,9 @@ class KafkaLog(KafkaRegistry):
             bounds = writer.barrier() if checked else ends.undecided(self._admin, self._at(partition))
         expected = resume_offset(plan, partition, progress)
         # Trimming takes records and no ledger entries: without a check, only time can have taken the job's.
-        if expected is None:
+        if expected is None and plan.by_key and time.time_ns() // 1_000_000 - plan.pinned_at_ms < KEPT_MS:
+            lost = False  # The ledger cannot have forgotten yet; and others may write at any time.
+        elif expected is None:
             lost = progress_expired(plan, partition, progress, bounds.end_offset)
         else:
             lost = progress_lost(plan, partition, progress, bounds.start_offset)

@@ -52,7 +52,8 @@ def read_records(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield (offset of the first, records at consecutive offsets), in order. Raises TrimmedError, StorageError."""
     take = partial(_records, columns=columns)
-    for found, records in _each(spec, at, offsets, take, fetch_wait_ms=_READ_FETCH_MS, count=_POLL_MESSAGES):
+    fetch_wait_ms = _READ_FETCH_MS if len(offsets) > _POLL_MESSAGES else _SCAN_FETCH_MS
+    for found, records in _each(spec, at, offsets, take, fetch_wait_ms=fetch_wait_ms, count=_POLL_MESSAGES):
         for start, stop in _runs(found):
             yield int(found[start]), records.slice(start, stop - start)
 

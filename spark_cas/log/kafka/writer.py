@@ -67,7 +67,7 @@ class PartitionWriter:
         self._holders = shared.holders
         self._plan = plan
         self._at = TopicPartition(spec.topic, partition)
-        checked = plan.expected_offsets[partition] is not None
+        checked = plan.expected_offsets[partition] is not None and not plan.by_key
         self._id = spec.transactional_id(partition, None if checked else plan.job)
         self._producer: TransactionalProducer | None = None
         self._fenced = False

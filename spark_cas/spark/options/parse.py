@@ -53,6 +53,8 @@ class WriteOptions:
     expected_offsets: ExpectedOffsets
     checked: bool
     """Whether anything is checked: else no row may expect anything either."""
+    compare: str
+    """What expected offsets are about: partitions or keys."""
     atomic: bool
     partitions: int | None
     """The count that the user says the log has."""
@@ -134,12 +136,16 @@ def parse_write_stream(options: Mapping[str, str]) -> WriteOptions:
     return _write_options(given, stream=True)
 
 
-def _refuse_atomic(given: Given) -> None:
-    if "atomic" in given.explicit:
-        raise OptionError(
-            "option atomic is for loads: the rows of a micro-batch for a partition are one chunk without it, unless "
-            "orderBy allows several. Leave it out."
-        )
+_OF_LOADS = {
+    "atomic": "the rows of a micro-batch for a partition are one chunk without it, unless orderBy allows several",
+    "compare": "a micro-batch cannot expect anything of its keys",
+}
+
+
+def _refuse_of_loads(given: Given) -> None:
+    for name, why in _OF_LOADS.items():
+        if name in given.explicit:
+            raise OptionError(f"option {name} is for loads: {why}. Leave it out.")
 
 
 _OF_STREAMS = frozenset({"checkpointlocation"})
@@ -148,13 +154,14 @@ _OF_STREAMS = frozenset({"checkpointlocation"})
 
 def _write_options(given: Given, *, stream: bool) -> WriteOptions:
     if stream:
-        _refuse_atomic(given)
+        _refuse_of_loads(given)
     job = given.get("job", str)
     return WriteOptions(
         spec=given.need_spec(),
         job=None if job is None else check_name(job, "option job"),
         expected_offsets=_expected_offsets(given, stream=stream),
         checked=given.need("checkExpectedOffsets", bool),
+        compare=given.need("compare", str),
         atomic=given.need("atomic", bool),
         partitions=given.get("partitions", int),
         new_partitions=given.get("partitions", int, explicit=False),

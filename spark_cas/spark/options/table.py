@@ -145,6 +145,17 @@ OPTIONS: tuple[Option, ...] = (
         "exactly once. A frame whose rows say in the column `expected_offset` what they expect is then refused.",
     ),
     Option(
+        "compare",
+        one_of("partition", "key"),
+        "partition",
+        WRITING_AND_ROUTING,
+        per_log=True,
+        doc="What an expected offset is about. `partition`: that nothing came since in the partition. `key`: that no "
+        "record of the row's key came since, whatever came of other keys; each row expects what the column "
+        "`expected_offset` says, or without it what `expectedOffsets` says of its partition. See "
+        "[conditions](conditions.md).",
+    ),
+    Option(
         "atomic",
         flag,
         "false",

@@ -7,6 +7,7 @@ A backend's test file subclasses `LogContract` and gives what `ContractBase` ask
 from spark_cas.testing.contract.appending import AppendContract
 from spark_cas.testing.contract.claiming import RowClaimContract
 from spark_cas.testing.contract.crashing import CrashContract
+from spark_cas.testing.contract.keying import KeyClaimContract
 from spark_cas.testing.contract.loading import LoadContract
 from spark_cas.testing.contract.racing import RaceContract
 from spark_cas.testing.contract.reading import ReadContract
@@ -27,6 +28,7 @@ class LogContract(
     LoadContract,
     RefuseContract,
     RowClaimContract,
+    KeyClaimContract,
     CrashContract,
     StreamContract,
 ):

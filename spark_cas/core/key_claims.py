@@ -1,0 +1,77 @@
+"""What rows expect of their keys (KIP-27's other alternative): that no record of the key came since.
+
+docs/conditions.md has the definition with examples.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_cas.core.chunks import Chunk
+from spark_cas.core.errors import ClaimError
+from spark_cas.core.outcome import KeyConflict, Truncated
+from spark_cas.core.readable import readable
+from spark_cas.core.row_claims import given_claims
+
+_LONGEST_KEY = 60
+
+
+def check_keys(keys: pa.Array, claims: pa.Array, first_row: int) -> None:
+    """ClaimError, naming the row, where one expects something of its key and has none."""
+    rows, _ = given_claims(claims)
+    wrong = np.flatnonzero(pc.is_null(keys.take(pa.array(rows))).to_numpy(zero_copy_only=False))
+    if len(wrong):
+        raise ClaimError(
+            f"row {first_row + int(rows[wrong[0]])} of the partition has no key, and expects (with compare=key) that "
+            f"nothing happened to its key. Nothing of its chunk was appended. Give it a key, or null in the column "
+            f"expected_offset, which asks for no check."
+        )
+
+
+class KeyClaims:
+    """The claims of one chunk's rows, and the newest record of each of their keys in what was seen of the log."""
+
+    def __init__(self, chunk: Chunk) -> None:
+        rows, self._expected = given_claims(chunk.claims)
+        keys = chunk.records.column("key").combine_chunks().take(pa.array(rows)).dictionary_encode()
+        self._rows = rows + chunk.rows - chunk.records.num_rows
+        self._keys, self._of_row = keys.dictionary, keys.indices.to_numpy()
+        self._newest = np.full(len(self._keys), -1, dtype=np.int64)
+        self.lowest = int(self._expected.min())
+        """From here on the log is to be looked at."""
+
+    def see(self, base_offset: int, keys: pa.Array, own: Iterable[tuple[int, int]]) -> None:
+        """Take in the keys of records that lie at consecutive offsets; those within ``own`` are of the job itself."""
+        found = pc.index_in(keys, value_set=self._keys)
+        at = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
+        offsets = at + base_offset
+        for base, end in own:
+            others = (offsets < base) | (offsets >= end)
+            at, offsets = at[others], offsets[others]
+        np.maximum.at(self._newest, found.take(pa.array(at)).to_numpy(), offsets)
+
+    def violated(self, unproven_below: int, end_offset: int) -> KeyConflict | Truncated | None:
+        """The first row whose claim does not hold, when all from `lowest` up to ``end_offset`` was seen.
+
+        A claim below ``unproven_below``, and below the end, does not hold: records may have come and gone since.
+        """
+        newest = self._newest[self._of_row]
+        changed = newest >= self._expected
+        unproven = (self._expected < unproven_below) & (self._expected < end_offset)
+        wrong = np.flatnonzero(changed | unproven | (self._expected > end_offset))
+        if not len(wrong):
+            return None
+        at = int(wrong[0])
+        expected = int(self._expected[at])
+        if expected > end_offset:
+            return Truncated(expected, end_offset)
+        key = readable(self._keys[int(self._of_row[at])].as_py())
+        return KeyConflict(
+            row=int(self._rows[at]),
+            key=key if len(key) <= _LONGEST_KEY else f"{key[:_LONGEST_KEY]}…",
+            expected=expected,
+            actual=int(newest[at]) if changed[at] else None,
+            end_offset=end_offset,
+        )

@@ -1,0 +1,29 @@
+"""Increments of shared counters by several processes on one topic: none is lost, and nobody fences anybody."""
+
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import pytest
+
+from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.spec import KafkaSpec
+from tests.counting import count_up, require_all_counted
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+WRITERS = 3
+EACH = 6
+
+
+def write(spec, writer):
+    with KafkaLog(spec) as log:
+        count_up(log, writer, EACH)
+
+
+def test_no_increment_is_lost(broker, topic):
+    spec = KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000, transaction_timeout_ms=20_000)
+    with ProcessPoolExecutor(WRITERS, get_context("spawn")) as processes:
+        for done in [processes.submit(write, spec, writer) for writer in range(WRITERS)]:
+            done.result()
+    with KafkaLog(spec) as log:
+        require_all_counted(log, WRITERS * EACH)

@@ -1,0 +1,46 @@
+"""Conditions by key on what only Kafka has: compaction, which removes deletions, and ids that fence."""
+
+import pytest
+from confluent_kafka import Producer
+
+from spark_cas import append_once
+from spark_cas.core.outcome import Appended, KeyConflict
+from spark_cas.core.plan import BY_KEY, Progress, to_json
+from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.ledger import _MAX_METADATA_BYTES, _entry
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.protocol import _MOST_OWN_RANGES
+from spark_cas.testing.writing import TIME_MS, append_foreign, table_of
+from tests.kafka.clients import SECONDS, create_topic
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+
+def test_on_a_compacted_topic_an_old_claim_proves_nothing(broker):
+    topic = create_topic(broker.bootstrap, cleanup_policy="compact", delete_retention_ms="86400000")
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000)) as log:
+        ordinary = Producer({"bootstrap.servers": broker.bootstrap})
+        for key in ("x", "y"):
+            ordinary.produce(topic, key, key, partition=0, timestamp=TIME_MS)
+        assert ordinary.flush(SECONDS) == 0
+        seen, end = 1, log.bounds(0).end_offset
+        old = append_once(log, 0, table_of("k"), job="old", expected_offset=seen, compare="key")
+        assert old == KeyConflict(0, "k", seen, None, end)
+        young = append_once(log, 0, table_of("k"), job="young", expected_offset=end, compare="key")
+        assert isinstance(young, Appended), "it is the end"
+        since = young.range.end_offset
+        append_foreign(log, 0, "z")
+        again = append_once(log, 0, table_of("l"), job="again", expected_offset=since, compare="key")
+        assert isinstance(again, Appended), "what lies in front of the claim is young"
+
+
+def test_a_ledger_entry_with_as_many_ranges_as_there_may_be_fits():
+    far = 10**12
+    ranges = tuple((far + at, far + at + 1) for at in range(_MOST_OWN_RANGES))
+    progress = Progress(
+        "j" * 100, 10**5, far, "f" * 32, far, far, 10**6, 10**4, True, far, "t" * 60, None, None, ranges
+    )
+    entry = _entry("t" * 100, "i" * 32, progress)
+    assert entry.metadata is not None
+    assert len(entry.metadata) < _MAX_METADATA_BYTES
+    assert BY_KEY not in to_json(progress)
