@@ -396,3 +396,21 @@ def test_what_was_begun_in_pieces_is_not_ended_in_one(plan, run, path, monkeypat
     run(plan(), [batch(0, range(12))])
     run(plan(atomic="true"), [batch(0, range(12))])
     assert len(keys(path, 0)) == 12
+
+
+def test_a_write_by_key_minds_only_what_happened_to_its_keys(plan, run, path):
+    run(plan(partitions="2"), [batch(0, "ab")], [batch(1, "c")])
+    by_key = {"compare": "key", "expectedoffsets": "none"}
+    with pytest.raises(ConflictError, match="row 1 of the job there expects that key b has no record from offset 0"):
+        run(plan(CLAIMING, job="load-2", **by_key), [claiming(0, "xb", 0, 0)])
+    run(plan(CLAIMING, job="load-2", **by_key), [claiming(0, "xb", 0, 2)])
+    with pytest.raises(ConflictError, match="row 0 of the job there expects that key c has no record from offset 0"):
+        run(plan(job="load-3", compare="key", expectedoffsets='{"1": 0}'), [batch(1, "c")])
+    run(plan(job="load-3", compare="key", expectedoffsets='{"1": 1}'), [batch(1, "c")])
+    assert (keys(path, 0), keys(path, 1)) == ([b"a", b"b", b"x", b"b"], [b"c", b"c"])
+
+
+def test_the_same_job_is_not_continued_under_another_condition(plan, run, path):
+    run(plan(partitions="2"), [batch(0, "ab")])
+    with pytest.raises(JobMismatchError, match="planned with compare=partition"):
+        plan(compare="key")
