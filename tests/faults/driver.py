@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -98,12 +99,31 @@ def _write(spark: SparkSession, order: dict[str, Any]) -> None:
 
 
 def _stream(spark: SparkSession, order: dict[str, Any]) -> None:
-    """A query that takes one file of the input after the other, the oldest first, and ends when there are no more."""
+    """A query that takes the input in small batches, in its order, and ends when there is no more."""
     checkpoint = order["options"].pop("checkpointLocation")
+    frame = (_log_stream if _is_log(order["input"]) else _file_stream)(spark, order)
     options = {"path": order["log"], **order["options"]}
-    files = spark.readStream.schema("key binary, value binary").option("maxFilesPerTrigger", 1)
-    writer = route(files.parquet(order["input"]), options).writeStream.format("conditional-log").options(**options)
+    writer = route(frame, options).writeStream.format("conditional-log").options(**options)
     writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
+
+
+def _file_stream(spark: SparkSession, order: dict[str, Any]) -> DataFrame:
+    """One file after the other, the oldest first."""
+    files = spark.readStream.schema("key binary, value binary").option("maxFilesPerTrigger", 1)
+    return files.parquet(order["input"])
+
+
+def _log_stream(spark: SparkSession, order: dict[str, Any]) -> DataFrame:
+    """A log from its start on; the option is one of the source alone."""
+    taken = order["options"].pop("maxOffsetsPerTrigger")
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": taken}
+    records = spark.readStream.format("conditional-log").options(**options).load(order["input"])
+    return records.select("key", "value")
+
+
+def _is_log(address: str) -> bool:
+    """Whether the input is a log, or a folder of files."""
+    return address.startswith("kafka://") or Path(address, "_log").is_dir()
 
 
 def _in_other_order_each_time(frame: DataFrame) -> DataFrame:

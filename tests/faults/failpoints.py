@@ -16,12 +16,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Point:
-    """What a process does that reaches a put."""
+    """What a process does that reaches a put, or a step of a stream's source."""
 
     at: str
-    """``before`` the put, ``staged`` (written, not yet linked), ``linked``, or ``refused`` (the name was taken)."""
+    """``before`` the put, ``staged`` (written, not yet linked), ``linked``, or ``refused`` (the name was taken); or
+    ``source``, when the answer is made and Spark does not have it yet."""
     path: str
-    """A regular expression for the path below the log's root."""
+    """A regular expression for the path below the log's root; or for the name of the source's method."""
     action: str
     """``kill``, ``stop``, ``kill_executor``, ``wait`` (for the test), ``overtaken`` (wait until it is), ``meet``."""
     once: bool = True
@@ -31,7 +32,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Event:
-    """A process was at a put."""
+    """A process was at a put or a step of a source."""
 
     at: str
     path: str

@@ -1,7 +1,8 @@
 """Failpoints: Python runs this module at its start when the folder is on PYTHONPATH, so the package holds none.
 
-Around each put into a directory it notes what happens in ``events.jsonl`` and does what ``armed.json`` says;
-both lie in the folder that the environment variable SPARK_CAS_FAULTS names. See `tests.faults.failpoints`.
+Around each put into a directory, and behind each step of a stream's source, it notes what happens in
+``events.jsonl`` and does what ``armed.json`` says; both lie in the folder that the environment variable
+SPARK_CAS_FAULTS names. See `tests.faults.failpoints`.
 """
 
 import importlib.abc
@@ -15,17 +16,19 @@ import time
 from pathlib import Path
 
 _FOLDER = os.environ.get("SPARK_CAS_FAULTS")
-_WRAPPED = "spark_cas.log.objects.local"
 _PAUSE_SECONDS = 0.01
 _LONGEST_WAIT_SECONDS = 120.0
 
 
 class _Failpoints:
-    """Stand before a file is put, between staging and linking it, and after."""
+    """Notes where a process is, and does there what the test has armed."""
 
-    def __init__(self, folder, module):
+    def __init__(self, folder):
         self._folder = folder
         self._path = ""
+
+    def wrap_puts(self, module):
+        """Stand before a file is put, between staging and linking it, and after."""
         create, link = module.LocalFolder.create, os.link
 
         def create_at_failpoints(store, path, data):
@@ -40,6 +43,30 @@ class _Failpoints:
             link(*arguments, **options)
 
         module.LocalFolder.create, os.link = create_at_failpoints, link_at_failpoint
+
+    def wrap_source(self, module):
+        """Stand behind each answer that Spark is about to get of a stream's source, and between what a task reads."""
+        reader = module.RecordsStreamReader
+        read = reader.read
+
+        def at_failpoint(name, step):
+            def stepped(source, *arguments):
+                answer = step(source, *arguments)
+                self._path = name
+                self.reach("source")
+                return answer
+
+            return stepped
+
+        def read_at_failpoints(source, partition):
+            for records in read(source, partition):
+                yield records
+                self._path = "read"
+                self.reach("source")
+
+        for name in ("initialOffset", "latestOffset", "partitions", "commit"):
+            setattr(reader, name, at_failpoint(name, getattr(reader, name)))
+        reader.read = read_at_failpoints
 
     def reach(self, at):
         self._note(at, "reached")
@@ -102,29 +129,35 @@ def _until(done):
         time.sleep(_PAUSE_SECONDS)
 
 
+_WRAPPED = {
+    "spark_cas.log.objects.local": _Failpoints.wrap_puts,
+    "spark_cas.spark.reading.stream_read": _Failpoints.wrap_source,
+}
+
+
 class _Finder(importlib.abc.MetaPathFinder):
-    """Wraps the module when it is imported, and not before: that happens in the worker, after the fork."""
+    """Wraps a module when it is imported, and not before: that happens in the worker, after the fork."""
 
     def __init__(self, folder):
-        self._folder = folder
+        self._failpoints = _Failpoints(folder)
 
     def find_spec(self, fullname, path, target=None):
-        if fullname != _WRAPPED:
+        if fullname not in _WRAPPED:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is not None:
-            spec.loader = _Loader(fullname, spec.origin, self._folder)
+            spec.loader = _Loader(fullname, spec.origin, self._failpoints)
         return spec
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    def __init__(self, fullname, origin, folder):
+    def __init__(self, fullname, origin, failpoints):
         super().__init__(fullname, origin)
-        self._folder = folder
+        self._failpoints = failpoints
 
     def exec_module(self, module):
         super().exec_module(module)
-        _Failpoints(self._folder, module)
+        _WRAPPED[module.__name__](self._failpoints, module)
 
 
 if _FOLDER:

@@ -1,0 +1,96 @@
+"""A driver, Python and JVM, that copies a log as a stream is killed by signal 9 at each step of its source."""
+
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spark_cas import open_log
+from spark_cas.core.outcome import Appended
+from spark_cas.core.records import RECORDS
+from spark_cas.log.protocol import Backend
+from spark_cas.testing.kafka_broker import KafkaBroker
+from spark_cas.testing.writing import JobWriter, plan_of, records_in
+from tests.faults.failpoints import Failpoints, Point
+from tests.faults.rig import Driver
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
+
+STEPS = ("latestOffset", "partitions", "read", "commit")
+"""In their order. Behind ``latestOffset``, which comes after ``initialOffset``, nothing is recorded yet; behind
+``partitions`` the batch is, behind ``read`` a part of it was read, behind ``commit`` it is done."""
+PARTITIONS = 2
+ROWS = 60
+"""That come into each partition before each run."""
+BATCH = 60
+ALL = 1000
+CHUNK = 20
+"""Records of a chunk of the source: a task reads one after the other."""
+
+
+def fill(source: Backend, turn: int) -> None:
+    """More than a batch takes, a few rows a key: a batch that was planned anew would hold other records."""
+    for partition in range(PARTITIONS):
+        rows = [{"key": f"{partition}-{at % 7}".encode(), "value": f"{turn}-{at:02d}".encode()} for at in range(ROWS)]
+        writer = JobWriter(source, plan_of(source, f"fill-{turn}"), partition)
+        for start in range(0, ROWS, CHUNK):
+            chunk = pa.Table.from_pylist(rows[start : start + CHUNK], schema=RECORDS)
+            assert isinstance(writer.append(chunk), Appended)
+
+
+def rows_by_key(log: Backend) -> dict[bytes, list[bytes]]:
+    """The values of each key in their order."""
+    found: dict[bytes, list[bytes]] = {}
+    for partition in range(log.layout().partitions):
+        for _, row in records_in(log, partition):
+            found.setdefault(row["key"], []).append(row["value"])
+    return found
+
+
+def copy(
+    steps: tuple[str, ...], driver: Driver, failpoints: Failpoints, addresses: tuple[str, str], folder: Path
+) -> None:
+    """Copy a log that grows into another, killed at the steps: each row has to be there once, and in order."""
+    source_address, target_address = addresses
+
+    def begin(taken: int) -> None:
+        driver.begin(
+            source_address,
+            target_address,
+            job="copy",
+            partitions=str(PARTITIONS),
+            orderBy="value",
+            checkpointLocation=str(folder / "checkpoint"),
+            maxOffsetsPerTrigger=str(taken),
+        )
+
+    with open_log(source_address) as source:
+        source.create(PARTITIONS)
+        for turn, step in enumerate(steps):
+            fill(source, turn)
+            failpoints.arm(Point("source", f"^{step}$", "wait"))
+            begin(BATCH)
+            failpoints.await_event("wait")
+            driver.kill()
+            failpoints.reset()
+        fill(source, len(steps))
+        begin(ALL)
+        assert driver.answer()["error"] is None
+        expected = rows_by_key(source)
+    with open_log(target_address) as target:
+        assert rows_by_key(target) == expected
+
+
+def test_a_copied_log_holds_every_row_once_and_in_order_wherever_the_driver_was_killed(
+    driver: Driver, failpoints: Failpoints, tmp_path: Path
+):
+    copy(STEPS, driver, failpoints, (str(tmp_path / "source"), str(tmp_path / "target")), tmp_path)
+
+
+@pytest.mark.kafka
+def test_a_copied_topic_holds_every_row_once_and_in_order_wherever_the_driver_was_killed(
+    driver: Driver, failpoints: Failpoints, broker: KafkaBroker, tmp_path: Path
+):
+    name = f"kafka://{broker.bootstrap}/{uuid.uuid4().hex[:8]}"
+    copy(("read",), driver, failpoints, (f"{name}-source", f"{name}-target"), tmp_path)
