@@ -79,3 +79,20 @@ def test_new_partitions_and_topics_are_noticed_and_a_topic_made_anew_is_told(spa
     send(broker, topic, 0, "d", "e")
     assert f"topic {topic} was deleted and created again" in stream.refused(TruncatedError)
     assert stream.values() == ["a", "b", "c"]
+
+
+def test_a_stream_of_1000_partitions_goes_on_where_it_was(spark, broker, tmp_path):
+    topic = create_topic(broker.bootstrap, 1000)
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    stream = Stream(spark, tmp_path / "query", **options)
+    send(broker, topic, 0, "a", "b")
+    send(broker, topic, 999, "c")
+    assert stream.run() == [3]
+    send(broker, topic, 500, "d", "e")
+    send(broker, topic, 999, "f")
+    assert stream.run() == [3]
+    assert stream.run() == []
+    assert stream.values() == [*"abcdef"]
+    ends = stream.offsets()[-1][topic]["offsets"]
+    assert len(ends) == 1000
+    assert {partition: end for partition, end in ends.items() if end} == {"0": 2, "500": 2, "999": 2}

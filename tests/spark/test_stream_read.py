@@ -51,6 +51,23 @@ def test_a_stream_reads_each_record_once_through_limits_and_restarts(stream, log
     assert stream.values() == [*"abcdefghijklmnop"]
 
 
+def test_a_stream_of_1000_partitions_goes_on_where_it_was(spark, path, tmp_path):
+    with open_log(path) as log:
+        log.create(1000)
+        stream = Stream(spark, tmp_path / "query", path=path, startingOffsets="earliest")
+        append_foreign(log, 0, *"ab")
+        append_foreign(log, 999, *"c")
+        assert stream.run() == [3]
+        append_foreign(log, 500, *"de")
+        append_foreign(log, 999, *"f")
+        assert stream.run() == [3]
+        assert stream.run() == []
+    assert stream.values() == [*"abcdef"]
+    ends = stream.offsets()[-1]["flights"]["offsets"]
+    assert len(ends) == 1000
+    assert {partition: end for partition, end in ends.items() if end} == {"0": 2, "500": 2, "999": 2}
+
+
 def test_few_records_wait_for_more_up_to_the_delay(stream, log):
     with stream.running(minOffsetsPerTrigger=3, maxTriggerDelay="1h") as query:
         query.processAllAvailable()

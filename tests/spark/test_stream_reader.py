@@ -10,8 +10,9 @@ from spark_cas import open_log
 from spark_cas.core.errors import LogNotFoundError, TrimmedError, TruncatedError
 from spark_cas.core.offsets import Bounds
 from spark_cas.log.objects.log import ObjectLog
-from spark_cas.spark.options.parse import parse_read_stream
+from spark_cas.spark.options.parse import parse_read, parse_read_stream
 from spark_cas.spark.programs.stream_copy import records_behind
+from spark_cas.spark.reading.read import RecordsPartition, RecordsReader
 from spark_cas.spark.reading.selected_logs import LogState, SelectedLogs
 from spark_cas.spark.reading.stream_offsets import StreamOffsets
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
@@ -147,6 +148,25 @@ def test_that_a_log_is_shorter_is_not_believed_before_another_look(reader, log, 
     again.prepareForTriggerAvailableNow()
     with pytest.raises(TruncatedError, match="the log lost records"):
         again.latestOffset(end, ALL)
+
+
+def test_partitions_without_new_records_cost_no_task(tmp_path):
+    path = str(tmp_path / "wide")
+    with open_log(path) as log:
+        log.create(1000)
+        append_foreign(log, 7, *"ab")
+        append_foreign(log, 999, *"c")
+    options = {"path": path, "startingoffsets": "earliest"}
+    one = RecordsStreamReader(parse_read_stream(options), RECORDS)
+    start = one.initialOffset()
+    whole = parse_read(options)
+    for tasks in (
+        one.partitions(start, one.latestOffset(start, ALL)),
+        RecordsReader(whole.selection, whole.range, whole.splitting, RECORDS).partitions(),
+    ):
+        parts = [each for each in tasks if isinstance(each, RecordsPartition)]
+        assert len(parts) == len(tasks)
+        assert [(each.at.partition, len(each.offsets)) for each in parts] == [(7, 2), (999, 1)]
 
 
 def test_how_far_the_first_batch_is_behind(reader, log):
