@@ -3,19 +3,21 @@
 import datetime as dt
 import itertools
 import json
+import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import NewPartitions
+from confluent_kafka.admin import NewPartitions, NewTopic
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 
 from spark_cas import bootstrap, error_from_text, open_log, route, verify_log
-from spark_cas.core.errors import ConflictError, LogNotFoundError, OptionError, StorageError
+from spark_cas.core.errors import ConflictError, LogNotFoundError, OptionError, StorageError, TruncatedError
 from spark_cas.core.outcome import Appended
 from spark_cas.core.records import RECORDS
 from spark_cas.log.single import append_once
@@ -181,6 +183,56 @@ def test_somebodys_open_transaction_is_waited_for_and_then_named(spark, broker):
     assert rows_of(found.state.select("key", "value", "offset")) == [(b"k", b"v", 0)]
 
 
+def test_the_frames_are_of_this_very_log_and_no_other_that_has_its_name_by_then(spark, address, log):
+    append(log, 0, (b"a", b"1"), (b"b", b"1"))
+    append(log, 0, (b"c", b"1"))
+    found = bootstrap(spark, address)
+    another = spark.read.format("conditional-log").option("logId", "another").load(address)
+    assert f"log {log.topic} is not the one that is to be read" in truncated(another)
+    make_anew(address)
+    with open_log(address) as other:
+        # Empty, as long as the old one, and longer.
+        for values in ("", "xyz", "z"):
+            if values:
+                append_foreign(other, 0, *values)
+            for frame in (found.records, found.state):
+                assert f"log {log.topic} is not the one that is to be read" in truncated(frame)
+
+
+def test_a_log_that_lost_records_is_told_by_name(spark, path):
+    with open_log(path) as log:
+        log.create(1)
+        append(log, 0, (b"a", b"1"))
+        append(log, 0, (b"b", b"1"))
+        found = bootstrap(spark, path)
+    Path(path, f"partition=00000/{1:020}.parquet").unlink()
+    assert "ends at 1, and it is to be read up to offset 2" in truncated(found.state)
+
+
+def truncated(frame):
+    with pytest.raises(PySparkException) as caught:
+        frame.collect()
+    error = error_from_text(str(caught.value))
+    assert isinstance(error, TruncatedError), str(caught.value)
+    return error.message
+
+
+def make_anew(address):
+    """Another log, empty, of the same name."""
+    if not address.startswith("kafka:"):
+        shutil.rmtree(address)
+        with open_log(address) as log:
+            log.create(4)
+        return
+    server, _, topic = address.removeprefix("kafka://").partition("/")
+    admin = clients.admin_of(server)
+    admin.delete_topics([topic])[topic].result(clients.SECONDS)
+    deadline = time.monotonic() + clients.SECONDS
+    # It is refused until the old one is gone everywhere.
+    while admin.create_topics([NewTopic(topic, 4)])[topic].exception(clients.SECONDS) is not None:
+        assert time.monotonic() < deadline
+
+
 def test_an_empty_log_a_missing_one_and_a_part_of_one(spark, path, tmp_path):
     with open_log(path) as log:
         log.create(2)
@@ -190,7 +242,7 @@ def test_an_empty_log_a_missing_one_and_a_part_of_one(spark, path, tmp_path):
     assert bootstrap(spark, path).state.count() == 1
     with pytest.raises(LogNotFoundError):
         bootstrap(spark, str(tmp_path / "missing"))
-    for part in ("startingOffsets", "endingTimestamp", "VIEW", "assign"):
+    for part in ("startingOffsets", "endingTimestamp", "VIEW", "assign", "logId"):
         with pytest.raises(OptionError, match="all of it"):
             bootstrap(spark, {"path": path, part: "latest"})
     topics = {"kafka.bootstrap.servers": "localhost:1", "subscribe": "one,other"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_cas.core.errors import OptionError, TrimmedError
+from spark_cas.core.errors import OptionError, TrimmedError, TruncatedError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.spark.reading.read_range import (
     EARLIEST,
@@ -93,6 +93,11 @@ def test_what_a_log_does_not_have_is_refused(start, end, said):
     with pytest.raises(OptionError) as refused:
         ReadRange(start, end).resolve(BOUNDS, since)
     assert said in str(refused.value)
+
+
+def test_a_log_that_ends_before_an_offset_that_was_seen_lost_records():
+    with pytest.raises(TruncatedError, match="ends at 20, and it is to be read up to offset 21"):
+        ReadRange(starting(EARLIEST), ending(both(21)), seen=True).resolve(BOUNDS, since)
 
 
 def test_partitions_of_several_topics():

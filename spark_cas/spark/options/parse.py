@@ -1,7 +1,7 @@
 """From Spark's options, all text and in lower case, to values: parsed once, at the edge."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from spark_cas.core.chunks import ChunkLimits
@@ -92,11 +92,14 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
     if view != "records":
         _refuse_for_views(given)
     ending = _limit(given, "ending", LATEST, or_latest=True)
+    selection, log_id = given.need_selection(), given.get("logId", str)
+    if log_id is not None:
+        selection.only()
     return ReadOptions(
-        given.need_selection(),
+        replace(selection, log_id=log_id),
         view,
         given.need("includeHeaders", bool),
-        _range(given, EARLIEST, ending),
+        replace(_range(given, EARLIEST, ending), seen=log_id is not None),
         _splitting(given),
     )
 
@@ -191,6 +194,7 @@ def parse_route(options: Mapping[str, str]) -> RouteOptions:
 
 _OF_RECORDS = (
     "assign",
+    "logId",
     "startingOffsets",
     "startingTimestamp",
     "startingOffsetsByTimestamp",

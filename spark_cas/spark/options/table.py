@@ -367,6 +367,15 @@ OPTIONS: tuple[Option, ...] = (
         doc="`true` adds the column `headers`.",
     ),
     Option(
+        "logId",
+        text,
+        None,
+        ONE_READ,
+        per_log=False,
+        doc="Which log is meant, by the column `log_id` of the view `offsets`: if another one has its name by now, "
+        "or it ends before an offset that is named, the read ends in `[TRUNCATED]`. `bootstrap` gives it.",
+    ),
+    Option(
         "view",
         one_of("records", "offsets", "progress"),
         "records",

@@ -59,14 +59,15 @@ class Pinned:
         ]
 
     def range_options(self, start_offsets: Sequence[int]) -> dict[str, str]:
-        """The options of a read from these offsets up to the pinned ends."""
+        """The options of a read of this very log, from these offsets up to the pinned ends."""
         ends = [each.end_offset for each in self.bounds]
         limits = {
             name: json.dumps({self.topic: {str(partition): offset for partition, offset in enumerate(offsets)}})
             for name, offsets in (("startingOffsets", start_offsets), ("endingOffsets", ends))
         }
         # By number: partitions that were added since then have no part in it.
-        return {**limits, "assign": json.dumps({self.topic: [*range(len(self.bounds))]})}
+        # By its id: another log may have its name by the time it is read.
+        return {**limits, "logId": self.log_id, "assign": json.dumps({self.topic: [*range(len(self.bounds))]})}
 
 
 class PinnedLog:
@@ -85,7 +86,10 @@ class PinnedLog:
         self.at = _pin(spark, self._options)
 
     def read(self, start_offsets: Sequence[int], schema: "StructType | None" = None) -> "DataFrame":
-        """The records from these offsets up to the pinned ends, in all columns or in those of ``schema``."""
+        """The records from these offsets up to the pinned ends, in all columns or in those of ``schema``.
+
+        When it is used, it ends in TruncatedError if by then the log is another one, or ends before that.
+        """
         reader = self._spark.read.format("conditional-log")
         if schema is not None:
             reader = reader.schema(schema)
@@ -96,7 +100,7 @@ class PinnedLog:
 
 def _check(options: Mapping[str, str]) -> None:
     for name in options:
-        if name.lower() in ("view", "assign") or name.lower().startswith(("starting", "ending")):
+        if name.lower() in ("view", "assign", "logid") or name.lower().startswith(("starting", "ending")):
             raise OptionError(
                 f"option {name} chooses a part of the log, and a bootstrap is of all of it, up to the end that it "
                 f"finds. Leave it out, or read with spark.read.format('conditional-log')."

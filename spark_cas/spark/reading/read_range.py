@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from spark_cas.core.errors import OptionError, TrimmedError
+from spark_cas.core.errors import OptionError, TrimmedError, TruncatedError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.spark.reading.topic_partitions import Numbers, TopicPartition, listing, parse_numbers
 
@@ -86,11 +86,14 @@ class ReadRange:
     ending: ReadLimit = ReadLimit("endingOffsets", LATEST)
     fail_on_data_loss: bool = True
     """False reads what is left where records that were asked for are gone."""
+    seen: bool = False
+    """Whether the offsets are known to have been in this very log: it lost records where it ends before them."""
 
     def resolve(self, bounds: Mapping[TopicPartition, Bounds], since: Since) -> dict[TopicPartition, OffsetRange]:
         """The offsets to read of each partition.
 
-        Raises OptionError for a range that a partition does not have, TrimmedError when records of one are gone.
+        Raises OptionError for a range that a partition does not have, TrimmedError when records of one are gone,
+        TruncatedError when it ends before an offset that was seen.
         """
         starts, ends = self.starting.resolve(bounds, since), self.ending.resolve(bounds, since)
         return {at: self._range(at, starts[at], ends[at], each) for at, each in bounds.items()}
@@ -98,6 +101,11 @@ class ReadRange:
     def _range(self, at: TopicPartition, start: int, end: int, bounds: Bounds) -> OffsetRange:
         for option, offset in ((self.starting.option, start), (self.ending.option, end)):
             if offset > bounds.end_offset:
+                if self.seen:
+                    raise TruncatedError(
+                        f"{at} ends at {bounds.end_offset}, and it is to be read up to offset {offset}, which it had "
+                        f"when that was asked for: the log lost records. Find out why, then bootstrap again."
+                    )
                 raise OptionError(
                     f"option {option} says {offset} for {at}, which ends at {bounds.end_offset}. Has the topic been "
                     f"made anew? Name an offset that is there, or -1 for the end."

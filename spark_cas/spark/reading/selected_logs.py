@@ -72,7 +72,7 @@ class SelectedLogs:
         """All logs as they are now; ``waiting`` for the end of transactions that are open, or only what is decided.
 
         Raises LogNotFoundError when one is not there, unless it is to do ``without_absent``; OptionError when an
-        assigned partition is not, StorageError.
+        assigned partition is not, TruncatedError when one is not the log that is meant, StorageError.
         """
         seen: Seen = {}
         for topic in self.names():
@@ -90,6 +90,7 @@ class SelectedLogs:
     def _state(self, topic: str, *, waiting: bool) -> LogState:
         log = self.log(topic)
         layout = log.layout()
+        self._selection.require_meant(topic, layout)
         partitions = self._selection.partitions_of(topic, layout)
         bounds = log.bounds_of(partitions, waiting=waiting)
         return LogState(layout.log_id, layout.epoch, dict(zip(partitions, bounds, strict=True)))

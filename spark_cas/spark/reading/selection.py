@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from spark_cas.core.errors import OptionError
+from spark_cas.core.errors import OptionError, TruncatedError
 from spark_cas.core.plan import Layout
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.open import AnySpec
@@ -21,6 +21,8 @@ class Selection:
     """A regular expression of Python that the whole name of a topic has to match."""
     assigned: tuple[TopicPartition, ...] = ()
     """Sorted; none when all partitions are read."""
+    log_id: str | None = None
+    """Which log the one log has to be, where that is known: another one may have its name by now."""
 
     def spec_of(self, topic: str) -> AnySpec:
         """Where one of the logs is."""
@@ -31,6 +33,14 @@ class Selection:
         if len(self.topics) != 1:
             raise OptionError("this is for one log, and several are named. Give one topic with the option topic.")
         return self.spec
+
+    def require_meant(self, topic: str, layout: Layout) -> None:
+        """TruncatedError when a log is not the one that is meant."""
+        if self.log_id not in (None, layout.log_id):
+            raise TruncatedError(
+                f"log {topic} is not the one that is to be read: it was deleted and made anew, and its offsets mean "
+                f"other records now. Bootstrap the new log, or leave option logId out."
+            )
 
     def partitions_of(self, topic: str, layout: Layout) -> tuple[int, ...]:
         """Which partitions of a log are read; OptionError for one that it does not have."""
