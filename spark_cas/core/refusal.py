@@ -55,8 +55,8 @@ def error_of(outcome: Refusal | Unknown, partition: int) -> ConditionalLogError:
         case Truncated(expected, actual):
             return TruncatedError(
                 f"partition {partition}: expected offset {expected}, but the log ends at {actual}: records "
-                f"that the writer has seen are gone. Nothing was appended. Find out what was lost before "
-                f"you write again."
+                f"that the writer has seen are gone. Nothing of this chunk is in the log. Find out what was lost "
+                f"before you write again."
             )
         case Fenced(by):
             who = f" ({by})" if by else ""
@@ -67,8 +67,8 @@ def error_of(outcome: Refusal | Unknown, partition: int) -> ConditionalLogError:
         case ProgressLost(job):
             return ProgressLostError(
                 f"partition {partition}: job {job!r} was begun, but the record of how far it came is gone, "
-                f"and without expected offsets nothing else can tell. Nothing was appended. Compare the log "
-                f"with the input, then load the rest under a new job name."
+                f"and without expected offsets nothing else can tell. Nothing of this chunk was appended. Compare "
+                f"the log with the input, then load the rest under a new job name."
             )
         case LayoutChanged(planned, actual):
             return LayoutChangedError(
@@ -78,7 +78,7 @@ def error_of(outcome: Refusal | Unknown, partition: int) -> ConditionalLogError:
             )
         case Unknown(cause):
             return UnknownOutcomeError(
-                f"partition {partition}: it is not known whether the last chunk was appended: {cause}. "
+                f"partition {partition}: it is not known for certain what became of the last chunk: {cause}. "
                 f"Run the same job again: it reads the ledger before it writes, so no row is appended twice."
             )
     assert_never(outcome)

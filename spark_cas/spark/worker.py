@@ -10,9 +10,9 @@ from spark_cas.log.open import AnySpec, open_log
 from spark_cas.log.protocol import Backend
 
 _NOT_SHARED = (
-    "the driver planned with a log that this worker does not see under the same address. A log in a local "
-    "directory needs a directory that all workers share: put it on a shared mount or into an object store. A topic "
-    "must not be deleted and created anew meanwhile. What was committed before stays."
+    "the driver planned with a log that this worker does not see under the same address. A log in a local directory "
+    "needs one that all workers share: put it on a shared mount or into an object store. If instead it was deleted "
+    "or made anew meanwhile, read it anew; a write into the new one needs another job name."
 )
 
 

@@ -69,12 +69,16 @@ def test_an_append_passes_through():
             TruncatedError,
             ["would get 7: records that the writer has seen are gone"],
         ),
-        (Truncated(7, 5), TruncatedError, ["expected offset 7", "ends at 5", "Nothing was appended"]),
+        (Truncated(7, 5), TruncatedError, ["expected offset 7", "ends at 5", "Nothing of this chunk is in the log"]),
         (Fenced("run-2/4"), FencedError, ["(run-2/4)", "run the same job again"]),
         (Fenced(None), FencedError, ["a newer writer of the same job is at work"]),
         (ProgressLost("load-1"), ProgressLostError, ["'load-1'", "new job name"]),
         (LayoutChanged(0, 1), LayoutChangedError, ["layout epoch 0", "epoch 1", "Route"]),
-        (Unknown("timed out"), UnknownOutcomeError, ["timed out", "Run the same job again"]),
+        (
+            Unknown("timed out"),
+            UnknownOutcomeError,
+            ["what became of the last chunk: timed out", "Run the same job again"],
+        ),
     ],
 )
 def test_each_refusal_says_what_was_found_and_what_to_do(

@@ -32,8 +32,8 @@ def require_planned(admin: Admin, topic: str, log_id: str) -> TopicDescription:
     description = describe(admin, topic)
     if str(description.topic_id) != log_id:
         raise LogNotSharedError(
-            f"topic {topic} is not the one that the plan was made for: it was deleted and created again. Nothing was "
-            f"appended. Use another job name if the rows are to go into the new topic."
+            f"topic {topic} is not the one that the plan was made for: it was deleted and created again. The new one "
+            f"got nothing of this job. Use another job name if the rows are to go into it."
         )
     return description
 

@@ -337,7 +337,7 @@ class PartitionWriter:
             return self._visible(chunk, at, resolved=resolved)
         except StorageError:
             self._drop()
-            return Unknown("it was committed, but the brokers did not say whether it is still there")
+            return Unknown("it was committed, but then the brokers did not say whether the log still holds it")
 
     def _visible(self, chunk: Chunk, at: OffsetRange, *, resolved: bool) -> Outcome:
         """Wait until readers can see a chunk, and say where the partition goes on.
