@@ -1,9 +1,11 @@
 """What becomes of the options of Spark's own Kafka connector. No broker and no JVM."""
 
+from fnmatch import fnmatchcase
+
 import pytest
 
 from spark_cas.core.errors import OptionError
-from spark_cas.spark.options.kafka_connector import SINK, SOURCE, Verdict
+from spark_cas.spark.options.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, Verdict
 from spark_cas.spark.options.option import READING, Scope
 from spark_cas.spark.options.parse import parse_read, parse_write
 from spark_cas.spark.options.table import OPTIONS
@@ -40,12 +42,37 @@ OF_THE_SOURCE = [
     "kafka.interceptor.classes",
     "kafka.isolation.level",
 ]
-OF_THE_SINK = ["topic", "includeheaders", "kafka.bootstrap.servers", "kafka.key.serializer", "kafka.value.serializer"]
+OF_THE_SINK = [
+    "topic",
+    "includeheaders",
+    "kafka.bootstrap.servers",
+    "kafka.key.serializer",
+    "kafka.value.serializer",
+    "kafka.partitioner.class",
+]
+# What its guide (docs/streaming/structured-streaming-kafka-integration.md) names beside options.
+COLUMNS_OF_THE_SINK = ["key", "value", "headers", "topic", "partition"]
+OF_THE_APPLICATION = [
+    "spark.kafka.consumer.cache.capacity",
+    "spark.kafka.consumer.cache.timeout",
+    "spark.kafka.consumer.cache.evictorThreadRunInterval",
+    "spark.kafka.consumer.cache.jmx.enable",
+    "spark.kafka.consumer.fetchedData.cache.timeout",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval",
+    "spark.kafka.producer.cache.timeout",
+    "spark.kafka.producer.cache.evictorThreadRunInterval",
+    "spark.sql.streaming.kafka.useDeprecatedOffsetFetching",
+    "spark.security.credentials.kafka.enabled",
+    "spark.kafka.clusters.${cluster}.auth.bootstrap.servers",
+]
 
 
 def test_every_option_of_sparks_connector_is_compared():
     assert sorted(each.name.lower() for each in SOURCE) == sorted(OF_THE_SOURCE)
     assert sorted(each.name.lower() for each in SINK) == sorted(OF_THE_SINK)
+    assert [each.name for each in COLUMNS] == COLUMNS_OF_THE_SINK
+    patterns = [pattern for each in APPLICATION for pattern in each.name.split(", ")]
+    assert [name for name in OF_THE_APPLICATION if not any(fnmatchcase(name, each) for each in patterns)] == []
 
 
 @pytest.mark.parametrize(("options", "scopes"), [(SOURCE, READING), (SINK, {Scope.WRITE})])

@@ -3,7 +3,7 @@
 import sys
 
 from spark_cas.log.kafka.settings import ALLOWED
-from spark_cas.spark.options.kafka_connector import SINK, SOURCE, SparkOption
+from spark_cas.spark.options.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, SparkOption
 from spark_cas.spark.options.option import Option, Scope
 from spark_cas.spark.options.store import AWS, AZURE, GOOGLE, PREFIX
 from spark_cas.spark.options.table import OPTIONS
@@ -67,6 +67,8 @@ def render() -> str:
         _CONNECTOR,
         _compared("option of the source", SOURCE),
         _compared("option of the sink", SINK),
+        _compared("column of the sink", COLUMNS),
+        _compared("setting of the application", APPLICATION),
         _KAFKA,
         f"{', '.join(f'`{name}`' for name in sorted(ALLOWED))}\n",
         _STORE,

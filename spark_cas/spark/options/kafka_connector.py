@@ -95,8 +95,41 @@ SINK: tuple[SparkOption, ...] = (
     SparkOption("includeHeaders", _REFUSED, "A column `headers` is always written. Leave the option out."),
     SparkOption("kafka.key.serializer", _REFUSED, "Keys are written as they are; cast the column."),
     SparkOption("kafka.value.serializer", _REFUSED, "Values are written as they are; cast the column."),
+    SparkOption("kafka.partitioner.class", _REFUSED, "`route` places rows, as Kafka's Java client does unless told."),
 )
 """Options of ``df.write.format("kafka")`` and ``df.writeStream.format("kafka")``."""
+
+COLUMNS: tuple[SparkOption, ...] = (
+    SparkOption("key", _DIFFERENT, "It is needed; `lit(None).cast('binary')` where records have none."),
+    SparkOption("value", _SAME, ""),
+    SparkOption("headers", _DIFFERENT, "It is written wherever it is there, without `includeHeaders`."),
+    SparkOption("topic", _DIFFERENT, "It is passed over: one write goes to one topic, which an option names."),
+    SparkOption(
+        "partition",
+        _DIFFERENT,
+        "It is needed in each row, and `route` adds it; `route(..., by='partition')` keeps numbers that are there.",
+    ),
+)
+"""Columns that the sink takes. A column ``timestamp`` is written here, too; Spark's sink knows none."""
+
+_OWN_CLIENTS = "It has no effect: a task opens clients of its own, outside the JVM, and closes them."
+
+APPLICATION: tuple[SparkOption, ...] = (
+    SparkOption("spark.kafka.consumer.cache.*", _DIFFERENT, _OWN_CLIENTS),
+    SparkOption("spark.kafka.consumer.fetchedData.cache.*", _DIFFERENT, _OWN_CLIENTS),
+    SparkOption("spark.kafka.producer.cache.*", _DIFFERENT, _OWN_CLIENTS),
+    SparkOption(
+        "spark.sql.streaming.kafka.useDeprecatedOffsetFetching",
+        _DIFFERENT,
+        "It has no effect: offsets are asked for as if it were false, and need the ACL `Describe` of the topic.",
+    ),
+    SparkOption(
+        "spark.kafka.clusters.*, spark.security.credentials.kafka.enabled",
+        _DIFFERENT,
+        "They have no effect: there are no delegation tokens. Give `kafka.sasl.*`, with secrets by reference.",
+    ),
+)
+"""Settings of the Spark application, which its connector looks at."""
 
 _REFUSALS = {each.name.lower(): each.note for each in (*SOURCE, *SINK) if each.verdict is Verdict.REFUSED}
 
