@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -20,6 +20,7 @@ from pyspark import SparkContext, SparkStageInfo, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_cas import error_from_text, route
+from spark_cas.spark.programs import bootstrap_state
 
 EXECUTORS_WITHIN_SECONDS = 120.0
 
@@ -64,7 +65,7 @@ def _run(spark: SparkSession, order: dict[str, Any]) -> dict[str, Any]:
     context.setJobGroup(group, "a write")
     error = None
     try:
-        (_stream if "checkpointLocation" in order["options"] else _write)(spark, order)
+        _work_of(order)(spark, order)
     except Exception as failure:  # noqa: BLE001 - the test looks at whatever it was
         error = str(failure)
     context._jsc.sc().listenerBus().waitUntilEmpty()
@@ -88,6 +89,19 @@ def _failures(context: SparkContext, stage: SparkStageInfo) -> list[str]:
     tasks = context._jsc.sc().statusStore().taskList(stage.stageId, stage.currentAttemptId, 1000)
     errors = [tasks.apply(index) for index in range(tasks.size())]
     return [task.errorMessage().get() for task in errors if task.status() == "FAILED"]
+
+
+def _work_of(order: dict[str, Any]) -> Callable[[SparkSession, dict[str, Any]], None]:
+    if order["state"]:
+        return _save_state
+    return _stream if "checkpointLocation" in order["options"] else _write
+
+
+def _save_state(spark: SparkSession, order: dict[str, Any]) -> None:
+    """The program, with these arguments."""
+    code = bootstrap_state.main(["--log", order["log"], *order["state"]], "bootstrap_state.py", lambda _: spark)
+    if code != 0:
+        raise RuntimeError(f"bootstrap_state ended with exit code {code}")
 
 
 def _write(spark: SparkSession, order: dict[str, Any]) -> None:

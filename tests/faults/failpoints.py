@@ -16,13 +16,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Point:
-    """What a process does that reaches a put, or a step of a stream's source."""
+    """What a process does that reaches a put, a step of a source, or the offsets of a state that is saved."""
 
     at: str
     """``before`` the put, ``staged`` (written, not yet linked), ``linked``, or ``refused`` (the name was taken); or
-    ``source``, when the answer is made and Spark does not have it yet."""
+    ``source``, when the answer is made and Spark does not have it yet; or ``saving``, when the rows are there."""
     path: str
-    """A regular expression for the path below the log's root; or for the name of the source's method."""
+    """A regular expression for the path below the log's root; for the source's method; for where the rows are."""
     action: str
     """``kill``, ``stop``, ``kill_executor``, ``wait`` (for the test), ``overtaken`` (wait until it is), ``meet``."""
     once: bool = True
@@ -32,7 +32,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Event:
-    """A process was at a put or a step of a source."""
+    """A process was at such a place."""
 
     at: str
     path: str

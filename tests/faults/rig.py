@@ -97,20 +97,27 @@ class Driver:
         self, source: str, log: Path | str, *, order_by: tuple[str, ...] = (), restless: bool = False, **options: str
     ) -> None:
         """Begin a write, the same for the same arguments, with small chunks."""
-        self.start()
-        assert self._process is not None
-        assert self._process.stdin is not None
         defaults = {"partitions": str(PARTITIONS), "maxRecordsPerChunk": str(CHUNK), "fencedWaitMs": "20000"}
-        self._orders += 1
         order = {
-            "number": self._orders,
+            "state": (),
             "input": source,
             "log": str(log),
             "order_by": order_by,
             "restless": restless,
             "options": defaults | options,
         }
-        self._process.stdin.write(json.dumps(order) + "\n")
+        self._send(order)
+
+    def begin_state(self, log: Path | str, *arguments: str) -> None:
+        """Begin to save the state of a log, by the program with these arguments."""
+        self._send({"log": str(log), "state": arguments})
+
+    def _send(self, order: dict[str, Any]) -> None:
+        self.start()
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._orders += 1
+        self._process.stdin.write(json.dumps({"number": self._orders, **order}) + "\n")
         self._process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Failpoints: Python runs this module at its start when the folder is on PYTHONPATH, so the package holds none.
 
-Around each put into a directory, and behind each step of a stream's source, it notes what happens in
-``events.jsonl`` and does what ``armed.json`` says; both lie in the folder that the environment variable
+Around each put into a directory, behind each step of a source, and before a state's offsets are saved, it notes what
+happens in ``events.jsonl`` and does what ``armed.json`` says; both lie in the folder that the environment variable
 SPARK_CAS_FAULTS names. See `tests.faults.failpoints`.
 """
 
@@ -47,7 +47,6 @@ class _Failpoints:
     def wrap_source(self, module):
         """Stand behind each answer that Spark is about to get of a stream's source, and between what a task reads."""
         reader = module.RecordsStreamReader
-        read = reader.read
 
         def at_failpoint(name, step):
             def stepped(source, *arguments):
@@ -58,15 +57,28 @@ class _Failpoints:
 
             return stepped
 
+        for name in ("initialOffset", "latestOffset", "partitions", "commit"):
+            setattr(reader, name, at_failpoint(name, getattr(reader, name)))
+        read = reader.read
+
         def read_at_failpoints(source, partition):
             for records in read(source, partition):
                 yield records
                 self._path = "read"
                 self.reach("source")
 
-        for name in ("initialOffset", "latestOffset", "partitions", "commit"):
-            setattr(reader, name, at_failpoint(name, getattr(reader, name)))
         reader.read = read_at_failpoints
+
+    def wrap_saving(self, module):
+        """Stand between the rows of a state that is saved and its offsets."""
+        write_offsets = module._Folder.write_offsets
+
+        def write_at_failpoint(place, at, rows):
+            self._path = rows
+            self.reach("saving")
+            write_offsets(place, at, rows)
+
+        module._Folder.write_offsets = write_at_failpoint
 
     def reach(self, at):
         self._note(at, "reached")
@@ -131,6 +143,7 @@ def _until(done):
 
 _WRAPPED = {
     "spark_cas.log.objects.local": _Failpoints.wrap_puts,
+    "spark_cas.spark.programs.saved_state": _Failpoints.wrap_saving,
     "spark_cas.spark.reading.stream_read": _Failpoints.wrap_source,
 }
 
