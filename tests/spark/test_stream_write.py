@@ -112,6 +112,7 @@ def test_without_a_name_the_query_is_the_job_and_a_table_takes_a_stream(source, 
             log.create(2)
         writer = route(source.stream(), path).writeStream.outputMode("append").trigger(availableNow=True)
         writer = writer.format(FORMAT).option("checkpointLocation", checkpoint).option("path", path)
+        writer = writer.queryName("flights live")  # which Spark hands on to its sink as an option
         for _ in range(2):
             query = writer.toTable("sink")
             finish(query)

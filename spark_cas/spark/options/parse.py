@@ -151,7 +151,7 @@ def _refuse_of_loads(given: Given) -> None:
             raise OptionError(f"option {name} is for loads: {why}. Leave it out.")
 
 
-_OF_STREAMS = frozenset({"checkpointlocation"})
+_OF_STREAMS = frozenset({"checkpointlocation", "queryname"})
 """Options of a streaming query that Spark hands on to its sink."""
 
 
