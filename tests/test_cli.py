@@ -168,3 +168,24 @@ def complete(log, plan, writer):
     from spark_cas.log.planning import complete_job
 
     complete_job(log, plan, (PartitionResult(writer.claim.progress, 0, 0),))
+
+
+def test_expand_adds_partitions_and_refuses_what_adds_none(log, run):
+    assert runner.invoke(cli.app, ["expand", log, "--partitions", "4"]).stdout == (
+        "flights now has 4 partitions, layout epoch 1\n"
+    )
+    code, _, told = run("expand", log, "--partitions", "4")
+    assert code == 2
+    assert "has 4 partitions and was to be expanded to 4" in told
+    code, _, told = run("expand", f"{log}-not-there", "--partitions", "4")
+    assert code == 1
+    assert "there is no log at this address" in told
+
+
+def test_the_job_that_expands_is_the_command(log):
+    command = [sys.executable, str(ROOT / "jobs/expand_partitions.py"), log, "--partitions"]
+    done = subprocess.run([*command, "3"], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, done.stdout) == (0, "flights now has 3 partitions, layout epoch 1\n")
+    again = subprocess.run([*command, "2"], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert again.returncode == 2
+    assert "[OPTION] the log has 3 partitions" in again.stderr

@@ -1,6 +1,7 @@
-"""`spark-cas`: load files into a log, look at a log and its records, trim it."""
+"""`spark-cas`: load files into a log, look at a log and its records, trim it, expand it."""
 
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from io import TextIOWrapper
 from typing import Annotated
@@ -8,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from spark_cas.cli.expanding import expand
 from spark_cas.cli.looking import describe, offsets, progress
 from spark_cas.cli.opening import Address, LogOptions, Servers, Topic, opened
 from spark_cas.cli.records import read, tail
@@ -22,13 +24,16 @@ app = typer.Typer(
 )
 
 
-def main() -> None:
-    """Run the program; what is wrong with the log or the call ends in a message and an exit code."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the program, with the arguments of this process unless others are given.
+
+    What is wrong with the log or the call ends in a message and an exit code.
+    """
     if isinstance(sys.stdout, TextIOWrapper):
         # A record may hold what the terminal has no letters for.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        app()
+        app(argv)
     except ConditionalLogError as error:
         _fail(error)
 
@@ -63,8 +68,8 @@ def load(context: typer.Context) -> None:
     raise typer.Exit(code)
 
 
-for look in (describe, offsets, progress, read, tail):
-    app.command()(look)
+for command in (describe, offsets, progress, read, tail, expand):
+    app.command()(command)
 
 
 @app.command()

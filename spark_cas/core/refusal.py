@@ -25,6 +25,13 @@ from spark_cas.core.outcome import (
     Unknown,
 )
 
+AFTER_EXPANSION = (
+    "The job cannot go on under this name, for its plan is for the old partitions. Read the log, take of the input "
+    "what it does not hold yet (jobs/verify_log.py tells differences), route that for the log as it is now, and "
+    "write it under another job name."
+)
+"""What to do with a job that partitions were added under."""
+
 
 def raise_for_outcome(outcome: Outcome, partition: int) -> Appended:
     """Return an `Appended` as it is; raise the error of any other outcome."""
@@ -72,9 +79,9 @@ def error_of(outcome: Refusal | Unknown, partition: int) -> ConditionalLogError:
             )
         case LayoutChanged(planned, actual):
             return LayoutChangedError(
-                f"partition {partition}: the rows were planned for layout epoch {planned}, but the log now "
-                f"has epoch {actual}: partitions were added. Nothing of this chunk was appended. Route the "
-                f"rows again and run the same job."
+                f"partition {partition}: the rows were planned for layout epoch {planned}, and the log has, or "
+                f"is being given, epoch {actual}: partitions are added. Nothing of this chunk was appended, what the "
+                f"job appended before stays. {AFTER_EXPANSION}"
             )
         case Unknown(cause):
             return UnknownOutcomeError(

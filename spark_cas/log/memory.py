@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
+from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import (
     Appended,
@@ -40,6 +41,8 @@ from spark_cas.log.protocol import Claim, Preflight
 class _Partition:
     start_offset: int = 0
     end_offset: int = 0
+    layout_epoch: int = 0
+    """Whoever was granted a claim under an earlier one appends no more."""
     chunks: list[tuple[int, pa.Table]] = field(default_factory=list)
     """(base offset, records), in offset order."""
     ledger: dict[str, Progress] = field(default_factory=dict)
@@ -53,6 +56,8 @@ class MemoryLog:
         self._lock = Lock()
         self._layout: Layout | None = None
         self._partitions: list[_Partition] = []
+        self._expansions: tuple[Expansion, ...] = ()
+        self._pending: Intent | None = None
         self._plans: dict[str, Plan] = {}
         self._completions: dict[str, Completion] = {}
 
@@ -103,6 +108,8 @@ class MemoryLog:
             raise LogNotSharedError("this is not the log that the plan was made for. Plan again.")
         if layout.epoch != plan.layout_epoch:
             return LayoutChanged(plan.layout_epoch, layout.epoch)
+        if self._pending is not None:
+            return LayoutChanged(plan.layout_epoch, self._pending.epoch)
         with self._lock:
             at = self._partition(partition)
             progress = at.ledger.get(plan.job)
@@ -114,6 +121,8 @@ class MemoryLog:
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
         with self._lock:
             at = self._partition(claim.partition)
+            if chunk.records.num_rows and at.layout_epoch > claim.plan.layout_epoch:
+                return LayoutChanged(claim.plan.layout_epoch, at.layout_epoch)
             known = at.ledger.get(claim.plan.job)
             if known is not None and known != claim.progress:
                 return Fenced(known.task)
@@ -167,6 +176,36 @@ class MemoryLog:
             kept = {job: progress for job, progress in at.ledger.items() if progress.end_offset > at.start_offset}
             at.ledger = kept
             return Bounds(at.start_offset, at.end_offset)
+
+    def layouts(self, known_epoch: int | None = None) -> Layouts:  # noqa: ARG002
+        """All there is: no other tool adds partitions."""
+        return Layouts(self.layout(), self._expansions, self._pending)
+
+    def begin_expansion(self, layout: Layout, partitions: int) -> Intent:
+        with self._lock:
+            for each in self._expansions[layout.epoch :]:
+                return Intent(each.epoch, each.partitions, each.before)
+            self._pending = self._pending or Intent(layout.epoch + 1, partitions, layout.partitions)
+            return self._pending
+
+    def end_partition(self, partition: int, intent: Intent) -> int:
+        with self._lock:
+            at = self._partition(partition)
+            at.layout_epoch = max(at.layout_epoch, intent.epoch)
+            return at.end_offset
+
+    def add_partitions(self, intent: Intent) -> None:
+        with self._lock:
+            while len(self._partitions) < intent.partitions:
+                self._partitions.append(_Partition())
+
+    def finish_expansion(self, expansion: Expansion) -> None:
+        with self._lock:
+            layout = self.layout()
+            if expansion.epoch == layout.epoch + 1:
+                self._layout = Layout(layout.log_id, expansion.epoch, expansion.partitions)
+                self._expansions += (expansion,)
+                self._pending = None
 
     def record_plan(self, plan: Plan) -> Plan:
         with self._lock:

@@ -6,6 +6,8 @@ import uuid
 from spark_cas.core.errors import InputChangedError, JobMismatchError, LayoutChangedError, TruncatedError
 from spark_cas.core.names import check_name
 from spark_cas.core.plan import BY_PARTITION, Completion, ExpectedOffsets, PartitionResult, Plan, Progress, rejoin
+from spark_cas.core.refusal import AFTER_EXPANSION
+from spark_cas.log.expanding import refuse_while_expanding
 from spark_cas.log.protocol import Backend
 
 
@@ -15,18 +17,26 @@ def fresh_job_name() -> str:
 
 
 def pin_plan(
-    log: Backend, job: str, wanted: ExpectedOffsets, *, stream: bool = False, compare: str = BY_PARTITION
+    log: Backend,
+    job: str,
+    wanted: ExpectedOffsets,
+    *,
+    stream: bool = False,
+    compare: str = BY_PARTITION,
+    any_layout: bool = False,
 ) -> Plan:
     """The plan of a job on a log: its first plan where it has one, else one pinned and recorded now.
 
     Raises OptionError for a bad name or expectation, JobMismatchError when the job was planned with
     another kind of expectation or is a load where a stream is wanted or the other way round,
-    LayoutChangedError when partitions were added since.
+    LayoutChangedError when partitions were added since, unless the plan of ``any_layout`` will do: every claim by it
+    is refused, so it is for who only asks what the job appended before.
     """
     check_name(job, "the job name")
     layout = log.layout()
     first = log.plan(job)
     if first is None:
+        refuse_while_expanding(log)
         ends = tuple(log.bounds(partition).end_offset for partition in range(layout.partitions))
         mine = Plan(
             job,
@@ -57,10 +67,17 @@ def pin_plan(
             f"job {job!r} was planned on another log that had this name; this one was created later. Nothing "
             f"was appended. Use another job name if the rows are to go into the new log."
         )
-    if first.layout_epoch != layout.epoch:
+    if first.layout_epoch != layout.epoch and not any_layout:
+        if log.completion(job) is not None:
+            raise LayoutChangedError(
+                f"job {job!r} is complete, and its rows are in the log. Partitions were added since, so these rows, "
+                f"which were routed for the new ones, cannot be compared with them. Nothing was appended; there is "
+                f"nothing to do, unless they are other rows: write those under another job name."
+            )
         raise LayoutChangedError(
             f"job {job!r} was planned for layout epoch {first.layout_epoch}, but the log now has epoch "
-            f"{layout.epoch}: partitions were added. Nothing was appended."
+            f"{layout.epoch}: partitions were added. Nothing was appended now, what the job appended before stays. "
+            f"{AFTER_EXPANSION}"
         )
     # Only claims that a person gives now depend on the ledger, which may be undecided while a dead run's chunk is.
     progress = tuple(

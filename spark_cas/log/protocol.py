@@ -12,6 +12,7 @@ from typing import Protocol, Self
 import pyarrow as pa
 
 from spark_cas.core.chunks import Chunk
+from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Outcome, Refusal
 from spark_cas.core.plan import Completion, Layout, Plan, Progress
@@ -115,7 +116,8 @@ class Log(Protocol):
 
         Where the backend can fence, every earlier writer is fenced from then on; elsewhere a claim is
         advice and safety rests on `append` alone. Refused with LayoutChanged when the plan's layout epoch
-        is not the newest, and with ProgressLost when rows of the job may have been trimmed unseen.
+        is not the newest or an expansion is pending, and with ProgressLost when rows of the job may have been
+        trimmed unseen.
 
         Raises LogNotSharedError when this is not the log that the plan was made for; StoreUnsafeError when the
         store cannot keep the promise of `append`; ChunkDamagedError, FormatError, StorageError.
@@ -226,6 +228,45 @@ class Admin(Protocol):
         ...
 
 
+class Expandable(Protocol):
+    """The steps of an expansion, which `spark_cas.log.expanding` takes in their order. Each may be taken again.
+
+    A LogNotFoundError and a StorageError may end each of them.
+    """
+
+    def layouts(self, known_epoch: int | None = None) -> Layouts:
+        """How the log came to its partitions, all of it that was recorded.
+
+        Where another tool can add partitions nobody records it: a caller who knows which layout epoch the log had is
+        told of that as of an expansion whose thresholds are the ends of now, open transactions included. So is who
+        may not see what was recorded. Raises FormatError.
+        """
+        ...
+
+    def begin_expansion(self, layout: Layout, partitions: int) -> Intent:
+        """Record that a log of this layout is to have more partitions, and return what was first recorded of it.
+
+        From then on no claim is granted until that expansion is finished.
+        """
+        ...
+
+    def end_partition(self, partition: int, intent: Intent) -> int:
+        """Let nobody who has a claim from before the intent append to a partition any more, and return where it ends.
+
+        What lies below that was appended before; what such a writer still sends is refused, whenever it arrives.
+        Once the expansion is finished this changes nothing, and what it returns is of no use.
+        """
+        ...
+
+    def add_partitions(self, intent: Intent) -> None:
+        """Make the partitions that the log is to have, unless it has them."""
+        ...
+
+    def finish_expansion(self, expansion: Expansion) -> None:
+        """Record an expansion for ever, unless it is recorded: now the log has the new layout."""
+        ...
+
+
 class Registry(Protocol):
     """Plans and completions: kept for ever, written by drivers only, the first writer wins."""
 
@@ -250,7 +291,7 @@ class Registry(Protocol):
         ...
 
 
-class Backend(Log, Admin, Registry, Protocol):
+class Backend(Log, Admin, Expandable, Registry, Protocol):
     """All of a backend. A context manager: leaving it lets go of its clients."""
 
     topic: str

@@ -48,7 +48,8 @@ def append_once(
     digest = RunningDigest()
     for batch in records.to_batches():
         digest.update(batch)
-    plan = pin_plan(log, job, ExpectedOffsets("offsets", ((partition, expected_offset),)), compare=compare)
+    wanted = ExpectedOffsets("offsets", ((partition, expected_offset),))
+    plan = pin_plan(log, job, wanted, compare=compare, any_layout=True)
     before = job_progress(log, job)
     if before:
         return _found(log, plan, before, partition, digest)

@@ -11,6 +11,7 @@ from pyspark.sql.types import (
     DataType,
     IntegerType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -46,6 +47,7 @@ OFFSETS = StructType(
         StructField("end_offset", LongType()),
         StructField("layout_epoch", IntegerType()),
         StructField("log_id", StringType()),
+        StructField("thresholds", MapType(IntegerType(), LongType())),
     ]
 )
 

@@ -10,6 +10,7 @@ from typing import Self, TypeVar
 import pyarrow as pa
 
 from spark_cas.core.chunks import Chunk
+from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Outcome, Refusal, Unknown
 from spark_cas.core.plan import Completion, Layout, Plan, Progress
@@ -109,6 +110,21 @@ class FaultyLog:
 
     def trim(self, partition: int, before_offset: int) -> Bounds:
         return self._at("trim", lambda: self._inner.trim(partition, before_offset))
+
+    def layouts(self, known_epoch: int | None = None) -> Layouts:
+        return self._at("layouts", lambda: self._inner.layouts(known_epoch))
+
+    def begin_expansion(self, layout: Layout, partitions: int) -> Intent:
+        return self._at("begin_expansion", lambda: self._inner.begin_expansion(layout, partitions))
+
+    def end_partition(self, partition: int, intent: Intent) -> int:
+        return self._at("end_partition", lambda: self._inner.end_partition(partition, intent))
+
+    def add_partitions(self, intent: Intent) -> None:
+        self._at("add_partitions", lambda: self._inner.add_partitions(intent))
+
+    def finish_expansion(self, expansion: Expansion) -> None:
+        self._at("finish_expansion", lambda: self._inner.finish_expansion(expansion))
 
     def record_plan(self, plan: Plan) -> Plan:
         return self._at("record_plan", lambda: self._inner.record_plan(plan))

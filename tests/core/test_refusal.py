@@ -73,7 +73,11 @@ def test_an_append_passes_through():
         (Fenced("run-2/4"), FencedError, ["(run-2/4)", "run the same job again"]),
         (Fenced(None), FencedError, ["a newer writer of the same job is at work"]),
         (ProgressLost("load-1"), ProgressLostError, ["'load-1'", "new job name"]),
-        (LayoutChanged(0, 1), LayoutChangedError, ["layout epoch 0", "epoch 1", "Route"]),
+        (
+            LayoutChanged(0, 1),
+            LayoutChangedError,
+            ["layout epoch 0", "epoch 1", "route that for the log as it is now"],
+        ),
         (
             Unknown("timed out"),
             UnknownOutcomeError,

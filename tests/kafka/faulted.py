@@ -57,9 +57,9 @@ def by_writer(spec: KafkaSpec) -> Where:
     return naming(spec.transactional_id(0, None))
 
 
-def planned_writer(log: Backend, job: str = JOB) -> JobWriter:
+def planned_writer(log: Backend, job: str = JOB, expected: str = "end") -> JobWriter:
     """A writer of partition 0 whose plan is recorded."""
-    return JobWriter(log, pin_plan(log, job, _END))
+    return JobWriter(log, pin_plan(log, job, ExpectedOffsets.parse(expected)))
 
 
 def run_as_spark_does(

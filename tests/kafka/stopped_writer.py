@@ -1,7 +1,7 @@
 """A process that says when it comes to a step, waits there for a word, and says what came of it in the end.
 
-Arguments: bootstrap servers, topic, transaction timeout in milliseconds, and the step: one of `STEPS` of the job's
-second chunk, or ``plan``, where a driver is about to record the plan of a whole run of the job.
+Arguments: bootstrap servers, topic, transaction timeout in milliseconds, the step: one of `STEPS` of the job's second
+chunk, or ``plan``, where a driver is about to record the plan of a whole run of the job; and the expected offsets.
 """
 
 import sys
@@ -55,18 +55,18 @@ def wait_at(home: Any, name: str, *, before: bool) -> None:
 
 def main() -> None:
     """Append a chunk and another, or run the job."""
-    servers, topic, timeout_ms, step = sys.argv[1:]
+    servers, topic, timeout_ms, step, expected = sys.argv[1:]
     clients.REQUEST_SECONDS = 1.0  # type: ignore[attr-defined] # no request may outlast the transaction
     spec = replace(spec_of(servers, topic), transaction_timeout_ms=int(timeout_ms))
     if step == "plan":
         plan(spec)
     else:
-        append(spec, step)
+        append(spec, step, expected)
 
 
-def append(spec: KafkaSpec, step: str) -> None:
+def append(spec: KafkaSpec, step: str, expected: str) -> None:
     with KafkaLog(spec) as log:
-        job = planned_writer(log)
+        job = planned_writer(log, expected=expected)
         job.must_append(*"ab")
         home, name, before = STEPS[step]
         wait_at(home, name, before=before)

@@ -182,7 +182,8 @@ def test_what_spark_does_with_a_pruned_plan(spark):
 def test_the_view_of_offsets_says_what_the_next_write_expects(spark, reader, log_path):
     view = reader().option("view", "offsets").load(log_path)
     with open_log(log_path) as log:
-        rows = [("flights", 0, 0, 5, 0, log.layout().log_id), ("flights", 1, 0, 0, 0, log.layout().log_id)]
+        nothing: dict[int, int] = {}
+        rows = [("flights", each, 0, end, 0, log.layout().log_id, nothing) for each, end in enumerate((5, 0))]
     expected = spark.createDataFrame(rows, columns.OFFSETS)
     assert_df_equality(view, expected)
 

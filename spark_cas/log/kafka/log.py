@@ -7,20 +7,23 @@ from typing import Self
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import NewTopic, TopicDescription
+from confluent_kafka.admin import NewTopic
 
 from spark_cas.core.batch import KEPT_MS
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError, StorageError
+from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.names import check_name
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.core.outcome import LayoutChanged, Outcome, ProgressLost, Refusal
+from spark_cas.core.outcome import Outcome, ProgressLost, Refusal
 from spark_cas.core.plan import Layout, Plan, Progress, progress_expired, progress_lost, resume_offset
 from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.admin import Admin
 from spark_cas.log.kafka.asking import REQUEST_SECONDS
 from spark_cas.log.kafka.clients import admin_client
+from spark_cas.log.kafka.expanding import add_partitions, fence_writers
+from spark_cas.log.kafka.layouts import TopicLayouts
 from spark_cas.log.kafka.ledger import Ledgers, UndecidedError
 from spark_cas.log.kafka.plain import plain_error
 from spark_cas.log.kafka.preflight import preflight
@@ -28,7 +31,7 @@ from spark_cas.log.kafka.reading import first_offset_since, read_records
 from spark_cas.log.kafka.registry import KafkaRegistry
 from spark_cas.log.kafka.rights import on_topic, to_claim
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.kafka.topic_settings import describe, require_planned, topic_settings
+from spark_cas.log.kafka.topic_settings import topic_settings
 from spark_cas.log.kafka.writer import POLITE_SECONDS, PartitionWriter, Shared
 from spark_cas.log.protocol import Claim, Preflight
 
@@ -36,7 +39,7 @@ from spark_cas.log.protocol import Claim, Preflight
 class KafkaLog(KafkaRegistry):
     """A topic as a log. Open one in each process; in one, its claims and appends take turns.
 
-    The layout epoch of a topic is its partition count, which only ever rises.
+    The layout epoch of a topic is its partition count, which only ever rises: see `spark_cas.log.kafka.layouts`.
     """
 
     def __init__(self, spec: KafkaSpec) -> None:
@@ -45,7 +48,8 @@ class KafkaLog(KafkaRegistry):
         self._admin: Admin = admin_client(spec)
         super().__init__(spec, self._admin)
         self._writers: dict[tuple[int, str], PartitionWriter] = {}
-        self._shared = Shared(spec, self._admin, Ledgers(spec))
+        self._layouts = TopicLayouts(self._admin, self._registry, self.topic)
+        self._shared = Shared(spec, self._admin, Ledgers(spec), self._layouts)
         self._turn = Lock()
 
     def __enter__(self) -> Self:
@@ -59,7 +63,7 @@ class KafkaLog(KafkaRegistry):
         self._shared.ledgers.close()
 
     def layout(self) -> Layout:
-        return _layout(describe(self._admin, self.topic))
+        return self._layouts.layout()
 
     def preflight(self) -> Preflight:
         return preflight(self._admin, self.spec)
@@ -135,9 +139,26 @@ class KafkaLog(KafkaRegistry):
             raise plain_error(error, "trimming", on_topic("Delete", self.topic)) from None
         return self.bounds(partition)
 
+    def layouts(self, known_epoch: int | None = None) -> Layouts:
+        return self._layouts.all(known_epoch)
+
+    def begin_expansion(self, layout: Layout, partitions: int) -> Intent:
+        return self._layouts.begin(layout, partitions)
+
+    def end_partition(self, partition: int, intent: Intent) -> int:  # noqa: ARG002
+        fence_writers(self.spec, partition, self.unfinished_jobs(self.layout().log_id))
+        return ends.barrier(self._admin, self._at(partition), self._timeout).end_offset
+
+    def add_partitions(self, intent: Intent) -> None:
+        add_partitions(self._admin, self.topic, intent.partitions)
+        self._await_layout(intent.partitions)
+
+    def finish_expansion(self, expansion: Expansion) -> None:
+        self._layouts.finish(self.layout().log_id, expansion)
+
     def _claim(self, partition: int, plan: Plan) -> Claim | Refusal:
         try:
-            changed = self._layout_changed(plan)
+            changed = self._layouts.changed(plan)
         except LogNotFoundError:
             raise LogNotSharedError(
                 f"topic {self.topic}, which the plan was made for, is not there. Nothing was appended. Check that "
@@ -160,7 +181,7 @@ class KafkaLog(KafkaRegistry):
                 writer.fence()
             except KafkaException as error:
                 raise plain_error(error, "claiming a partition", *to_claim(self.spec)) from None
-            changed = self._layout_changed(plan)
+            changed = self._layouts.changed(plan)
             if changed is not None:
                 return changed
             progress = writer.progress()
@@ -185,17 +206,13 @@ class KafkaLog(KafkaRegistry):
         self._writers[partition, plan.job] = writer
         return writer
 
-    def _layout_changed(self, plan: Plan) -> LayoutChanged | None:
-        layout = _layout(require_planned(self._admin, self.topic, plan.log_id))
-        return LayoutChanged(plan.layout_epoch, layout.epoch) if layout.epoch != plan.layout_epoch else None
-
-    def _await_layout(self) -> Layout:
-        """A topic is known to its brokers a little after it was created."""
+    def _await_layout(self, partitions: int = 1) -> Layout:
+        """A topic, and each of its partitions, is known to its brokers a little after it was created."""
         deadline = time.monotonic() + REQUEST_SECONDS
         while True:
             try:
                 layout = self.layout()
-                for partition in range(layout.partitions):
+                for partition in range(max(partitions, layout.partitions)):
                     ends.high_watermark(self._admin, self._at(partition))
             except (LogNotFoundError, StorageError):
                 if time.monotonic() > deadline:
@@ -210,8 +227,3 @@ class KafkaLog(KafkaRegistry):
 
     def _at(self, partition: int) -> TopicPartition:
         return TopicPartition(self.topic, partition)
-
-
-def _layout(found: TopicDescription) -> Layout:
-    count = len(found.partitions)
-    return Layout(log_id=str(found.topic_id), epoch=count, partitions=count)

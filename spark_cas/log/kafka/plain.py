@@ -7,6 +7,10 @@ from spark_cas.log.kafka.codes import NOT_FOUND, UNREACHABLE, Meaning, meaning_o
 from spark_cas.log.kafka.rights import NOT_PERMITTED, Right, missing
 
 
+class NotPermittedError(StorageError):
+    """The brokers do not let this principal do that."""
+
+
 def plain_error(error: KafkaException, doing: str, *rights: Right) -> StorageError | LogNotFoundError:
     """What to raise for an error that the client raised outside of an append.
 
@@ -18,7 +22,7 @@ def plain_error(error: KafkaException, doing: str, *rights: Right) -> StorageErr
             f"{doing}: {reason_of(code)}. Check the topic's name and the brokers' address, or create the topic first."
         )
     if code in NOT_PERMITTED:
-        return StorageError(f"{doing}: {missing(code, rights)}. Then run the same job again.")
+        return NotPermittedError(f"{doing}: {missing(code, rights)}. Then run the same job again.")
     if code in UNREACHABLE:
         return StorageError(f"{doing}: {reason_of(code)}. {UNREACHABLE[code]}")
     if meaning_of(code) is Meaning.REFUSED:

@@ -45,9 +45,10 @@ class Registry:
         """The value of an entry, None when it has none."""
         return self._refresh().get(key)
 
-    def names(self) -> tuple[str, ...]:
-        """The keys of all entries."""
-        return tuple(self._refresh())
+    def below(self, prefix: str) -> dict[str, str]:
+        """All entries whose keys begin so, by the rest of the key."""
+        entries = self._refresh().items()
+        return {key.removeprefix(prefix): value for key, value in entries if key.startswith(prefix)}
 
     def put(self, key: str, value: str) -> str:
         """Record an entry unless there is one; returns the one that holds."""
@@ -130,8 +131,13 @@ class KafkaRegistry:
         return None if value is None else _completion(value, job)
 
     def jobs(self) -> tuple[str, ...]:
-        prefix = self._key("plan", "")
-        return tuple(sorted(key.removeprefix(prefix) for key in self._registry.names() if key.startswith(prefix)))
+        return tuple(sorted(self._registry.below(self._key("plan", ""))))
+
+    def unfinished_jobs(self, log_id: str) -> list[str]:
+        """The jobs that were planned on a topic of this id and are not complete. Raises StorageError, FormatError."""
+        plans = self._registry.below(self._key("plan", ""))
+        complete = self._registry.below(self._key("completion", ""))
+        return [job for job, plan in plans.items() if job not in complete and _plan(plan, job).log_id == log_id]
 
     def _key(self, kind: str, job: str) -> str:
         return f"{self._topic}/{kind}/{job}"

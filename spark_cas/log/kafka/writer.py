@@ -19,6 +19,7 @@ from spark_cas.log.kafka.clients import TransactionalProducer
 from spark_cas.log.kafka.codes import PURGED, Meaning, meaning_of, reason_of
 from spark_cas.log.kafka.gap import check_gap
 from spark_cas.log.kafka.landing import decided_behind, landed
+from spark_cas.log.kafka.layouts import TopicLayouts
 from spark_cas.log.kafka.ledger import Ledgers, UndecidedError
 from spark_cas.log.kafka.plain import plain_error
 from spark_cas.log.kafka.rights import to_append
@@ -48,6 +49,7 @@ class Shared:
     spec: KafkaSpec
     admin: Admin
     ledgers: Ledgers
+    layouts: TopicLayouts
     holders: "dict[str, PartitionWriter]" = field(default_factory=dict)
     """Who holds each transactional id now."""
 
@@ -64,6 +66,7 @@ class PartitionWriter:
         self._spec = spec
         self._admin = shared.admin
         self._ledgers = shared.ledgers
+        self._layouts = shared.layouts
         self._holders = shared.holders
         self._plan = plan
         self._at = TopicPartition(spec.topic, partition)
@@ -174,7 +177,8 @@ class PartitionWriter:
             if refusal is not None:
                 return refusal
         self.fence()
-        return self._overtaken(claim.progress)
+        # After the fence and not before: whoever expands the log records that first, and then fences.
+        return self._overtaken(claim.progress) or self._layouts.changed(claim.plan)
 
     def _overtaken(self, known: Progress | None, timeout_seconds: float | None = None) -> Fenced | None:
         """Whether the job's ledger entry is not the known one: another writer of the job was at work."""
@@ -301,6 +305,9 @@ class PartitionWriter:
         overtaken = self._overtaken(claim.progress)
         if overtaken is not None:
             return overtaken
+        changed = self._layouts.changed(claim.plan)
+        if changed is not None:
+            return changed
         if chunk.records.num_rows == 0:
             return None
         refusal = self._check_twice(claim, chunk, self._barrier_for(claim, chunk))

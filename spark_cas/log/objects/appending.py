@@ -82,7 +82,9 @@ class Appender:
         if unseen is not None:
             return unseen
         expected = claim.expected_offset
-        next_record = expected if expected is not None and expected < bounds.end_offset else None
+        next_record = None
+        if expected is not None and expected < bounds.end_offset:
+            next_record = expected if expected < self._chunks.records_end(newest) else None
         refusal = check_expected(expected, bounds, next_record)
         return refusal or check_rows(chunk, bounds.end_offset, claim.lets_expect)
 
@@ -121,7 +123,7 @@ class Appender:
             case PutVerdict.APPENDED | PutVerdict.RESOLVED:
                 return self._acknowledge(claim, chunk, stored, resolved=verdict is PutVerdict.RESOLVED)
             case PutVerdict.FENCED:
-                return Fenced(found.header.progress.task if found else None)
+                return Fenced(found.header.progress.task if found and found.header.progress else None)
             case PutVerdict.LAYOUT_CHANGED:
                 return LayoutChanged(claim.plan.layout_epoch, found.header.layout_epoch if found else -1)
             case PutVerdict.CONFLICT:
@@ -156,7 +158,7 @@ class Appender:
             return None, Found.ABSENT
         if found.header.write_id == mine.header.write_id:
             return found, Found.OURS
-        if found.header.progress.job == claim.plan.job:
+        if found.header.job == claim.plan.job:
             return found, Found.SAME_JOB
         if found.header.layout_epoch > claim.plan.layout_epoch:
             return found, Found.NEWER_LAYOUT

@@ -52,8 +52,13 @@ class ChunkHeader:
     layout_epoch: int
     previous: ChunkId | None
     """The chunk that this one was appended after; None at the very start of the partition."""
-    progress: Progress
-    """The ledger entry of the job that appended."""
+    progress: Progress | None
+    """The ledger entry of the job that appended; None of a control chunk, which holds no record and one offset."""
+
+    @property
+    def job(self) -> str | None:
+        """The job that appended."""
+        return self.progress.job if self.progress else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,7 @@ class StoredChunk:
 
 def encode(header: ChunkHeader, records: pa.Table) -> tuple[memoryview, StoredChunk]:
     """A chunk's bytes, and what it will be once stored. ``records`` is in `RECORDS`."""
-    offsets = pa.array(np.arange(header.base_offset, header.end_offset, dtype=np.int64))
+    offsets = pa.array(np.arange(header.base_offset, header.base_offset + records.num_rows, dtype=np.int64))
     table = records.append_column("offset", offsets)
     text = json.dumps({"format": FORMAT_VERSION, **asdict(header)}, sort_keys=True, separators=(",", ":"))
     sink = pa.BufferOutputStream()
@@ -118,9 +123,12 @@ def decode_header(end: memoryview, what: str) -> StoredChunk:
     return StoredChunk(_header(json.loads(text), what), stored)
 
 
-def newest_ms(end: memoryview) -> int:
-    """The highest timestamp of a chunk's records, from the end of its file that `decode_header` has read."""
-    group = pq.read_metadata(pa.BufferReader(pa.py_buffer(end))).row_group(0)
+def newest_ms(end: memoryview) -> int | None:
+    """The highest timestamp of a chunk's records, from the end of its file that `decode_header` has read; or None."""
+    metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(end)))
+    if metadata.num_rows == 0:
+        return None
+    group = metadata.row_group(0)
     columns = (group.column(at) for at in range(group.num_columns))
     newest: int = next(each.statistics.max_raw for each in columns if each.path_in_schema == "timestamp")
     return newest
@@ -172,8 +180,12 @@ def _header(fields: dict[str, Any], what: str) -> ChunkHeader:
             f"Use the version of spark_cas that wrote it, or a newer one."
         )
     previous = fields.pop("previous")
-    progress = progress_from_fields(fields.pop("progress"))
-    return ChunkHeader(previous=ChunkId(**previous) if previous else None, progress=progress, **fields)
+    progress = fields.pop("progress")
+    return ChunkHeader(
+        previous=ChunkId(**previous) if previous else None,
+        progress=progress_from_fields(progress) if progress else None,
+        **fields,
+    )
 
 
 def _damaged(what: str, found: str) -> ChunkDamagedError:

@@ -65,8 +65,10 @@ class Ledger:
         )
 
     def appended(self, stored: StoredChunk) -> None:
-        """This process has just appended a chunk: leave hints for those who come later, now and then."""
+        """This process has just appended a chunk of a job: leave hints for those who come later, now and then."""
         progress = stored.header.progress
+        if progress is None:
+            return
         self._seen[progress.job] = progress, stored.header.end_offset
         if progress.complete or progress.chunks % _HINT_EVERY_CHUNKS == 1:
             self._chunks.write_hint(paths.job_hint(progress.job, self._chunks.number), stored)
@@ -78,7 +80,7 @@ class Ledger:
         if found and found.complete:
             return found, upto
         for stored in self._chunks.chunks_from(upto, bounds.end_offset):
-            if stored.header.progress.job == job:
+            if stored.header.job == job:
                 found = stored.header.progress
             upto = stored.header.end_offset
         if self._chunks.start_offset() > bounds.start_offset:
@@ -88,7 +90,7 @@ class Ledger:
 
     def _hinted(self, job: str, start: int) -> tuple[Progress, int] | None:
         stored = self._chunks.read_hint(paths.job_hint(job, self._chunks.number))
-        if stored is None or stored.header.progress.job != job:
+        if stored is None or stored.header.progress is None or stored.header.job != job:
             return None
         if stored.header.base_offset < start:
             # Perhaps put again by a writer that slept through the trimming: what it says never held.

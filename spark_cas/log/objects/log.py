@@ -9,12 +9,23 @@ import pyarrow as pa
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import FormatError, LogNotFoundError, LogNotSharedError, StorageError, StoreUnsafeError
+from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import LayoutChanged, Outcome, ProgressLost, PutReply, Refusal
 from spark_cas.core.plan import Layout, Plan, Progress, progress_lost, resume_offset
 from spark_cas.core.records import RECORDS
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.appending import Appender
+from spark_cas.log.objects.expanding import (
+    StoredLayouts,
+    end_partition,
+    put_intent,
+    put_layout,
+    read_expansions,
+    read_layout,
+    read_pending,
+    stored_layouts,
+)
 from spark_cas.log.objects.ledger import Ledger
 from spark_cas.log.objects.partition import PartitionChunks
 from spark_cas.log.objects.putting import put_once, tries
@@ -46,17 +57,16 @@ class ObjectLog(ObjectRegistry):
         pass
 
     def layout(self) -> Layout:
-        listed = self._store.below(paths.LAYOUTS)
-        if not listed:
+        return self._newest_layout(stored_layouts(self._store))
+
+    def _newest_layout(self, stored: StoredLayouts) -> Layout:
+        if not stored.layouts:
             self._refuse_other_content()
             raise LogNotFoundError(
                 "there is no log at this address. Check the address, or give the option 'partitions' (a count) "
                 "when you write, and the log is made."
             )
-        data = self._store.get(listed[-1].path)
-        if data is None:
-            raise FormatError("the newest layout of the log vanished while it was read. Restore it from a copy.")
-        layout = self._decode_layout(data)
+        layout, _ = read_layout(self._store, stored.layouts[-1])
         if layout.log_id != self._log_id:
             # Another log has this address now: what was seen of the one before says nothing about it.
             self._chunks, self._ledgers, self._log_id = {}, {}, layout.log_id
@@ -92,14 +102,17 @@ class ObjectLog(ObjectRegistry):
         return offset_since(self._store, self._partition(partition), timestamp_ms)
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
+        stored = stored_layouts(self._store)
         try:
-            layout = self.layout()
+            layout = self._newest_layout(stored)
         except LogNotFoundError:
             raise _not_shared() from None
         if layout.log_id != plan.log_id:
             raise _not_shared()
         if layout.epoch != plan.layout_epoch:
             return LayoutChanged(plan.layout_epoch, layout.epoch)
+        if stored.pending is not None:
+            return LayoutChanged(plan.layout_epoch, layout.epoch + 1)
         layout.require(partition)
         self._prove_put_if_absent()
         bounds, progress = self._ledger(partition).progress(plan.job, plan.end_offsets[partition])
@@ -123,10 +136,30 @@ class ObjectLog(ObjectRegistry):
 
     def progress(self, partition: int, job: str) -> Progress | None:
         plan = self.plan(job)
-        return self._ledger(partition).progress(job, plan.end_offsets[partition] if plan else 0)[1]
+        # A job of an earlier layout has nothing in a partition that was added.
+        planned_end = plan.end_offsets[partition] if plan and partition < plan.partitions else 0
+        return self._ledger(partition).progress(job, planned_end)[1]
 
     def trim(self, partition: int, before_offset: int) -> Bounds:
         return trim(self._store, self._partition(partition), before_offset)
+
+    def layouts(self, known_epoch: int | None = None) -> Layouts:  # noqa: ARG002
+        """All there is: no other tool adds partitions."""
+        stored = stored_layouts(self._store)
+        layout = self._newest_layout(stored)
+        return Layouts(layout, read_expansions(self._store, stored), read_pending(self._store, stored))
+
+    def begin_expansion(self, layout: Layout, partitions: int) -> Intent:
+        return put_intent(self._store, Intent(layout.epoch + 1, partitions, layout.partitions))
+
+    def end_partition(self, partition: int, intent: Intent) -> int:
+        return end_partition(self._store, self._partition(partition), intent.epoch)
+
+    def add_partitions(self, intent: Intent) -> None:
+        """A partition is there once something is in it."""
+
+    def finish_expansion(self, expansion: Expansion) -> None:
+        put_layout(self._store, self.layout().log_id, expansion)
 
     def _partition(self, partition: int) -> PartitionChunks:
         if partition not in self._chunks:
@@ -167,14 +200,6 @@ class ObjectLog(ObjectRegistry):
                 "the address holds something, but no log of spark_cas (there is no _log/layout in it). Give the "
                 "address of a log, or of an empty or new directory."
             )
-
-    def _decode_layout(self, data: memoryview) -> Layout:
-        try:
-            return Layout(**documents.decode(data, "the layout of the log"))
-        except TypeError:
-            raise FormatError(
-                "the layout of the log has other fields than expected. Is it a newer version's?"
-            ) from None
 
 
 def _not_shared() -> LogNotSharedError:

@@ -33,8 +33,8 @@ class PartitionChunks:
         found = self._footer_at(base_offset)
         return found and found[0]
 
-    def dated_chunk_at(self, base_offset: int) -> tuple[StoredChunk, int] | None:
-        """The chunk that begins at an offset, and the highest timestamp in it; None when there is none."""
+    def dated_chunk_at(self, base_offset: int) -> tuple[StoredChunk, int | None] | None:
+        """The chunk that begins at an offset, and the highest timestamp in it, if any; None when there is none."""
         found = self._footer_at(base_offset)
         return found and (found[0], newest_ms(found[1]))
 
@@ -90,6 +90,14 @@ class PartitionChunks:
             )
         self._newest = newest
         return Bounds(start, newest.header.end_offset if newest else 0), newest
+
+    def records_end(self, newest: StoredChunk | None) -> int:
+        """Where the records of the partition end, whose newest chunk this is: control chunks may come after them."""
+        end = newest.header.end_offset if newest else 0
+        while newest and newest.header.progress is None:
+            end, previous = newest.header.base_offset, newest.header.previous
+            newest = self.chunk_at(previous.base_offset) if previous else None
+        return end
 
     def forget(self) -> None:
         """Look at the store afresh next time."""

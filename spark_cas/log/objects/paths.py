@@ -14,6 +14,16 @@ def layout(epoch: int) -> str:
     return f"{LAYOUTS}/{epoch:020d}.json"
 
 
+def intent(epoch: int) -> str:
+    """The expansion that leads to an epoch, as it was begun: before its layout in the order of names."""
+    return f"{LAYOUTS}/{epoch:020d}.begun.json"
+
+
+def is_intent(path: str) -> bool:
+    """Whether this is the path of an expansion that was begun, and not of a layout."""
+    return path.endswith(".begun.json")
+
+
 def partition(number: int) -> str:
     """The chunks of a partition, named so that any engine reads the root as one table."""
     return f"partition={number:05d}"

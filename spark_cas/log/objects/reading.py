@@ -60,7 +60,7 @@ def offset_since(store: Store, chunks: PartitionChunks, timestamp_ms: int) -> in
             continue
         stored, newest_ms = dated
         offsets = OffsetRange(at, stored.header.end_offset)
-        if newest_ms >= timestamp_ms:
+        if newest_ms is not None and newest_ms >= timestamp_ms:
             for base, records in read_chunks(store, chunks, bounds.start_offset, offsets, ("timestamp",)):
                 found = first_since(records, timestamp_ms)
                 if found is not None:

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Window
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
-from spark_cas.spark.reading.pinned import PinnedLog
+from spark_cas.spark.reading.pinned import Pinned, PinnedLog
 from spark_cas.spark.schema import OFFSETS, RECORDS
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ class Bootstrap:
 
     A key whose newest value is null (a tombstone) is not in it, and a record without a key changes nothing. Offsets
     order one partition only, so a key that lies in several partitions has a row in each, as it would in a table of
-    Kafka Streams; rows that `route` placed by key have one.
+    Kafka Streams; rows that `route` placed by key have one. So they have where partitions were added since: what was
+    written under a later layout of the log is newer, and a key has rows of the last one that it was written under.
     """
     offsets: "DataFrame"
     """The bound, a row per partition, in the columns of the view ``offsets``."""
@@ -52,19 +54,32 @@ def bootstrap(spark: "SparkSession", path_or_options: str | Mapping[str, str | f
     log = PinnedLog(spark, path_or_options)
     return Bootstrap(
         records=log.read(log.at.start_offsets),
-        state=latest(log.read(log.at.start_offsets, STATE)),
+        state=latest(log.read(log.at.start_offsets, STATE), log.at),
         offsets=spark.createDataFrame(log.at.rows(), OFFSETS),
         expected_offsets=log.at.expected_offsets,
     )
 
 
-def latest(records: "DataFrame") -> "DataFrame":
-    """The state, in the columns of `STATE`, that records in these columns lead to.
+def latest(records: "DataFrame", at: Pinned) -> "DataFrame":
+    """The state, in the columns of `STATE`, that records in these columns lead to, of a log as it was found.
 
     An aggregation of Spark: it goes to disk when keys outgrow the memory of a task.
     """
     newest = sf.max_by(sf.struct("value", "offset", "timestamp"), "offset").alias("newest")
     grouped = records.where("key IS NOT NULL").groupBy("partition", "key").agg(newest)
+    if any(at.thresholds):
+        grouped = _of_last_layout(grouped, at)
     return grouped.where("newest.value IS NOT NULL").select(
         "key", "newest.value", "partition", "newest.offset", "newest.timestamp"
     )
+
+
+def _of_last_layout(grouped: "DataFrame", at: Pinned) -> "DataFrame":
+    """Of each key the rows of the last layout that it was written under: those of earlier partitions are older."""
+    starts = grouped.sparkSession.createDataFrame(
+        [*enumerate(map(list, at.layout_starts()))], "partition INT, starts ARRAY<BIGINT>"
+    )
+    begun = sf.size(sf.filter("starts", lambda start: start <= sf.col("newest.offset")))
+    layouts = grouped.join(sf.broadcast(starts), "partition").withColumn("layout", begun)
+    last = sf.max("layout").over(Window.partitionBy("key"))
+    return layouts.withColumn("last", last).where("layout = last")

@@ -26,6 +26,8 @@ class Pinned:
     """By partition."""
     pinned_at_ms: int
     """When the bounds were asked for, milliseconds since 1970."""
+    thresholds: tuple[dict[int, int], ...] = ()
+    """By partition, and by layout epoch: where it ended when partitions were added. Not part of what is saved."""
 
     @property
     def start_offsets(self) -> tuple[int, ...]:
@@ -51,12 +53,17 @@ class Pinned:
         bounds = tuple(Bounds(start, ends[str(partition)]) for partition, start in enumerate(starts))
         return cls(found["topic"], found["log_id"], found["layout_epoch"], bounds, found["pinned_at_ms"])
 
-    def rows(self) -> "list[tuple[str, int, int, int, int, str]]":
+    def rows(self) -> "list[tuple[str, int, int, int, int, str, dict[int, int]]]":
         """A row per partition, in the columns of the view ``offsets``."""
         return [
-            (self.topic, partition, each.start_offset, each.end_offset, self.layout_epoch, self.log_id)
-            for partition, each in enumerate(self.bounds)
+            (self.topic, partition, each.start_offset, each.end_offset, self.layout_epoch, self.log_id, thresholds)
+            for partition, (each, thresholds) in enumerate(zip(self.bounds, self.thresholds, strict=True))
         ]
+
+    def layout_starts(self) -> tuple[tuple[int, ...], ...]:
+        """By partition: where the second layout that it could be written under begins in it, the third and so on."""
+        epochs = sorted({epoch for each in self.thresholds for epoch in each})
+        return tuple(tuple(each.get(epoch, 0) for epoch in epochs) for each in self.thresholds)
 
     def range_options(self, start_offsets: Sequence[int]) -> dict[str, str]:
         """The options of a read of this very log, from these offsets up to the pinned ends."""
@@ -120,4 +127,5 @@ def _pin(spark: "SparkSession", options: Mapping[str, str]) -> Pinned:
         raise plain from None
     first = rows[0]
     bounds = tuple(Bounds(row.start_offset, row.end_offset) for row in rows)
-    return Pinned(first.topic, first.log_id, first.layout_epoch, bounds, now_ms)
+    thresholds = tuple(row.thresholds for row in rows)
+    return Pinned(first.topic, first.log_id, first.layout_epoch, bounds, now_ms, thresholds)

@@ -1,11 +1,13 @@
 """The logs that a read takes, as the driver sees them."""
 
 import re
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Self
 
 from spark_cas.core.errors import LogNotFoundError
+from spark_cas.core.expansion import Expansion, Layouts
 from spark_cas.core.offsets import Bounds
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.open import TopicList, open_log, open_topics
@@ -22,6 +24,8 @@ class LogState:
     layout_epoch: int
     bounds: dict[int, Bounds]
     """Of the partitions that are read."""
+    expansions: tuple[Expansion, ...] = ()
+    """How it came to its partitions, oldest first: `SelectedLogs.in_layouts` looks that up."""
 
 
 Seen = dict[str, LogState]
@@ -41,6 +45,8 @@ class SelectedLogs:
         self._open: dict[str, Backend] = {}
         self._closing = ExitStack()
         self._topics: TopicList | None = None
+        self._layouts: dict[tuple[str, str, int, int | None], Layouts] = {}
+        """What was found before, by topic, log id, layout epoch and what was asked."""
 
     def __enter__(self) -> Self:
         return self
@@ -52,6 +58,7 @@ class SelectedLogs:
         """Let go of all clients."""
         self._open.clear()
         self._topics = None
+        self._layouts.clear()
         self._closing.close()
 
     def names(self) -> tuple[str, ...]:
@@ -83,6 +90,14 @@ class SelectedLogs:
                     raise
         return seen
 
+    def in_layouts(self, seen: Seen, known_epochs: Mapping[str, int]) -> Seen:
+        """The same for who follows the logs in the order of each key: with the expansions that led to this state.
+
+        Partitions of an expansion that is not finished are not there yet. ``known_epochs`` are those that the logs
+        had when they were read last, by topic. Raises LogNotFoundError, FormatError, StorageError.
+        """
+        return {topic: self._in_layouts(topic, state, known_epochs.get(topic)) for topic, state in seen.items()}
+
     def since(self, at: TopicPartition, timestamp_ms: int) -> int | None:
         """`Admin.offset_since` of one of the partitions."""
         return self.log(at.topic).offset_since(at.partition, timestamp_ms)
@@ -94,3 +109,20 @@ class SelectedLogs:
         partitions = self._selection.partitions_of(topic, layout)
         bounds = log.bounds_of(partitions, waiting=waiting)
         return LogState(layout.log_id, layout.epoch, dict(zip(partitions, bounds, strict=True)))
+
+    def _in_layouts(self, topic: str, state: LogState, known_epoch: int | None) -> LogState:
+        asked = topic, state.log_id, state.layout_epoch, known_epoch
+        found = self._layouts.get(asked)
+        if found is None:
+            found = self.log(topic).layouts(known_epoch)
+            if found.pending is None:
+                self._layouts[asked] = found
+        layout = found.layout
+        if layout.log_id != state.log_id:
+            return state  # made anew since it was looked at: the next look finds that
+        return LogState(
+            state.log_id,
+            min(state.layout_epoch, layout.epoch),
+            {partition: bounds for partition, bounds in state.bounds.items() if partition < layout.partitions},
+            found.expansions,
+        )

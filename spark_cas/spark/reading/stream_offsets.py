@@ -1,10 +1,11 @@
 """Where a stream is, and what it reads next: arithmetic on offsets, without a log."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from spark_cas.core.errors import FormatError, LogNotFoundError, TruncatedError
+from spark_cas.core.expansion import Expansion, reading_limits
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.spark.reading.admission import share
 from spark_cas.spark.reading.read_range import kept
@@ -26,6 +27,8 @@ class LogOffsets:
     Spark records where batches end, and asks for the start again when the first of them failed: by then retention or
     new records may have moved it.
     """
+    held: tuple[Expansion, ...] = ()
+    """Expansions of which the stream has not read all that came before: until then it holds back what came after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class StreamOffsets:
         """Read what `to_json` has written; FormatError for anything else."""
         try:
             return cls({topic: _log_from_json(**log) for topic, log in read.items()})
-        except (TypeError, ValueError, AttributeError):
+        except (TypeError, ValueError, AttributeError, KeyError):
             raise FormatError(
                 "the offsets in the stream's checkpoint are not those of conditional-log. Is it the checkpoint of "
                 "another source, or a newer version's? Start with a new checkpoint, and startingOffsets."
@@ -68,6 +71,10 @@ class StreamOffsets:
     def without_begin(self) -> "StreamOffsets":
         """Where the stream is, however it came there."""
         return StreamOffsets({topic: replace(log, begin=None) for topic, log in self.logs.items()})
+
+    def layout_epochs(self) -> dict[str, int]:
+        """The layout epoch that each log had when it was read last."""
+        return {topic: log.layout_epoch for topic, log in self.logs.items()}
 
     def by_partition(self) -> dict[TopicPartition, int]:
         """The offset of each partition."""
@@ -96,6 +103,19 @@ def available(start: StreamOffsets, seen: Seen, *, fail_on_data_loss: bool) -> d
     return found
 
 
+def released(
+    start: StreamOffsets, seen: Seen, ranges: Mapping[TopicPartition, OffsetRange]
+) -> dict[TopicPartition, OffsetRange]:
+    """What of the ranges the next batch may read so that the records of each key come in their order (KIP-253)."""
+    found = dict(ranges)
+    for topic, log in seen.items():
+        positions = {each: ranges[TopicPartition(topic, each)].base_offset for each in log.bounds}
+        for partition, limit in reading_limits(_history(start, topic, log), positions).items():
+            at = TopicPartition(topic, partition)
+            found[at] = OffsetRange(positions[partition], min(limit, ranges[at].end_offset))
+    return found
+
+
 def advanced(
     start: StreamOffsets, seen: Seen, ranges: Mapping[TopicPartition, OffsetRange], limit: int | None
 ) -> StreamOffsets:
@@ -106,7 +126,8 @@ def advanced(
     """
     sizes = {at: len(each) for at, each in ranges.items()}
     taken = sizes if limit is None else share(sizes, limit)
-    found = StreamOffsets.at(seen, {at: each.base_offset + taken[at] for at, each in ranges.items()})
+    known = {topic: replace(log, expansions=_history(start, topic, log)) for topic, log in seen.items()}
+    found = StreamOffsets.at(known, {at: each.base_offset + taken[at] for at, each in ranges.items()})
     end = _with_absent(start.without_begin(), found)
     if end == start.without_begin():
         return start
@@ -192,22 +213,39 @@ def _begun_at(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
     )
 
 
+def _history(start: StreamOffsets, topic: str, log: LogState) -> tuple[Expansion, ...]:
+    """What is recorded of a log's expansions, and what the stream itself has found out before and nobody recorded."""
+    before = start.logs[topic].held if topic in start.logs else ()
+    found = {each.epoch: each for each in (*log.expansions, *before)}
+    return tuple(found[epoch] for epoch in sorted(found))
+
+
 def _in_log(topic: str, log: LogState, offsets: Mapping[TopicPartition, int]) -> LogOffsets:
-    return LogOffsets(
-        log.log_id, log.layout_epoch, {each: offsets[TopicPartition(topic, each)] for each in log.bounds}
-    )
+    here = {each: offsets[TopicPartition(topic, each)] for each in log.bounds}
+    held = tuple(each for each in log.expansions if not each.passed(here))
+    return LogOffsets(log.log_id, log.layout_epoch, here, held=held)
 
 
 def _log_to_json(log: LogOffsets) -> dict[str, Any]:
     told = {"log_id": log.log_id, "layout_epoch": log.layout_epoch, "offsets": _numbers_to_json(log.offsets)}
-    return told if log.begin is None else told | {"begin": _numbers_to_json(log.begin)}
+    told |= {} if log.begin is None else {"begin": _numbers_to_json(log.begin)}
+    return told | ({"held": [_expansion_to_json(each) for each in log.held]} if log.held else {})
 
 
 def _log_from_json(
-    log_id: str, layout_epoch: int, offsets: dict[str, int], begin: dict[str, int] | None = None
+    log_id: str,
+    layout_epoch: int,
+    offsets: dict[str, int],
+    begin: dict[str, int] | None = None,
+    held: Sequence[dict[str, Any]] = (),
 ) -> LogOffsets:
     read = None if begin is None else _numbers_from_json(begin)
-    return LogOffsets(log_id, layout_epoch, _numbers_from_json(offsets), read)
+    expansions = tuple(Expansion(each["epoch"], each["partitions"], tuple(each["thresholds"])) for each in held)
+    return LogOffsets(log_id, layout_epoch, _numbers_from_json(offsets), read, expansions)
+
+
+def _expansion_to_json(expansion: Expansion) -> dict[str, Any]:
+    return {**asdict(expansion), "thresholds": list(expansion.thresholds)}
 
 
 def _numbers_to_json(numbers: dict[int, int]) -> dict[str, int]:

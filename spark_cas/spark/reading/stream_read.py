@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -33,6 +33,7 @@ from spark_cas.spark.reading.stream_offsets import (
     check_identity,
     check_known,
     check_reached,
+    released,
 )
 from spark_cas.spark.reading.topic_partitions import TopicPartition
 
@@ -49,6 +50,9 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     somebody's open transaction holds up its own partition, at its first record, and no other; no batch waits for it,
     and none has a record of it before it is committed. With ``Trigger.AvailableNow``, which is to read all that there
     is, the ends are read behind the barrier: it waits for open transactions up to ``claimTimeoutMs``, then says so.
+
+    Where partitions are added, what was appended to them comes in a batch after all that was appended before
+    (KIP-253): so the records of a key, if they are placed by it, come in their order.
 
     Spark makes one in its planner, which lives as long as the query, and others for tasks: it is a function of the
     options, and clients are opened where they are used.
@@ -74,7 +78,7 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._look_now(waiting=True)
 
     def initialOffset(self) -> dict[str, Any]:
-        seen = self._look()
+        seen = self._look({})
         ranges = self.options.range.resolve(bounds_in(seen), self._selected().since)
         return StreamOffsets.first(seen, {at: each.base_offset for at, each in ranges.items()}).to_json()
 
@@ -84,8 +88,9 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         everything = advanced(begin, seen, ranges, None)
         # For people and `records_behind`: the distance from the end of a batch, not from the stream's begin.
         self._latest = everything.without_begin().to_json()
+        ranges = released(begin, seen, ranges)
         if isinstance(limit, ReadAllAvailable):
-            return everything.to_json()
+            return advanced(begin, seen, ranges, None).to_json()
         now = time.monotonic()
         waited_ms = (now - self._last_batch) * 1000
         if self._target is None and self.options.admission.waits(sum(map(len, ranges.values())), waited_ms):
@@ -123,15 +128,16 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._logs = self._logs or SelectedLogs(self.options.selection)
         return self._logs
 
-    def _look(self) -> Seen:
-        return self._look_now(waiting=False) if self._target is None else self._target
+    def _look(self, known_epochs: Mapping[str, int]) -> Seen:
+        seen = self._look_now(waiting=False) if self._target is None else self._target
+        return self._selected().in_layouts(seen, known_epochs)
 
     def _look_now(self, *, waiting: bool) -> Seen:
         return self._selected().look(waiting=waiting, without_absent=not self.options.range.fail_on_data_loss)
 
     def _available(self, start: StreamOffsets) -> tuple[Seen, dict[TopicPartition, OffsetRange]]:
         """The logs as they are, and what there is to read of each partition."""
-        seen = self._look()
+        seen = self._look(start.layout_epochs())
         check_known(start, seen, self.options.selection.topics)
         return seen, available(start, seen, fail_on_data_loss=self.options.range.fail_on_data_loss)
 

@@ -14,7 +14,8 @@ from spark_cas.log.protocol import Backend
 from spark_cas.spark.reading.selected_logs import SelectedLogs
 from spark_cas.spark.reading.selection import Selection
 
-Cell = str | int | bool
+Cell = str | int | bool | tuple[tuple[int, int], ...]
+"""A map is its pairs."""
 Row = tuple[Cell, ...]
 
 
@@ -29,7 +30,8 @@ class ViewReader(DataSourceReader):
     """Reads a view: its rows are those of the moment at which the read was planned.
 
     ``offsets``: topic string, partition int, start_offset bigint, end_offset bigint (what the next conditional
-    write expects), layout_epoch int, log_id string (another log that later has this name has another).
+    write expects), layout_epoch int, log_id string (another log that later has this name has another), thresholds
+    map<int, bigint> (by layout epoch, where the partition ended when partitions were added).
 
     ``progress``: job string, topic string, partition int, rows bigint, base_offset bigint, end_offset bigint,
     chunks bigint, complete boolean, digest string, committed_at timestamp.
@@ -63,8 +65,12 @@ def _wire(kind: pa.DataType) -> pa.DataType:
 
 def _offsets(log: Backend) -> Iterator[Row]:
     layout = log.layout()
-    for partition, bounds in enumerate(log.bounds_of(range(layout.partitions), waiting=True)):
-        yield log.topic, partition, bounds.start_offset, bounds.end_offset, layout.epoch, layout.log_id
+    found = log.bounds_of(range(layout.partitions), waiting=True)
+    # Later than the ends: of what lies below these, each expansion is known.
+    expansions = log.layouts().expansions
+    for partition, bounds in enumerate(found):
+        row = log.topic, partition, bounds.start_offset, bounds.end_offset, layout.epoch, layout.log_id
+        yield *row, tuple((each.epoch, each.thresholds[partition]) for each in expansions if partition < each.before)
 
 
 def _progress(log: Backend) -> Iterator[Row]:

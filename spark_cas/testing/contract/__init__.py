@@ -7,6 +7,7 @@ A backend's test file subclasses `LogContract` and gives what `ContractBase` ask
 from spark_cas.testing.contract.appending import AppendContract
 from spark_cas.testing.contract.claiming import RowClaimContract
 from spark_cas.testing.contract.crashing import CrashContract
+from spark_cas.testing.contract.expanding import ExpandContract
 from spark_cas.testing.contract.keying import KeyClaimContract
 from spark_cas.testing.contract.loading import LoadContract
 from spark_cas.testing.contract.racing import RaceContract
@@ -31,5 +32,6 @@ class LogContract(
     KeyClaimContract,
     CrashContract,
     StreamContract,
+    ExpandContract,
 ):
     """All of it."""

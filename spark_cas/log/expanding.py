@@ -1,0 +1,57 @@
+"""The expansion of a log (KIP-253): partitions are added so that readers can keep the order of each key.
+
+The order of the steps is the safety. First the intent is recorded: no claim is granted from then on, so that not even
+a task's retry appends any more. Then each partition is ended: claims from before the intent are void, and where the
+partition ends then is its threshold. Only then there are more partitions, and last the layout is recorded, with the
+thresholds. Whoever was interrupted anywhere, the same call goes on from there.
+"""
+
+from spark_cas.core.errors import LayoutChangedError, OptionError
+from spark_cas.core.expansion import Expansion, Intent
+from spark_cas.core.plan import Layout
+from spark_cas.log.protocol import Backend
+
+
+def expand_log(log: Backend, partitions: int) -> Layout:
+    """Give a log so many partitions, and return its layout then. What was planned before has to be planned again.
+
+    An expansion to the same count that was begun, by whomever, is finished.
+
+    Raises OptionError unless the log has fewer partitions; LayoutChangedError when an expansion to another count was
+    begun; LogNotFoundError, FormatError, ChunkDamagedError; StorageError: then the same call is to be made again.
+    """
+    layout = log.layout()
+    intent = log.layouts().pending
+    if intent is None:
+        if partitions <= layout.partitions:
+            raise OptionError(
+                f"the log has {layout.partitions} partitions and was to be expanded to {partitions}: partitions can "
+                f"only be added. Name a larger count; if this one is what you want, there is nothing to do."
+            )
+        intent = log.begin_expansion(layout, partitions)
+    if intent.partitions != partitions:
+        raise LayoutChangedError(
+            f"somebody else is expanding the log to {intent.partitions} partitions, or began to and was interrupted. "
+            f"Finish that by expanding to {intent.partitions}, then expand further."
+        )
+    if not _finished(log, intent):
+        # Only if it is not: writers of the new layout may be at work.
+        thresholds = tuple(log.end_partition(each, intent) for each in range(intent.before))
+        log.add_partitions(intent)
+        log.finish_expansion(Expansion(intent.epoch, intent.partitions, thresholds))
+    return log.layout()
+
+
+def refuse_while_expanding(log: Backend) -> None:
+    """LayoutChangedError while an expansion is pending: what is planned then would be void when it is finished."""
+    intent = log.layouts().pending
+    if intent is not None:
+        raise LayoutChangedError(
+            f"the log is being expanded from {intent.before} to {intent.partitions} partitions. Nothing was "
+            f"appended. Run again when that is done; if it was interrupted, 'spark-cas expand' to "
+            f"{intent.partitions} finishes it."
+        )
+
+
+def _finished(log: Backend, intent: Intent) -> bool:
+    return any(each.epoch == intent.epoch for each in log.layouts().expansions)

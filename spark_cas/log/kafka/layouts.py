@@ -1,0 +1,135 @@
+"""The layouts of a topic: what the registry holds of its expansions, beside what the brokers say.
+
+The layout epoch of a topic is its partition count, which only ever rises. An expansion has two entries under the id
+of the topic: that it was begun, which from then on voids every plan of an earlier epoch, and that it is finished.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+
+from confluent_kafka import TopicPartition
+
+from spark_cas.core.errors import FormatError
+from spark_cas.core.expansion import Expansion, Intent, Layouts
+from spark_cas.core.outcome import LayoutChanged
+from spark_cas.core.plan import Layout, Plan
+from spark_cas.log.kafka import ends
+from spark_cas.log.kafka.admin import Admin
+from spark_cas.log.kafka.plain import NotPermittedError
+from spark_cas.log.kafka.registry import Registry
+from spark_cas.log.kafka.topic_settings import describe, require_planned
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLayouts:
+    """The layouts of one topic, asked for anew each time."""
+
+    admin: Admin
+    registry: Registry
+    topic: str
+
+    def layout(self) -> Layout:
+        """What the brokers say. Raises LogNotFoundError, StorageError."""
+        found = describe(self.admin, self.topic)
+        return _layout(str(found.topic_id), len(found.partitions))
+
+    def changed(self, plan: Plan) -> LayoutChanged | None:
+        """Whether a plan is void; as of what was recorded before this is asked, whichever broker answers.
+
+        A broker may not know yet that there are more partitions, but the record that there are to be has one place.
+        Raises LogNotSharedError when the topic is another; LogNotFoundError, FormatError, StorageError.
+        """
+        count = len(require_planned(self.admin, self.topic, plan.log_id).partitions)
+        if count != plan.layout_epoch:
+            return LayoutChanged(plan.layout_epoch, count)
+        intents, done = self._recorded(plan.log_id)
+        pending = _pending(intents, done)
+        if pending is not None:
+            return LayoutChanged(plan.layout_epoch, pending.epoch)
+        newest = max((each.epoch for each in intents), default=0)
+        return LayoutChanged(plan.layout_epoch, newest) if newest > plan.layout_epoch else None
+
+    def all(self, known_epoch: int | None) -> Layouts:
+        """`Expandable.layouts`; nothing is recorded for who may not read the registry.
+
+        Raises LogNotFoundError, FormatError, StorageError.
+        """
+        layout = self.layout()
+        try:
+            intents, done = self._recorded(layout.log_id)
+        except NotPermittedError:
+            intents, done = [], []
+        pending = _pending(intents, done)
+        if pending is not None and pending.before < layout.partitions:
+            layout = _layout(layout.log_id, pending.before)
+        unrecorded = [] if known_epoch is None else _gaps(known_epoch, done, layout.partitions)
+        found = [Expansion(after, after, self._ends_now(before)) for before, after in unrecorded]
+        return Layouts(layout, tuple(sorted([*done, *found], key=lambda each: each.epoch)), pending)
+
+    def begin(self, layout: Layout, partitions: int) -> Intent:
+        """Record that the topic is to have more partitions. Raises FormatError, StorageError."""
+        intent = Intent(partitions, partitions, layout.partitions)
+        return _intent(self.registry.put(self._key("expansion", layout.log_id, intent.before), _json(intent)))
+
+    def finish(self, log_id: str, expansion: Expansion) -> None:
+        """Record that it has them. Raises StorageError."""
+        self.registry.put(self._key("layout", log_id, expansion.epoch), _json(expansion))
+
+    def _recorded(self, log_id: str) -> tuple[list[Intent], list[Expansion]]:
+        """What was begun, and what was finished, oldest first."""
+        entries = self.registry.below(f"{self.topic}/")
+        begun = [_intent(value) for key, value in entries.items() if key.startswith(f"expansion/{log_id}/")]
+        done = [_expansion(value) for key, value in entries.items() if key.startswith(f"layout/{log_id}/")]
+        return begun, sorted(done, key=lambda each: each.epoch)
+
+    def _key(self, kind: str, log_id: str, partitions: int) -> str:
+        return f"{self.topic}/{kind}/{log_id}/{partitions}"
+
+    def _ends_now(self, partitions: int) -> tuple[int, ...]:
+        ats = (TopicPartition(self.topic, each) for each in range(partitions))
+        return tuple(ends.high_watermark(self.admin, at) for at in ats)
+
+
+def _layout(log_id: str, partitions: int) -> Layout:
+    return Layout(log_id, epoch=partitions, partitions=partitions)
+
+
+def _pending(intents: list[Intent], done: list[Expansion]) -> Intent | None:
+    epochs = {each.epoch for each in done}
+    return next((each for each in intents if each.epoch not in epochs), None)
+
+
+def _gaps(known: int, done: list[Expansion], partitions: int) -> list[tuple[int, int]]:
+    """The partition counts before and after each growth since a known count that nobody recorded."""
+    gaps, at = [], known
+    for each in done:
+        if each.before > at:
+            gaps.append((at, each.before))
+        at = max(at, each.partitions)
+    return [*gaps, (at, partitions)] if at < partitions else gaps
+
+
+def _json(value: Intent | Expansion) -> str:
+    return json.dumps(asdict(value), sort_keys=True, separators=(",", ":"))
+
+
+def _intent(value: str) -> Intent:
+    try:
+        return Intent(**json.loads(value))
+    except (TypeError, ValueError):
+        raise _foreign() from None
+
+
+def _expansion(value: str) -> Expansion:
+    try:
+        fields = json.loads(value)
+        return Expansion(**{**fields, "thresholds": tuple(fields["thresholds"])})
+    except (KeyError, TypeError, ValueError):
+        raise _foreign() from None
+
+
+def _foreign() -> FormatError:
+    return FormatError(
+        "an expansion in the registry topic is not what this spark_cas writes. Was it written by a newer version, or "
+        "does another program write to the topic?"
+    )

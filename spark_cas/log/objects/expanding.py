@@ -1,0 +1,127 @@
+"""The steps of an expansion in a store: layouts and intents as objects that are put once, control chunks between.
+
+A control chunk holds no record, takes one offset and carries the new layout epoch. Where it lies no writer of the old
+layout can put a chunk any more, nor behind it, for a chunk follows only one whose epoch is not above its own: so its
+end is the partition's threshold.
+"""
+
+import uuid
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+
+from spark_cas.core.errors import FormatError, StorageError
+from spark_cas.core.expansion import Expansion, Intent
+from spark_cas.core.plan import Layout
+from spark_cas.core.records import RECORDS
+from spark_cas.log.objects import documents, paths
+from spark_cas.log.objects.chunk_file import ChunkHeader, encode
+from spark_cas.log.objects.partition import PartitionChunks, TrimmedMeanwhileError
+from spark_cas.log.objects.putting import put_once, tries
+from spark_cas.log.objects.store import Store
+
+_NO_RECORDS = pa.Table.from_batches([], RECORDS)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLayouts:
+    """What a listing of the layouts shows."""
+
+    layouts: tuple[str, ...]
+    """Their paths, oldest first."""
+    intents: tuple[str, ...]
+
+    @property
+    def pending(self) -> str | None:
+        """The path of an expansion that is not finished."""
+        newest = self.intents[-1] if self.intents else ""
+        return newest if self.layouts and newest > self.layouts[-1] else None
+
+
+def stored_layouts(store: Store) -> StoredLayouts:
+    """The layouts of a log, none when there is no log. Raises StorageError."""
+    listed = [each.path for each in store.below(paths.LAYOUTS)]
+    return StoredLayouts(
+        tuple(each for each in listed if not paths.is_intent(each)), tuple(filter(paths.is_intent, listed))
+    )
+
+
+def read_layout(store: Store, path: str) -> tuple[Layout, Expansion | None]:
+    """A layout and, but for the first, the expansion that led to it. Raises FormatError, StorageError."""
+    fields = documents.decode(_data(store, path), "a layout of the log")
+    thresholds = fields.pop("thresholds", None)
+    try:
+        layout = Layout(**fields)
+        return layout, None if thresholds is None else Expansion(layout.epoch, layout.partitions, tuple(thresholds))
+    except (TypeError, ValueError):
+        raise FormatError("a layout of the log has other fields than expected. Is it a newer version's?") from None
+
+
+def read_expansions(store: Store, stored: StoredLayouts) -> tuple[Expansion, ...]:
+    """All expansions that are finished, oldest first. Raises FormatError, StorageError."""
+    found = (read_layout(store, path)[1] for path in stored.layouts)
+    return tuple(each for each in found if each is not None)
+
+
+def read_pending(store: Store, stored: StoredLayouts) -> Intent | None:
+    """The expansion that is not finished. Raises FormatError, StorageError."""
+    return None if stored.pending is None else _decode_intent(_data(store, stored.pending))
+
+
+def put_intent(store: Store, intent: Intent) -> Intent:
+    """Record an expansion as begun, unless one to its epoch is, and return what is recorded. Raises StorageError."""
+    return _decode_intent(put_once(store, paths.intent(intent.epoch), documents.encode(asdict(intent))))
+
+
+def put_layout(store: Store, log_id: str, expansion: Expansion) -> None:
+    """Record the layout that an expansion leads to, unless it is recorded. Raises StorageError."""
+    layout = asdict(Layout(log_id, expansion.epoch, expansion.partitions))
+    document = documents.encode({**layout, "thresholds": list(expansion.thresholds)})
+    put_once(store, paths.layout(expansion.epoch), document)
+
+
+def end_partition(store: Store, chunks: PartitionChunks, epoch: int) -> int:
+    """Put a control chunk of an epoch where a partition ends, unless there is one, and return where it ends then.
+
+    It is looked again after each put: whatever the store said to it, and whoever else puts one.
+    """
+    for _ in tries():
+        try:
+            bounds, newest = chunks.find_end()
+        except TrimmedMeanwhileError:
+            continue
+        if newest and newest.header.layout_epoch >= epoch:
+            return bounds.end_offset
+        header = ChunkHeader(
+            log_id=chunks.log_id,
+            partition=chunks.number,
+            base_offset=bounds.end_offset,
+            end_offset=bounds.end_offset + 1,
+            write_id=uuid.uuid4().hex,
+            layout_epoch=epoch,
+            previous=newest.id if newest else None,
+            progress=None,
+        )
+        data, _ = encode(header, _NO_RECORDS)
+        store.create(paths.chunk(chunks.number, bounds.end_offset), data)
+    raise StorageError(
+        f"partition {chunks.number} could not be ended until the deadline: other writers were faster, or the store "
+        f"did not answer. Expand the log again, to the same count."
+    )
+
+
+def _decode_intent(data: bytes | memoryview) -> Intent:
+    try:
+        return Intent(**documents.decode(data, "an expansion of the log"))
+    except TypeError:
+        raise FormatError(
+            "an expansion of the log was begun by another version, whose record has other fields. Finish it with "
+            "that."
+        ) from None
+
+
+def _data(store: Store, path: str) -> memoryview:
+    data = store.get(path)
+    if data is None:
+        raise FormatError(f"{path} vanished while it was read. Restore it from a copy.")
+    return data

@@ -1,0 +1,249 @@
+"""Expansion: partitions are added so that nothing of an earlier layout ever lies behind a threshold."""
+
+from contextlib import suppress
+from functools import partial
+
+import pytest
+
+from spark_cas.core.errors import LayoutChangedError, LogNotFoundError, OptionError
+from spark_cas.core.expansion import Expansion
+from spark_cas.core.outcome import Appended, LayoutChanged
+from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.log.expanding import expand_log
+from spark_cas.log.planning import pin_plan
+from spark_cas.log.protocol import Backend
+from spark_cas.log.single import append_once
+from spark_cas.testing.batches import run_batch
+from spark_cas.testing.contract.base import ContractBase, NewBackend, at_once
+from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
+from spark_cas.testing.loads import crash_after_chunks, rows_of, run_job, void
+from spark_cas.testing.writing import JobWriter, append_foreign, plan_of, table_of, values_in
+
+STEPS = ("begin_expansion", "end_partition", "add_partitions", "finish_expansion")
+"""Of which each changes something; the rest only looks."""
+
+
+def only_expansion(backend: Backend, partitions: int) -> Expansion:
+    """The one expansion of a log, which led to this many partitions."""
+    layouts = backend.layouts()
+    (expansion,) = layouts.expansions
+    assert layouts.pending is None
+    assert (expansion.partitions, expansion.epoch) == (partitions, backend.layout().epoch)
+    assert backend.layout() == layouts.layout
+    return expansion
+
+
+def require_all_below(backend: Backend, expansion: Expansion) -> None:
+    """Each threshold is where all that was appended before ends: the partition itself ends there."""
+    assert expansion.thresholds == tuple(backend.bounds(each).end_offset for each in range(expansion.before))
+
+
+class ExpandContract(ContractBase):
+    """More partitions, in the order of KIP-253."""
+
+    def test_an_expanded_log_has_more_partitions_and_knows_where_the_earlier_ones_ended(
+        self, backend: Backend
+    ) -> None:
+        append_foreign(backend, 0, *"abc")
+        before = backend.layout()
+        layout = expand_log(backend, 5)
+        assert (layout.log_id, layout.partitions) == (before.log_id, 5)
+        assert layout.epoch > before.epoch
+        with self.reopen(backend) as other:
+            expansion = only_expansion(other, 5)
+            require_all_below(other, expansion)
+            assert expansion.before == self.partitions
+            assert other.layout() == layout
+            append_foreign(other, 4, "x")
+            append_foreign(other, 0, "d")
+            assert (values_in(backend, 0), values_in(backend, 4)) == ([*"abcd"], ["x"])
+            assert other.layouts().expansions == (expansion,)
+
+    def test_a_log_is_expanded_over_and_over(self, new_backend: NewBackend) -> None:
+        with new_backend() as backend:
+            backend.create(1)
+            for count in (2, 4, 5):
+                for each in range(backend.layout().partitions):
+                    append_foreign(backend, each, f"{count}")
+                expand_log(backend, count)
+            history = backend.layouts().expansions
+            assert [each.partitions for each in history] == [2, 4, 5]
+            assert [each.before for each in history] == [1, 2, 4]
+            firsts = [each.thresholds[0] for each in history]
+            assert firsts == sorted(set(firsts))
+            assert [values_in(backend, each) for each in range(5)] == [["2", "4", "5"], ["4", "5"], ["5"], ["5"], []]
+
+    @pytest.mark.parametrize("count", [0, 2, 3])
+    def test_a_log_gets_no_fewer_and_not_as_many_partitions(self, backend: Backend, count: int) -> None:
+        before = backend.layouts()
+        with pytest.raises(OptionError, match=f"has 3 partitions and was to be expanded to {count}"):
+            expand_log(backend, count)
+        assert backend.layouts() == before
+        append_foreign(backend, 0, "x")
+
+    def test_a_log_that_is_not_there_is_not_expanded(self, new_backend: NewBackend) -> None:
+        with new_backend() as backend, pytest.raises(LogNotFoundError):
+            expand_log(backend, 4)
+
+    def test_an_end_that_was_seen_before_an_expansion_still_matches_after_it(self, backend: Backend) -> None:
+        append_foreign(backend, 0, *"ab")
+        seen = backend.bounds(0).end_offset
+        expand_log(backend, 4)
+        expand_log(backend, 8)
+        plan = plan_of(backend, "job", f'{{"0": {seen}}}')
+        JobWriter(backend, plan).must_append("c")
+        assert values_in(backend, 0) == [*"abc"]
+        stale = JobWriter(backend, plan_of(backend, "late", f'{{"0": {seen}}}'))
+        assert not isinstance(stale.append(table_of("d")), Appended)
+        assert values_in(backend, 0) == [*"abc"]
+
+    @pytest.mark.parametrize("mode", ["end", "none"])
+    def test_a_claim_from_before_appends_nothing_after(self, backend: Backend, mode: str) -> None:
+        plan = plan_of(backend, "job", mode)
+        backend.record_plan(plan)
+        fresh, used = JobWriter(backend, plan), JobWriter(backend, plan, partition=1)
+        used.must_append("a")
+        with self.reopen(backend) as other:
+            layout = expand_log(other, 5)
+        changed = LayoutChanged(plan.layout_epoch, layout.epoch)
+        assert fresh.append(table_of("b")) == changed
+        assert used.append(table_of("b")) == changed
+        assert backend.claim(0, plan) == changed
+        require_all_below(backend, only_expansion(backend, 5))
+        assert (values_in(backend, 0), values_in(backend, 1)) == ([], ["a"])
+
+    @pytest.mark.parametrize("mode", ["end", "none"])
+    @pytest.mark.parametrize("step", STEPS[:2])
+    def test_whatever_an_old_plan_appends_meanwhile_lies_below_the_threshold(
+        self, backend: Backend, step: str, mode: str
+    ) -> None:
+        """The claim is made before the expansion, the appends at a step of it; a new claim is never granted."""
+        plan = plan_of(backend, "job", mode)
+        backend.record_plan(plan)
+        writer = JobWriter(backend, plan)
+        writer.must_append("a")
+        appended = ["a"]
+
+        def meanwhile() -> None:
+            if isinstance(writer.append(table_of("b")), Appended):
+                appended.append("b")
+            assert isinstance(backend.claim(1, plan), LayoutChanged)
+
+        with self.reopen(backend) as other:
+            faulty = FaultyLog(other, Fault(step, 1, When.AFTER, meanwhile))
+            layout = expand_log(faulty, 5)
+        assert writer.append(table_of("c")) == LayoutChanged(plan.layout_epoch, layout.epoch)
+        assert values_in(backend, 0) == appended
+        require_all_below(backend, only_expansion(backend, 5))
+        assert appended == ["a"] or step == "begin_expansion"
+
+    def test_a_job_that_partitions_were_added_under_is_told_what_it_has_done(self, backend: Backend) -> None:
+        rows = rows_of(7, 0, 1)
+        done = run_job(backend, "complete", rows)
+        crash_after_chunks(backend, "begun", rows, 1)
+        expand_log(backend, 4)
+        with pytest.raises(LayoutChangedError, match="is complete, and its rows are in the log"):
+            run_job(backend, "complete", rows)
+        with pytest.raises(LayoutChangedError, match="what the job appended before stays"):
+            run_job(backend, "begun", rows)
+        assert backend.completion("complete") == done
+        assert sum(len(values_in(backend, each)) for each in range(4)) == 2 * 7 + 3
+
+    def test_a_stream_goes_on_under_another_name_behind_its_last_batch(self, backend: Backend) -> None:
+        run_batch(backend, 0, rows_of(2, 0, 1))
+        expand_log(backend, 4)
+        with pytest.raises(LayoutChangedError, match="under another job name"):
+            run_batch(backend, 1, rows_of(2, 3))
+        run_batch(backend, 1, rows_of(2, 3), job="stream-2")
+        assert [values_in(backend, each) for each in range(4)] == [*rows_of(2, 0, 1).values(), [], rows_of(2, 3)[3]]
+
+    def test_a_single_append_is_found_again_after_an_expansion(self, backend: Backend) -> None:
+        ask = partial(append_once, backend, 0, table_of("ab"), job="one", expected_offset=0)
+        first = ask()
+        backend.record_plan(plan_of(backend, "late"))
+        expand_log(backend, 4)
+        again = ask()
+        assert isinstance(first, Appended)
+        assert isinstance(again, Appended)
+        assert (again.range, again.resolved) == (first.range, True)
+        late = append_once(backend, 1, table_of("c"), job="late", expected_offset=0)
+        assert isinstance(late, LayoutChanged)
+        assert [values_in(backend, each) for each in range(4)] == [[*"ab"], [], [], []]
+
+    def test_nothing_is_planned_while_a_log_is_expanded(self, backend: Backend) -> None:
+        with pytest.raises(InjectedFaultError):
+            expand_log(FaultyLog(backend, Fault("end_partition", 2, When.BEFORE)), 5)
+        with pytest.raises(LayoutChangedError, match="from 3 to 5 partitions"):
+            pin_plan(backend, "job", ExpectedOffsets("end"))
+        assert backend.plan("job") is None
+        expand_log(backend, 5)
+        run_job(backend, "job", rows_of(4, 0, 4))
+        assert values_in(backend, 4) == rows_of(4, 4)[4]
+
+    @pytest.mark.parametrize("step", STEPS)
+    def test_an_expansion_that_was_killed_anywhere_is_finished_by_the_same_call(
+        self, new_backend: NewBackend, step: str
+    ) -> None:
+        for call in range(1, self.partitions + 1 if step == "end_partition" else 2):
+            with new_backend() as backend:
+                backend.create(self.partitions)
+                append_foreign(backend, 0, *"ab")
+                with pytest.raises(InjectedFaultError):
+                    expand_log(FaultyLog(backend, Fault(step, call, When.AFTER)), 5)
+                with self.reopen(backend) as other, suppress(OptionError):
+                    expand_log(other, 5)
+                require_all_below(backend, only_expansion(backend, 5))
+                append_foreign(backend, 0, "c")
+                append_foreign(backend, 4, "x")
+                assert (values_in(backend, 0), values_in(backend, 4)) == ([*"abc"], ["x"])
+
+    def test_an_expansion_that_was_begun_is_not_taken_for_one_to_another_count(self, backend: Backend) -> None:
+        with pytest.raises(InjectedFaultError):
+            expand_log(FaultyLog(backend, Fault("begin_expansion", 1, When.AFTER)), 5)
+        with pytest.raises(LayoutChangedError, match="expanding the log to 5 partitions"):
+            expand_log(backend, 6)
+        assert [expand_log(backend, count).partitions for count in (5, 6)] == [5, 6]
+
+    @pytest.mark.parametrize("step", ["layout", *STEPS])
+    def test_of_two_at_once_the_slower_one_ends_well_too(self, backend: Backend, step: str) -> None:
+        """Whatever the one is about to do when the other has done everything, and writers have begun anew."""
+        append_foreign(backend, 0, *"ab")
+
+        def the_other() -> None:
+            with self.reopen(backend) as other:
+                expand_log(other, 5)
+                append_foreign(other, 0, "c")
+                append_foreign(other, 4, "x")
+
+        faulty = FaultyLog(backend, Fault(step, 1, When.BEFORE, the_other))
+        if step == "layout":
+            with pytest.raises(OptionError, match="there is nothing to do"):
+                expand_log(faulty, 5)
+        else:
+            assert expand_log(faulty, 5) == backend.layout()
+        (end,) = {each.thresholds[0] for each in backend.layouts().expansions}
+        assert end <= backend.bounds(0).end_offset - 1
+        append_foreign(backend, 0, "d")
+        assert (values_in(backend, 0), values_in(backend, 4)) == ([*"abcd"], ["x"])
+
+    def test_two_that_expand_at_the_same_time(self, new_backend: NewBackend) -> None:
+        for counts in [(4, 4), (4, 6)] * (1 + self.rounds // 40):
+            with new_backend() as backend:
+                backend.create(2)
+                with self.reopen(backend) as other:
+                    ended = at_once(
+                        *(partial(_expanded, log, to) for log, to in zip((backend, other), counts, strict=True))
+                    )
+                    done = backend.layout().partitions
+                    assert done in counts
+                    assert [each.partitions for each in backend.layouts().expansions] in ([done], [4, 6])
+                    assert done in ended
+                    void(append_foreign(other, done - 1, "x"))
+
+
+def _expanded(log: Backend, partitions: int) -> int | None:
+    """The count that a log was expanded to; None when that was refused, as somebody else did something else first."""
+    try:
+        return expand_log(log, partitions).partitions
+    except (LayoutChangedError, OptionError):
+        return None

@@ -1,0 +1,118 @@
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_cas.core.expansion import Expansion, layout_at, reading_limits
+
+DOUBLINGS = (2, 4, 8, 16)
+STEPS = st.lists(st.one_of(st.integers(0, 40), st.just("expand")), max_size=60)
+"""The number of a key, of which one more record is appended; or an expansion."""
+
+
+class Log:
+    """Records, each its key and how many of the key came before, in partitions by key."""
+
+    def __init__(self, counts, steps):
+        self.partitions: list[list[tuple[int, int]]] = [[] for _ in range(counts[0])]
+        self.expansions: tuple[Expansion, ...] = ()
+        self.layouts: dict[tuple[int, int], int] = {}
+        left, seen = list(counts[1:]), dict[int, int]()
+        for step in steps:
+            if step == "expand":
+                self.expand(left.pop(0)) if left else None
+                continue
+            seen[step] = seen.get(step, -1) + 1
+            partition = step * 2654435761 % 2**32 % len(self.partitions)
+            self.layouts[partition, len(self.partitions[partition])] = len(self.expansions)
+            self.partitions[partition].append((step, seen[step]))
+
+    def expand(self, count):
+        ends = tuple(map(len, self.partitions))
+        self.expansions += (Expansion(len(self.expansions) + 1, count, ends),)
+        self.partitions += [[] for _ in range(count - len(ends))]
+
+
+def read_all(log, draw, limits_of=reading_limits):
+    """The records in the order of a reader whose batches take what they like of what they may, and at last all."""
+    positions = dict.fromkeys(range(len(log.partitions)), 0)
+    taken: list[tuple[int, int]] = []
+    while True:
+        limits = limits_of(log.expansions, positions)
+        free = {at: min(limits.get(at, len(log.partitions[at])), len(log.partitions[at])) for at in positions}
+        sizes = {at: free[at] - positions[at] for at in positions}
+        if not any(sizes.values()):
+            return taken
+        order = draw(st.permutations([at for at in sizes if sizes[at]]))
+        sizes = {at: draw(st.integers(0, sizes[at])) for at in order[:-1]} | {order[-1]: sizes[order[-1]]}
+        for at in order:
+            taken += log.partitions[at][positions[at] : positions[at] + sizes[at]]
+            positions[at] += sizes[at]
+
+
+def in_order(taken):
+    seen = dict[int, int]()
+    for key, number in taken:
+        if number != seen.get(key, -1) + 1:
+            return False
+        seen[key] = number
+    return True
+
+
+@pytest.mark.parametrize("counts", [DOUBLINGS, (3, 5, 6), (1, 2, 3, 4)], ids=str)
+@given(st.data(), STEPS)
+def test_each_key_is_read_whole_and_in_its_order_whatever_is_appended_and_read_when(counts, data, steps):
+    log = Log(counts, steps)
+    taken = read_all(log, data.draw)
+    assert len(taken) == sum(map(len, log.partitions))
+    assert in_order(taken)
+
+
+KEYS = [*range(40)]
+
+
+@pytest.mark.parametrize("counts", [DOUBLINGS, (3, 5, 6)], ids=str)
+def test_a_reader_that_does_not_keep_to_the_limits_breaks_the_order_of_a_key(counts):
+    log = Log(counts, [*KEYS, "expand", *KEYS, "expand", *KEYS])
+    newest_first = [record for partition in reversed(log.partitions) for record in partition]
+    assert not in_order(newest_first)
+
+
+def test_a_reader_that_holds_back_only_what_is_new_breaks_the_order_where_keys_move_among_the_old():
+    log = Log((3, 5), [*KEYS, "expand", *KEYS])
+    orders = itertools.permutations(range(3))
+    taken = [[record for at in [*order, 3, 4] for record in log.partitions[at]] for order in orders]
+    assert not all(map(in_order, taken))
+
+
+def test_what_was_added_is_held_until_each_earlier_partition_has_passed_its_threshold():
+    history = (Expansion(1, 4, (5, 7)), Expansion(2, 8, (9, 7, 0, 3)))
+    assert reading_limits(history, {0: 4, 1: 7, 2: 0, 3: 0}) == {2: 0, 3: 0}
+    assert reading_limits(history, dict.fromkeys(range(8), 7)) == {4: 7, 5: 7, 6: 7, 7: 7}
+    assert reading_limits(history, {0: 9, 1: 7, 2: 0, 3: 3, 4: 0}) == {}
+    assert reading_limits((), {0: 0}) == {}
+
+
+def test_where_keys_move_among_the_old_nothing_is_read_beyond_a_threshold_before_all_have_come_to_theirs():
+    history: tuple[Expansion, ...] = (Expansion(1, 5, (5, 7, 2)),)
+    assert reading_limits(history, {0: 0, 1: 9, 2: 2, 3: 0}) == {0: 5, 1: 9, 2: 2, 3: 0}
+    assert reading_limits(history, {0: 5, 1: 7, 2: 2, 3: 0}) == {}
+    history += (Expansion(2, 7, (8, 9, 2, 1, 0)),)
+    assert reading_limits(history, dict.fromkeys(range(4), 0)) == {0: 5, 1: 7, 2: 2, 3: 0}
+
+
+def test_partitions_that_are_not_read_hold_nothing_up():
+    assert reading_limits((Expansion(1, 4, (5, 7)),), {1: 7, 3: 0}) == {}
+
+
+@given(STEPS)
+def test_an_offset_tells_under_which_layout_it_was_appended(steps):
+    log = Log(DOUBLINGS, steps)
+    assert log.layouts == {at: layout_at(log.expansions, *at) for at in log.layouts}
+
+
+@pytest.mark.parametrize(("partitions", "thresholds"), [(2, (1, 2)), (2, ()), (3, (1, -1)), (1, (0, 0))])
+def test_an_expansion_adds_partitions_to_some_whose_ends_are_known(partitions, thresholds):
+    with pytest.raises(ValueError, match="adds partitions"):
+        Expansion(1, partitions, thresholds)

@@ -1,0 +1,140 @@
+"""Expansion of a topic: writers that sleep through it, other tools that do it, rights that it takes."""
+
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewPartitions
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from spark_cas.core.expansion import Expansion
+from spark_cas.log.expanding import expand_log
+from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.rights import on_topic
+from spark_cas.spark.options.parse import parse_read_stream
+from spark_cas.spark.reading.stream_read import RecordsStreamReader
+from spark_cas.spark.schema import RECORDS
+from spark_cas.testing.writing import append_foreign, plan_of, values_in
+from tests.kafka.clients import SECONDS, admin_of, committed_values
+from tests.kafka.faulted import spec_of
+from tests.kafka.readers import open_transaction, wait_for
+from tests.kafka.test_acls import least, refused_soon, spec
+from tests.kafka.test_faults_time import stopped_at, undecided
+
+__all__ = ["spec"]
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"), [("begin", "none"), ("produced", "none"), ("commit", "none"), ("produced", "end")]
+)
+def test_a_writer_that_sleeps_through_an_expansion_appends_nothing_behind_a_threshold(broker, topic, step, expected):
+    """Stopped in the middle of a chunk, under an id of its own or of the partition; it wakes when all is done."""
+    with stopped_at(step, broker, topic, timeout_ms=20_000, expected=expected) as told:
+        with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
+            expand_log(log, 2)
+            (threshold,) = log.layouts().expansions[0].thresholds
+        assert undecided(broker.bootstrap, topic) == 0
+    assert told == ["LayoutChanged"]
+    assert committed_values(broker.bootstrap, topic) == [*"ab"]
+    assert undecided(broker.bootstrap, topic) == 0
+    with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
+        assert log.bounds(0).end_offset == threshold
+
+
+def test_an_open_transaction_of_somebody_else_is_waited_for(broker, topic):
+    theirs = open_transaction(broker.bootstrap, topic, f"theirs/{topic}")
+    impatient = replace(spec_of(broker.bootstrap, topic), claim_timeout_ms=1_000)
+    with KafkaLog(impatient) as log, refused_soon() as refused:
+        expand_log(log, 2)
+    assert "a transaction has been open from offset 0" in str(refused.value)
+    theirs.commit_transaction(SECONDS)
+    with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
+        expand_log(log, 2)
+        assert log.layouts().expansions[0].thresholds == (log.bounds(0).end_offset,)
+
+
+def send(broker, topic, partition, value):
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce(topic, value, partition=partition)
+    assert producer.flush(SECONDS) == 0
+
+
+def add_partitions(broker, topic, count):
+    admin = admin_of(broker.bootstrap)
+    admin.create_partitions([NewPartitions(topic, count)])[topic].result(SECONDS)
+    wait_for(lambda: len(admin.list_topics(topic, SECONDS).topics[topic].partitions) == count, "the partitions")
+
+
+def batch(reader, start):
+    """The end of the next batch, and its values."""
+    end = reader.latestOffset(start, ReadAllAvailable())
+    tasks = reader.partitions(start, end) if end != start else []
+    records = (records for task in tasks for records in reader.read(task))
+    return end, [value.decode() for each in records for value in each.column("value").to_pylist()]
+
+
+@pytest.mark.parametrize("topic", [2], indirect=True)
+def test_a_stream_holds_back_what_another_tool_added_until_it_has_read_what_was_there_then(broker, topic):
+    """What an open transaction has sent is there as well: it may commit later."""
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingoffsets": "earliest"}
+
+    def reader():
+        return RecordsStreamReader(parse_read_stream(options), RECORDS)
+
+    one = reader()
+    send(broker, topic, 1, "a")
+    start, values = batch(one, one.initialOffset())
+    assert values == ["a"]
+    theirs = open_transaction(broker.bootstrap, topic, f"theirs/{topic}")
+    add_partitions(broker, topic, 4)
+    send(broker, topic, 3, "later")
+    start, values = batch(one, start)
+    assert (values, start[topic]["layout_epoch"]) == ([], 4)
+    assert start[topic]["held"] == [{"epoch": 4, "partitions": 4, "thresholds": [1, 1]}]
+    assert batch(one, start) == (start, [])
+    assert batch(reader(), start) == (start, [])
+    theirs.commit_transaction(SECONDS)
+    again = reader()
+    wait_for(lambda: again.latestOffset(start, ReadAllAvailable()) != start, "the record that was open")
+    start, values = batch(again, start)
+    assert values == ["undecided"]
+    start, values = batch(reader(), start)
+    assert values == ["later"]
+    assert "held" not in start[topic]
+
+
+def test_a_topic_that_another_tool_expanded_in_between_is_expanded_further(broker, topic):
+    with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
+        append_foreign(log, 0, *"ab")
+        expand_log(log, 2)
+        add_partitions(broker, topic, 3)
+        plan = plan_of(log, "job")
+        assert plan.partitions == 3
+        append_foreign(log, 2, "c")
+        known = log.layouts(2).expansions
+        assert [(each.before, each.partitions) for each in known] == [(1, 2), (2, 3)]
+        assert log.layouts().expansions == known[:1]
+        expand_log(log, 6)
+        assert [each.partitions for each in log.layouts().expansions] == [2, 6]
+        assert log.layouts().expansions[1].before == 3
+        append_foreign(log, 5, "d")
+        assert (values_in(log, 2), values_in(log, 5)) == (["c"], ["d"])
+
+
+def test_an_expansion_names_the_right_that_is_missing(secured, spec):
+    rights = [*least(spec.topic, spec.prefix).values()]
+    secured.allow(rights)
+    with KafkaLog(spec) as log, refused_soon() as refused:
+        expand_log(log, 2)
+    assert f"lacks an ACL: {on_topic('Alter', spec.topic)}." in str(refused.value)
+    secured.allow([*rights, on_topic("Alter", spec.topic)])
+    with KafkaLog(spec) as log:
+        assert expand_log(log, 2).partitions == 2
+        expansions = log.layouts().expansions
+    # Who reads the topic alone is not told, and goes by what it knows.
+    secured.allow([on_topic("Read", spec.topic)])
+    with KafkaLog(spec) as log:
+        assert log.layouts().expansions == ()
+        assert log.layouts(1).expansions == expansions == (Expansion(2, 2, (0,)),)

@@ -1,0 +1,68 @@
+"""The state of a log that partitions were added to: of each key what was written last, wherever it lay before."""
+
+import pyarrow as pa
+import pytest
+
+from spark_cas import RECORDS, append_once, bootstrap, open_log, raise_for_outcome
+from spark_cas.core.partitioner import partition_of
+from spark_cas.log.expanding import expand_log
+from spark_cas.spark.programs.save_state import save_state
+from tests.kafka import clients
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
+def address(request, path):
+    """A log of two partitions on one of the two backends."""
+    if request.param == "embedded":
+        with open_log(path) as log:
+            log.create(2)
+        return path
+    broker = request.getfixturevalue("broker")
+    return f"kafka://{broker.bootstrap}/{clients.create_topic(broker.bootstrap, 2)}"
+
+
+def write(log, pairs):
+    """Append each key's value, None for a tombstone, to the key's partition in the log as it is now."""
+    records = pa.Table.from_pylist([{"key": key, "value": value} for key, value in pairs.items()], RECORDS)
+    layout = log.layout()
+    places = pa.array(partition_of(records.combine_chunks().to_batches()[0], layout.partitions)).to_pylist()
+    for partition in sorted(set(places)):
+        part = records.filter(pa.array([place == partition for place in places]))
+        end = log.bounds(partition).end_offset
+        job = f"{log.topic}-{layout.epoch}-{partition}-{end}"
+        raise_for_outcome(append_once(log, partition, part, job=job, expected_offset=end), partition)
+
+
+def values_of(state):
+    rows = [(bytes(row.key), bytes(row.value)) for row in state.collect()]
+    assert len(rows) == len(dict(rows)), "a key has one row"
+    return dict(rows)
+
+
+KEYS = [f"N{number}".encode() for number in range(40)]
+
+
+def test_a_state_holds_what_was_written_last_through_expansions(spark, address, tmp_path):
+    """To 5 at last: keys go from one old partition to another as well."""
+    place = str(tmp_path / "state")
+    with open_log(address) as log:
+        write(log, dict.fromkeys(KEYS, b"1"))
+        first = save_state(spark, {"path": address}, "parquet", f"{place}-0")
+        expand_log(log, 4)
+        write(log, dict.fromkeys(KEYS[:20], b"2") | dict.fromkeys(KEYS[5:10]))
+        expected = dict.fromkeys(KEYS, b"1") | dict.fromkeys(KEYS[:20], b"2")
+        expected = {key: value for key, value in expected.items() if key not in KEYS[5:10]}
+        assert values_of(bootstrap(spark, address).state) == expected
+        expand_log(log, 5)
+        write(log, dict.fromkeys(KEYS[7:30:3], b"3") | {KEYS[39]: None})
+        expected |= dict.fromkeys(KEYS[7:30:3], b"3")
+        del expected[KEYS[39]]
+        found = bootstrap(spark, address)
+        assert values_of(found.state) == expected
+        assert [len(row.thresholds) for row in found.offsets.orderBy("partition").collect()] == [2, 2, 1, 1, 0]
+    # From a state of before both.
+    saved = save_state(spark, {"path": address}, "parquet", f"{place}-1", since=f"{place}-0")
+    assert (first.rows, saved.rows) == (len(KEYS), len(expected))
+    assert values_of(spark.read.parquet(f"{place}-1/{saved.name}")) == expected

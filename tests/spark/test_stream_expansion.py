@@ -1,0 +1,165 @@
+"""Streams through expansions: each key in its order, whatever is appended, expanded and read when."""
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spark_cas import open_log
+from spark_cas.log.expanding import expand_log
+from spark_cas.spark.options.parse import parse_read_stream
+from spark_cas.spark.reading.stream_read import RecordsStreamReader
+from spark_cas.spark.schema import RECORDS
+from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
+from spark_cas.testing.writing import append_foreign
+from tests.spark.expanding_writer import KEYS
+from tests.spark.streams import Stream
+
+WRITER = Path(__file__).with_name("expanding_writer.py")
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def log(path):
+    with open_log(path) as log:
+        log.create(2)
+        yield log
+
+
+@pytest.fixture
+def reader(path):
+    return lambda **options: RecordsStreamReader(
+        parse_read_stream({"path": path, "startingoffsets": "earliest", **options}), RECORDS
+    )
+
+
+def batch(reader, start):
+    """The end of the next batch, and its (partition, key, value)s; tasks of a batch run in any order."""
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    tasks = reader.partitions(start, end) if end != start else []
+    random.shuffle(tasks)
+    found = []
+    for task in tasks:
+        for records in reader.read(task):
+            columns = [records.column(name).to_pylist() for name in ("partition", "key", "value")]
+            found += [(partition, key, value.decode()) for partition, key, value in zip(*columns, strict=True)]
+    return end, found
+
+
+def batches(reader, start):
+    """All that a stream reads until there is no more, batch by batch, and where it is then."""
+    told = []
+    while (step := batch(reader, start))[0] != start:
+        start = step[0]
+        told.append(sorted((partition, value) for partition, _, value in step[1]))
+    return start, told
+
+
+@pytest.mark.timeout(300)
+def test_each_key_comes_in_its_order_from_2_to_16_partitions_under_load(path, log, reader):
+    count = 15
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    commands = [[sys.executable, str(WRITER), path, name, str(count)] for name in ("a", "b")]
+    writers = [subprocess.Popen(command, cwd=ROOT, env=environment) for command in commands]
+    seen: dict[bytes, int] = {}
+    used = set()
+    try:
+        one, left = reader(maxoffsetspertrigger="20"), [4, 8, 16]
+        end = one.initialOffset()
+        while len(seen) < 2 * KEYS or min(seen.values()) < count - 1:
+            for partition, key, value in (step := batch(one, end))[1]:
+                assert int(value) == seen.get(key, -1) + 1, f"key {key!r} of partition {partition}"
+                seen[key] = int(value)
+                used.add(partition)
+            end = step[0]
+            if left and seen and min(seen.values()) > count * (3 - len(left)) // 4:
+                expand_log(log, left.pop(0))
+    finally:
+        for writer in writers:
+            writer.kill() if writer.poll() is None and sys.exc_info()[0] else None
+            assert writer.wait(60) == 0
+    assert (left, log.layout().partitions) == ([], 16)
+    assert max(used) >= 8
+
+
+def test_what_is_new_is_read_behind_all_that_came_before(log, reader):
+    append_foreign(log, 0, *"ab")
+    append_foreign(log, 1, "c")
+    start = reader().initialOffset()
+    expand_log(log, 4)
+    append_foreign(log, 0, "d")
+    append_foreign(log, 2, "e")
+    expand_log(log, 8)
+    append_foreign(log, 2, "f")
+    append_foreign(log, 6, "g")
+    # The stream was down during both.
+    end, told = batches(reader(), start)
+    assert told == [[(0, "a"), (0, "b"), (0, "d"), (1, "c")], [(2, "e"), (2, "f")], [(6, "g")]]
+    assert "held" not in end["flights"]
+
+
+def test_a_stream_that_is_stopped_at_a_threshold_goes_on_in_order(log, reader):
+    append_foreign(log, 0, *"abc")
+    append_foreign(log, 1, "d")
+    expand_log(log, 4)
+    append_foreign(log, 3, "e")
+    start = reader().initialOffset()
+    assert start["flights"]["held"] == [{"epoch": 1, "partitions": 4, "thresholds": [4, 2]}]
+    end, read = batch(reader(maxoffsetspertrigger="3"), start)
+    assert {partition for partition, _, _ in read} == {0, 1}
+    assert end["flights"]["held"] == start["flights"]["held"]
+    end, told = batches(reader(), end)
+    assert told[-1] == [(3, "e")]
+    assert "held" not in end["flights"]
+
+
+def test_a_stream_that_begins_behind_the_thresholds_reads_everything(log, reader):
+    append_foreign(log, 0, "a")
+    expand_log(log, 4)
+    start = reader(startingoffsets="latest").initialOffset()
+    append_foreign(log, 0, "b")
+    append_foreign(log, 3, "c")
+    assert batches(reader(), start)[1] == [[(0, "b"), (3, "c")]]
+
+
+def test_where_keys_move_among_the_old_partitions_these_are_held_at_their_thresholds(log, reader):
+    append_foreign(log, 0, "a")
+    append_foreign(log, 1, "b")
+    start = reader().initialOffset()
+    expand_log(log, 3)
+    append_foreign(log, 0, "c")
+    append_foreign(log, 2, "d")
+    assert batches(reader(), start)[1] == [[(0, "a"), (1, "b")], [(0, "c"), (2, "d")]]
+
+
+def test_partitions_of_an_expansion_that_is_not_finished_are_not_there_yet(log, reader):
+    append_foreign(log, 0, "a")
+    start = reader().initialOffset()
+    with pytest.raises(InjectedFaultError):
+        expand_log(FaultyLog(log, Fault("add_partitions", 1, When.AFTER)), 4)
+    end, told = batches(reader(), start)
+    assert (told, [*end["flights"]["offsets"]]) == ([[(0, "a")]], ["0", "1"])
+    expand_log(log, 4)
+    append_foreign(log, 3, "b")
+    assert batches(reader(), end)[1] == [[(3, "b")]]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_a_query_reads_each_record_once_through_expansions_and_restarts(spark, path, tmp_path, log):
+    stream = Stream(spark, tmp_path / "query", path=path, startingOffsets="earliest")
+    append_foreign(log, 0, *"abc")
+    append_foreign(log, 1, "d")
+    assert stream.run(maxOffsetsPerTrigger=2) == [2, 2]
+    append_foreign(log, 1, "e")
+    expand_log(log, 4)
+    append_foreign(log, 2, *"fg")
+    expand_log(log, 8)
+    append_foreign(log, 6, "h")
+    assert stream.run() == [1, 2, 1]
+    assert stream.run() == []
+    assert stream.values() == [*"abcdefgh"]
+    assert stream.offsets()[-1]["flights"]["layout_epoch"] == 2
