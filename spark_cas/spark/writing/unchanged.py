@@ -1,0 +1,197 @@
+"""`append_if_unchanged`: appends the rows to whose keys nothing happened, and returns the others with what did."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pyspark.sql import functions as sf
+from pyspark.sql.types import LongType, StructType
+
+from spark_cas.core.errors import ConflictError, InputChangedError, OptionError, SchemaError, error_from_text
+from spark_cas.core.row_claims import COLUMN, NO_CHECK
+from spark_cas.log.planning import fresh_job_name
+from spark_cas.spark.options.parse import parse_route
+from spark_cas.spark.reading.pinned import PinnedLog
+from spark_cas.spark.schema import RECORDS
+from spark_cas.spark.writing.route import route
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_MOST_ROUNDS = 10
+_TAIL = StructType([RECORDS[name] for name in ("key", "value", "partition", "offset")])
+_OURS = frozenset({"compare", "expectedoffsets", "atomic"})
+
+
+@dataclass(frozen=True, slots=True)
+class IfUnchanged:
+    """What became of the rows of `append_if_unchanged`."""
+
+    appended: "DataFrame"
+    """The records that were appended, in the columns of a read: ``partition`` and ``offset`` say where they lie."""
+    rejected: "DataFrame"
+    """The rows that were not, with ``partition``, and of their key's newest record the ``actual_offset`` (bigint) and
+    ``actual_value`` (binary). Both are null where what may have been of the key was removed by retention, and the
+    value also where the key was deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """The rows that were appended to a partition, which lie in one piece."""
+
+    base_offset: int
+    rows: int
+
+
+def append_if_unchanged(
+    df: "DataFrame", path_or_options: str | Mapping[str, str | float], by: Literal["key"] = "key"
+) -> IfUnchanged:
+    """Append each row to whose key nothing happened since its ``expected_offset``, and return the others.
+
+    It judges as ``compare=key`` does, row by row: no record of the key lies at or behind the offset; null and -1 ask
+    for no check. That is found out by a join with the tail of the log, and made sure of by the append: where others
+    changed a key meanwhile, the rows of its partition are judged again. What holds of a partition is one chunk.
+    ``path_or_options`` is as for `route`, and the log is there. With a ``job`` among the options the same call again,
+    as after a crash, goes on where it was, and returns the same.
+
+    Raises OptionError, SchemaError; BatchTooLargeError when rows of a partition are more than a chunk;
+    InputChangedError when a job comes again with other rows; ConflictError when others were faster ten times.
+    """
+    if by != "key":
+        raise OptionError("append_if_unchanged takes by='key', and was given something else.")
+    if COLUMN not in df.columns or df.schema[COLUMN].dataType != LongType():
+        raise SchemaError(
+            f"append_if_unchanged needs a column {COLUMN} (bigint): up to which offset the key of each row was read. "
+            f"Add it; null asks for no check."
+        )
+    given = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
+    return _Rounds(df, {name: str(value) for name, value in given.items()}).run()
+
+
+class _Rounds:
+    """One call: rounds of judging and appending, until of each partition all that holds was appended."""
+
+    def __init__(self, df: "DataFrame", options: Mapping[str, str]) -> None:
+        asked = parse_route(options)
+        taken = sorted(name for name in options if name.lower() in _OURS)
+        if taken:
+            raise OptionError(f"append_if_unchanged decides on option {taken[0]} itself. Leave it out.")
+        self._job = asked.job or fresh_job_name()
+        self._options = options
+        self._reading = dict(asked.reading)
+        self._spark = df.sparkSession
+        # What is judged, what is appended and what is returned must be the same rows.
+        self._rows = route(df, self._writing(0)).localCheckpoint()
+
+    def run(self) -> IfUnchanged:
+        done, number = self._done()
+        self._require_same(done)
+        rounds = 0
+        while True:
+            log = PinnedLog(self._spark, self._reading)
+            judged = self._judged(log, done)
+            waiting = ~sf.col("partition").isin(*done)
+            refusal = self._append(judged.where("holds").where(waiting).select(self._rows.columns), number)
+            done, number = self._done()
+            if refusal is None:
+                return IfUnchanged(self._appended(done), judged.where("NOT holds").drop("holds"))
+            rounds += 1
+            if rounds == _MOST_ROUNDS:
+                raise refusal
+
+    def _writing(self, number: int) -> dict[str, str]:
+        job = {name: value for name, value in self._options.items() if name.lower() != "job"}
+        ours = {"compare": "key", "expectedOffsets": "none", "atomic": "true", "job": f"{self._job}-{number}"}
+        return {**job, **ours}
+
+    def _done(self) -> tuple[dict[int, _Piece], int]:
+        """What the rounds of this job have appended, by partition, and the number of the next round."""
+        progress = (
+            self._spark.read.format("conditional-log").options(**self._reading).option("view", "progress").load()
+        )
+        prefix = f"{self._job}-"
+        found = progress.where(sf.col("job").startswith(prefix)).where("rows > 0").collect()
+        numbered = [(row.job.removeprefix(prefix), row) for row in found]
+        rounds = [(int(number), row) for number, row in numbered if number.isdigit()]
+        done = {row.partition: _Piece(row.base_offset, row.rows) for _, row in rounds}
+        return done, max((number for number, _ in rounds), default=0) + 1
+
+    def _judged(self, log: PinnedLog, done: Mapping[int, _Piece]) -> "DataFrame":
+        """The rows with their key's newest record from what they expect on, and whether they hold.
+
+        Rows of a partition that was appended to are judged as they were by that append: by what lies in front of it.
+        """
+        kept = log.at.bounds
+        ends = [done[at].base_offset if at in done else bounds.end_offset for at, bounds in enumerate(kept)]
+        claimed = sf.coalesce(sf.col(COLUMN), sf.lit(NO_CHECK)) != NO_CHECK
+        lowest = {
+            row.partition: row.lowest
+            for row in self._rows.where(claimed).groupBy("partition").agg(sf.min(COLUMN).alias("lowest")).collect()
+        }
+        starts = [
+            min(max(bounds.start_offset, lowest.get(at, end)), end)
+            for at, (bounds, end) in enumerate(zip(kept, ends, strict=True))
+        ]
+        newest = (
+            log.read(starts, _TAIL)
+            .where(sf.col("offset") < _of_partition(ends))
+            .groupBy(sf.col("partition").alias("tail_partition"), sf.col("key").alias("tail_key"))
+            .agg(sf.max_by(sf.struct("offset", "value"), "offset").alias("newest"))
+        )
+        same = (sf.col("partition") == sf.col("tail_partition")) & (
+            sf.col("key").cast("binary") == sf.col("tail_key")
+        )
+        changed = claimed & sf.coalesce(sf.col("newest.offset") >= sf.col(COLUMN), sf.lit(False))  # noqa: FBT003
+        trimmed = claimed & (sf.col(COLUMN) < _of_partition([bounds.start_offset for bounds in kept]))
+        joined = self._rows.join(newest, same, "left")
+        return joined.select(
+            *self._rows.columns,
+            sf.when(changed, sf.col("newest.offset")).alias("actual_offset"),
+            sf.when(changed, sf.col("newest.value")).alias("actual_value"),
+            (~changed & ~trimmed).alias("holds"),
+        )
+
+    def _append(self, rows: "DataFrame", number: int) -> ConflictError | None:
+        """Append rows that hold; the refusal when others changed one of their keys meanwhile."""
+        if rows.isEmpty():
+            return None
+        options = self._writing(number)
+        routed = route(rows, options, by="partition")
+        try:
+            routed.write.format("conditional-log").mode("append").options(**options).save()
+        except Exception as error:
+            plain = error_from_text(str(error))
+            if isinstance(plain, ConflictError):
+                return plain
+            if plain is None:
+                raise
+            raise plain from None
+        return None
+
+    def _appended(self, done: Mapping[int, _Piece]) -> "DataFrame":
+        log = PinnedLog(self._spark, self._reading)
+        kept = list(enumerate(log.at.bounds))
+        starts = [done[at].base_offset if at in done else bounds.end_offset for at, bounds in kept]
+        ends = [start + (done[at].rows if at in done else 0) for (at, _), start in zip(kept, starts, strict=True)]
+        return log.read(starts).where(sf.col("offset") < _of_partition(ends))
+
+    def _require_same(self, done: Mapping[int, _Piece]) -> None:
+        """An earlier call of the job appended as many rows of a partition as hold now, judged as they were then."""
+        if not done:
+            return
+        judged = self._judged(PinnedLog(self._spark, self._reading), done)
+        counted = {
+            row.partition: row["count"] for row in judged.where("holds").groupBy("partition").count().collect()
+        }
+        for partition, piece in sorted(done.items()):
+            if counted.get(partition, 0) != piece.rows:
+                raise InputChangedError(
+                    f"partition {partition}: job {self._job!r} appended {piece.rows} rows, and now "
+                    f"{counted.get(partition, 0)} hold: the rows are others, or the log was trimmed since. Nothing "
+                    f"was appended now. Use another job name."
+                )
+
+
+def _of_partition(offsets: Sequence[int]) -> "Column":
+    """Of offsets by partition, that of a row's."""
+    return sf.element_at(sf.array(*(sf.lit(offset).cast("bigint") for offset in offsets)), sf.col("partition") + 1)
