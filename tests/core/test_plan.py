@@ -1,3 +1,4 @@
+import json
 import re
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 
 from spark_cas.core.errors import JobMismatchError, OptionError
 from spark_cas.core.plan import (
+    BY_KEY,
     Completion,
     ExpectedOffsets,
     Layout,
@@ -14,6 +16,7 @@ from spark_cas.core.plan import (
     Plan,
     Progress,
     Replacement,
+    claim_of_keys,
     completion_from_json,
     plan_from_json,
     progress_from_json,
@@ -280,3 +283,31 @@ def test_other_json_is_refused(text: str):
     for read in (plan_from_json, progress_from_json, completion_from_json):
         with pytest.raises((KeyError, TypeError, ValueError)):
             read(text)
+
+
+def test_what_an_earlier_version_stored_is_read():
+    """Entries without what was added since: nothing was compared by key then, and no row had a claim."""
+    value = plan(0, None)
+    before = Progress("job", 0, 3, "ab", 0, 3, 1, 0, complete=False, committed_at_ms=5, task="run/0")
+    for read, stored, added in [
+        (plan_from_json, value, {"compare"}),
+        (progress_from_json, before, {"least_expected", "own_ranges"}),
+    ]:
+        fields = json.loads(to_json(stored))
+        assert fields.keys() >= added
+        assert read(json.dumps({name: kept for name, kept in fields.items() if name not in added})) == stored
+
+
+def test_where_a_job_by_key_lies_survives_json():
+    progress = Progress("job", 0, 3, "ab", 0, 9, 2, 0, False, 5, "run/0", None, None, ((0, 2), (8, 9)))
+    assert progress_from_json(to_json(progress)) == progress
+
+
+def test_a_job_by_key_claims_no_partition_and_its_rows_expect_what_it_was_given_last():
+    by_key = replace(plan(7, None), compare=BY_KEY)
+    progress = Progress("job", 0, 3, "ab", 7, 20, 1, 0, complete=False, committed_at_ms=5, task="run/0")
+    assert resume_offset(by_key, 0, progress) is None
+    assert (claim_of_keys(by_key, 0), claim_of_keys(by_key, 1)) == (7, None)
+    again = rejoin(by_key, ExpectedOffsets.parse('{"0": 9}'), (progress, None))
+    assert resume_offset(again, 0, progress) is None
+    assert claim_of_keys(again, 0) == 9, "below its own end, for others may have written in between"
