@@ -289,13 +289,15 @@ def test_what_an_earlier_version_stored_is_read():
     """Entries without what was added since: nothing was compared by key then, and no row had a claim."""
     value = plan(0, None)
     before = Progress("job", 0, 3, "ab", 0, 3, 1, 0, complete=False, committed_at_ms=5, task="run/0")
-    for read, stored, added in [
-        (plan_from_json, value, {"compare"}),
-        (progress_from_json, before, {"least_expected", "own_ranges"}),
-    ]:
-        fields = json.loads(to_json(stored))
-        assert fields.keys() >= added
-        assert read(json.dumps({name: kept for name, kept in fields.items() if name not in added})) == stored
+    assert plan_from_json(stored_without(value, "compare")) == value
+    assert progress_from_json(stored_without(before, "least_expected", "own_ranges")) == before
+
+
+def stored_without(value: Plan | Progress, *names: str) -> str:
+    fields = json.loads(to_json(value))
+    for name in names:
+        del fields[name]
+    return json.dumps(fields)
 
 
 def test_where_a_job_by_key_lies_survives_json():
