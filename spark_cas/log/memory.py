@@ -128,7 +128,9 @@ class MemoryLog:
                 return Fenced(known.task)
             if known is None and self._lost(at, claim, chunk):
                 return ProgressLost(claim.plan.job)
-            refusal = self._check(at, claim, chunk) or check_rows(chunk, at.end_offset, claim.lets_expect)
+            refusal = self._check(at, claim, chunk) or check_rows(
+                chunk, at.end_offset, lambda offset: claim.lets_expect(offset, at.end_offset.__le__)
+            )
             if refusal is not None:
                 return refusal
             count = chunk.records.num_rows

@@ -4,7 +4,7 @@ Outcomes that a condition decides are values (`spark_cas.core.outcome`); what is
 `ConditionalLogError`: the log is not there, its store failed, or bytes are damaged.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Protocol, Self
@@ -54,9 +54,17 @@ class Claim:
             return self.expected_offset
         return self.expected_offset if before.least_expected is None else before.least_expected
 
-    def lets_expect(self, offset: int) -> bool:
-        """Whether a chunk on this claim may as well expect an offset below the one where it is appended."""
-        return self.least_expected is not None and offset >= self.least_expected
+    def lets_expect(self, offset: int, nothing_since: Callable[[int], bool]) -> bool:
+        """Whether a chunk on this claim may as well expect an offset below the one where it is appended.
+
+        ``nothing_since`` tells of an offset whether no record lies from there on. It decides where the partition is
+        not claimed; rows of the job do not count where nothing came after them.
+        """
+        if self.expected_offset is not None:
+            return self.least_expected is not None and offset >= self.least_expected
+        before = self.progress
+        counted = before is not None and before.least_expected is not None and offset >= before.least_expected
+        return nothing_since(offset) or (before is not None and counted and nothing_since(before.end_offset))
 
     def progress_after(self, chunk: Chunk, at: OffsetRange) -> Progress:
         """The ledger entry that goes with ``chunk``."""

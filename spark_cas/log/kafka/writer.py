@@ -214,19 +214,13 @@ class PartitionWriter:
     def _check_all(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> Refusal | None:
         """Whether the claim, and those of the rows, hold where the partition has these bounds."""
 
-        def holds(expected: int) -> bool:
-            """Whether a chunk may expect an offset below the end, where nobody claimed the partition before."""
-            if claim.expected_offset is not None:
-                return claim.lets_expect(expected)
-            if self._check(claim.progress, expected, bounds) is None:
-                return True
-            before = claim.progress
-            if before is None or before.least_expected is None or expected < before.least_expected:
-                return False
-            return self._check(before, before.end_offset, bounds) is None
+        def nothing_since(offset: int) -> bool:
+            return self._check(claim.progress, offset, bounds) is None
 
         refusal = self._check(claim.progress, claim.expected_offset, bounds)
-        return refusal or check_rows(chunk, bounds.end_offset, holds)
+        return refusal or check_rows(
+            chunk, bounds.end_offset, lambda offset: claim.lets_expect(offset, nothing_since)
+        )
 
     def _prepare(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> OffsetRange | None:
         """Everything up to the commit; None, and the transaction aborted, when another writer came in between."""

@@ -86,7 +86,13 @@ class Appender:
         if expected is not None and expected < bounds.end_offset:
             next_record = expected if expected < self._chunks.records_end(newest) else None
         refusal = check_expected(expected, bounds, next_record)
-        return refusal or check_rows(chunk, bounds.end_offset, claim.lets_expect)
+
+        def nothing_since(offset: int) -> bool:
+            return offset >= self._chunks.records_end(newest)
+
+        return refusal or check_rows(
+            chunk, bounds.end_offset, lambda offset: claim.lets_expect(offset, nothing_since)
+        )
 
     def _check_unseen(self, claim: Claim, expected: int | None, bounds: Bounds) -> Fenced | ProgressLost | None:
         """Whether the job has, or may have had, chunks that the claim does not know."""

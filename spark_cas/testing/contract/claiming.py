@@ -10,6 +10,7 @@ from spark_cas.core.errors import ConflictError
 from spark_cas.core.outcome import Appended, Conflict, Fenced, Outcome, RowConflict
 from spark_cas.core.plan import Completion, ExpectedOffsets
 from spark_cas.core.row_claims import CLAIMED
+from spark_cas.log.expanding import expand_log
 from spark_cas.log.loading import load_rows
 from spark_cas.log.planning import complete_job, pin_plan
 from spark_cas.log.protocol import Backend
@@ -109,6 +110,18 @@ class RowClaimContract(ContractBase):
         assert values_in(backend, 0) == [*ROWS[:3], "x"]
         run_claimed(barging(1), "job", [*claims[:3], *[None] * 7], expected="none", run="run-2")
         assert values_in(backend, 0) == [*ROWS[:3], "x", "x", *ROWS[3:]]
+
+    @pytest.mark.parametrize("mode", ["end", "none"])
+    def test_partitions_that_are_added_take_no_claim_away(self, backend: Backend, mode: str) -> None:
+        newest = append_foreign(backend, 0, "x").range.base_offset
+        expand_log(backend, self.partitions + 1)
+        writer = JobWriter(backend, plan_of(backend, "job", mode if mode == "none" else f'{{"0": {newest + 1}}}'))
+        base = backend.bounds(0).end_offset
+        refused = writer.append(table_of("ab"), claims=[None, newest + 1])
+        assert refused == RowConflict(1, newest + 1, base + 1, truncated=False)
+        assert isinstance(writer.append(table_of("ab"), claims=[newest + 1, newest + 2]), Appended)
+        assert isinstance(writer.append(table_of("c"), claims=[newest + 3]), Appended)
+        assert values_in(backend, 0) == ["x", "a", "b", "c"]
 
     def test_of_two_jobs_whose_rows_expect_the_same_at_most_one_appends(self, backend: Backend) -> None:
         def attempt(log: Backend, job: str, end: int) -> Outcome:
