@@ -13,7 +13,6 @@ from spark_cas.core.records import RECORDS
 
 _NULL_HEADER_LENGTH = -2
 _MODULUS = 1 << 128
-_NOTHING = pa.scalar(b"", pa.large_binary())
 
 
 def multiset_digest(records: pa.Table) -> str:
@@ -96,4 +95,6 @@ def _numbers(*columns: NDArray[np.int64]) -> pa.Array:
 def _joined(*columns: pa.Array) -> pa.Array:
     """For each row the bytes of all columns, one after the other; a null has none."""
     large = [column.cast(pa.large_binary()) for column in columns]
-    return pc.binary_join_element_wise(*large, _NOTHING, null_handling="replace", null_replacement=b"")
+    # Made here: the first scalar that pyarrow makes imports pandas, which not everyone who imports this needs.
+    nothing = pa.scalar(b"", pa.large_binary())
+    return pc.binary_join_element_wise(*large, nothing, null_handling="replace", null_replacement=b"")

@@ -33,8 +33,6 @@ _MURMUR2_M = 0x5BD1E995
 _MURMUR2_TAIL_FACTORS = np.array([1, _MURMUR2_M, _MURMUR2_M, _MURMUR2_M], dtype=np.uint32)
 _UINT32 = 0xFFFFFFFF
 
-_NO_BYTES = pa.scalar(b"", pa.large_binary())
-
 
 def partition_of(records: pa.RecordBatch, partitions: int, partitioner: Partitioner = "murmur2") -> pa.Int32Array:
     """The partition of each row: an int32 array of ``records.num_rows`` numbers in ``range(partitions)``.
@@ -238,7 +236,7 @@ def _contents_of(records: pa.RecordBatch) -> pa.Array:
         _joined([*_framed(headers.keys), *_framed(headers.values)]),
     )
     time = _number_bytes(times_of(_column(records, "timestamp")))
-    return _joined([*_framed(_column(records, "value")), time, pc.binary_join(entries, _NO_BYTES)])
+    return _joined([*_framed(_column(records, "value")), time, pc.binary_join(entries, _no_bytes())])
 
 
 def _column(records: pa.RecordBatch, name: str) -> pa.Array:
@@ -259,7 +257,7 @@ def _framed(column: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 def _joined(columns: list[pa.Array]) -> pa.Array:
     """The values of each row, one after the other."""
-    return pc.binary_join_element_wise(*columns, _NO_BYTES)
+    return pc.binary_join_element_wise(*columns, _no_bytes())
 
 
 def _number_bytes(numbers: NDArray[np.int64]) -> pa.Array:
@@ -267,3 +265,8 @@ def _number_bytes(numbers: NDArray[np.int64]) -> pa.Array:
     bounds = np.arange(0, 8 * len(numbers) + 1, 8, dtype=np.int64)
     buffers = [None, pa.py_buffer(bounds.data), pa.py_buffer(numbers.data)]
     return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(numbers), buffers)
+
+
+def _no_bytes() -> pa.Scalar:
+    # Made when it is needed: the first scalar that pyarrow makes imports pandas.
+    return pa.scalar(b"", pa.large_binary())

@@ -1,4 +1,7 @@
-"""The data source ``conditional-log``, as Spark finds it."""
+"""The data source ``conditional-log``, as Spark finds it.
+
+Spark starts a process for each thing that it asks: each loads only what it needs for that.
+"""
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -8,14 +11,6 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 from pyspark.sql.types import StructType
-
-from spark_cas.spark.options.parse import check_read, parse_read, parse_read_stream, parse_write, parse_write_stream
-from spark_cas.spark.reading.read import RecordsReader
-from spark_cas.spark.reading.stream_read import RecordsStreamReader
-from spark_cas.spark.reading.views import ViewReader
-from spark_cas.spark.schema import check_append_mode, check_not_overwrite, check_read_schema, read_schema
-from spark_cas.spark.writing.stream_write import plan_batch_write, plan_stream_write
-from spark_cas.spark.writing.write import plan_write
 
 
 class ConditionalLogSource(DataSource):
@@ -29,26 +24,49 @@ class ConditionalLogSource(DataSource):
         return "conditional-log"
 
     def schema(self) -> StructType:
+        from spark_cas.spark.options.parse import check_read
+        from spark_cas.spark.schema import read_schema
+
         view, include_headers = check_read(self.options)
         return read_schema(view, include_headers=include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        from spark_cas.spark.options.parse import parse_read
+        from spark_cas.spark.schema import check_read_schema, read_schema
+
         options = parse_read(self.options)
         check_read_schema(schema, options.view)
         if options.view == "records":
+            from spark_cas.spark.reading.read import RecordsReader
+
             return RecordsReader(options.selection, options.range, options.splitting, schema)
+        from spark_cas.spark.reading.views import ViewReader
+
         columns = read_schema(options.view, include_headers=False).fieldNames()
         return ViewReader(options.selection, options.view, tuple(columns), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from spark_cas.spark.options.parse import parse_read_stream
+        from spark_cas.spark.reading.stream_read import RecordsStreamReader
+        from spark_cas.spark.schema import check_read_schema
+
         check_read_schema(schema, "records")
         return RecordsStreamReader(parse_read_stream(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from spark_cas.spark.options.parse import parse_write
+        from spark_cas.spark.schema import check_not_overwrite
+        from spark_cas.spark.writing.stream_write import plan_batch_write
+        from spark_cas.spark.writing.write import plan_write
+
         check_not_overwrite(overwrite=overwrite)
         options = parse_write(self.options)
         return plan_write(options, schema) if options.batch_id is None else plan_batch_write(options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from spark_cas.spark.options.parse import parse_write_stream
+        from spark_cas.spark.schema import check_append_mode
+        from spark_cas.spark.writing.stream_write import plan_stream_write
+
         check_append_mode(complete=overwrite)
         return plan_stream_write(parse_write_stream(self.options), schema)
