@@ -32,6 +32,7 @@ Result = TypeVar("Result")
 def hurry(monkeypatch, request_seconds=_REQUEST_SECONDS):
     """Let the backend give up soon, so that what it waits for in vain costs seconds."""
     monkeypatch.setattr(clients, "REQUEST_SECONDS", request_seconds)
+    monkeypatch.setattr(clients, "_CONNECT_SECONDS", request_seconds)
     for module in (ends, ledger, log):
         monkeypatch.setattr(module, "REQUEST_SECONDS", 4 * request_seconds)
     monkeypatch.setattr(writer, "_COMMIT_SECONDS", 3 * request_seconds)

@@ -19,6 +19,7 @@ from spark_cas.log.kafka.settings import for_client
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.unusable import unusable
 
+_RECONNECT_MS = 20
 _DELIVERY_MS = 45_000
 _BATCH_BYTES = 1_000_000
 _NO_LIMIT_BYTES = 1_000_000_000
@@ -28,6 +29,7 @@ _STATISTICS_WITHIN_SECONDS = 0.2
 _STRAY = ("txretries", "req_timeouts", "txerrs", "rxerrs", "disconnects")
 """What a broker's statistics count when a request or its reply may be under way after its time."""
 
+_CONNECT_SECONDS = 3.0
 _TURN_SECONDS = 0.1
 """A call that serves callbacks lasts no longer: the client splits one of 0.2 s and more."""
 
@@ -44,7 +46,11 @@ def _common(spec: KafkaSpec, client: Client) -> dict[str, Any]:
     given: dict[str, Any] = resolve(for_client(spec.client_options, client))
     request_ms = int(REQUEST_SECONDS * 1000)
     return {
+        # Half of it is how long a new client waits between its first connection and the next.
+        "reconnect.backoff.ms": min(_RECONNECT_MS, int(given.get("reconnect.backoff.max.ms", _RECONNECT_MS))),
         **given,
+        # Named for consumers, but it holds for all: to ask for a topic that was deleted does not make it anew.
+        "allow.auto.create.topics": False,
         "bootstrap.servers": spec.bootstrap_servers,
         "socket.timeout.ms": min(int(given.get("socket.timeout.ms", request_ms)), request_ms),
         "log_level": 2,
@@ -108,6 +114,7 @@ class TransactionalProducer:
     """
 
     def __init__(self, spec: KafkaSpec, transactional_id: str, most_batch_bytes: int | None = None) -> None:
+        self._topic = spec.topic
         self._snapshot = ""
         self._idle_since_us: int | None = None
         self._closed = False
@@ -143,6 +150,9 @@ class TransactionalProducer:
     def init(self, timeout_seconds: float) -> None:
         """Fence every earlier holder of the id, and finish or abort what it left open. Raises KafkaException."""
         deadline = time.monotonic() + timeout_seconds
+        # Without a connection the client looks for the id's coordinator in vain, and not again for half a second.
+        with suppress(KafkaException), self.watched():
+            self.client.list_topics(self._topic, min(_CONNECT_SECONDS, timeout_seconds))
         while True:
             try:
                 with self.watched():
@@ -151,7 +161,8 @@ class TransactionalProducer:
                 if not error.args[0].retriable() or time.monotonic() >= deadline:
                     raise
             else:
-                return
+                break
+        self._idle_since_us = _LIBRDKAFKA_CLOCK_NS() // 1000
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -214,7 +225,7 @@ class TransactionalProducer:
         return error
 
     def proven_clean(self) -> bool:
-        """Whether a snapshot made after the last transaction ended shows that no request ever went astray."""
+        """Whether a snapshot since the last transaction ended, or the first may begin, shows no request astray."""
         if self._idle_since_us is None:
             return False
         deadline = time.monotonic() + _STATISTICS_WITHIN_SECONDS

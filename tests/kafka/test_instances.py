@@ -1,0 +1,71 @@
+"""What a writer asks its brokers for beside the records, and what it must not bring about by asking."""
+
+import pytest
+from confluent_kafka import Producer
+
+from spark_cas.core.errors import ConditionalLogError
+from spark_cas.core.outcome import Appended
+from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.clients import TransactionalProducer, admin_client
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.planning import pin_plan
+from spark_cas.testing.kafka_broker import KafkaBroker
+from spark_cas.testing.kafka_broker.waiting import wait_until
+from spark_cas.testing.writing import JobWriter, table_of
+from tests.kafka.clients import SECONDS, admin_of, create_topic
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+
+
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_a_claim_and_the_chunks_after_it_take_one_instance(broker, topic, monkeypatch, chunks):
+    init, taken = TransactionalProducer.init, []
+
+    def counted(instance, timeout_seconds):
+        taken.append(instance)
+        init(instance, timeout_seconds)
+
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
+        plan = pin_plan(log, "job", ExpectedOffsets("end"))
+        monkeypatch.setattr(TransactionalProducer, "init", counted)
+        job = JobWriter(log, plan)
+        outcomes = [job.append(table_of([f"{number}"])) for number in range(chunks)]
+    assert [type(outcome) for outcome in outcomes] == [Appended] * chunks
+    assert len(taken) == 1
+
+
+def test_a_topic_that_was_deleted_is_not_made_anew_by_who_asks_for_it(conf):
+    """On brokers that make a topic when a client asks for one: Kafka's own default."""
+    with KafkaBroker(conf, settings={"auto.create.topics.enable": "true"}) as broker:
+        topic = create_topic(broker.bootstrap)
+        spec = KafkaSpec(broker.bootstrap, topic, topic)
+        with KafkaLog(spec) as log:
+            job = JobWriter(log, pin_plan(log, "job", ExpectedOffsets("end")))
+            assert isinstance(job.append(table_of(["a"])), Appended)
+            admin = admin_of(broker.bootstrap)
+            admin.delete_topics([topic])[topic].result(SECONDS)
+            with pytest.raises(ConditionalLogError):
+                job.append(table_of(["b"]))
+            with pytest.raises(ConditionalLogError):
+                log.bounds(0)
+            admin_client(spec).list_topics(topic, SECONDS)
+            TransactionalProducer(spec, f"{topic}/new").init(SECONDS)
+            # What others ask for after that is made: then what was asked for before would have been.
+            wait_until(
+                lambda: "asked-for" in topics_after_asking(broker.bootstrap), SECONDS, lambda: "no topic was made"
+            )
+            assert topic not in admin.list_topics(timeout=SECONDS).topics
+
+
+def topics_after_asking(address):
+    """Ask for a topic as any other client does, and return what is there then."""
+    client = Producer({"bootstrap.servers": address})
+    client.list_topics("asked-for", SECONDS)
+    return client.list_topics(timeout=SECONDS).topics
+
+
+def test_a_user_may_say_how_long_a_client_waits_to_connect_again(broker, topic):
+    spec = KafkaSpec(broker.bootstrap, topic, client_options=(("reconnect.backoff.max.ms", "10"),))
+    with KafkaLog(spec) as log:
+        assert log.layout().partitions == 1
