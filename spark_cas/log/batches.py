@@ -74,19 +74,19 @@ def load_batch(
     return tuple(results)
 
 
-def require_whole_batch(log: Log, job: str, batch: Batch, results: Sequence[PartitionResult]) -> None:
+def require_whole_batch(log: Backend, job: str, batch: Batch, results: Sequence[PartitionResult]) -> None:
     """All tasks of a batch have ended, with ``results``: no partition may hold rows of it that none of them brought.
 
     An attempt that was killed may have put a row where this one has none, while a task of this one put it elsewhere:
     the partitions where it came again, or was new, do not tell. Raises InputChangedError, CheckpointMismatchError.
     """
     brought = {result.progress.partition for result in results}
-    for partition in range(log.layout().partitions):
-        found = None if partition in brought else log.progress(partition, job)
+    others = [partition for partition in range(log.layout().partitions) if partition not in brought]
+    for found in log.progress_of(others, job):
         held = found.batch if found else None
-        if held is None or held.query != batch.query or held.id < batch.id:
+        if found is None or held is None or held.query != batch.query or held.id < batch.id:
             continue
-        here = f"partition {partition}: the log holds rows of batch {held.id} of job {job!r}"
+        here = f"partition {found.partition}: the log holds rows of batch {held.id} of job {job!r}"
         if held.id > batch.id:
             raise CheckpointMismatchError(
                 f"{here}, and the query has just written batch {batch.id}, without any row for this partition: its "

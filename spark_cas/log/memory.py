@@ -67,7 +67,7 @@ class MemoryLog:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def preflight(self) -> Preflight:
+    def preflight(self, *, begun: bool = False) -> Preflight:  # noqa: ARG002
         self.layout()
         return Preflight(max_record_bytes=None, notes=())
 
@@ -94,6 +94,9 @@ class MemoryLog:
     def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:  # noqa: ARG002
         """What `bounds` says of each: all that is there is decided."""
         return tuple(map(self.bounds, partitions))
+
+    def progress_of(self, partitions: Sequence[int], job: str) -> tuple[Progress | None, ...]:
+        return tuple(self.progress(each, job) for each in partitions)
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
         for base, records in self.read(partition, self.bounds(partition).range, ("timestamp",)):

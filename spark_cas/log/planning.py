@@ -37,7 +37,8 @@ def pin_plan(
     first = log.plan(job)
     if first is None:
         refuse_while_expanding(log)
-        ends = tuple(log.bounds(partition).end_offset for partition in range(layout.partitions))
+        bounds = log.bounds_of(range(layout.partitions), waiting=True)
+        ends = tuple(each.end_offset for each in bounds)
         mine = Plan(
             job,
             layout.log_id,
@@ -80,10 +81,8 @@ def pin_plan(
             f"{AFTER_EXPANSION}"
         )
     # Only claims that a person gives now depend on the ledger, which may be undecided while a dead run's chunk is.
-    progress = tuple(
-        log.progress(partition, job) if wanted.offsets else None for partition in range(layout.partitions)
-    )
-    return rejoin(first, wanted, progress)
+    every = range(layout.partitions)
+    return rejoin(first, wanted, log.progress_of(every, job) if wanted.offsets else (None,) * layout.partitions)
 
 
 def job_progress(log: Backend, job: str) -> tuple[Progress, ...]:
@@ -94,7 +93,7 @@ def job_progress(log: Backend, job: str) -> tuple[Progress, ...]:
     completion = log.completion(job)
     if completion is not None:
         return tuple(result.progress for result in completion.partitions)
-    found = (log.progress(partition, job) for partition in range(log.layout().partitions))
+    found = log.progress_of(range(log.layout().partitions), job)
     return tuple(progress for progress in found if progress is not None)
 
 
@@ -104,11 +103,11 @@ def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...])
     Raises InputChangedError when the log holds rows of the job in a partition that the input has none for.
     """
     loaded = {result.progress.partition for result in results}
-    for partition in range(plan.partitions):
-        progress = log.progress(partition, plan.job) if partition not in loaded else None
+    others = [partition for partition in range(plan.partitions) if partition not in loaded]
+    for progress in log.progress_of(others, plan.job):
         if progress is not None and progress.rows:
             raise InputChangedError(
-                f"partition {partition} holds rows of job {plan.job!r}, but the input now has none for it. "
+                f"partition {progress.partition} holds rows of job {plan.job!r}, but the input now has none for it. "
                 f"Run the job with the input that it began with, or load the new input under another job name."
             )
     mine = Completion(

@@ -181,8 +181,10 @@ class Preflight:
 class Admin(Protocol):
     """Looking at settings and times, creating and trimming: what a task that writes rows never needs."""
 
-    def preflight(self) -> Preflight:
+    def preflight(self, *, begun: bool = False) -> Preflight:
         """Find out whether this log can be written to from here, before anything is.
+
+        Of a stream that has ``begun``, for each of whose batches this is asked, nothing is tried: it is only looked.
 
         Raises what an append would come to later: LogNotFoundError, StoreUnsafeError when the promises of `append`
         cannot be kept, StorageError when the store cannot be reached or refuses the credentials or the right.
@@ -195,6 +197,13 @@ class Admin(Protocol):
         Without ``waiting`` it is what is decided now, and nobody's open transaction is waited for. Still nothing
         below ``end_offset`` is undecided, but an append that was acknowledged a moment ago may lie at or behind it:
         for who comes back for the rest.
+
+        Raises LogNotFoundError, ChunkDamagedError, StorageError.
+        """
+        ...
+
+    def progress_of(self, partitions: Sequence[int], job: str) -> tuple[Progress | None, ...]:
+        """A job's ledger entries in some partitions: `Log.progress` of all, with as few requests as can be.
 
         Raises LogNotFoundError, ChunkDamagedError, StorageError.
         """

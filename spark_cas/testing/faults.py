@@ -96,11 +96,14 @@ class FaultyLog:
     def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
         return self._at("bounds_of", lambda: self._inner.bounds_of(partitions, waiting=waiting))
 
+    def progress_of(self, partitions: Sequence[int], job: str) -> tuple[Progress | None, ...]:
+        return self._at("progress_of", lambda: self._inner.progress_of(partitions, job))
+
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
         return self._at("offset_since", lambda: self._inner.offset_since(partition, timestamp_ms))
 
-    def preflight(self) -> Preflight:
-        return self._at("preflight", self._inner.preflight)
+    def preflight(self, *, begun: bool = False) -> Preflight:
+        return self._at("preflight", lambda: self._inner.preflight(begun=begun))
 
     def tombstones_kept_ms(self) -> int | None:
         return self._at("tombstones_kept_ms", self._inner.tombstones_kept_ms)

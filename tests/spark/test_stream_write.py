@@ -234,7 +234,7 @@ def test_what_the_log_says_of_itself_limits_each_batch_and_is_told_when_the_stre
     source = ConditionalLogSource({"path": path, "job": "copy", "routed": "true"})
     columns = columns.add("partition", IntegerType())
     found = Preflight(max_record_bytes=100, notes=("records are deleted after a week",))
-    monkeypatch.setattr(ObjectLog, "preflight", lambda _: found)
+    monkeypatch.setattr(ObjectLog, "preflight", lambda _, **__: found)
     with pytest.warns(LogSettingsWarning, match="after a week"):
         first = source.streamWriter(columns, overwrite=False)
     with warnings.catch_warnings(action="error"):

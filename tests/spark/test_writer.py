@@ -262,7 +262,7 @@ def test_a_record_larger_than_a_chunk_is_a_refusal(plan, run, path):
 
 def test_what_the_log_says_of_itself_limits_the_rows_and_is_told(plan, run, path, monkeypatch):
     found = Preflight(max_record_bytes=100, notes=("records are deleted after a week",))
-    monkeypatch.setattr(ObjectLog, "preflight", lambda _: found)
+    monkeypatch.setattr(ObjectLog, "preflight", lambda _, **__: found)
     with pytest.warns(LogSettingsWarning, match="after a week"):
         writer = plan(partitions="2")
     with pytest.raises(RecordTooLargeError, match="at most 100 bytes"):

@@ -3,6 +3,7 @@
 import json
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -43,10 +44,16 @@ class Ledger:
         An entry for another topic of the same name is none. Raises UndecidedError when such a transaction is still
         open after the timeout, StorageError, FormatError.
         """
+        return self.read_all([at], log_id, timeout_seconds)[0]
+
+    def read_all(
+        self, ats: Sequence[TopicPartition], log_id: str, timeout_seconds: float
+    ) -> tuple[Progress | None, ...]:
+        """The same for several partitions, with one request."""
         deadline = time.monotonic() + timeout_seconds
         while True:
             try:
-                found = self._committed(at, min(_LOOK_SECONDS, max(0.01, deadline - time.monotonic())))
+                found = self._committed(ats, min(_LOOK_SECONDS, max(0.01, deadline - time.monotonic())))
             except KafkaException as error:
                 code = error.args[0].code()
                 if code not in PASSING | TIMED_OUT:
@@ -54,13 +61,13 @@ class Ledger:
                 self._require_right()
                 if time.monotonic() > deadline:
                     raise UndecidedError(
-                        f"the ledger entry of partition {at.partition} is undecided: a transaction of the same job "
-                        f"is open, or the broker that coordinates it does not answer. Wait until it does, then run "
-                        f"the same job again."
+                        f"the ledger entry of {_named(ats)} is undecided: a transaction of the same job is open, or "
+                        f"the broker that coordinates it does not answer. Wait until it does, then run the same job "
+                        f"again."
                     ) from None
                 time.sleep(_PAUSE_SECONDS)
             else:
-                return _decode(found.metadata, log_id) if found.offset >= 0 and found.metadata else None
+                return tuple(_decode(each.metadata, log_id) if each.offset >= 0 else None for each in found)
 
     def _require_right(self) -> None:
         """The client waits for a coordinator that it may not ask, and says so to whoever polls it."""
@@ -69,10 +76,13 @@ class Ledger:
         if error is not None and error.code() in NOT_PERMITTED:
             raise plain_error(KafkaException(error), "reading the ledger", *self._rights)
 
-    def _committed(self, at: TopicPartition, timeout_seconds: float) -> TopicPartition:
-        found = self._consumer.committed([TopicPartition(at.topic, at.partition)], timeout_seconds)[0]
-        if found.error is not None:
-            raise KafkaException(found.error)
+    def _committed(self, ats: Sequence[TopicPartition], timeout_seconds: float) -> list[TopicPartition]:
+        found: list[TopicPartition] = self._consumer.committed(
+            [TopicPartition(at.topic, at.partition) for at in ats], timeout_seconds
+        )
+        for each in found:
+            if each.error is not None:
+                raise KafkaException(each.error)
         return found
 
     def add(self, producer: TransactionalProducer, topic: str, log_id: str, progress: Progress) -> None:
@@ -114,6 +124,10 @@ class Ledgers:
             self._open.popitem()[1].close()
 
 
+def _named(ats: Sequence[TopicPartition]) -> str:
+    return f"partition {ats[0].partition}" if len(ats) == 1 else f"some of {len(ats)} partitions"
+
+
 def _entry(topic: str, log_id: str, progress: Progress) -> TopicPartition:
     metadata = json.dumps(
         {"v": _VERSION, "log_id": log_id, "progress": json.loads(to_json(progress))}, separators=(",", ":")
@@ -124,7 +138,9 @@ def _entry(topic: str, log_id: str, progress: Progress) -> TopicPartition:
     return TopicPartition(topic, progress.partition, progress.end_offset, metadata)
 
 
-def _decode(metadata: str, log_id: str) -> Progress | None:
+def _decode(metadata: str | None, log_id: str) -> Progress | None:
+    if not metadata:
+        return None
     try:
         fields = json.loads(metadata)
         if fields["v"] != _VERSION:

@@ -65,8 +65,8 @@ class KafkaLog(KafkaRegistry):
     def layout(self) -> Layout:
         return self._layouts.layout()
 
-    def preflight(self) -> Preflight:
-        return preflight(self._admin, self.spec)
+    def preflight(self, *, begun: bool = False) -> Preflight:
+        return preflight(self._admin, self.spec, begun=begun)
 
     def tombstones_kept_ms(self) -> int | None:
         settings = topic_settings(self._admin, self.topic)
@@ -121,10 +121,16 @@ class KafkaLog(KafkaRegistry):
         return read_records(self.spec, self._at(partition), offsets, columns)
 
     def progress(self, partition: int, job: str) -> Progress | None:
+        return self.progress_of([partition], job)[0]
+
+    def progress_of(self, partitions: Sequence[int], job: str) -> tuple[Progress | None, ...]:
         layout = self.layout()
-        layout.require(partition)
-        at = self._at(partition)
-        return self._shared.ledgers.of(job).read(at, layout.log_id, self._timeout)
+        for partition in partitions:
+            layout.require(partition)
+        if not partitions:
+            return ()
+        ats = [self._at(each) for each in partitions]
+        return self._shared.ledgers.of(job).read_all(ats, layout.log_id, self._timeout)
 
     def trim(self, partition: int, before_offset: int) -> Bounds:
         bounds = self.bounds(partition)

@@ -26,8 +26,10 @@ _USUAL_RESUME_MINUTES = 10_080
 """Kafka's own default of offsets.retention.minutes, seven days."""
 
 
-def preflight(admin: Admin, spec: KafkaSpec) -> Preflight:
+def preflight(admin: Admin, spec: KafkaSpec, *, begun: bool) -> Preflight:
     """Look at a topic, its settings and the rights to write it; nothing of it is ever visible.
+
+    A transaction is tried unless one was: of a stream that has ``begun``, the first batch did.
 
     Raises LogNotFoundError; StorageError naming the missing right, or saying why no append would be acknowledged.
     """
@@ -35,7 +37,8 @@ def preflight(admin: Admin, spec: KafkaSpec) -> Preflight:
     _require_id(description)
     settings = topic_settings(admin, spec.topic)
     _require_in_sync(description, settings)
-    _require_transactions(spec)
+    if not begun:
+        _require_transactions(spec)
     notes = [_not_seen(spec.topic)] if settings is None else _notes(description, settings)
     notes += _notes_on_registry(admin, spec.registry_topic)
     notes += _notes_on_brokers(broker_settings(admin, description.partitions[0].leader.id))

@@ -75,11 +75,13 @@ class PartitionWriter:
         self._producer: TransactionalProducer | None = None
         self._fenced = False
         self._known: Progress | None = None
+        self._known_under_fence = False
         self._left: Bounds | None = None
 
     def know(self, progress: Progress | None) -> None:
-        """Take over the ledger entry that a claim rests on."""
+        """Take over the ledger entry that a claim rests on. It was read under this writer's fence, if that is up."""
         self._known = progress
+        self._known_under_fence = self._producer is not None
 
     def fence(self) -> None:
         """Become the writer: earlier holders of the id are fenced, what they left open is ended.
@@ -91,6 +93,7 @@ class PartitionWriter:
             holder.give_way()
         self._holders[self._id] = self
         self._drop()
+        self._known_under_fence = False
         settings = topic_settings(self._admin, self._at.topic)
         most = None if settings is None else settings.max_message_bytes
         self._producer = TransactionalProducer(self._spec, self._id, most)
@@ -160,16 +163,17 @@ class PartitionWriter:
         return self._acknowledge(claim, chunk, delivered, bounds)
 
     def _ready(self, claim: Claim, chunk: Chunk) -> Refusal | None:
-        """Have an instance whose next transaction is safe.
+        """Have an instance whose next transaction is safe, and the ledger entry as it is since its fence is up.
 
         A new one fences others, so first it is looked whether that would be for nothing; and after that whether
         another writer of the job was at work meanwhile.
         """
-        if self._producer is not None and self._producer.proven_clean():
+        if self._known_under_fence and self._producer is not None and self._producer.proven_clean():
             return None
+        refusal: Refusal | None
         if self._producer is None:
             try:
-                refusal: Refusal | None = self._overtaken(claim.progress, POLITE_SECONDS)
+                refusal = self._overtaken(claim.progress, POLITE_SECONDS)
                 if refusal is None and chunk.records.num_rows:
                     refusal = self.plainly_refused(claim.progress, claim.expected_offset)
             except UndecidedError:
@@ -178,7 +182,9 @@ class PartitionWriter:
                 return refusal
         self.fence()
         # After the fence and not before: whoever expands the log records that first, and then fences.
-        return self._overtaken(claim.progress) or self._layouts.changed(claim.plan)
+        refusal = self._overtaken(claim.progress) or self._layouts.changed(claim.plan)
+        self._known_under_fence = refusal is None
+        return refusal
 
     def _overtaken(self, known: Progress | None, timeout_seconds: float | None = None) -> Fenced | None:
         """Whether the job's ledger entry is not the known one: another writer of the job was at work."""

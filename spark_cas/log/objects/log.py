@@ -72,7 +72,7 @@ class ObjectLog(ObjectRegistry):
             self._chunks, self._ledgers, self._log_id = {}, {}, layout.log_id
         return layout
 
-    def preflight(self) -> Preflight:
+    def preflight(self, *, begun: bool = False) -> Preflight:  # noqa: ARG002
         self.layout()
         self._prove_put_if_absent()
         return Preflight(max_record_bytes=None, notes=())
@@ -135,10 +135,13 @@ class ObjectLog(ObjectRegistry):
         return read_chunks(self._store, chunks, bounds.start_offset, offsets, columns)
 
     def progress(self, partition: int, job: str) -> Progress | None:
-        plan = self.plan(job)
+        return self.progress_of([partition], job)[0]
+
+    def progress_of(self, partitions: Sequence[int], job: str) -> tuple[Progress | None, ...]:
+        plan = self.plan(job) if partitions else None
         # A job of an earlier layout has nothing in a partition that was added.
-        planned_end = plan.end_offsets[partition] if plan and partition < plan.partitions else 0
-        return self._ledger(partition).progress(job, planned_end)[1]
+        ends = [plan.end_offsets[each] if plan and each < plan.partitions else 0 for each in partitions]
+        return tuple(self._ledger(each).progress(job, end)[1] for each, end in zip(partitions, ends, strict=True))
 
     def trim(self, partition: int, before_offset: int) -> Bounds:
         return trim(self._store, self._partition(partition), before_offset)

@@ -89,7 +89,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 "the query has a continuous trigger, in which Spark gives no rows to a sink in Python: nothing was "
                 "appended. Use .trigger(processingTime=...) or .trigger(availableNow=True), and a new checkpoint."
             )
-        _commit(self.task, messages)
+        _commit(self.task.spec, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing: what was appended is known to the ledger when the batch comes again."""
@@ -107,7 +107,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Raise what was refused, once."""
-        _commit(self.task, messages)
+        _commit(self.task.spec, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing: what was appended is known to the ledger when the batch comes again."""
@@ -120,7 +120,7 @@ def _task(options: WriteOptions, schema: StructType, run: str | None) -> BatchTa
         layout = require_layout(log, options, mark)
         # A writer is made for each batch: notes that come with every one are read by nobody.
         begun = options.job is not None and log.plan(options.job) is not None
-        limits = looked_at(log, options.limits, telling=not begun)
+        limits = looked_at(log, options.limits, begun=begun)
         plan = None if options.job is None else begin_stream(log, options.job, options.expected_offsets)
     return BatchTask(
         spec=options.spec,
@@ -173,9 +173,9 @@ def _batch(task: BatchTask) -> Batch:
     return Batch(query, int(number))
 
 
-def _commit(task: BatchTask, messages: Sequence[WriterCommitMessage | None]) -> None:
+def _commit(spec: AnySpec, messages: Sequence[WriterCommitMessage | None]) -> None:
     reports = [report for report in accepted(messages) if isinstance(report, BatchReport)]
     if reports:
         results = [result for report in reports for result in report.results]
-        with planned_log(task.spec, task.layout.log_id) as log:
+        with open_log(spec) as log:
             require_whole_batch(log, reports[0].job, reports[0].batch, results)

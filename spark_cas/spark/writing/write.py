@@ -118,10 +118,10 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         """Nothing: what was appended is a prefix that the same job resumes, and a claim would fence a winner."""
 
 
-def looked_at(log: Backend, limits: ChunkLimits, *, telling: bool = True) -> ChunkLimits:
-    """The limits, with the log's own; what weakens a promise there is told, unless it has been."""
-    found = log.preflight()
-    for note in found.notes if telling else ():
+def looked_at(log: Backend, limits: ChunkLimits, *, begun: bool = False) -> ChunkLimits:
+    """The limits, with the log's own; what weakens a promise there is told, unless it was when a stream had begun."""
+    found = log.preflight(begun=begun)
+    for note in () if begun else found.notes:
         warnings.warn(note, LogSettingsWarning, stacklevel=2)
     return replace(limits, max_record_bytes=found.max_record_bytes)
 

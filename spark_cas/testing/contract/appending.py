@@ -230,6 +230,8 @@ class AppendContract(ContractBase):
             replace(progress, rows=3, digest=last.digest, chunks=2, complete=True, least_expected=base + 3)
         )
         assert backend.progress(1, "job") is None
+        assert backend.progress_of([1, 0], "job") == (None, backend.progress(0, "job"))
+        assert backend.progress_of([], "job") == ()
         assert backend.progress(0, "another") is None
 
     def test_closing_appends_no_record_and_asks_for_no_offset(self, backend: Backend) -> None:
