@@ -4,15 +4,16 @@ import pytest
 from confluent_kafka import Producer
 
 from spark_cas.core.errors import ConditionalLogError
-from spark_cas.core.outcome import Appended
+from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.clients import TransactionalProducer, admin_client
 from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.writer import PartitionWriter
 from spark_cas.log.planning import pin_plan
 from spark_cas.testing.kafka_broker import KafkaBroker
 from spark_cas.testing.kafka_broker.waiting import wait_until
-from spark_cas.testing.writing import JobWriter, table_of
+from spark_cas.testing.writing import JobWriter, table_of, values_in
 from tests.kafka.clients import SECONDS, admin_of, create_topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
@@ -33,6 +34,25 @@ def test_a_claim_and_the_chunks_after_it_take_one_instance(broker, topic, monkey
         outcomes = [job.append(table_of([f"{number}"])) for number in range(chunks)]
     assert [type(outcome) for outcome in outcomes] == [Appended] * chunks
     assert len(taken) == 1
+
+
+def test_an_attempt_that_was_overtaken_before_its_fence_stays_refused(broker, topic, monkeypatch):
+    """Its instance is as good as new, but was made after the ledger was read that the claim rests on."""
+    fence = PartitionWriter.fence
+    spec = KafkaSpec(broker.bootstrap, topic, topic)
+    with KafkaLog(spec) as first, KafkaLog(spec) as second:
+        plan = pin_plan(first, "job", ExpectedOffsets("none"))
+        job = JobWriter(first, plan)
+        chunk = job.chunk(table_of(["a"]))
+
+        def overtaken(writer):
+            monkeypatch.setattr(PartitionWriter, "fence", fence)
+            assert isinstance(first.append(job.claim, chunk), Appended)
+            fence(writer)
+
+        monkeypatch.setattr(PartitionWriter, "fence", overtaken)
+        assert [second.append(job.claim, chunk) for _ in range(2)] == [Fenced("run/0")] * 2
+        assert values_in(first, 0) == ["a"]
 
 
 def test_a_topic_that_was_deleted_is_not_made_anew_by_who_asks_for_it(conf):
