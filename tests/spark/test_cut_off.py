@@ -11,34 +11,47 @@ from pyspark.errors import PySparkException
 from spark_cas import open_log
 from spark_cas.core.errors import LogNotFoundError
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 BATCH = 100
 FIRST = 10 * BATCH
 ROWS = FIRST + BATCH
 VALUE_BYTES = 2000
 """A batch is more than Spark's JVM holds back before it sends."""
+ALL = [f"{at:0{VALUE_BYTES}}" for at in range(ROWS)]
 WAIT_SECONDS = 60
 LATE_SECONDS = 3
 """How long a worker may go on after its job was cancelled."""
 
 
-def slow_rows(spark, release: Path):
-    """Rows of partition 0, the last of which come only once a file is there."""
+@pytest.fixture(autouse=True)
+def small_batches(spark):
+    """Of so many rows each, as they pass between Spark and Python."""
+    batch_rows = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(batch_rows)
+    spark.conf.set(batch_rows, str(BATCH))
+    yield
+    spark.conf.set(batch_rows, before)
+
+
+def slow_rows(numbers, release: Path):
+    """A row of partition 0 for each number, in one task; the last of them come only once a file is there."""
 
     def rows(batches):
         seen = 0
         for batch in batches:
             deadline = time.monotonic() + WAIT_SECONDS
+            if seen == FIRST:
+                release.with_name("waiting").touch()
             while seen == FIRST and not release.exists() and time.monotonic() < deadline:
                 time.sleep(0.02)
             seen += batch.num_rows
             yield batch
 
-    numbers = spark.range(0, ROWS, 1, 1).selectExpr(
+    frame = numbers.selectExpr(
         "CAST(id AS STRING) AS key", f"lpad(id, {VALUE_BYTES}, '0') AS value", "0 AS partition"
     )
-    return numbers.coalesce(1).mapInArrow(rows, numbers.schema)
+    return frame.coalesce(1).mapInArrow(rows, frame.schema)
 
 
 def rows_of(path: str) -> list[str]:
@@ -67,10 +80,7 @@ def until(look, seconds: float = WAIT_SECONDS) -> bool:
 
 def test_a_cancelled_load_is_not_complete_and_goes_on_when_it_is_run_again(spark, path, tmp_path):
     release = tmp_path / "release"
-    frame = slow_rows(spark, release)
-    batch_rows = "spark.sql.execution.arrow.maxRecordsPerBatch"
-    before = spark.conf.get(batch_rows)
-    spark.conf.set(batch_rows, str(BATCH))
+    frame = slow_rows(spark.range(0, ROWS, 1, 1), release)
 
     def save() -> None:
         options = {"job": "load", "routed": "true", "partitions": "1", "maxRecordsPerChunk": str(BATCH)}
@@ -81,15 +91,33 @@ def test_a_cancelled_load_is_not_complete_and_goes_on_when_it_is_run_again(spark
         spark.sparkContext.cancelAllJobs()
         return appended
 
-    try:
-        with ThreadPoolExecutor(1) as pool:
-            cancelled = pool.submit(cancel)
-            with pytest.raises((PySparkException, Py4JError), match="cancelled"):
-                save()
-            assert cancelled.result(WAIT_SECONDS), "the first rows are in the log"
-        assert not until(lambda: progress_of(path).complete, LATE_SECONDS), "what came so far passes for all"
-        release.touch()
-        save()
-    finally:
-        spark.conf.set(batch_rows, before)
-    assert rows_of(path) == [f"{at:0{VALUE_BYTES}}" for at in range(ROWS)]
+    with ThreadPoolExecutor(1) as pool:
+        cancelled = pool.submit(cancel)
+        with pytest.raises((PySparkException, Py4JError), match="cancelled"):
+            save()
+        assert cancelled.result(WAIT_SECONDS), "the first rows are in the log"
+    assert not until(lambda: progress_of(path).complete, LATE_SECONDS), "what came so far passes for all"
+    release.touch()
+    save()
+    assert rows_of(path) == ALL
+
+
+def test_a_cancelled_micro_batch_is_not_complete_and_goes_on_when_the_query_is_started_again(spark, path, tmp_path):
+    release, numbers = tmp_path / "release", str(tmp_path / "numbers")
+    spark.range(0, ROWS, 1, 1).write.parquet(numbers)
+    frame = slow_rows(spark.readStream.schema("id BIGINT").parquet(numbers), release)
+
+    def start():
+        options = {"job": "load", "routed": "true", "partitions": "1", "checkpointLocation": str(tmp_path / "state")}
+        writer = frame.writeStream.format("conditional-log").options(**options)
+        return writer.trigger(availableNow=True).start(path)
+
+    query = start()
+    assert until((tmp_path / "waiting").exists), "the first rows are in the task"
+    spark.sparkContext.cancelAllJobs()
+    with pytest.raises(PySparkException, match="cancelled"):
+        query.awaitTermination(WAIT_SECONDS)
+    assert not until(lambda: progress_of(path), LATE_SECONDS), "what came so far passes for all"
+    release.touch()
+    assert start().awaitTermination(WAIT_SECONDS)
+    assert rows_of(path) == ALL

@@ -12,7 +12,7 @@ from spark_cas.core.errors import SchemaError
 from spark_cas.spark.programs.verify_log import main
 from spark_cas.spark.reading.verify_log import Difference
 from spark_cas.spark.schema import RECORDS_AND_HEADERS
-from spark_cas.testing.writing import append_foreign
+from spark_cas.testing.writing import append_foreign, records_in
 from tests.kafka import clients
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -60,6 +60,34 @@ def test_a_log_holds_what_was_written_to_it_and_nothing_else_is_the_same(spark, 
     assert found_in(later, options) == (220, 220, None)
     with pytest.raises(SchemaError, match="no column value"):
         verify_log(df.select("key"), options)
+
+
+def test_each_copy_counts_and_the_first_differences_are_the_first(spark, options):
+    headers = sf.array(sf.struct(sf.lit("h").alias("key"), sf.lit(b"1").alias("value")))
+    df = spark.createDataFrame([(key, "v") for key in ("a", "a", "b", "c", "d")], "key STRING, value STRING")
+    df = df.withColumn("headers", headers)
+    write(df, options)
+    same = verify_log(df, options)
+    assert same.wanted_digest == same.found_digest == verify_log(df.orderBy(sf.desc("key")), options).wanted_digest
+
+    thrice = verify_log(df.unionAll(df.where("key = 'a'").limit(1)), options)
+    assert (thrice.missing, thrice.unexpected, thrice.found_digest) == (1, 0, same.found_digest)
+    assert thrice.wanted_digest != same.wanted_digest
+    (missing,) = thrice.differences
+    assert (missing.kind, missing.key, missing.wanted, missing.found) == ("missing", b"a", 3, 2)
+    assert None not in (missing.partition, missing.offset)
+    once = verify_log(df.dropDuplicates(["key"]), options)
+    assert (once.missing, once.unexpected, once.wanted_digest != same.wanted_digest) == (0, 1, True)
+    assert found_in(df.withColumn("headers", sf.array(headers[0], headers[0])), options) == (5, 5, None)
+
+    others = spark.createDataFrame([(key, "v") for key in "zyxw"], "key STRING, value STRING")
+    found = verify_log(others, options, first=2)
+    assert (found.missing, found.unexpected) == (4, 5)
+    assert [each.key for each in found.differences if each.kind == "missing"] == [b"w", b"x"]
+    with open_log(options["path"]) as log:
+        lies = [(p, offset, row["key"]) for p in range(2) for offset, row in records_in(log, p)]
+    listed = [(each.partition, each.offset, each.key) for each in found.differences if each.kind == "unexpected"]
+    assert listed == list({key: (p, offset, key) for p, offset, key in reversed(lies)}.values())[::-1][:2]
 
 
 def test_order_is_that_of_each_key(spark, options):
