@@ -13,6 +13,7 @@ from benchmarks.kafka_broker import running_broker
 from benchmarks.kafka_copy import compare_copies
 from benchmarks.kafka_killed import compare_killed
 from benchmarks.kafka_reading import compare_topic_reads
+from benchmarks.kafka_restart import compare_restarts
 from benchmarks.kafka_state import compare_states
 from benchmarks.kafka_writing import compare_topic_writes
 from benchmarks.measure import Result
@@ -28,7 +29,7 @@ from spark_cas.testing.kafka_broker.connector import connector_jars
 BUILD = Path(__file__).parents[1] / "build"
 IN_SESSION = ("write", "route", "read")
 ON_KAFKA = ("kafka-write", "kafka-read", "kafka-state", "kafka-copy", "kafka-killed", "kafka-append")
-PARTS = (*IN_SESSION, "completed", "memory", *ON_KAFKA)
+PARTS = (*IN_SESSION, "completed", "memory", "kafka-restart", *ON_KAFKA)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -63,6 +64,8 @@ def _run(parts: Sequence[str], sizes: Sizes, rows: Path, scratch: Path) -> list[
             results.append(compare_completed(name, launcher, rows, scratch, sizes.process_repeats))
     if "memory" in parts:
         results += compare_memory(scratch, sizes.few_rows, sizes.many_rows)
+    if "kafka-restart" in parts:
+        results += _restarts(sizes, scratch)
     if set(parts) & set(ON_KAFKA):
         results += _on_kafka(parts, sizes, rows, scratch)
     return results
@@ -81,6 +84,15 @@ def _in_one_session(parts: Sequence[str], sizes: Sizes, path: Path, scratch: Pat
         if "read" in parts:
             results.append(compare_reads(spark, rows, scratch, sizes.repeats))
         return results
+    finally:
+        spark.stop()
+
+
+def _restarts(sizes: Sizes, scratch: Path) -> list[Result]:
+    """Compare on a broker behind a proxy, which counts requests."""
+    spark = start_session(connector_jars())
+    try:
+        return compare_restarts(spark, scratch, sizes.repeats)
     finally:
         spark.stop()
 
