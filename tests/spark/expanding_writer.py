@@ -10,11 +10,13 @@ import sys
 import pyarrow as pa
 
 from spark_cas import RECORDS, open_log
+from spark_cas.core.chunks import Chunk
+from spark_cas.core.digest import RunningDigest
 from spark_cas.core.outcome import Appended, LayoutChanged
 from spark_cas.core.partitioner import partition_of
 from spark_cas.core.plan import Plan
 from spark_cas.log.protocol import Backend, Claim
-from spark_cas.testing.writing import JobWriter, plan_of
+from spark_cas.testing.writing import TIME_MS, plan_of
 
 KEYS = 8
 
@@ -34,11 +36,13 @@ def main() -> None:
 def append(log: Backend, table: pa.Table, job: str) -> bool:
     """Whether a record was appended; else the log is another by now."""
     plan: Plan = plan_of(log, job, "none")
-    partition = int(partition_of(table.to_batches()[0], plan.partitions)[0].as_py())
-    if not isinstance(log.claim(partition, plan), Claim):
+    (batch,) = table.to_batches()
+    claim = log.claim(int(partition_of(batch, plan.partitions)[0].as_py()), plan)
+    if not isinstance(claim, Claim):
         return False
-    writer = JobWriter(log, plan, partition)
-    outcome = writer.append(table)
+    digest = RunningDigest()
+    digest.update(batch)
+    outcome = log.append(claim, Chunk(table, 1, digest.hexdigest(), complete=True, task=job, time_ms=TIME_MS))
     assert isinstance(outcome, Appended | LayoutChanged), outcome
     return isinstance(outcome, Appended)
 
