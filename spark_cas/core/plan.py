@@ -73,7 +73,8 @@ class Progress:
     """The lowest offset that the job's next row may itself expect while nobody else writes: counted from the claim
     on, one for each row and none for what holds no record. None where nothing was claimed."""
     own_ranges: tuple[tuple[int, int], ...] = ()
-    """Of conditions by key: where the job's newest chunks lie, half open. These do not count against it."""
+    """Of conditions by key: where the job's newest rows lie, half open: one range for chunks with nothing of others
+    in between. These do not count against it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,8 @@ class Plan:
     """When the plan was made, milliseconds since 1970; 0 in plans from before this was noted."""
     compare: str = BY_PARTITION
     """What the claims are about: their partition, or (`BY_KEY`) the keys of the rows."""
+    round_of: str = ""
+    """The job of `append_if_unchanged` that this job is a round of; empty for any other."""
     rejoined: bool = field(default=False, compare=False)
     """Whether an earlier run may have appended under this plan: not so for the run that recorded it."""
 

@@ -23,12 +23,14 @@ def pin_plan(
     *,
     stream: bool = False,
     compare: str = BY_PARTITION,
+    round_of: str = "",
     any_layout: bool = False,
 ) -> Plan:
     """The plan of a job on a log: its first plan where it has one, else one pinned and recorded now.
 
     Raises OptionError for a bad name or expectation, JobMismatchError when the job was planned with
-    another kind of expectation or is a load where a stream is wanted or the other way round,
+    another kind of expectation or is a load where a stream is wanted or the other way round, or not a round of
+    the same,
     LayoutChangedError when partitions were added since, unless the plan of ``any_layout`` will do: every claim by it
     is refused, so it is for who only asks what the job appended before.
     """
@@ -49,6 +51,7 @@ def pin_plan(
             pinned_by=uuid.uuid4().hex,
             pinned_at_ms=time.time_ns() // 1_000_000,
             compare=compare,
+            round_of=round_of,
         )
         first = log.record_plan(mine)
         if first == mine:
@@ -62,6 +65,11 @@ def pin_plan(
         raise JobMismatchError(
             f"job {job!r} was planned with compare={first.compare}, and its name was now given to a write with "
             f"compare={compare}. Nothing was appended. Run it again as it was planned, or use another job name."
+        )
+    if first.round_of != round_of:
+        raise JobMismatchError(
+            f"job {job!r} is {_kind(first.round_of)}, and its name was now given to {_kind(round_of)}. Nothing was "
+            f"appended. Use another job name."
         )
     if first.log_id != layout.log_id:
         raise TruncatedError(
@@ -83,6 +91,10 @@ def pin_plan(
     # Only claims that a person gives now depend on the ledger, which may be undecided while a dead run's chunk is.
     every = range(layout.partitions)
     return rejoin(first, wanted, log.progress_of(every, job) if wanted.offsets else (None,) * layout.partitions)
+
+
+def _kind(round_of: str) -> str:
+    return f"a round of append_if_unchanged, of job {round_of!r}" if round_of else "a write of its own"
 
 
 def job_progress(log: Backend, job: str) -> tuple[Progress, ...]:

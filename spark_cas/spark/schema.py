@@ -63,6 +63,7 @@ PROGRESS = StructType(
         StructField("complete", BooleanType()),
         StructField("digest", StringType()),
         StructField("committed_at", TimestampType()),
+        StructField("round_of", StringType()),
     ]
 )
 

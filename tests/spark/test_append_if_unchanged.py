@@ -3,10 +3,12 @@
 import pytest
 from pyspark.sql import functions as sf
 
-from spark_cas import append_if_unchanged, open_log
-from spark_cas.core.errors import InputChangedError, OptionError, SchemaError
+from spark_cas import append_if_unchanged, append_once, open_log
+from spark_cas.core.errors import InputChangedError, JobMismatchError, OptionError, SchemaError
+from spark_cas.core.outcome import Appended
+from spark_cas.core.partitioner import partition_of
 from spark_cas.spark.writing import unchanged
-from spark_cas.testing.writing import append_foreign, records_in
+from spark_cas.testing.writing import append_foreign, records_in, table_of
 
 pytestmark = pytest.mark.spark
 
@@ -50,6 +52,49 @@ def test_rows_are_split_by_what_happened_to_their_keys(spark, log, path):
     assert len(records_in(log, 0)) == 11
     with pytest.raises(InputChangedError, match="job 'job' appended 5 rows, and now 4 hold"):
         append_if_unchanged(given.where("key != 'd'"), {"path": path, "job": "job"})
+    other = given.withColumn("value", sf.when(sf.col("key") == "d", "another").otherwise(sf.col("value")))
+    with pytest.raises(InputChangedError, match="job 'job' appended 5 rows, and these are not the same"):
+        append_if_unchanged(other, {"path": path, "job": "job"})
+    assert len(records_in(log, 0)) == 11
+
+
+def test_a_job_of_a_name_like_that_of_a_round_is_none(spark, log, path):
+    for name in ("fix-1", "fix.unchanged.2"):
+        assert isinstance(append_once(log, 0, table_of(["other"]), job=name, expected_offset=None), Appended)
+    done = append_if_unchanged(rows(spark, ("d", "mine", 0)), {"path": path, "job": "fix"})
+    assert told(done.appended, "value", "offset") == [("mine", 7)]
+    with pytest.raises(
+        JobMismatchError, match="is a round of append_if_unchanged, of job 'fix', and its name was now"
+    ):
+        append_once(log, 0, table_of(["more"]), job="fix.unchanged.1", expected_offset=None, compare="key")
+    append_once(log, 0, table_of(["other"]), job="busy.unchanged.1", expected_offset=None, compare="key")
+    with pytest.raises(JobMismatchError, match="is a write of its own, and its name was now given to a round"):
+        append_if_unchanged(rows(spark, ("e", "mine", 0)), {"path": path, "job": "busy"})
+    assert len(records_in(log, 0)) == 9
+
+
+def test_partitions_are_done_in_different_rounds(spark, path, monkeypatch):
+    append = unchanged._Rounds._append
+
+    def overtaken(rounds, frame, number):
+        monkeypatch.setattr(unchanged._Rounds, "_append", append)
+        append_foreign(log, of["a"], "a")
+        return append(rounds, frame, number)
+
+    with open_log(path) as log:
+        log.create(2)
+        of = dict(zip("abcd", partition_of(table_of("abcd").to_batches()[0], 2).to_pylist(), strict=True))
+        (same,), (other,) = ([key for key in "bcd" if (of[key] == of["a"]) is alike][:1] for alike in (True, False))
+        monkeypatch.setattr(unchanged._Rounds, "_append", overtaken)
+        given = rows(spark, ("a", "late", 0), (same, "second", 0), (other, "first", 0))
+        for _ in range(2):
+            done = append_if_unchanged(given, {"path": path, "job": "job"})
+            assert told(done.rejected, "value", "partition", "actual_offset") == [("late", of["a"], 0)]
+            assert told(done.appended, "value", "partition", "offset") == sorted(
+                [("first", of[other], 0), ("second", of["a"], 1)]
+            )
+        completions = [log.completion(f"job.unchanged.{number}") for number in (1, 2)]
+        assert [each and each.rows for each in completions] == [1, 1]
 
 
 def test_a_key_that_changes_before_the_append_is_judged_again(spark, log, path, monkeypatch):

@@ -66,6 +66,8 @@ class WriteOptions:
     batch_id: int | None
     """The batch of a stream that the rows are, where Spark does not tell."""
     order_by: tuple[str, ...]
+    round_of: str
+    """The job of `append_if_unchanged` that the write is a round of; empty for any other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,7 @@ def parse_write_stream(options: Mapping[str, str]) -> WriteOptions:
 _OF_LOADS = {
     "atomic": "the rows of a micro-batch for a partition are one chunk without it, unless orderBy allows several",
     "compare": "a micro-batch cannot expect anything of its keys",
+    "roundOf": "append_if_unchanged takes no stream",
 }
 
 
@@ -177,6 +180,7 @@ def _write_options(given: Given, *, stream: bool) -> WriteOptions:
         fenced_wait_ms=given.need("fencedWaitMs", int),
         batch_id=given.get("batchId", int),
         order_by=given.get("orderBy", tuple, explicit=False) or (),
+        round_of=given.get("roundOf", str) or "",
     )
 
 

@@ -207,6 +207,15 @@ OPTIONS: tuple[Option, ...] = (
         "put them there. It is checked while writing.",
     ),
     Option(
+        "roundOf",
+        text,
+        None,
+        WRITING_AND_ROUTING,
+        per_log=False,
+        doc="Given by `append_if_unchanged`, whose rounds are jobs: the job that was named to it. The registry keeps "
+        "it with the plan of the round, which no other write joins.",
+    ),
+    Option(
         "fencedWaitMs",
         whole_number(),
         f"{FENCED_WAIT_SECONDS * 1000:.0f}",

@@ -34,7 +34,8 @@ class ViewReader(DataSourceReader):
     map<int, bigint> (by layout epoch, where the partition ended when partitions were added).
 
     ``progress``: job string, topic string, partition int, rows bigint, base_offset bigint, end_offset bigint,
-    chunks bigint, complete boolean, digest string, committed_at timestamp.
+    chunks bigint, complete boolean, digest string, committed_at timestamp, round_of string (of a round of
+    `append_if_unchanged` the job that was named to it, else empty).
     """
 
     def __init__(self, selection: Selection, view: str, columns: tuple[str, ...], schema: StructType) -> None:
@@ -75,11 +76,12 @@ def _offsets(log: Backend) -> Iterator[Row]:
 
 def _progress(log: Backend) -> Iterator[Row]:
     for job in log.jobs():
+        plan = log.plan(job)
         for progress in job_progress(log, job):
-            yield _progress_row(log.topic, progress)
+            yield _progress_row(log.topic, progress, plan.round_of if plan else "")
 
 
-def _progress_row(topic: str, progress: Progress) -> Row:
+def _progress_row(topic: str, progress: Progress, round_of: str) -> Row:
     return (
         progress.job,
         topic,
@@ -91,6 +93,7 @@ def _progress_row(topic: str, progress: Progress) -> Row:
         progress.complete,
         progress.digest,
         progress.committed_at_ms,
+        round_of,
     )
 
 

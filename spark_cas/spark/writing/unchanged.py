@@ -1,10 +1,12 @@
 """`append_if_unchanged`: appends the rows to whose keys nothing happened, and returns the others with what did."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import pyarrow as pa
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructType
 
 from spark_cas.core.errors import ConflictError, InputChangedError, OptionError, SchemaError, error_from_text
@@ -12,15 +14,18 @@ from spark_cas.core.row_claims import COLUMN, NO_CHECK
 from spark_cas.log.planning import fresh_job_name
 from spark_cas.spark.options.parse import parse_route
 from spark_cas.spark.reading.pinned import PinnedLog
-from spark_cas.spark.schema import RECORDS
+from spark_cas.spark.records import by_partition
+from spark_cas.spark.schema import PROGRESS, RECORDS
 from spark_cas.spark.writing.route import route
+from spark_cas.spark.writing.verify import hash_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _MOST_ROUNDS = 10
 _TAIL = StructType([RECORDS[name] for name in ("key", "value", "partition", "offset")])
-_OURS = frozenset({"compare", "expectedoffsets", "atomic"})
+_HASHED = StructType([PROGRESS[name] for name in ("partition", "rows", "digest")])
+_OURS = frozenset({"compare", "expectedoffsets", "atomic", "roundof"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +44,11 @@ class IfUnchanged:
 class _Piece:
     """The rows that were appended to a partition, which lie in one piece."""
 
+    number: int
+    """Of the round that appended them."""
     base_offset: int
     rows: int
+    digest: str
 
 
 def append_if_unchanged(
@@ -86,35 +94,54 @@ class _Rounds:
     def run(self) -> IfUnchanged:
         done, number = self._done()
         self._require_same(done)
+        begun = {each.number for each in done.values()}
         rounds = 0
         while True:
             log = PinnedLog(self._spark, self._reading)
-            judged = self._judged(log, done)
+            # Once: a record that refuses a row now may be compacted away by the time it is asked for again.
+            judged = self._judged(log, done).localCheckpoint()
             waiting = ~sf.col("partition").isin(*done)
-            refusal = self._append(judged.where("holds").where(waiting).select(self._rows.columns), number)
-            done, number = self._done()
+            refusal = self._append(self._holding(judged).where(waiting), number)
             if refusal is None:
+                done, _ = self._done()
+                self._complete(judged, done, begun)
                 return IfUnchanged(self._appended(done), judged.where("NOT holds").drop("holds"))
+            begun.add(number)
+            done, number = self._done()
             rounds += 1
             if rounds == _MOST_ROUNDS:
                 raise refusal
 
+    def _holding(self, judged: "DataFrame") -> "DataFrame":
+        return judged.where("holds").select(self._rows.columns)
+
+    def _complete(self, judged: "DataFrame", done: Mapping[int, _Piece], begun: set[int]) -> None:
+        """Complete the rounds that were refused in a partition, with what they appended to others.
+
+        The ledger may forget it with time, the registry does not.
+        """
+        for number in sorted(begun & {each.number for each in done.values()}):
+            pieces = [partition for partition, each in done.items() if each.number == number]
+            refusal = self._append(self._holding(judged).where(sf.col("partition").isin(*pieces)), number)
+            if refusal is not None:
+                raise refusal
+
     def _writing(self, number: int) -> dict[str, str]:
-        job = {name: value for name, value in self._options.items() if name.lower() != "job"}
-        ours = {"compare": "key", "expectedOffsets": "none", "atomic": "true", "job": f"{self._job}-{number}"}
-        return {**job, **ours}
+        given = {name: value for name, value in self._options.items() if name.lower() != "job"}
+        job = {"job": f"{self._job}.unchanged.{number}", "roundOf": self._job}
+        return {**given, **job, "compare": "key", "expectedOffsets": "none", "atomic": "true"}
 
     def _done(self) -> tuple[dict[int, _Piece], int]:
         """What the rounds of this job have appended, by partition, and the number of the next round."""
         progress = (
             self._spark.read.format("conditional-log").options(**self._reading).option("view", "progress").load()
         )
-        prefix = f"{self._job}-"
-        found = progress.where(sf.col("job").startswith(prefix)).where("rows > 0").collect()
-        numbered = [(row.job.removeprefix(prefix), row) for row in found]
-        rounds = [(int(number), row) for number, row in numbered if number.isdigit()]
-        done = {row.partition: _Piece(row.base_offset, row.rows) for _, row in rounds}
-        return done, max((number for number, _ in rounds), default=0) + 1
+        found = progress.where(sf.col("round_of") == self._job).where("rows > 0").collect()
+        done = {
+            row.partition: _Piece(int(row.job.rpartition(".")[2]), row.base_offset, row.rows, row.digest)
+            for row in found
+        }
+        return done, max((each.number for each in done.values()), default=0) + 1
 
     def _judged(self, log: PinnedLog, done: Mapping[int, _Piece]) -> "DataFrame":
         """The rows with their key's newest record from what they expect on, and whether they hold.
@@ -176,20 +203,33 @@ class _Rounds:
         return log.read(starts).where(sf.col("offset") < _of_partition(ends))
 
     def _require_same(self, done: Mapping[int, _Piece]) -> None:
-        """An earlier call of the job appended as many rows of a partition as hold now, judged as they were then."""
+        """An earlier call of the job appended to each partition just the rows that hold, judged as they were then."""
         if not done:
             return
-        judged = self._judged(PinnedLog(self._spark, self._reading), done)
-        counted = {
-            row.partition: row["count"] for row in judged.where("holds").groupBy("partition").count().collect()
-        }
+        log = PinnedLog(self._spark, self._reading)
+        holding = self._holding(self._judged(log, done)).where(sf.col("partition").isin(*done))
+        routed = route(holding, self._writing(0), by="partition")
+        hashed = routed.mapInArrow(_hasher(len(log.at.bounds)), _HASHED).collect()
+        found = {row.partition: (row.rows, row.digest) for row in hashed}
         for partition, piece in sorted(done.items()):
-            if counted.get(partition, 0) != piece.rows:
+            rows, digest = found.get(partition, (0, ""))
+            if (rows, digest) != (piece.rows, piece.digest):
+                what = "these are not the same" if rows == piece.rows else f"now {rows} hold"
                 raise InputChangedError(
-                    f"partition {partition}: job {self._job!r} appended {piece.rows} rows, and now "
-                    f"{counted.get(partition, 0)} hold: the rows are others, or the log was trimmed since. Nothing "
-                    f"was appended now. Use another job name."
+                    f"partition {partition}: job {self._job!r} appended {piece.rows} rows, and {what}: the rows are "
+                    f"others, or the log was trimmed since. Nothing was appended now. Use another job name."
                 )
+
+
+def _hasher(partitions: int) -> "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]":
+    """What a write of routed rows would have as progress, as rows of `_HASHED`."""
+
+    def hashed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = hash_rows(by_partition(batches, partitions))
+        rows = [{"partition": each.partition, "rows": each.rows, "digest": each.digest} for each in found]
+        yield pa.RecordBatch.from_pylist(rows, to_arrow_schema(_HASHED))
+
+    return hashed
 
 
 def _of_partition(offsets: Sequence[int]) -> "Column":

@@ -59,7 +59,7 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
         require_layout(log, options, mark)
         completion = log.completion(job)
         limits = options.limits if completion else looked_at(log, options.limits)
-        plan = pin_plan(log, job, options.expected_offsets, compare=options.compare)
+        plan = pin_plan(log, job, options.expected_offsets, compare=options.compare, round_of=options.round_of)
     task = WriteTask(
         spec=options.spec,
         plan=plan,
