@@ -3,8 +3,6 @@
 docs/conditions.md has the definition with examples.
 """
 
-from collections.abc import Iterable
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,15 +40,11 @@ class KeyClaims:
         self.lowest = int(self._expected.min())
         """From here on the log is to be looked at."""
 
-    def see(self, base_offset: int, keys: pa.Array, own: Iterable[tuple[int, int]]) -> None:
-        """Take in the keys of records that lie at consecutive offsets; those within ``own`` are of the job itself."""
+    def see(self, base_offset: int, keys: pa.Array) -> None:
+        """Take in the keys of others' records that lie at consecutive offsets."""
         found = pc.index_in(keys, value_set=self._keys)
         at = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
-        offsets = at + base_offset
-        for base, end in own:
-            others = (offsets < base) | (offsets >= end)
-            at, offsets = at[others], offsets[others]
-        np.maximum.at(self._newest, found.take(pa.array(at)).to_numpy(), offsets)
+        np.maximum.at(self._newest, found.take(pa.array(at)).to_numpy(), at + base_offset)
 
     def violated(self, unproven_below: int, end_offset: int) -> KeyConflict | Truncated | None:
         """The first row whose claim does not hold, when all from `lowest` up to ``end_offset`` was seen.

@@ -1,5 +1,6 @@
 """Offset ranges: always half open, ``base_offset`` included, ``end_offset`` not."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -39,6 +40,17 @@ class OffsetRange:
         pieces = min(pieces, len(self))
         cuts = [self.base_offset + len(self) * i // pieces for i in range(pieces + 1)] if pieces else []
         return tuple(OffsetRange(a, b) for a, b in pairwise(cuts))
+
+
+def outside(offsets: OffsetRange, taken: Iterable[tuple[int, int]]) -> Iterator[OffsetRange]:
+    """The parts of a range that lie in none of those taken, which are half open and in offset order."""
+    at = offsets.base_offset
+    for base, end in taken:
+        if at < min(base, offsets.end_offset):
+            yield OffsetRange(at, min(base, offsets.end_offset))
+        at = max(at, end)
+    if at < offsets.end_offset:
+        yield OffsetRange(at, offsets.end_offset)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.core.plan import PartitionResult, Plan, Progress, claim_of_keys
 from spark_cas.core.refusal import error_of
 from spark_cas.core.row_claims import COLUMN, NO_CHECK, check_claim_values, check_rising, split_claims
-from spark_cas.log.keyed import append_by_key
+from spark_cas.log.keyed import KeyedAppends
 from spark_cas.log.protocol import Backend, Claim
 from spark_cas.log.rivals import FENCED_WAIT_SECONDS, await_other, refuse_second_task
 
@@ -97,6 +97,7 @@ class _PartitionLoad:
         if not isinstance(claim, Claim):
             raise error_of(claim, partition)
         self._claim = claim
+        self._keyed = KeyedAppends(log, partition)
         self._resumed_rows = claim.progress.rows if claim.progress else 0
         if claim.progress:
             self._refuse_second_task(claim.progress.task)
@@ -194,8 +195,10 @@ class _PartitionLoad:
             time_ms=time.time_ns() // 1_000_000,
             claims=claims,
         )
-        by_key = self._claim.plan.by_key and chunk.records.num_rows > 0
-        outcome = append_by_key(self._log, self._claim, chunk) if by_key else self._log.append(self._claim, chunk)
+        if self._claim.plan.by_key and chunk.records.num_rows > 0:
+            outcome, self._claim = self._keyed.append(self._claim, chunk)
+        else:
+            outcome = self._log.append(self._claim, chunk)
         match outcome:
             case Appended():
                 self._resolved += outcome.resolved

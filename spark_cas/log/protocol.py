@@ -20,7 +20,7 @@ from spark_cas.core.records import RECORDS
 from spark_cas.core.row_claims import lowest_claim
 
 _MOST_OWN_RANGES = 64
-"""A ledger entry on Kafka has 4096 bytes. Older chunks of a job by key count as others': it is refused sooner."""
+"""A ledger entry on Kafka has 4096 bytes. What is older of a job by key counts as others': it is refused sooner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,15 @@ class Claim:
     """The job's ledger entry; None before its first chunk."""
     end_offset: int
     """Below it, nothing of the job is unknown to this writer."""
+    free_since: int | None = None
+    """Of conditions by key: from there up to where the next chunk goes lies no record of others; None: not known."""
 
     def after(self, chunk: Chunk, at: OffsetRange) -> "Claim":
         """The claim for what follows ``chunk``, once it is appended ``at`` these offsets (none: job closed)."""
         progress = self.progress_after(chunk, at)
         expected = None if self.expected_offset is None else progress.end_offset
         end_offset = max(at.end_offset, self.end_offset)
-        return replace(self, expected_offset=expected, progress=progress, end_offset=end_offset)
+        return replace(self, expected_offset=expected, progress=progress, end_offset=end_offset, free_since=None)
 
     @property
     def least_expected(self) -> int | None:
@@ -91,7 +93,11 @@ class Claim:
         before, count = self.progress.own_ranges if self.progress else (), chunk.records.num_rows
         if not self.plan.by_key or count == 0:
             return before
-        return (*before, (at.base_offset, at.base_offset + count))[-_MOST_OWN_RANGES:]
+        base, end = at.base_offset, at.base_offset + count
+        free_since = base if self.free_since is None else self.free_since
+        if before and before[-1][1] >= min(base, free_since):
+            return (*before[:-1], (before[-1][0], end))
+        return (*before, (base, end))[-_MOST_OWN_RANGES:]
 
     def _least_after(self, chunk: Chunk, at: OffsetRange) -> int | None:
         if self.plan.by_key:

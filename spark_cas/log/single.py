@@ -14,7 +14,7 @@ from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Outcome
 from spark_cas.core.plan import ExpectedOffsets, PartitionResult, Plan, Progress
 from spark_cas.core.records import RECORDS
-from spark_cas.log.keyed import append_by_key
+from spark_cas.log.keyed import KeyedAppends
 from spark_cas.log.planning import complete_job, job_progress, pin_plan
 from spark_cas.log.protocol import Backend, Claim
 
@@ -68,7 +68,10 @@ def append_once(
         claims = pa.repeat(pa.scalar(expected_offset, pa.int64()), records.num_rows)
         check_keys(records.column("key").combine_chunks(), claims, 0)
         chunk = replace(chunk, claims=claims)
-    outcome = append_by_key(log, claim, chunk) if plan.by_key else log.append(claim, chunk)
+    if plan.by_key:
+        outcome, claim = KeyedAppends(log, partition).append(claim, chunk)
+    else:
+        outcome = log.append(claim, chunk)
     if isinstance(outcome, Appended):
         progress = claim.progress_after(chunk, outcome.range)
         complete_job(log, plan, (PartitionResult(progress, 0, int(outcome.resolved)),))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import ClaimError
 from spark_cas.core.key_claims import KeyClaims, check_keys
+from spark_cas.core.offsets import OffsetRange, outside
 from spark_cas.core.outcome import KeyConflict, Truncated
 from spark_cas.core.records import RECORDS
 
@@ -25,8 +26,9 @@ def seen_in(chunk: Chunk, log: list[str | None], own: list[tuple[int, int]], cut
     """The claims, when the log was looked through from the smallest one on, in two pieces."""
     claims = KeyClaims(chunk)
     cut = max(cut, claims.lowest)
-    for base, keys in [(claims.lowest, log[claims.lowest : cut]), (cut, log[cut:])]:
-        claims.see(base, pa.array([key and key.encode() for key in keys], pa.binary()), own)
+    for part in (OffsetRange(claims.lowest, cut), OffsetRange(cut, max(cut, len(log)))):
+        for base, end in ((each.base_offset, each.end_offset) for each in outside(part, own)):
+            claims.see(base, pa.array([key and key.encode() for key in log[base:end]], pa.binary()))
     return claims
 
 
@@ -55,7 +57,7 @@ def test_a_long_key_is_cut_and_one_that_is_no_text_can_be_read():
     records = pa.Table.from_pylist([{"key": b"\xff\n" + b"x" * 200}], RECORDS)
     chunk = Chunk(records, 1, "", complete=False, task="", time_ms=0, claims=pa.array([0]))
     claims = KeyClaims(chunk)
-    claims.see(0, records.column("key").combine_chunks(), [])
+    claims.see(0, records.column("key").combine_chunks())
     refusal = claims.violated(0, 1)
     assert isinstance(refusal, KeyConflict)
     assert refusal.key == "\\xff\\n" + "x" * 54 + "…"

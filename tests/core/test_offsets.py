@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.core.offsets import Bounds, OffsetRange, outside
 
 OFFSETS = st.integers(0, 2**62)
 
@@ -77,3 +77,18 @@ def test_bounds_keep_each_of_their_pieces(kept: OffsetRange):
     bounds = Bounds(kept.base_offset, kept.end_offset)
     for part in bounds.range.split(4):
         bounds.require(part)
+
+
+@given(st.tuples(*[st.integers(0, 12)] * 2), st.lists(st.integers(0, 12), max_size=6))
+def test_what_is_outside_of_ranges_that_are_taken(ends, cuts):
+    cuts = sorted(cuts)
+    taken = list(zip(cuts[::2], cuts[1::2], strict=False))
+    offsets = OffsetRange(min(ends), max(ends))
+    parts = list(outside(offsets, taken))
+    assert all(len(part) for part in parts)
+    at = [offset for part in parts for offset in range(part.base_offset, part.end_offset)]
+    assert at == [
+        offset
+        for offset in range(offsets.base_offset, offsets.end_offset)
+        if not any(base <= offset < end for base, end in taken)
+    ]

@@ -5,6 +5,7 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
+from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ClaimError, ConflictError, JobMismatchError
 from spark_cas.core.outcome import Appended, KeyConflict, Outcome, Truncated
 from spark_cas.core.plan import BY_KEY, Completion, ExpectedOffsets
@@ -23,9 +24,16 @@ Rows = list[tuple[str | None, int | None]]
 
 
 def run_keyed(
-    log: Backend, job: str, rows: Rows, *, expected: str = "none", run: str = "run", column: bool = True
+    log: Backend,
+    job: str,
+    rows: Rows,
+    *,
+    expected: str = "none",
+    run: str = "run",
+    column: bool = True,
+    limits: ChunkLimits = LIMITS,
 ) -> Completion:
-    """A whole run of a job by key, in chunks of three."""
+    """A whole run of a job by key, in chunks of three unless there are other limits."""
     records = [
         {"key": key and key.encode(), "value": b"%d" % row, "expected_offset": claim}
         for row, (key, claim) in enumerate(rows)
@@ -33,7 +41,7 @@ def run_keyed(
     batch = pa.RecordBatch.from_pylist(records, CLAIMED)
     plan = pin_plan(log, job, ExpectedOffsets.parse(expected), compare=BY_KEY)
     given = batch if column else batch.select(["key", "value", "headers", "timestamp"])
-    results = load_rows(log, plan, [(0, given)], task=f"{run}/0", limits=LIMITS)
+    results = load_rows(log, plan, [(0, given)], task=f"{run}/0", limits=limits)
     return complete_job(log, plan, results)
 
 
@@ -100,6 +108,23 @@ class KeyClaimContract(ContractBase):
         ):
             run_keyed(barged_in(backend, 2, "k"), "job", [("k", 0)] * 10)
         assert values_in(backend, 0) == ["0", "1", "2", "k"]
+
+    def test_a_job_is_not_refused_by_its_own_rows_however_many_chunks_they_are(self, backend: Backend) -> None:
+        rows: Rows = [("k", 0 if row % 2 else None) for row in range(70)]
+        single = ChunkLimits(max_records=1)
+        with pytest.raises(InjectedFaultError):
+            run_keyed(FaultyLog(backend, Fault("append", 67, When.AFTER)), "job", rows, limits=single)
+        progress = backend.progress(0, "job")
+        assert progress is not None
+        ((base, _),) = progress.own_ranges
+        assert base == progress.base_offset
+        append_foreign(backend, 0, "other")
+        run_keyed(backend, "job", rows, run="run-2", limits=single)
+        progress = backend.progress(0, "job")
+        assert progress is not None
+        (_, first_end), (second_base, _) = progress.own_ranges
+        ((other, _),) = [each for each in records_in(backend, 0) if each[1]["key"] == b"other"]
+        assert first_end <= other < second_base
 
     def test_without_the_column_all_rows_expect_what_the_plan_says(self, backend: Backend) -> None:
         append_foreign(backend, 0, "k")
