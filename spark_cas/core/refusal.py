@@ -105,9 +105,12 @@ def _row_error(found: RowConflict, partition: int) -> ConditionalLogError:
 
 
 def _key_error(found: KeyConflict, partition: int) -> ConditionalLogError:
-    why = "records may have been removed since (by retention, or deletions by compaction), so nothing shows it"
+    why = (
+        "records may have been removed since (by retention, or deletions by compaction, or this user may not see the "
+        "topic's settings, which the ACL DescribeConfigs allows), so nothing shows it"
+    )
     if found.actual is not None:
-        why = f"it has one at {found.actual}: another writer changed it"
+        why = f"it has one at {found.actual}: another writer changed it, or this job did and the ledger forgot it"
     return ConflictError(
         f"partition {partition}: row {found.row} of the job there expects that key {found.key} has no record from "
         f"offset {found.expected} on, but {why}. Nothing of its chunk was appended. Read the keys anew, up to offset "

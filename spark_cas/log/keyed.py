@@ -94,6 +94,11 @@ class _Look:
         if self._claims is None:
             return None
         # Only now: what was deleted before it was read must not have been removed by then.
-        claim = self._claim
-        unproven = unproven_below(self._log, claim.partition, end, claim.plan) if lowest < end else 0
+        unproven = self._unproven_below(end) if lowest < end else 0
         return self._claims.violated(max(unproven, self._tail.trimmed_below), end)
+
+    def _unproven_below(self, end: int) -> int:
+        at, plan = self._claim.partition, self._claim.plan
+        now_ms = time.time_ns() // 1_000_000
+        pinned_end = plan.end_offsets[at]
+        return unproven_below(self._log, at, end, now_ms, pinned_at_ms=plan.pinned_at_ms, pinned_end=pinned_end)

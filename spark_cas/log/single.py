@@ -14,6 +14,7 @@ from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Outcome
 from spark_cas.core.plan import ExpectedOffsets, PartitionResult, Plan, Progress
 from spark_cas.core.records import RECORDS
+from spark_cas.core.row_claims import NO_CHECK, check_claim_values
 from spark_cas.log.keyed import KeyedAppends
 from spark_cas.log.planning import complete_job, job_progress, pin_plan
 from spark_cas.log.protocol import Backend, Claim
@@ -32,10 +33,11 @@ def append_once(
 
     ``records`` is in `spark_cas.RECORDS` and not empty; it is the whole of ``job``, whose name makes the append
     safe to ask for again: a second call with the same records finds the first and says `Appended` with
-    ``resolved``. ``expected_offset`` None asks for no check. On success go on with ``range.end_offset``.
+    ``resolved``. ``expected_offset`` None, or -1, asks for no check. On success go on with ``range.end_offset``.
     With ``compare="key"`` the offset is expected of the records' keys: nothing happened to any of them since.
 
-    Raises ValueError for another schema, no records, or a partition that the log does not have; InputChangedError
+    Raises ValueError for another schema, no records, or a partition that the log does not have; ClaimError for an
+    offset below -1, and where a record without a key is to expect something of it; InputChangedError
     when the job appended other records; whatever planning, claiming and appending raise.
     """
     if records.num_rows == 0 or not records.schema.equals(RECORDS):
@@ -44,6 +46,9 @@ def append_once(
             f"columns {', '.join(records.schema.names)}"
         )
         raise ValueError(msg)
+    if expected_offset is not None:
+        check_claim_values(pa.array([expected_offset], pa.int64()), 0)
+    expected_offset = None if expected_offset == NO_CHECK else expected_offset
     log.layout().require(partition)
     digest = RunningDigest()
     for batch in records.to_batches():

@@ -4,7 +4,7 @@ import pytest
 from spark_cas import RECORDS, append_once, open_log
 from spark_cas.core.chunks import Chunk, ChunkLimits
 from spark_cas.core.digest import RunningDigest
-from spark_cas.core.errors import InputChangedError
+from spark_cas.core.errors import ClaimError, InputChangedError
 from spark_cas.core.outcome import Appended, Conflict, Truncated
 from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.log.loading import load_rows
@@ -66,6 +66,15 @@ def test_a_refused_append_can_be_made_with_what_the_writer_has_learnt(log):
 def test_without_an_expected_offset_records_go_to_the_end(log):
     append_once(log, 0, records(b"a"), job="one", expected_offset=0)
     assert isinstance(append_once(log, 0, records(b"b"), job="two", expected_offset=None), Appended)
+    assert values(log) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("compare", ["partition", "key"])
+def test_minus_one_asks_for_no_check_and_less_is_no_offset(log, compare):
+    append_once(log, 0, records(b"a"), job="one", expected_offset=None)
+    with pytest.raises(ClaimError, match=r"^\[CLAIM\] row 0 of the partition expects offset -2"):
+        append_once(log, 0, records(b"x"), job="bad", expected_offset=-2, compare=compare)
+    assert isinstance(append_once(log, 0, records(b"b"), job="two", expected_offset=-1, compare=compare), Appended)
     assert values(log) == [b"a", b"b"]
 
 

@@ -1,17 +1,24 @@
 """What appends by key read of the log, and what they take its changes for."""
 
+import time
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ConflictError
+from spark_cas.core.outcome import Appended, KeyConflict, Truncated, Unknown
 from spark_cas.core.plan import BY_KEY, ExpectedOffsets
 from spark_cas.core.records import RECORDS
+from spark_cas.log import rivals
 from spark_cas.log.loading import load_rows
 from spark_cas.log.memory import MemoryLog
 from spark_cas.log.planning import pin_plan
-from spark_cas.testing.writing import append_foreign, table_of, values_in
+from spark_cas.log.single import append_once
+from spark_cas.testing.faults import Fault, FaultyLog, When
+from spark_cas.testing.loads import void
+from spark_cas.testing.writing import TIME_MS, append_foreign, table_of, values_in
 
 DAY_MS = 24 * 60 * 60 * 1000
 SINGLE = ChunkLimits(max_records=1)
@@ -54,6 +61,14 @@ def test_each_record_of_others_is_read_once_and_the_jobs_own_never():
     assert len(values_in(log, 0)) == 53
 
 
+def test_what_was_seen_for_one_chunk_refuses_another():
+    log = created(MemoryLog())
+    append_foreign(log, 0, *"xyz")
+    with pytest.raises(ConflictError, match=r"row 1 .* key y has no record from offset 1 on, but it has one at 1"):
+        load_keys(log, "ay", expected='{"0": 1}')
+    assert values_in(log, 0) == [*"xyz", "a"]
+
+
 def test_on_a_quiet_compacted_log_a_job_is_not_refused_by_its_own_plan():
     log = created(CompactedLog())
     append_foreign(log, 0, "old")
@@ -77,3 +92,74 @@ def test_on_a_compacted_log_a_claim_on_what_was_there_long_before_the_plan_prove
         load_rows(log, late, [(0, table_of("a").to_batches()[0])], task="run/0", limits=SINGLE)
     load_rows(log, plan, [(0, table_of("a").to_batches()[0])], task="run/1", limits=SINGLE)
     assert values_in(log, 0) == [*"xyz", "a"]
+
+
+@pytest.mark.parametrize("ahead_ms", [0, DAY_MS])
+def test_a_record_that_is_stamped_ahead_does_not_show_that_a_claim_is_young(ahead_ms):
+    log = created(CompactedLog())
+    for key, timestamp in (("x", time.time_ns() // 1_000_000 + ahead_ms), ("y", TIME_MS)):
+        (record,) = table_of([key]).to_pylist()
+        table = pa.Table.from_pylist([{**record, "timestamp": timestamp}], RECORDS)
+        assert isinstance(append_once(log, 0, table, job=key, expected_offset=None), Appended)
+    outcome = keyed_once(log, 1)
+    if ahead_ms:
+        assert outcome == KeyConflict(0, "k", 1, None, 2)
+    else:
+        assert isinstance(outcome, Appended)
+
+
+def keyed_once(log, expected_offset):
+    return append_once(log, 0, table_of("k"), job="job", expected_offset=expected_offset, compare="key")
+
+
+def three_and(*faults):
+    """A log with x, y, z at 0 to 2, and what happens to it then."""
+    log = created(MemoryLog())
+    for key in "xyz":
+        append_foreign(log, 0, key)
+    return log, FaultyLog(log, *(fault(log) for fault in faults))
+
+
+def test_a_log_that_became_shorter_than_what_was_seen_is_truncated():
+    def lose_records(log):
+        at = log._partitions[0]
+        at.chunks, at.end_offset = at.chunks[:1], 1
+        append_foreign(log, 0, "k")
+
+    log, faulty = three_and(
+        lambda log: Fault("append", 1, When.BEFORE, lambda: void(append_foreign(log, 0, "faster"))),
+        # The first try asked once.
+        lambda log: Fault("bounds", 2, When.BEFORE, lambda: lose_records(log)),
+    )
+    assert keyed_once(faulty, 1) == Truncated(3, 2)
+    assert values_in(log, 0) == ["x", "k"]
+
+
+def test_a_tail_that_is_trimmed_while_it_is_read_is_read_from_its_new_start():
+    _, faulty = three_and(lambda log: Fault("read", 1, When.BEFORE, lambda: void(log.trim(0, 2))))
+    assert keyed_once(faulty, 1) == KeyConflict(0, "k", 1, None, 3)
+
+
+def test_what_is_wrong_with_reading_is_not_taken_for_trimming():
+    def fail():
+        msg = "something else"
+        raise ValueError(msg)
+
+    log, faulty = three_and(lambda _: Fault("read", 1, When.BEFORE, fail))
+    with pytest.raises(ValueError, match="something else"):
+        keyed_once(faulty, 1)
+    assert values_in(log, 0) == ["x", "y", "z"]
+
+
+def test_a_writer_that_others_are_always_faster_than_gives_up(monkeypatch):
+    monkeypatch.setattr(rivals, "_LONGEST_PAUSE_SECONDS", 0)
+    tries = rivals._RIVAL_TRIES
+    faults = [
+        lambda log, call=call: Fault("append", call, When.BEFORE, lambda: void(append_foreign(log, 0, "other")))
+        for call in range(1, tries + 1)
+    ]
+    log, faulty = three_and(*faults)
+    assert isinstance(keyed_once(faulty, 0), Unknown)
+    assert faulty.calls["append"] == tries
+    assert values_in(log, 0) == ["x", "y", "z", *["other"] * tries]
+    assert isinstance(keyed_once(log, 0), Appended)

@@ -81,6 +81,13 @@ def test_rows_come_in_the_order_of_what_they_expect_and_those_that_expect_nothin
     assert [(r.partition, r.key, r.value) for r in rest] == sorted((r.partition, r.key, r.value) for r in rest)
 
 
+def test_what_is_expected_of_keys_leaves_the_order_as_it_is(spark, log_path):
+    options = {"path": log_path, "job": "job", "compare": "key"}
+    claims = some(spark).withColumn("expected_offset", sf.expr(EXPECTED))
+    plain = route(some(spark), options).select("partition", "key", "value").collect()
+    assert route(claims, options).select("partition", "key", "value").collect() == plain
+
+
 def test_given_ids_are_kept(spark, log_path):
     df = some(spark).withColumn("partition", sf.expr("length(key) + 1"))
     assert {partition for *_, partition in placed(route(df, log_path, by="partition"))} == {3}

@@ -7,7 +7,7 @@ from typing import cast
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import OptionError
 from spark_cas.core.names import check_name
-from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.core.plan import BY_KEY, ExpectedOffsets
 from spark_cas.log.open import AnySpec
 from spark_cas.spark.options.given import Given
 from spark_cas.spark.options.names import is_for
@@ -77,6 +77,8 @@ class RouteOptions:
     job: str | None
     partitions: int | None
     new_partitions: int | None
+    by_key: bool
+    """Whether what rows expect is about their keys, and tells nothing of their order."""
     reading: tuple[tuple[str, str], ...] = field(repr=False)
     """The options with which the same log is read. They may be secret."""
 
@@ -192,6 +194,7 @@ def parse_route(options: Mapping[str, str]) -> RouteOptions:
         job=given.get("job", str),
         partitions=given.get("partitions", int),
         new_partitions=given.get("partitions", int, explicit=False),
+        by_key=given.need("compare", str) == BY_KEY,
         reading=tuple(sorted((key, value) for key, value in given.explicit.items() if is_for(key, Scope.READ))),
     )
 

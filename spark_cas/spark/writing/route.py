@@ -40,9 +40,9 @@ def route(
     the write will take; with ``partitions`` in it the log need not exist yet. ``by="key"`` adds the column
     ``partition`` where Kafka's own clients would put the key (murmur2; rows without a key by all of their content),
     ``by="partition"`` keeps the ids that are there. Rows are sorted by ``order_by``, then by the column
-    ``expected_offset`` where there is one, rows that expect nothing last, then key, then, so that a second attempt
-    of a task sees them in the same order, by all other columns. A stream is not sorted: the option ``orderBy`` of its
-    write does that where it matters.
+    ``expected_offset`` where there is one (not with the option ``compare=key``), rows that expect nothing last, then
+    key, then, so that a second attempt of a task sees them in the same order, by all other columns. A stream is not
+    sorted: the option ``orderBy`` of its write does that where it matters.
 
     Raises OptionError, SchemaError; LogNotFoundError when the log is missing and its partition count unknown;
     whatever else reading the log raises. Warns with `JobNotNamedWarning` when a dict names no job.
@@ -64,7 +64,7 @@ def route(
     placed = _with_partition(df, mark.partitions, by)
     routed = placed.repartitionById(mark.partitions, sf.col("partition"))
     if not df.isStreaming:
-        routed = routed.sortWithinPartitions(*_total_order(placed, order_by))
+        routed = routed.sortWithinPartitions(*_total_order(placed, order_by, by_key=options.by_key))
         mark = replace(mark, sorted=True)
     return routed.withMetadata("partition", mark.metadata())
 
@@ -137,10 +137,13 @@ def _partitioner(partitions: int) -> "Callable[..., Column]":
     return arrow_udf(partitions_of, IntegerType())  # type: ignore[call-overload, no-any-return]
 
 
-def _total_order(df: "DataFrame", order_by: "Sequence[str | Column]") -> "list[Column]":
-    """``order_by``, then what rows expect, then all columns: rows that are still tied are the same row."""
+def _total_order(df: "DataFrame", order_by: "Sequence[str | Column]", *, by_key: bool) -> "list[Column]":
+    """``order_by``, then what rows expect, then all columns: rows that are still tied are the same row.
+
+    What is expected of different keys has no order, and must not change it when it is asked for anew.
+    """
     first = [sf.col(each) if isinstance(each, str) else each for each in order_by]
-    if COLUMN in df.columns and df.schema[COLUMN].dataType == LongType():
+    if not by_key and COLUMN in df.columns and df.schema[COLUMN].dataType == LongType():
         first.append(sf.nullif(sf.col(COLUMN), sf.lit(NO_CHECK)).asc_nulls_last())
     names = ["key", *_TIE_BREAKERS, *sorted(set(df.columns) - {"key", "partition", COLUMN, *_TIE_BREAKERS})]
     return first + [_by_bytes(df, name) for name in names if name in df.columns]

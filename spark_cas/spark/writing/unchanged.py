@@ -2,18 +2,29 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructType
+from pyspark.sql.utils import is_remote
 
-from spark_cas.core.errors import ConflictError, InputChangedError, OptionError, SchemaError, error_from_text
+from spark_cas.core.errors import (
+    ClaimError,
+    ConflictError,
+    InputChangedError,
+    OptionError,
+    SchemaError,
+    error_from_text,
+)
 from spark_cas.core.row_claims import COLUMN, NO_CHECK
+from spark_cas.log.deletions import unproven_below
+from spark_cas.log.open import open_log
 from spark_cas.log.planning import fresh_job_name
-from spark_cas.spark.options.parse import parse_route
-from spark_cas.spark.reading.pinned import PinnedLog
+from spark_cas.spark.options.parse import parse_read, parse_route
+from spark_cas.spark.reading.pinned import Pinned, PinnedLog
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import PROGRESS, RECORDS
 from spark_cas.spark.writing.route import route
@@ -49,6 +60,7 @@ class _Piece:
     base_offset: int
     rows: int
     digest: str
+    committed_at_ms: int
 
 
 def append_if_unchanged(
@@ -63,7 +75,9 @@ def append_if_unchanged(
     as after a crash, goes on where it was, and returns the same.
 
     Raises OptionError, SchemaError; BatchTooLargeError when rows of a partition are more than a chunk;
-    InputChangedError when a job comes again with other rows; ConflictError when others were faster ten times.
+    InputChangedError when a job comes again with other rows; JobMismatchError when a round's name is another job's;
+    ClaimError for an offset below -1, or one expected by a row without a key; TruncatedError, UnknownOutcomeError,
+    LayoutChangedError as a write does; ConflictError when others were faster ten times.
     """
     if by != "key":
         raise OptionError("append_if_unchanged takes by='key', and was given something else.")
@@ -88,6 +102,7 @@ class _Rounds:
         self._options = options
         self._reading = dict(asked.reading)
         self._spark = df.sparkSession
+        self._first: Pinned | None = None
         # What is judged, what is appended and what is returned must be the same rows.
         self._rows = route(df, self._writing(0)).localCheckpoint()
 
@@ -138,7 +153,9 @@ class _Rounds:
         )
         found = progress.where(sf.col("round_of") == self._job).where("rows > 0").collect()
         done = {
-            row.partition: _Piece(int(row.job.rpartition(".")[2]), row.base_offset, row.rows, row.digest)
+            row.partition: _Piece(
+                int(row.job.rpartition(".")[2]), row.base_offset, row.rows, row.digest, _ms(row.committed_at)
+            )
             for row in found
         }
         return done, max((each.number for each in done.values()), default=0) + 1
@@ -155,6 +172,12 @@ class _Rounds:
             row.partition: row.lowest
             for row in self._rows.where(claimed).groupBy("partition").agg(sf.min(COLUMN).alias("lowest")).collect()
         }
+        wrong = [partition for partition, offset in lowest.items() if offset < NO_CHECK]
+        if wrong:
+            raise ClaimError(
+                f"a row of partition {wrong[0]} expects offset {lowest[wrong[0]]}. Nothing was appended. Give an "
+                f"offset from 0 on, or null or -1 for no check."
+            )
         starts = [
             min(max(bounds.start_offset, lowest.get(at, end)), end)
             for at, (bounds, end) in enumerate(zip(kept, ends, strict=True))
@@ -169,14 +192,31 @@ class _Rounds:
             sf.col("key").cast("binary") == sf.col("tail_key")
         )
         changed = claimed & sf.coalesce(sf.col("newest.offset") >= sf.col(COLUMN), sf.lit(False))  # noqa: FBT003
-        trimmed = claimed & (sf.col(COLUMN) < _of_partition([bounds.start_offset for bounds in kept]))
+        unproven = claimed & (sf.col(COLUMN) < _of_partition(self._unproven_below(log.at, done, lowest)))
         joined = self._rows.join(newest, same, "left")
         return joined.select(
             *self._rows.columns,
             sf.when(changed, sf.col("newest.offset")).alias("actual_offset"),
             sf.when(changed, sf.col("newest.value")).alias("actual_value"),
-            (~changed & ~trimmed).alias("holds"),
+            (~changed & ~unproven).alias("holds"),
         )
+
+    def _unproven_below(self, at: Pinned, done: Mapping[int, _Piece], lowest: Mapping[int, int]) -> list[int]:
+        """By partition, the offset below which a claim may be about what was removed: as the append has it."""
+        below = [bounds.start_offset for bounds in at.bounds]
+        self._first = first = self._first or at
+        if is_remote():
+            return below  # Only the server may see the log, and its append refuses such claims.
+        with open_log(parse_read(self._reading).selection.only()) as log:
+            for partition in lowest:
+                piece = done.get(partition)
+                end = piece.base_offset if piece else at.bounds[partition].end_offset
+                if lowest[partition] < end:
+                    known = {"pinned_at_ms": first.pinned_at_ms, "pinned_end": first.bounds[partition].end_offset}
+                    now_ms = piece.committed_at_ms if piece else at.pinned_at_ms
+                    removed = unproven_below(log, partition, end, now_ms, **known)
+                    below[partition] = min(end, max(below[partition], removed))
+        return below
 
     def _append(self, rows: "DataFrame", number: int) -> ConflictError | None:
         """Append rows that hold; the refusal when others changed one of their keys meanwhile."""
@@ -230,6 +270,10 @@ def _hasher(partitions: int) -> "Callable[[Iterator[pa.RecordBatch]], Iterator[p
         yield pa.RecordBatch.from_pylist(rows, to_arrow_schema(_HASHED))
 
     return hashed
+
+
+def _ms(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
 
 
 def _of_partition(offsets: Sequence[int]) -> "Column":
