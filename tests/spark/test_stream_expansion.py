@@ -11,6 +11,7 @@ import pytest
 from spark_cas import open_log
 from spark_cas.log.expanding import expand_log
 from spark_cas.spark.options.parse import parse_read_stream
+from spark_cas.spark.reading.selected_logs import SelectedLogs
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.schema import RECORDS
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
@@ -138,6 +139,47 @@ def test_where_keys_move_among_the_old_partitions_these_are_held_at_their_thresh
     append_foreign(log, 0, "c")
     append_foreign(log, 2, "d")
     assert batches(reader(), start)[1] == [[(0, "a"), (1, "b")], [(0, "c"), (2, "d")]]
+
+
+class ExpandedMeanwhile:
+    """A log that is expanded between two steps of one look: it was seen as it was, its ends are those of after."""
+
+    def __init__(self, log, change):
+        self._log = log
+        self._change = change
+
+    def __getattr__(self, name):
+        return getattr(self._log, name)
+
+    def bounds_of(self, partitions, *, waiting):
+        change, self._change = self._change, lambda: None
+        change()
+        return self._log.bounds_of(partitions, waiting=waiting)
+
+
+@pytest.mark.parametrize("batches_before", [0, 1])
+def test_an_expansion_that_is_over_within_one_look_is_noticed(log, reader, monkeypatch, batches_before):
+    append_foreign(log, 0, "a")
+    one = reader(maxoffsetspertrigger="9")
+    end = one.initialOffset()
+    for _ in range(batches_before):
+        end, _ = batch(one, end)
+    append_foreign(log, 1, *(f"K{number}" for number in range(12)))
+
+    def expand():
+        # To 3: keys go from one old partition to another.
+        expand_log(log, 3)
+        append_foreign(log, 0, *(f"K{number}" for number in range(12, 24)))
+
+    with open_log(log.spec) as other:
+        changing = ExpandedMeanwhile(other, expand)
+        monkeypatch.setattr(SelectedLogs, "log", lambda _, __: changing)
+        told = batches(one, end)[1]
+    read = [value for each in told for partition, value in each if value.startswith("K")]
+    assert sorted(read, key=lambda value: int(value[1:])) == [f"K{number}" for number in range(24)]
+    first_new = next(number for number, each in enumerate(told) if (0, "K12") in each)
+    last_old = max(number for number, each in enumerate(told) if (1, "K11") in each)
+    assert last_old < first_new
 
 
 def test_partitions_of_an_expansion_that_is_not_finished_are_not_there_yet(log, reader):

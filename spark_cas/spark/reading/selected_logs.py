@@ -45,8 +45,8 @@ class SelectedLogs:
         self._open: dict[str, Backend] = {}
         self._closing = ExitStack()
         self._topics: TopicList | None = None
-        self._layouts: dict[tuple[str, str, int, int | None], Layouts] = {}
-        """What was found before, by topic, log id, layout epoch and what was asked."""
+        self._layouts: dict[tuple[str, int], Layouts] = {}
+        """What was found before, by topic and the epoch that was known."""
 
     def __enter__(self) -> Self:
         return self
@@ -96,7 +96,10 @@ class SelectedLogs:
         Partitions of an expansion that is not finished are not there yet. ``known_epochs`` are those that the logs
         had when they were read last, by topic. Raises LogNotFoundError, FormatError, StorageError.
         """
-        return {topic: self._in_layouts(topic, state, known_epochs.get(topic)) for topic, state in seen.items()}
+        return {
+            topic: self._in_layouts(topic, state, known_epochs.get(topic, state.layout_epoch))
+            for topic, state in seen.items()
+        }
 
     def since(self, at: TopicPartition, timestamp_ms: int) -> int | None:
         """`Admin.offset_since` of one of the partitions."""
@@ -110,13 +113,13 @@ class SelectedLogs:
         bounds = log.bounds_of(partitions, waiting=waiting)
         return LogState(layout.log_id, layout.epoch, dict(zip(partitions, bounds, strict=True)))
 
-    def _in_layouts(self, topic: str, state: LogState, known_epoch: int | None) -> LogState:
-        asked = topic, state.log_id, state.layout_epoch, known_epoch
-        found = self._layouts.get(asked)
-        if found is None:
-            found = self.log(topic).layouts(known_epoch)
+    def _in_layouts(self, topic: str, state: LogState, known_epoch: int) -> LogState:
+        log = self.log(topic)
+        found = self._layouts.get((topic, known_epoch))
+        if found is None or _outdated(found, log):
+            found = log.layouts(known_epoch)
             if found.pending is None:
-                self._layouts[asked] = found
+                self._layouts[topic, known_epoch] = found
         layout = found.layout
         if layout.log_id != state.log_id:
             return state  # made anew since it was looked at: the next look finds that
@@ -126,3 +129,11 @@ class SelectedLogs:
             {partition: bounds for partition, bounds in state.bounds.items() if partition < layout.partitions},
             found.expansions,
         )
+
+
+def _outdated(found: Layouts, log: Backend) -> bool:
+    """Whether partitions were added since. It is asked behind the bounds: what came under a layout lies behind it."""
+    try:
+        return log.layout() != found.layout
+    except LogNotFoundError:
+        return False  # gone since it was looked at: the next look finds that
