@@ -121,6 +121,10 @@ class Plan:
         """The partition count that the plan was made for."""
         return len(self.expected_offsets)
 
+    def claims(self, partition: int) -> bool:
+        """Whether the plan was made with a claim on a partition itself."""
+        return self.expected_offsets[partition] is not None and not self.by_key
+
     @property
     def checked(self) -> bool:
         """Whether any partition is claimed at an offset."""

@@ -261,8 +261,8 @@ class Expandable(Protocol):
         """How the log came to its partitions, all of it that was recorded.
 
         Where another tool can add partitions nobody records it: a caller who knows which layout epoch the log had is
-        told of that as of an expansion whose thresholds are the ends of now, open transactions included. So is who
-        may not see what was recorded. Raises FormatError.
+        told of that as of an expansion whose thresholds are the ends of now, open transactions included. So is such
+        a caller who may not see what was recorded; any other is refused. Raises FormatError.
         """
         ...
 
@@ -277,7 +277,8 @@ class Expandable(Protocol):
         """Let nobody who has a claim from before the intent append to a partition any more, and return where it ends.
 
         What lies below that was appended before; what such a writer still sends is refused, whenever it arrives.
-        Once the expansion is finished this changes nothing, and what it returns is of no use.
+        Once the expansion is finished it moves no threshold, and what it returns is of no use. Where writers are
+        fenced, it may then fence one of the new layout, whose task is tried again.
         """
         ...
 

@@ -8,13 +8,19 @@ from confluent_kafka.admin import NewPartitions
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_cas.core.expansion import Expansion
+from spark_cas.core.outcome import LayoutChanged
+from spark_cas.core.plan import BY_KEY, PartitionResult
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.rights import on_topic
+from spark_cas.log.planning import complete_job, job_progress
 from spark_cas.spark.options.parse import parse_read_stream
+from spark_cas.spark.reading.selected_logs import SelectedLogs
+from spark_cas.spark.reading.selection import Selection
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
-from spark_cas.spark.schema import RECORDS
-from spark_cas.testing.writing import append_foreign, plan_of, values_in
+from spark_cas.spark.reading.views import ViewReader
+from spark_cas.spark.schema import OFFSETS, RECORDS
+from spark_cas.testing.writing import JobWriter, append_foreign, plan_of, table_of, values_in
 from tests.kafka.clients import SECONDS, admin_of, committed_values
 from tests.kafka.faulted import spec_of
 from tests.kafka.readers import open_transaction, wait_for
@@ -75,6 +81,38 @@ def batch(reader, start):
     return end, [value.decode() for each in records for value in each.column("value").to_pylist()]
 
 
+@pytest.mark.parametrize("expected", ["end", "none"])
+def test_a_writer_appends_nothing_once_another_tool_added_partitions(broker, topic, expected):
+    """Its claims are not taken away, and it asks for none: the rows were routed for fewer partitions all the same."""
+    with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
+        plan = plan_of(log, "job", expected)
+        log.record_plan(plan)
+        writer = JobWriter(log, plan)
+        writer.must_append("a")
+        add_partitions(broker, topic, 3)
+        assert [writer.append(table_of("b")) for _ in range(2)] == [LayoutChanged(1, 3)] * 2
+        assert undecided(broker.bootstrap, topic) == 0
+        assert values_in(log, 0) == ["a"]
+
+
+def test_the_ids_that_an_expansion_takes_over_are_of_jobs_that_may_still_write_under_them(broker, topic):
+    with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
+        other_topic = replace(plan_of(log, "other-topic", "none"), log_id="another")
+        by_key = replace(plan_of(log, "by-key"), compare=BY_KEY)
+        names = ("end", "none", "none-complete", "none-complete-elsewhere", "end-complete")
+        plans = {name: plan_of(log, name, name.split("-")[0]) for name in names}
+        for plan in (other_topic, by_key, *plans.values()):
+            log.record_plan(plan)
+        for name in ("end-complete", "none-complete"):
+            writer = JobWriter(log, plans[name])
+            writer.must_append("a", complete=True)
+            complete_job(log, plans[name], tuple(PartitionResult(each, 0, 0) for each in job_progress(log, name)))
+        complete_job(log, plans["none-complete-elsewhere"], ())
+        log_id = log.layout().log_id
+        assert log.jobs_with_own_id(log_id, 0) == ["by-key", "none", "none-complete-elsewhere"]
+        assert log.jobs_with_own_id(log_id, 1) == []
+
+
 @pytest.mark.parametrize("topic", [2], indirect=True)
 def test_a_stream_holds_back_what_another_tool_added_until_it_has_read_what_was_there_then(broker, topic):
     """What an open transaction has sent is there as well: it may commit later."""
@@ -133,8 +171,14 @@ def test_an_expansion_names_the_right_that_is_missing(secured, spec):
     with KafkaLog(spec) as log:
         assert expand_log(log, 2).partitions == 2
         expansions = log.layouts().expansions
-    # Who reads the topic alone is not told, and goes by what it knows.
+    # A stream that reads the topic alone is not told, and goes by what it knows. Others cannot do without.
     secured.allow([on_topic("Read", spec.topic)])
+    selection = Selection(spec, (spec.topic,))
+    with refused_soon() as refused:
+        ViewReader(selection, "offsets", (), OFFSETS).partitions()
+    assert f"lacks an ACL: {on_topic('Read', spec.registry_topic)}." in str(refused.value)
+    with SelectedLogs(selection) as logs:
+        begun = logs.in_layouts(logs.look(waiting=False), {})[spec.topic]
+        assert (begun.expansions, [*begun.bounds]) == ((), [0, 1])
     with KafkaLog(spec) as log:
-        assert log.layouts().expansions == ()
         assert log.layouts(1).expansions == expansions == (Expansion(2, 2, (0,)),)

@@ -17,6 +17,7 @@ from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.admin import Admin
 from spark_cas.log.kafka.plain import NotPermittedError
 from spark_cas.log.kafka.registry import Registry
+from spark_cas.log.kafka.rights import lacking, on_topic
 from spark_cas.log.kafka.topic_settings import describe, require_planned
 
 
@@ -50,14 +51,16 @@ class TopicLayouts:
         return LayoutChanged(plan.layout_epoch, newest) if newest > plan.layout_epoch else None
 
     def all(self, known_epoch: int | None) -> Layouts:
-        """`Expandable.layouts`; nothing is recorded for who may not read the registry.
-
-        Raises LogNotFoundError, FormatError, StorageError.
-        """
+        """`Expandable.layouts`. Raises LogNotFoundError, FormatError, StorageError."""
         layout = self.layout()
         try:
             intents, done = self._recorded(layout.log_id)
         except NotPermittedError:
+            if known_epoch is None:
+                raise NotPermittedError(
+                    f"looking for partitions that were added to topic {self.topic} earlier: "
+                    f"{lacking(on_topic('Read', self.registry.topic))}. Then read again."
+                ) from None
             intents, done = [], []
         pending = _pending(intents, done)
         if pending is not None and pending.before < layout.partitions:

@@ -152,7 +152,7 @@ class KafkaLog(KafkaRegistry):
         return self._layouts.begin(layout, partitions)
 
     def end_partition(self, partition: int, intent: Intent) -> int:  # noqa: ARG002
-        fence_writers(self.spec, partition, self.unfinished_jobs(self.layout().log_id))
+        fence_writers(self.spec, partition, self.jobs_with_own_id(self.layout().log_id, partition))
         return ends.barrier(self._admin, self._at(partition), self._timeout).end_offset
 
     def add_partitions(self, intent: Intent) -> None:

@@ -41,6 +41,11 @@ class Registry:
         self._entries: dict[str, str] = {}
         self._read_to = 0
 
+    @property
+    def topic(self) -> str:
+        """The topic that holds them."""
+        return self._at.topic
+
     def get(self, key: str) -> str | None:
         """The value of an entry, None when it has none."""
         return self._refresh().get(key)
@@ -133,14 +138,33 @@ class KafkaRegistry:
     def jobs(self) -> tuple[str, ...]:
         return tuple(sorted(self._registry.below(self._key("plan", ""))))
 
-    def unfinished_jobs(self, log_id: str) -> list[str]:
-        """The jobs that were planned on a topic of this id and are not complete. Raises StorageError, FormatError."""
+    def jobs_with_own_id(self, log_id: str, partition: int) -> list[str]:
+        """The jobs on a topic of this id that may still write a partition under an id with their name in it.
+
+        These are the jobs without a claim on the partition, but for those whose completion tells of rows there: who
+        completed them took the id over. One that was completed without may have been begun with rows for it.
+
+        Raises StorageError, FormatError.
+        """
         plans = self._registry.below(self._key("plan", ""))
         complete = self._registry.below(self._key("completion", ""))
-        return [job for job, plan in plans.items() if job not in complete and _plan(plan, job).log_id == log_id]
+        return [
+            job
+            for job, value in plans.items()
+            if _has_own_id(_plan(value, job), log_id, partition)
+            and not (job in complete and _tells_of(_completion(complete[job], job), partition))
+        ]
 
     def _key(self, kind: str, job: str) -> str:
         return f"{self._topic}/{kind}/{job}"
+
+
+def _has_own_id(plan: Plan, log_id: str, partition: int) -> bool:
+    return plan.log_id == log_id and partition < plan.partitions and not plan.claims(partition)
+
+
+def _tells_of(completion: Completion, partition: int) -> bool:
+    return any(result.progress.partition == partition for result in completion.partitions)
 
 
 def _plan(value: str, job: str) -> Plan:

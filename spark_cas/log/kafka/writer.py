@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import ConditionalLogError, StorageError
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.core.outcome import Appended, Fenced, Outcome, Refusal, Truncated, Unknown, says_lost
+from spark_cas.core.outcome import Appended, Fenced, LayoutChanged, Outcome, Refusal, Truncated, Unknown, says_lost
 from spark_cas.core.plan import BatchProgress, Plan, Progress
 from spark_cas.core.records import fill_timestamps
 from spark_cas.core.row_claims import check_rows
@@ -70,8 +70,7 @@ class PartitionWriter:
         self._holders = shared.holders
         self._plan = plan
         self._at = TopicPartition(spec.topic, partition)
-        checked = plan.expected_offsets[partition] is not None and not plan.by_key
-        self._id = spec.transactional_id(partition, None if checked else plan.job)
+        self._id = spec.transactional_id(partition, None if plan.claims(partition) else plan.job)
         self._producer: TransactionalProducer | None = None
         self._fenced = False
         self._known: Progress | None = None
@@ -154,8 +153,8 @@ class PartitionWriter:
             delivered = self._prepare(claim, chunk, bounds)
         except KafkaException as error:
             return self._failed_before_commit(claim, chunk, error)
-        if delivered is None:
-            return None
+        if not isinstance(delivered, OffsetRange):
+            return delivered
         try:
             self._instance().commit(_COMMIT_SECONDS)
         except KafkaException as error:
@@ -228,8 +227,8 @@ class PartitionWriter:
             chunk, bounds.end_offset, lambda offset: claim.lets_expect(offset, nothing_since)
         )
 
-    def _prepare(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> OffsetRange | None:
-        """Everything up to the commit; None, and the transaction aborted, when another writer came in between."""
+    def _prepare(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> OffsetRange | LayoutChanged | None:
+        """Everything up to the commit, or the transaction is aborted: None when another writer came in between."""
         producer = self._instance()
         producer.begin()
         at = self._send(claim, chunk, bounds)
@@ -238,10 +237,14 @@ class PartitionWriter:
             return None
         try:
             # After the records landed: the end of another topic of this name may have fitted just as well.
-            require_planned(self._admin, self._at.topic, claim.plan.log_id)
+            count = len(require_planned(self._admin, self._at.topic, claim.plan.log_id).partitions)
         except ConditionalLogError:
             self._abort(producer)
             raise
+        # Another tool shuts nobody out. Fewer than planned are only what this broker knows yet.
+        if count > claim.plan.layout_epoch and chunk.records.num_rows:
+            self._abort(producer)
+            return LayoutChanged(claim.plan.layout_epoch, count)
         return at
 
     def _send(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> OffsetRange | None:
