@@ -8,7 +8,8 @@ below, all under later ones at or above it, or in partitions that were added.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from spark_cas.core.plan import Layout
+from spark_cas.core.errors import LayoutChangedError
+from spark_cas.core.plan import ExpectedOffsets, Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +103,20 @@ def layout_at(expansions: Sequence[Expansion], partition: int, offset: int) -> i
         ),
         default=0,
     )
+
+
+def require_named_as_now(wanted: ExpectedOffsets, expansions: Sequence[Expansion], partitions: int) -> None:
+    """LayoutChangedError when the partitions that are named are just those that a log had before some were added.
+
+    Then the offsets are taken for a bound that was read at that time, which says nothing of the new partitions: to
+    take these at their end of now would accept what was written there unseen. Whoever means the new ones to be taken
+    so can name them.
+    """
+    named = [partition for partition, _ in wanted.offsets]
+    if any(named == [*range(each.before)] for each in expansions):
+        raise LayoutChangedError(
+            f"expectedOffsets names {len(named)} partitions, as many as the log had before partitions were added; "
+            f"now it has {partitions}. Offsets from before say nothing of what was written to the new ones. "
+            f"Nothing was appended. Bootstrap again and decide anew, or name all {partitions} partitions (null for "
+            f"no check)."
+        )

@@ -27,8 +27,8 @@ from spark_cas.core.outcome import (
 
 AFTER_EXPANSION = (
     "The job cannot go on under this name, for its plan is for the old partitions. Read the log, take of the input "
-    "what it does not hold yet (jobs/verify_log.py tells differences), route that for the log as it is now, and "
-    "write it under another job name."
+    "what it does not hold yet (without the column partition, for rows lie elsewhere now), route that for the log as "
+    "it is now, and write it under another job name."
 )
 """What to do with a job that partitions were added under."""
 

@@ -7,7 +7,7 @@ thresholds. Whoever was interrupted anywhere, the same call goes on from there.
 """
 
 from spark_cas.core.errors import LayoutChangedError, OptionError
-from spark_cas.core.expansion import Expansion, Intent
+from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.plan import Layout
 from spark_cas.log.protocol import Backend
 
@@ -29,12 +29,18 @@ def expand_log(log: Backend, partitions: int) -> Layout:
                 f"only be added. Name a larger count; if this one is what you want, there is nothing to do."
             )
         intent = log.begin_expansion(layout, partitions)
+    finished = _finished(log, intent)
     if intent.partitions != partitions:
+        if finished:
+            raise LayoutChangedError(
+                f"somebody else has just expanded the log to {intent.partitions} partitions. If that is not enough, "
+                f"expand it again."
+            )
         raise LayoutChangedError(
             f"somebody else is expanding the log to {intent.partitions} partitions, or began to and was interrupted. "
             f"Finish that by expanding to {intent.partitions}, then expand further."
         )
-    if not _finished(log, intent):
+    if not finished:
         # Only if it is not: writers of the new layout may be at work.
         thresholds = tuple(log.end_partition(each, intent) for each in range(intent.before))
         log.add_partitions(intent)
@@ -42,15 +48,20 @@ def expand_log(log: Backend, partitions: int) -> Layout:
     return log.layout()
 
 
-def refuse_while_expanding(log: Backend) -> None:
-    """LayoutChangedError while an expansion is pending: what is planned then would be void when it is finished."""
-    intent = log.layouts().pending
+def settled_layouts(log: Backend) -> Layouts:
+    """How a log came to its partitions, for who plans now.
+
+    LayoutChangedError while an expansion is pending: what is planned then would be void when it is finished.
+    """
+    layouts = log.layouts()
+    intent = layouts.pending
     if intent is not None:
         raise LayoutChangedError(
             f"the log is being expanded from {intent.before} to {intent.partitions} partitions. Nothing was "
             f"appended. Run again when that is done; if it was interrupted, 'spark-cas expand' to "
             f"{intent.partitions} finishes it."
         )
+    return layouts
 
 
 def _finished(log: Backend, intent: Intent) -> bool:

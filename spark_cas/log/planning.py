@@ -4,10 +4,11 @@ import time
 import uuid
 
 from spark_cas.core.errors import InputChangedError, JobMismatchError, LayoutChangedError, TruncatedError
+from spark_cas.core.expansion import require_named_as_now
 from spark_cas.core.names import check_name
 from spark_cas.core.plan import BY_PARTITION, Completion, ExpectedOffsets, PartitionResult, Plan, Progress, rejoin
 from spark_cas.core.refusal import AFTER_EXPANSION
-from spark_cas.log.expanding import refuse_while_expanding
+from spark_cas.log.expanding import settled_layouts
 from spark_cas.log.protocol import Backend
 
 
@@ -31,14 +32,17 @@ def pin_plan(
     Raises OptionError for a bad name or expectation, JobMismatchError when the job was planned with
     another kind of expectation or is a load where a stream is wanted or the other way round, or not a round of
     the same,
-    LayoutChangedError when partitions were added since, unless the plan of ``any_layout`` will do: every claim by it
-    is refused, so it is for who only asks what the job appended before.
+    LayoutChangedError when partitions were added since, or since the offsets that are ``wanted`` were read, unless
+    ``any_layout`` will do. That is for who names the one partition that it writes, and asks what the job appended
+    before: every claim by a plan of an earlier layout is refused.
     """
     check_name(job, "the job name")
     layout = log.layout()
     first = log.plan(job)
     if first is None:
-        refuse_while_expanding(log)
+        expansions = settled_layouts(log).expansions
+        if not any_layout:
+            require_named_as_now(wanted, expansions, layout.partitions)
         bounds = log.bounds_of(range(layout.partitions), waiting=True)
         ends = tuple(each.end_offset for each in bounds)
         mine = Plan(

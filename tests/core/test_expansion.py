@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_cas.core.expansion import Expansion, layout_at, reading_limits
+from spark_cas.core.errors import LayoutChangedError
+from spark_cas.core.expansion import Expansion, layout_at, reading_limits, require_named_as_now
+from spark_cas.core.plan import ExpectedOffsets
 
 DOUBLINGS = (2, 4, 8, 16)
 STEPS = st.lists(st.one_of(st.integers(0, 40), st.just("expand")), max_size=60)
@@ -116,3 +118,18 @@ def test_an_offset_tells_under_which_layout_it_was_appended(steps):
 def test_an_expansion_adds_partitions_to_some_whose_ends_are_known(partitions, thresholds):
     with pytest.raises(ValueError, match="adds partitions"):
         Expansion(1, partitions, thresholds)
+
+
+GROWN = (Expansion(1, 4, (3, 0)), Expansion(2, 8, (3, 0, 1, 1)))
+
+
+@pytest.mark.parametrize("named", ['{"0": 3, "1": 0}', '{"1": null, "0": 3}', '{"0": 0, "1": 0, "2": 0, "3": null}'])
+def test_offsets_of_just_the_partitions_of_an_earlier_layout_are_refused(named):
+    with pytest.raises(LayoutChangedError, match=r"before partitions were added; now it has 8\."):
+        require_named_as_now(ExpectedOffsets.parse(named), GROWN, 8)
+
+
+@pytest.mark.parametrize("named", ["end", "none", '{"0": 3}', '{"1": 0, "2": 0}', '{"0": 3, "1": 0, "2": 0}'])
+def test_offsets_of_other_partitions_are_taken_for_what_is_meant(named):
+    require_named_as_now(ExpectedOffsets.parse(named), GROWN, 8)
+    require_named_as_now(ExpectedOffsets.parse('{"0": 3, "1": 0}'), (), 4)

@@ -132,7 +132,8 @@ OPTIONS: tuple[Option, ...] = (
         doc="What the write expects each partition to end at: `end` (as found when the plan is made, which Spark "
         "lets happen when the routed rows are ready; name offsets to claim an earlier moment), `none` (no "
         'check: others may append in between), or JSON such as `{"0": 17, "3": null}`, where partitions '
-        "that are not named are taken at their end and null asks for no check. A stream's default is `none`; with "
+        "that are not named are taken at their end and null asks for no check. JSON that names just the partitions "
+        "of an earlier layout is refused: [more partitions](expansion.md). A stream's default is `none`; with "
         "`end` it stops at the first record of anybody else that came after its begin.",
     ),
     Option(
@@ -233,7 +234,7 @@ OPTIONS: tuple[Option, ...] = (
         kafka_only=True,
         doc="Begins every transactional id (`<prefix>/<topic>/<partition>`), every ledger group (`<prefix>/<job>`) "
         "and the name of the registry topic (`<prefix>.registry`), so that ACLs can be given by prefix. All writers "
-        "of a topic have to use the same.",
+        "of a topic have to use the same, and its readers where `spark-cas expand` added partitions.",
     ),
     Option(
         "claimTimeoutMs",

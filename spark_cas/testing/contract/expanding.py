@@ -1,5 +1,6 @@
 """Expansion: partitions are added so that nothing of an earlier layout ever lies behind a threshold."""
 
+import json
 from contextlib import suppress
 from functools import partial
 
@@ -8,9 +9,9 @@ import pytest
 from spark_cas.core.errors import LayoutChangedError, LogNotFoundError, OptionError
 from spark_cas.core.expansion import Expansion
 from spark_cas.core.outcome import Appended, LayoutChanged
-from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.core.plan import BY_KEY, BY_PARTITION, ExpectedOffsets
 from spark_cas.log.expanding import expand_log
-from spark_cas.log.planning import pin_plan
+from spark_cas.log.planning import complete_job, pin_plan
 from spark_cas.log.protocol import Backend
 from spark_cas.log.single import append_once
 from spark_cas.testing.batches import run_batch
@@ -97,6 +98,22 @@ class ExpandContract(ContractBase):
         assert not isinstance(stale.append(table_of("d")), Appended)
         assert values_in(backend, 0) == [*"abc"]
 
+    def test_a_bound_from_before_is_no_bound_of_the_partitions_that_were_added(self, backend: Backend) -> None:
+        """What somebody else wrote to these was not seen, although no partition that is named ends elsewhere."""
+        append_foreign(backend, 0, "a")
+        bound = {str(each): backend.bounds(each).end_offset for each in range(self.partitions)}
+        begun = pin_plan(backend, "begun", ExpectedOffsets.parse(json.dumps(bound)))
+        for count in (4, 8):
+            expand_log(backend, count)
+            append_foreign(backend, 3, f"unseen-{count}")
+            for compare in (BY_PARTITION, BY_KEY):
+                with pytest.raises(LayoutChangedError, match=rf"names 3 partitions.* now it has {count}\..* again"):
+                    pin_plan(backend, "job", ExpectedOffsets.parse(json.dumps(bound)), compare=compare)
+        assert (backend.plan("job"), backend.plan("begun")) == (None, begun)
+        # Whoever names some of them, or them all, says what is meant of the others.
+        for number, given in enumerate(({"0": bound["0"]}, {**bound, "4": 0}, bound | dict.fromkeys("34567"))):
+            pin_plan(backend, f"job-{number}", ExpectedOffsets.parse(json.dumps(given)))
+
     @pytest.mark.parametrize("mode", ["end", "none"])
     def test_a_claim_from_before_appends_nothing_after(self, backend: Backend, mode: str) -> None:
         plan = plan_of(backend, "job", mode)
@@ -111,6 +128,19 @@ class ExpandContract(ContractBase):
         assert backend.claim(0, plan) == changed
         require_all_below(backend, only_expansion(backend, 5))
         assert (values_in(backend, 0), values_in(backend, 1)) == ([], ["a"])
+
+    @pytest.mark.parametrize("mode", ["end", "none"])
+    def test_a_claim_from_before_by_a_job_that_was_completed_without_it_appends_nothing_after(
+        self, backend: Backend, mode: str
+    ) -> None:
+        """A run that had rows for the partition slept, and another, which had none, completed the job."""
+        plan = pin_plan(backend, "job", ExpectedOffsets(mode))
+        sleeper = JobWriter(backend, plan)
+        with self.reopen(backend) as other:
+            complete_job(other, plan, ())
+            layout = expand_log(other, 5)
+        assert sleeper.append(table_of("a")) == LayoutChanged(plan.layout_epoch, layout.epoch)
+        require_all_below(backend, only_expansion(backend, 5))
 
     @pytest.mark.parametrize("mode", ["end", "none"])
     @pytest.mark.parametrize("step", STEPS[:2])
@@ -234,6 +264,15 @@ class ExpandContract(ContractBase):
         assert end <= backend.bounds(0).end_offset - 1
         append_foreign(backend, 0, "d")
         assert (values_in(backend, 0), values_in(backend, 4)) == ([*"abcd"], ["x"])
+
+    def test_who_finds_a_log_just_expanded_to_another_count_is_told_so(self, backend: Backend) -> None:
+        def the_other() -> None:
+            with self.reopen(backend) as other:
+                expand_log(other, 4)
+
+        with pytest.raises(LayoutChangedError, match=r"has just expanded the log to 4 partitions\..* again"):
+            expand_log(FaultyLog(backend, Fault("begin_expansion", 1, When.BEFORE, the_other)), 5)
+        expand_log(backend, 5)
 
     def test_two_that_expand_at_the_same_time(self, new_backend: NewBackend) -> None:
         for counts in [(4, 4), (4, 6)] * (1 + self.rounds // 40):
