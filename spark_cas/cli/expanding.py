@@ -7,6 +7,12 @@ import typer
 from spark_cas.cli.opening import Address, LogOptions, Servers, Topic, opened
 from spark_cas.log.expanding import expand_log
 
+_COMPACTED = (
+    "The topic is compacted, or its settings may not be seen. If it is compacted, keys that are deleted from now on "
+    "come back in a bootstrap once their deletion is compacted away, for their old value stays in an earlier "
+    "partition. If keys are deleted, copy the state into a new topic with as many partitions instead."
+)
+
 
 def expand(
     *,
@@ -19,4 +25,6 @@ def expand(
     """Add partitions so that the order of each key is kept (KIP-253). Interrupted, the same command finishes it."""
     with opened(log, bootstrap_servers, topic, log_option) as source:
         layout = expand_log(source, partitions)
+        if source.tombstones_kept_ms() is not None:
+            typer.echo(_COMPACTED, err=True)
     typer.echo(f"{source.topic} now has {layout.partitions} partitions, layout epoch {layout.epoch}")

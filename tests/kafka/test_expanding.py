@@ -6,7 +6,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+from typer.testing import CliRunner
 
+from spark_cas import cli
 from spark_cas.core.expansion import Expansion
 from spark_cas.core.outcome import LayoutChanged
 from spark_cas.core.plan import BY_KEY, PartitionResult
@@ -21,7 +23,7 @@ from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.reading.views import ViewReader
 from spark_cas.spark.schema import OFFSETS, RECORDS
 from spark_cas.testing.writing import JobWriter, append_foreign, plan_of, table_of, values_in
-from tests.kafka.clients import SECONDS, admin_of, committed_values
+from tests.kafka.clients import SECONDS, admin_of, committed_values, create_topic
 from tests.kafka.faulted import spec_of
 from tests.kafka.readers import open_transaction, wait_for
 from tests.kafka.test_acls import least, refused_soon, spec
@@ -159,6 +161,15 @@ def test_a_topic_that_another_tool_expanded_in_between_is_expanded_further(broke
         assert log.layouts().expansions[1].before == 3
         append_foreign(log, 5, "d")
         assert (values_in(log, 2), values_in(log, 5)) == (["c"], ["d"])
+
+
+@pytest.mark.parametrize(("policy", "told"), [("compact", True), ("delete", False)])
+def test_who_expands_a_compacted_topic_is_told_that_deleted_keys_come_back(broker, policy, told):
+    topic = create_topic(broker.bootstrap, 1, cleanup_policy=policy)
+    command = ["expand", "--bootstrap-servers", broker.bootstrap, "--topic", topic, "--partitions", "2"]
+    ended = CliRunner().invoke(cli.app, command)
+    assert ended.exit_code == 0
+    assert ("keys that are deleted from now on come back" in ended.stderr) is told
 
 
 def test_an_expansion_names_the_right_that_is_missing(secured, spec):

@@ -4,9 +4,17 @@ import pytest
 from pyspark.sql import functions as sf
 
 from spark_cas import append_if_unchanged, append_once, open_log
-from spark_cas.core.errors import ClaimError, InputChangedError, JobMismatchError, OptionError, SchemaError
+from spark_cas.core.errors import (
+    ClaimError,
+    InputChangedError,
+    JobMismatchError,
+    LayoutChangedError,
+    OptionError,
+    SchemaError,
+)
 from spark_cas.core.outcome import Appended
 from spark_cas.core.partitioner import partition_of
+from spark_cas.log.expanding import expand_log
 from spark_cas.log.objects import ObjectLog
 from spark_cas.spark.writing import unchanged
 from spark_cas.testing.writing import append_foreign, records_in, table_of
@@ -133,3 +141,23 @@ def test_what_it_cannot_do_is_refused(spark, path, log):
         append_if_unchanged(given, {"path": path, "atomic": "false"})
     with pytest.raises(OptionError, match="takes by='key'"):
         append_if_unchanged(given, path, by="partition")  # type: ignore[arg-type]
+
+
+def test_rows_that_were_placed_for_fewer_partitions_are_never_appended_to_more(spark, log, path, monkeypatch):
+    given = rows(spark, ("d", "d", 0), ("e", "e", 0), ("f", "f", 0))
+    append = unchanged._Rounds._append
+
+    def expanding(self, *arguments):
+        expand_log(log, log.layout().partitions + 1)
+        return append(self, *arguments)
+
+    append_if_unchanged(given, {"path": path, "job": "before"})
+    monkeypatch.setattr(unchanged._Rounds, "_append", expanding)
+    with pytest.raises(LayoutChangedError, match="since job 'meanwhile' began"):
+        append_if_unchanged(
+            given.withColumn("expected_offset", sf.lit(8).cast("bigint")), {"path": path, "job": "meanwhile"}
+        )
+    monkeypatch.undo()
+    with pytest.raises(LayoutChangedError, match="since job 'before' began"):
+        append_if_unchanged(given, {"path": path, "job": "before"})
+    assert [len(records_in(log, each)) for each in range(2)] == [8, 0]

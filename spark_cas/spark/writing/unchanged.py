@@ -15,6 +15,7 @@ from spark_cas.core.errors import (
     ClaimError,
     ConflictError,
     InputChangedError,
+    LayoutChangedError,
     OptionError,
     SchemaError,
     error_from_text,
@@ -26,7 +27,7 @@ from spark_cas.log.planning import fresh_job_name
 from spark_cas.spark.options.parse import parse_read, parse_route
 from spark_cas.spark.reading.pinned import Pinned, PinnedLog
 from spark_cas.spark.records import by_partition
-from spark_cas.spark.schema import PROGRESS, RECORDS
+from spark_cas.spark.schema import PROGRESS, RECORDS, mark_of
 from spark_cas.spark.writing.route import route
 from spark_cas.spark.writing.verify import hash_rows
 
@@ -104,7 +105,9 @@ class _Rounds:
         self._spark = df.sparkSession
         self._first: Pinned | None = None
         # What is judged, what is appended and what is returned must be the same rows.
-        self._rows = route(df, self._writing(0)).localCheckpoint()
+        routed = route(df, self._writing(0))
+        self._layout = _layout_of(routed)
+        self._rows = routed.localCheckpoint()
 
     def run(self) -> IfUnchanged:
         done, number = self._done()
@@ -224,6 +227,8 @@ class _Rounds:
             return None
         options = self._writing(number)
         routed = route(rows, options, by="partition")
+        if _layout_of(routed) != self._layout:
+            raise self._layout_changed()
         try:
             routed.write.format("conditional-log").mode("append").options(**options).save()
         except Exception as error:
@@ -247,6 +252,9 @@ class _Rounds:
         if not done:
             return
         log = PinnedLog(self._spark, self._reading)
+        for partition, piece in done.items():
+            if any(piece.base_offset < threshold for threshold in log.at.thresholds[partition].values()):
+                raise self._layout_changed()
         holding = self._holding(self._judged(log, done)).where(sf.col("partition").isin(*done))
         routed = route(holding, self._writing(0), by="partition")
         hashed = routed.mapInArrow(_hasher(len(log.at.bounds)), _HASHED).collect()
@@ -259,6 +267,19 @@ class _Rounds:
                     f"partition {partition}: job {self._job!r} appended {piece.rows} rows, and {what}: the rows are "
                     f"others, or the log was trimmed since. Nothing was appended now. Use another job name."
                 )
+
+    def _layout_changed(self) -> LayoutChangedError:
+        return LayoutChangedError(
+            f"partitions were added to the log since job {self._job!r} began, and its rows were placed for those of "
+            f"before. What it appended stays, nothing was appended now. Read the log, and give what it does not hold "
+            f"yet to another job name."
+        )
+
+
+def _layout_of(routed: "DataFrame") -> tuple[int, int | None] | None:
+    """The partition count and layout epoch that a frame was routed for."""
+    mark = mark_of(routed.schema)
+    return None if mark is None else (mark.partitions, mark.layout_epoch)
 
 
 def _hasher(partitions: int) -> "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]":
