@@ -97,7 +97,8 @@ def _layout_mark(spark: "SparkSession", options: RouteOptions) -> Mark:
 def _with_partition(df: "DataFrame", partitions: int, by: str) -> "DataFrame":
     if by == "key":
         _require_column(df, "key", BinaryType(), StringType())
-        return df.withColumn("partition", _partitioner(partitions)(*_hashed_columns(df)))
+        hashed = _hashed_columns(df)
+        return df.withColumn("partition", _partitioner(partitions, tuple(hashed))(*hashed.values()))
     if by == "partition":
         _require_column(df, "partition", IntegerType())
         return df
@@ -113,23 +114,26 @@ def _require_column(df: "DataFrame", name: str, *kinds: DataType) -> None:
         raise SchemaError(f"column {name} must be {expected}, found {found.simpleString()}. Cast it.")
 
 
-def _hashed_columns(df: "DataFrame") -> "list[Column]":
-    """The key; and the rest of a row where its key is null, which is where the rest decides."""
-    key, columns = sf.col("key"), set(df.columns)
+def _hashed_columns(df: "DataFrame") -> "dict[str, Column]":
+    """The key; and what there is of the rest of a row where its key is null, which is where the rest decides."""
+    key = sf.col("key")
     if not df.schema["key"].nullable:
-        return [key]
-    rest = {"value": BinaryType(), "headers": HEADERS, "timestamp": TimestampType()}
-    return [key] + [
-        sf.when(key.isNull(), sf.col(name) if name in columns else sf.lit(None)).cast(kind)
-        for name, kind in rest.items()
-    ]
+        return {"key": key}
+    kinds = {"value": BinaryType(), "headers": HEADERS, "timestamp": TimestampType()}
+    rest = {
+        name: sf.when(key.isNull(), sf.col(name)).cast(kind) for name, kind in kinds.items() if name in df.columns
+    }
+    if "headers" in rest:
+        # None count as no headers. Spark (4.2) takes time for a null list that grows with the rows in front of it.
+        rest["headers"] = sf.coalesce(rest["headers"], sf.array().cast(HEADERS))
+    return {"key": key, **rest}
 
 
-def _partitioner(partitions: int) -> "Callable[..., Column]":
-    """Kafka's partitioner as a function of columns: key, then value, headers and timestamp where key is null."""
+def _partitioner(partitions: int, names: tuple[str, ...]) -> "Callable[..., Column]":
+    """Kafka's partitioner as a function of these columns of records."""
 
     def partitions_of(*columns: pa.Array) -> pa.Array:
-        named = dict(zip(("key", "value", "headers", "timestamp"), columns, strict=False))
+        named = dict(zip(names, columns, strict=True))
         records = pa.RecordBatch.from_pydict({name: as_record_column(column, name) for name, column in named.items()})
         return partition_of(records, partitions)
 
