@@ -53,6 +53,33 @@ def test_rows_without_a_key_go_by_their_content(spark, log_path):
     assert len({partition for _, key, _, partition in rows if key is None}) == 4
 
 
+HEADERS_OF_ID = """CASE id % 3 WHEN 0 THEN array(struct('h' AS key, binary(string(id)) AS value))
+                              WHEN 1 THEN array() END"""
+
+
+def test_headers_decide_too_where_a_row_has_no_key_and_none_are_as_good_as_no_list(spark, log_path):
+    frame = spark.range(60).select(
+        sf.expr("IF(id < 50, NULL, string(id))").alias("key"),
+        sf.lit(b"same").alias("value"),
+        sf.expr(HEADERS_OF_ID).cast("array<struct<key:string,value:binary>>").alias("headers"),
+    )
+    rows = route(frame, log_path).select("key", "value", "headers", "partition").collect()
+    records = [
+        {
+            "key": None if row.key is None else row.key.encode(),
+            "value": bytes(row.value),
+            "headers": None if row.headers is None else [each.asDict() for each in row.headers],
+            "timestamp": None,
+        }
+        for row in rows
+    ]
+    assert [row.partition for row in rows] == partition_of(
+        pa.RecordBatch.from_pylist(records, RECORDS), 4
+    ).to_pylist()
+    assert len({row.partition for row in rows if row.key is None and row.headers}) == 4
+    assert len({row.partition for row in rows if row.key is None and not row.headers}) == 1
+
+
 def test_rows_are_sorted_totally(spark, log_path):
     rows = placed(route(some(spark), log_path))
     assert rows == sorted(rows, key=lambda row: (row[0], row[1], row[2]))
