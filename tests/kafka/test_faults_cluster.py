@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from confluent_kafka import ElectionType
 from confluent_kafka.admin import NewTopic
 
 from spark_cas.core.errors import StorageError, TruncatedError
@@ -65,12 +66,13 @@ def in_sync(address, topic):
 
 def placed(cluster, *, together):
     """The spec of a topic that is not made yet, and which nodes will serve its transactions and its ledger."""
-    while True:
+    for _ in range(200):
         spec = spec_of(cluster.bootstrap, f"t-{os.urandom(4).hex()}", timeout_ms=30_000)
         transactions = internal_leader(cluster.bootstrap, "__transaction_state", spec.transactional_id(0, None))
         ledger = internal_leader(cluster.bootstrap, "__consumer_offsets", spec.group(JOB))
         if (transactions == ledger) == together:
             return spec, transactions, ledger
+    pytest.fail("no name is coordinated as the test needs it: are the leaders of the internal topics spread?")
 
 
 def all_well(cluster):
@@ -81,12 +83,14 @@ def all_well(cluster):
 
 @pytest.fixture
 def ready(cluster):
-    """The cluster, whose internal topics exist; whole again afterwards."""
+    """The cluster, whose internal topics exist, each partition led by its first replica; whole again afterwards."""
     all_well(cluster)
     spec = spec_of(cluster.bootstrap, f"t-{os.urandom(4).hex()}")
     topic_on(cluster, spec.topic, [1, 2, 3])
     with KafkaLog(spec) as log:
         planned_writer(log).must_append("a")
+    # Nodes that were gone lead nothing when they come back.
+    admin_of(cluster.bootstrap).elect_leaders(ElectionType.PREFERRED).result(SECONDS)
     yield cluster
     for node in cluster.nodes:
         if node.is_running:
