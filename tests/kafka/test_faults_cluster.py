@@ -90,7 +90,8 @@ def ready(cluster):
     with KafkaLog(spec) as log:
         planned_writer(log).must_append("a")
     # Nodes that were gone lead nothing when they come back.
-    admin_of(cluster.bootstrap).elect_leaders(ElectionType.PREFERRED).result(SECONDS)
+    admin = admin_of(cluster.bootstrap)  # its futures fail when it is no longer held
+    admin.elect_leaders(ElectionType.PREFERRED).result(SECONDS)
     yield cluster
     for node in cluster.nodes:
         if node.is_running:
