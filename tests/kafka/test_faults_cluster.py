@@ -81,6 +81,18 @@ def all_well(cluster):
         node.wait_until_alive(everyone)
 
 
+def coordinators_are_spread(cluster):
+    """Whether every node knows the first replica as the leader of each internal partition, which they are asked for.
+
+    A node that was gone leads nothing when it is back, and is elected only once it is in sync.
+    """
+    admin = admin_of(cluster.bootstrap)  # its futures fail when it is no longer held
+    admin.elect_leaders(ElectionType.PREFERRED).result(SECONDS)
+    known = [admin_of(node.address).list_topics(timeout=SECONDS).topics for node in cluster.nodes]
+    internal = [topics[name] for topics in known for name in ("__transaction_state", "__consumer_offsets")]
+    return all(found.leader == found.replicas[0] for topic in internal for found in topic.partitions.values())
+
+
 @pytest.fixture
 def ready(cluster):
     """The cluster, whose internal topics exist, each partition led by its first replica; whole again afterwards."""
@@ -89,9 +101,7 @@ def ready(cluster):
     topic_on(cluster, spec.topic, [1, 2, 3])
     with KafkaLog(spec) as log:
         planned_writer(log).must_append("a")
-    # Nodes that were gone lead nothing when they come back.
-    admin = admin_of(cluster.bootstrap)  # its futures fail when it is no longer held
-    admin.elect_leaders(ElectionType.PREFERRED).result(SECONDS)
+    wait_until(lambda: coordinators_are_spread(cluster), SECONDS, lambda: "a coordinator is not its first replica")
     yield cluster
     for node in cluster.nodes:
         if node.is_running:

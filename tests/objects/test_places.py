@@ -39,7 +39,7 @@ def test_a_newer_layout_is_named():
     log, store = flaky_log()
     store.inner.overwrite(paths.layout(1), newer_document({"log_id": "x", "epoch": 1, "partitions": 4, "more": 1}))
     for ask in (log.layout, lambda: log.create(1), lambda: reopened(log).bounds(0)):
-        with pytest.raises(FormatError, match=r"^\[FORMAT\] the layout of the log has format version 2.*newer"):
+        with pytest.raises(FormatError, match=r"^\[FORMAT\] a layout of the log has format version 2.*newer"):
             ask()
 
 
