@@ -1,5 +1,6 @@
-"""Connections that break with five requests in flight, and deliveries without an offset: in order, and once."""
+"""Connections that break with one to five requests in flight, deliveries without an offset: in order, and once."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ from spark_cas.core.outcome import Appended, Conflict
 from spark_cas.log.kafka import KafkaLog, transaction
 from spark_cas.log.kafka.clients import TransactionalProducer
 from spark_cas.testing.writing import table_of
-from tests.kafka.clients import SECONDS, append, committed_values
+from tests.kafka.clients import SECONDS, append, committed_values, create_topic
 from tests.kafka.faulted import (
     all_at_once,
     by_writer,
@@ -25,7 +26,8 @@ from tests.kafka.proxy.rules import Fault
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
-ROWS = [f"{at}" for at in range(3_000)]
+ROWS = [f"{at}" for at in range(300)]
+IN_FLIGHT = (1, 2, 3, 4, 5)
 
 
 @pytest.fixture(autouse=True)
@@ -33,37 +35,50 @@ def _hurry(monkeypatch):
     hurry(monkeypatch)
 
 
-def in_small_batches(proxied, topic):
-    """Many requests for few records."""
-    return spec_of(proxied.bootstrap, topic, batch_num_messages="10")
+def one_by_one(proxied, topic, in_flight=5):
+    """A request for each record: librdkafka (2.16) sends several at once only while they hold few records."""
+    return replace(spec_of(proxied.bootstrap, topic, batch_size="1"), max_in_flight=in_flight)
 
 
-@pytest.mark.parametrize("kind", [Fault.HOLD_REQUEST, Fault.HOLD_RESPONSE], ids=lambda each: each.name)
-def test_five_requests_in_flight_are_lost_together(proxied, proxied_topic, kind):
-    spec = in_small_batches(proxied, proxied_topic)
-    with KafkaLog(spec) as log:
-        job = planned_writer(log)
-        job.must_append("a")
-        held = proxied.proxy.add(kind, Api.PRODUCE, nth=7, where=by_writer(spec))
-        fifth = proxied.proxy.add(Fault.WATCH, Api.PRODUCE, nth=11, where=by_writer(spec))
+@pytest.mark.parametrize("in_flight", IN_FLIGHT)
+def test_whatever_is_in_flight_is_lost_together(proxied, in_flight):
+    def append_through_a_reset(kind):
+        topic = create_topic(proxied.direct)
+        spec = one_by_one(proxied, topic, in_flight)
+        with KafkaLog(spec) as log:
+            job = planned_writer(log)
+            job.must_append("a")
+            watched = proxied.proxy.add(Fault.WATCH, Api.PRODUCE, times=None, where=by_writer(spec))
+            held = proxied.proxy.add(kind, Api.PRODUCE, nth=7, where=by_writer(spec))
+            last = proxied.proxy.add(Fault.WATCH, Api.PRODUCE, nth=6 + in_flight, where=by_writer(spec))
 
-        def lose():
-            held.met.wait(SECONDS)
-            # Behind a held request none is read, and behind a held response none is answered.
-            (held if kind is Fault.HOLD_REQUEST else fifth).met.wait(SECONDS)
-            held.discard()
+            def lose():
+                held.met.wait(SECONDS)
+                # Behind a held request none is read, and behind a held response none is answered.
+                if kind is Fault.HOLD_RESPONSE:
+                    held.answered.wait(SECONDS)
+                    last.met.wait(SECONDS)
+                held.discard()
 
-        outcome, _ = all_at_once(lambda call: call(), [lambda: job.append(table_of(ROWS)), lose])
-        assert isinstance(outcome, Appended), outcome
-    assert committed_values(proxied.direct, proxied_topic) == ["a", *ROWS]
+            outcome, _ = all_at_once(lambda call: call(), [lambda: job.append(table_of(ROWS)), lose])
+            assert isinstance(outcome, Appended), outcome
+        return committed_values(proxied.direct, topic), watched
+
+    (rows, _), (others, watched) = all_at_once(append_through_a_reset, [Fault.HOLD_REQUEST, Fault.HOLD_RESPONSE])
+    assert rows == others == ["a", *ROWS]
+    # So many were on their way when the connection broke, and each of them once more.
+    assert (watched.most_at_once, watched.seen) == (in_flight, len(ROWS) + in_flight)
 
 
-def test_a_load_over_connections_that_break_again_and_again(proxied, proxied_topic):
-    spec = in_small_batches(proxied, proxied_topic)
+@pytest.mark.parametrize("in_flight", IN_FLIGHT)
+def test_a_load_over_connections_that_break_again_and_again(proxied, proxied_topic, in_flight):
+    spec = one_by_one(proxied, proxied_topic, in_flight)
+    watched = proxied.proxy.add(Fault.WATCH, Api.PRODUCE, times=None, where=by_writer(spec))
     breaking = proxied.proxy.reset_every(40, Api.PRODUCE, where=by_writer(spec))
-    limits = ChunkLimits(max_records=1_200, max_bytes=1_000_000, max_seconds=1_000)
+    limits = ChunkLimits(max_records=120, max_bytes=1_000_000, max_seconds=1_000)
     run_as_spark_does(spec, {0: ROWS}, limits=limits)
     assert breaking.taken >= 3
+    assert min(2, in_flight) <= watched.most_at_once <= in_flight
     assert committed_values(proxied.direct, proxied_topic) == ROWS
 
 
@@ -125,7 +140,7 @@ def test_a_record_that_lands_just_before_the_first_of_ours_refuses_the_chunk(mon
 
 
 def test_an_acknowledgement_that_is_lost_until_the_broker_forgot_the_batch(proxied, proxied_topic):
-    spec = in_small_batches(proxied, proxied_topic)
+    spec = one_by_one(proxied, proxied_topic)
     with KafkaLog(spec) as log:
         job = planned_writer(log)
         job.must_append("a")

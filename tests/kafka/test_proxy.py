@@ -204,12 +204,33 @@ def test_a_reset_before_the_request_keeps_it_from_the_broker(proxied, proxied_to
 
 
 def test_order_and_number_survive_resets_with_five_requests_in_flight(proxied, proxied_topic):
+    watched = proxied.proxy.add(Fault.WATCH, Api.PRODUCE, times=None, where=of_client("p"))
     rule = proxied.proxy.reset_every(12, where=of_client("p"))
-    producer = plain_producer(proxied.bootstrap, "p", enable_idempotence=True, max_in_flight=5, batch_num_messages=10)
-    values = [str(number) for number in range(1000)]
-    assert send(producer, proxied_topic, values) == [None] * 1000
+    producer = plain_producer(proxied.bootstrap, "p", enable_idempotence=True, max_in_flight=5, batch_num_messages=1)
+    values = [str(number) for number in range(200)]
+    assert send(producer, proxied_topic, values) == [None] * 200
     assert rule.taken >= 5
+    assert watched.most_at_once > 1
     assert values_of(proxied, proxied_topic) == values
+
+
+@pytest.mark.parametrize(("records_each", "requests"), [(1, 5), (2, 3), (10, 1)])
+def test_the_client_sends_the_next_request_only_while_fewer_than_five_records_are_unanswered(
+    proxied, proxied_topic, records_each, requests
+):
+    """Of librdkafka up to 2.16, pull request 4989. What docs/performance.md says of maxInFlight rests on it."""
+    full = {"batch_num_messages": records_each, "linger_ms": 100}
+    producer = plain_producer(proxied.bootstrap, "p", enable_idempotence=True, max_in_flight=5, **full)
+    send(producer, proxied_topic, ["first"])
+    watched = proxied.proxy.add(Fault.WATCH, Api.PRODUCE, times=None, where=of_client("p"))
+    held = proxied.proxy.add(Fault.HOLD_RESPONSE, Api.PRODUCE, where=of_client("p"))
+    last = proxied.proxy.add(Fault.WATCH, Api.PRODUCE, nth=requests, where=of_client("p"))
+    for number in range(100):
+        producer.produce(proxied_topic, str(number), partition=0)
+    last.met.wait(SECONDS)
+    held.release()
+    assert producer.flush(SECONDS) == 0
+    assert watched.most_at_once == requests
 
 
 def test_rules_count_from_when_they_were_added_and_only_what_they_are_for(proxied, proxied_topic):

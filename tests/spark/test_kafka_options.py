@@ -1,12 +1,14 @@
 """Options that name a topic and set up its clients: what is read from them and what is refused. No broker."""
 
+from dataclasses import replace
+
 import pytest
 
 from spark_cas.core.errors import OptionError
 from spark_cas.core.plan import ExpectedOffsets, Layout
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.spec import LogSpec
-from spark_cas.spark.options.parse import check_read, parse_read, parse_route, parse_write
+from spark_cas.spark.options.parse import check_read, parse_read, parse_route, parse_write, parse_write_stream
 from spark_cas.spark.reading.read_range import ReadLimit, ReadRange
 from spark_cas.spark.reading.selection import Selection
 from spark_cas.spark.reading.splitting import Splitting
@@ -53,10 +55,12 @@ def test_brokers_and_topic_are_an_address():
 
 
 def test_every_option_of_a_topic_is_read():
-    more = {"idprefix": "team-a", "claimtimeoutms": "5000", "transactiontimeoutms": "7000", "kafka.linger.ms": "5"}
+    times = {"claimtimeoutms": "5000", "transactiontimeoutms": "7000"}
+    more = {"idprefix": "team-a", **times, "maxinflight": "3", "kafka.linger.ms": "5"}
     spec = parse_write({**TOPIC, **more}).spec
-    assert spec == KafkaSpec("a:9092,b:9092", "flights", "team-a", (("linger.ms", "5"),), 5000, 7000)
+    assert spec == KafkaSpec("a:9092,b:9092", "flights", "team-a", (("linger.ms", "5"),), 5000, 7000, 3)
     assert parse_write({"path": "kafka://a:9092,b:9092/flights", **more}).spec == spec
+    assert parse_write_stream({**TOPIC, **more}).spec == spec
 
 
 @pytest.mark.parametrize("parse", [parse_read, parse_write, parse_route])
@@ -186,6 +190,7 @@ def test_what_is_no_address_of_a_topic_is_refused(url):
         ({**PATH, "kafka.linger.ms": "5"}, "option kafka.linger.ms is for topics"),
         ({**PATH, "idprefix": "x"}, "option idPrefix is for topics"),
         ({**PATH, "transactiontimeoutms": "5"}, "option transactionTimeoutMs is for topics"),
+        ({**PATH, "maxinflight": "1"}, "option maxInFlight is for topics"),
         ({**TOPIC, "store.aws_region": "x"}, "option store.aws_region is for logs in an object store"),
         ({**TOPIC, "kafka.acks": "1"}, "kafka.acks may not be set"),
         ({**TOPIC, "kafka.transactional.id": CANARY}, "Use the option job"),
@@ -197,6 +202,11 @@ def test_what_is_no_address_of_a_topic_is_refused(url):
         ({**TOPIC, **SASL, "kafka.sasl.mechanism": CANARY}, "kafka.sasl.mechanism"),
         ({**TOPIC, "idprefix": f"a/{CANARY}"}, "option idPrefix"),
         ({**TOPIC, "claimtimeoutms": CANARY}, "claimTimeoutMs must be"),
+        *(
+            ({**TOPIC, "maxinflight": each}, "option maxInFlight must be a whole number from 1 to 5")
+            for each in ("0", "6", "-1", "2.5", "", "five", CANARY)
+        ),
+        ({**TOPIC, "kafka.max.in.flight.requests.per.connection": "5"}, "Use the option maxInFlight"),
         ({**TOPIC, "startingoffsets": "earliest"}, "is one of read"),
     ],
 )
@@ -259,6 +269,7 @@ def test_defaults_hold_for_the_topic_that_they_name_and_for_its_backend(tmp_path
         kafka.enable.metrics.push = false
         [logs."kafka://a:9092,b:9092/flights"]
         claimTimeoutMs = 6
+        maxInFlight = 2
         [logs.other]
         claimTimeoutMs = 7
         """,
@@ -267,6 +278,10 @@ def test_defaults_hold_for_the_topic_that_they_name_and_for_its_backend(tmp_path
     spec = KafkaSpec("a:9092,b:9092", "flights", "team-a", settings, 6)
     assert parse_read({**TOPIC, **file, "kafka.linger.ms": "3"}).selection.spec == spec
     assert parse_read({"path": spec.url, **file, "kafka.linger.ms": "3"}).selection.spec == spec
+    assert parse_write({**TOPIC, **file, "kafka.linger.ms": "3"}).spec == replace(spec, max_in_flight=2)
+    assert parse_write({**TOPIC, **file, "kafka.linger.ms": "3", "maxinflight": "4"}).spec == replace(
+        spec, max_in_flight=4
+    )
     assert parse_read({**PATH, **file}).selection.spec == LogSpec(
         "file:///data/logs/flights", (("aws_region", "eu-north-1"),)
     )

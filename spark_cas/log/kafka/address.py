@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from spark_cas.core.errors import OptionError
 from spark_cas.core.names import check_name
 from spark_cas.log.kafka.settings import librdkafka_settings
-from spark_cas.log.kafka.spec import DEFAULT_PREFIX, DEFAULT_TIMEOUT_MS, KafkaSpec
+from spark_cas.log.kafka.spec import DEFAULT_PREFIX, DEFAULT_TIMEOUT_MS, MOST_IN_FLIGHT, KafkaSpec
 from spark_cas.log.kafka.transport import check_transport
 
 SCHEME = "kafka"
@@ -30,6 +30,7 @@ def kafka_spec(
     prefix: str = DEFAULT_PREFIX,
     claim_timeout_ms: int = DEFAULT_TIMEOUT_MS,
     transaction_timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    max_in_flight: int = MOST_IN_FLIGHT,
 ) -> KafkaSpec:
     """The spec of a topic. ``settings`` are the clients' under Java's names.
 
@@ -49,6 +50,7 @@ def kafka_spec(
         client_options=pairs,
         claim_timeout_ms=claim_timeout_ms,
         transaction_timeout_ms=transaction_timeout_ms,
+        max_in_flight=max_in_flight,
     )
 
 

@@ -135,6 +135,7 @@ class TransactionalProducer:
                 "message.timeout.ms": min(int(common.get("message.timeout.ms", delivery_ms)), delivery_ms),
                 "enable.idempotence": True,
                 "acks": "all",
+                "max.in.flight": spec.max_in_flight,
                 # The other strategy, once all connections broke, forgets the coordinators, for whom librdkafka 2.16
                 # then waits for ever in send_offsets_to_transaction, whatever its timeout.
                 "metadata.recovery.strategy": "none",

@@ -45,6 +45,10 @@ REFUSALS: tuple[Refusal, ...] = (
         "Every write is exactly once, and sent again until delivery.timeout.ms is over. Leave it out.",
         ("enable.idempotence", "enable.gapless.guarantee", "retries", "message.send.max.retries"),
     ),
+    Refusal(
+        "Use the option maxInFlight, from 1 to 5: brokers keep the order of no more.",
+        ("max.in.flight", "max.in.flight.requests.per.connection"),
+    ),
     Refusal("Reads are always of committed records. Leave it out.", ("isolation.level",)),
     Refusal(
         _NO_GROUP,

@@ -37,7 +37,7 @@ class Setting:
     clients: frozenset[Client] = EVERY
 
 
-def whole(least: int, most: int, why: str = "") -> Callable[[str], str]:
+def whole(least: int, most: int) -> Callable[[str], str]:
     """A converter that takes whole numbers in a range and leaves them as they are."""
 
     def convert(text: str) -> str:
@@ -45,7 +45,7 @@ def whole(least: int, most: int, why: str = "") -> Callable[[str], str]:
         # The length first: Python refuses to read thousands of digits, with an error of its own.
         small = stripped.isascii() and stripped.isdigit() and len(stripped.lstrip("0")) <= len(str(most))
         if not small or not least <= int(stripped) <= most:
-            raise ValueError(f"a whole number from {least} to {most}{why}")
+            raise ValueError(f"a whole number from {least} to {most}")
         return str(int(stripped))
 
     return convert
@@ -122,12 +122,6 @@ SETTINGS: tuple[Setting, ...] = (
     # 0 would be without end.
     Setting("delivery.timeout.ms", "message.timeout.ms", whole(1, _MAX_INT), _PRODUCER),
     Setting("linger.ms", "linger.ms", whole(0, 900_000), _PRODUCER),
-    Setting(
-        "max.in.flight.requests.per.connection",
-        "max.in.flight.requests.per.connection",
-        whole(1, 5, ", above which brokers cannot keep the order"),
-        _PRODUCER,
-    ),
     # A consumer would take librdkafka's name too, as the least that it fetches.
     Setting("max.request.size", "message.max.bytes", whole(1000, 1_000_000_000), _PRODUCER),
     # Consumers.

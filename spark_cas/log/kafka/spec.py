@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 DEFAULT_PREFIX = "spark-cas"
 DEFAULT_TIMEOUT_MS = 60_000
+MOST_IN_FLIGHT = 5
+"""Brokers keep the order of so many requests of a producer that are unanswered at once, and of no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,8 @@ class KafkaSpec:
     """How long a claim or a read waits for someone else's open transaction."""
     transaction_timeout_ms: int = DEFAULT_TIMEOUT_MS
     """How long a dead writer may keep readers waiting."""
+    max_in_flight: int = MOST_IN_FLIGHT
+    """The most requests that a writer has unanswered at once, on its connection to a broker."""
 
     @property
     def url(self) -> str:

@@ -100,6 +100,7 @@ def with_settings(
     prefix: str,
     claim_timeout_ms: int,
     transaction_timeout_ms: int,
+    max_in_flight: int,
 ) -> AnySpec:
     """The same log with the settings of its client, and what else a topic needs. Raises OptionError."""
     if isinstance(address, LogSpec):
@@ -111,6 +112,7 @@ def with_settings(
         prefix=prefix,
         claim_timeout_ms=claim_timeout_ms,
         transaction_timeout_ms=transaction_timeout_ms,
+        max_in_flight=max_in_flight,
     )
 
 

@@ -4,7 +4,7 @@ from spark_cas.core.batch import ORDER_COLUMNS
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.log.kafka.address import check_servers
-from spark_cas.log.kafka.spec import DEFAULT_PREFIX, DEFAULT_TIMEOUT_MS
+from spark_cas.log.kafka.spec import DEFAULT_PREFIX, DEFAULT_TIMEOUT_MS, MOST_IN_FLIGHT
 from spark_cas.log.rivals import FENCED_WAIT_SECONDS
 from spark_cas.spark.options.option import (
     EVERYWHERE,
@@ -253,6 +253,17 @@ OPTIONS: tuple[Option, ...] = (
         per_log=True,
         kafka_only=True,
         doc="How long a writer that died in the middle of a chunk may keep readers waiting, in milliseconds.",
+    ),
+    Option(
+        "maxInFlight",
+        whole_number(MOST_IN_FLIGHT),
+        str(MOST_IN_FLIGHT),
+        WRITING_AND_ROUTING,
+        per_log=True,
+        kafka_only=True,
+        doc="The most requests with records that a writer has unanswered at once, 1 to 5. Rows come once and in "
+        "order with each. The client sends the next one only while fewer than five records are unanswered, so it "
+        "makes a difference to large records alone: [performance](performance.md).",
     ),
     Option(
         "startingOffsets",

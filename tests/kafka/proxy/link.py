@@ -98,7 +98,8 @@ class Link:
 
     async def _carry_responses(self) -> None:
         while (frame := await read_frame(self._broker.reader)) is not None:
-            exchange = self._unanswered.pop(correlation_id_of(frame))
+            correlation_id = correlation_id_of(frame)
+            exchange = self._unanswered[correlation_id]
             self._traffic.responses[exchange.request.api] += 1
             for rule in exchange.rules:
                 rule.was_answered(frame)
@@ -106,6 +107,7 @@ class Link:
             if exchange.suffers(Fault.RESET_BEFORE_RESPONSE):
                 raise ConnectionResetError
             await _hold(exchange, Fault.HOLD_RESPONSE)
+            del self._unanswered[correlation_id]
             if not exchange.suffers(Fault.DROP_RESPONSE):
                 await self._respond(frame)
         raise ConnectionResetError
@@ -113,7 +115,10 @@ class Link:
     def _begin(self, request: Request) -> _Exchange:
         self._number += 1
         self._traffic.requests[request.api] += 1
-        return _Exchange(request, [rule for rule in self._rules() if rule.takes(request, self._number)])
+        exchange = _Exchange(request, [rule for rule in self._rules() if rule.takes(request, self._number)])
+        for rule in exchange.rules:
+            rule.saw_at_once(1 + sum(rule in other.rules for other in self._unanswered.values()))
+        return exchange
 
     async def _respond(self, frame: bytes) -> None:
         with suppress(ConnectionError):  # the client has left; what it sent may still have to be carried on

@@ -89,6 +89,8 @@ class Rule:
         self.seen = 0
         """Requests that it counted, taken or not."""
         self.taken = 0
+        self.most_at_once = 0
+        """The most requests that it took on one connection while the client had the response to none of them."""
         self.met = Moment(f"{name}: met")
         """Its first request has reached the proxy, and the fault begins."""
         self.answered = Moment(f"{name}: answered")
@@ -125,6 +127,10 @@ class Rule:
         self.request = request
         self.met.come()
         return True
+
+    def saw_at_once(self, unanswered: int) -> None:
+        """Take note of how many requests that it took are unanswered on one connection."""
+        self.most_at_once = max(self.most_at_once, unanswered)
 
     def was_answered(self, response: bytes) -> None:
         """Take note of the broker's response to a request that it took."""
