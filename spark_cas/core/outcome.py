@@ -19,13 +19,22 @@ class Appended:
     count: int
     """Records appended. On a log with gaps ``len(range)`` may be larger."""
     timestamp_ms: int | None
-    """The time that the backend gave to records without one; None when it gave none."""
+    """The time that the log gave to records without one, or to all; None when it gave none."""
     start_offset: int
     """Oldest offset that the partition still keeps (KIP-192: tells retention apart from loss)."""
     has_offset: bool
-    """Whether the log itself said where the records are (KIP-192)."""
+    """Whether the log itself said where the records are (KIP-192); else that was proven from its ends."""
     resolved: bool
     """The reply was lost; that the chunk is there was proven from the log."""
+    attempts: int = 1
+    """How often it was tried to append them: more than once tells of retries."""
+    aborted_rows: int = 0
+    """Rows that tries before this one sent and took back: no reader of committed records ever sees them."""
+
+    @property
+    def has_timestamp(self) -> bool:
+        """Whether the log gave records a time (KIP-192)."""
+        return self.timestamp_ms is not None
 
 
 @dataclass(frozen=True, slots=True)

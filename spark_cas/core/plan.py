@@ -5,6 +5,7 @@ import re
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from spark_cas.core.appends import NOTHING_SAID, Appends
 from spark_cas.core.errors import JobMismatchError, OptionError
 
 BY_PARTITION = "partition"
@@ -136,10 +137,13 @@ class PartitionResult:
     """What a run did to one partition, and what the partition now holds of the job."""
 
     progress: Progress
-    resumed_rows: int
-    """Rows that an earlier attempt or run had already committed."""
-    resolved: int
-    """Replies that were lost and proven from the log."""
+    resumed_rows: int | None
+    """Rows that an earlier attempt or run had already committed; None while the job is under way."""
+    resolved: int | None
+    """Replies that were lost and proven from the log, likewise."""
+    appends: Appends = NOTHING_SAID
+    """What the appends of the task that came to the end said; nothing is known of it while the job is under way, and
+    of completions from before this was noted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +338,11 @@ def progress_from_fields(fields: dict[str, Any]) -> Progress:
 def completion_from_json(text: str | bytes) -> Completion:
     """Read what `to_json` wrote of a `Completion`; KeyError, TypeError or ValueError when it is none."""
     fields = json.loads(text)
-    fields["partitions"] = tuple(
-        PartitionResult(progress_from_fields(each.pop("progress")), **each) for each in fields["partitions"]
-    )
+    fields["partitions"] = tuple(_result(each) for each in fields["partitions"])
     return Completion(**fields)
+
+
+def _result(fields: dict[str, Any]) -> PartitionResult:
+    given = dict(fields)
+    progress, appends = progress_from_fields(given.pop("progress")), Appends(**given.pop("appends", {}))
+    return PartitionResult(progress, **given, appends=appends)

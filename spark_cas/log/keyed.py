@@ -11,7 +11,7 @@ from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import TrimmedError
 from spark_cas.core.key_claims import KeyClaims
 from spark_cas.core.offsets import Bounds
-from spark_cas.core.outcome import Conflict, KeyConflict, Outcome, Truncated, Unknown
+from spark_cas.core.outcome import Appended, Conflict, KeyConflict, Outcome, Truncated, Unknown
 from spark_cas.log.deletions import unproven_below
 from spark_cas.log.protocol import Backend, Claim
 from spark_cas.log.rivals import rival_tries
@@ -38,6 +38,7 @@ class KeyedAppends:
         """
         look = _Look(self._log, self._tail, claim, chunk)
         cause = "other writers were faster each time, though with other keys"
+        conflicts = 0
         for _ in rival_tries():
             bounds = self._log.bounds(self._partition)
             try:
@@ -56,8 +57,11 @@ class KeyedAppends:
                 return refusal, claim
             ours = replace(claim, expected_offset=bounds.end_offset, free_since=look.free_since)
             outcome = self._log.append(ours, replace(chunk, claims=None))
+            if isinstance(outcome, Appended):
+                outcome = replace(outcome, attempts=outcome.attempts + conflicts)
             if not isinstance(outcome, Conflict):
                 return outcome, replace(ours, expected_offset=claim.expected_offset)
+            conflicts += 1
             cause = "other writers were faster each time, though with other keys"
         return Unknown(cause), claim
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from spark_cas.core.appends import NOTHING_SAID
 from spark_cas.core.chunks import Chunk, ChunkBuffer, ChunkLimits
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import BatchTooLargeError, InputChangedError, JobMismatchError, NotRoutedError
@@ -92,6 +93,7 @@ class _PartitionLoad:
         self._atomic = atomic
         self._highest_claim = NO_CHECK
         self._resolved = 0
+        self._appends = NOTHING_SAID
         self._fenced: Fenced | None = None
         claim = log.claim(partition, plan)
         if not isinstance(claim, Claim):
@@ -147,7 +149,7 @@ class _PartitionLoad:
         if progress is None:
             msg = "a finished partition has progress"
             raise AssertionError(msg)
-        return PartitionResult(progress, self._resumed_rows, self._resolved)
+        return PartitionResult(progress, self._resumed_rows, self._resolved, self._appends)
 
     def _skip_resumed(self, records: pa.RecordBatch) -> pa.RecordBatch:
         """Hash the rows that the log already holds, and return the rest."""
@@ -202,6 +204,7 @@ class _PartitionLoad:
         match outcome:
             case Appended():
                 self._resolved += outcome.resolved
+                self._appends = self._appends.and_then(outcome)
                 self._claim = self._claim.after(chunk, outcome.range)
             case Fenced(by):
                 self._refuse_second_task(by)

@@ -101,16 +101,21 @@ def _kind(round_of: str) -> str:
     return f"a round of append_if_unchanged, of job {round_of!r}" if round_of else "a write of its own"
 
 
-def job_progress(log: Backend, job: str) -> tuple[Progress, ...]:
-    """How far a job came in each partition that holds rows of it.
+def job_results(log: Backend, job: str) -> tuple[PartitionResult, ...]:
+    """What is known of a job in each partition that holds rows of it.
 
-    The registry tells of a complete job, and keeps it for ever; the ledger tells of any other.
+    The registry tells of a complete job, and keeps it for ever; the ledger tells of any other how far it came.
     """
     completion = log.completion(job)
     if completion is not None:
-        return tuple(result.progress for result in completion.partitions)
+        return completion.partitions
     found = log.progress_of(range(log.layout().partitions), job)
-    return tuple(progress for progress in found if progress is not None)
+    return tuple(PartitionResult(progress, None, None) for progress in found if progress is not None)
+
+
+def job_progress(log: Backend, job: str) -> tuple[Progress, ...]:
+    """How far a job came in each partition that holds rows of it."""
+    return tuple(result.progress for result in job_results(log, job))
 
 
 def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...]) -> Completion:

@@ -6,6 +6,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from spark_cas.core.appends import NOTHING_SAID
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import InputChangedError
@@ -79,7 +80,8 @@ def append_once(
         outcome = log.append(claim, chunk)
     if isinstance(outcome, Appended):
         progress = claim.progress_after(chunk, outcome.range)
-        complete_job(log, plan, (PartitionResult(progress, 0, int(outcome.resolved)),))
+        result = PartitionResult(progress, 0, int(outcome.resolved), NOTHING_SAID.and_then(outcome))
+        complete_job(log, plan, (result,))
     return outcome
 
 
@@ -95,11 +97,12 @@ def _found(log: Backend, plan: Plan, before: tuple[Progress, ...], partition: in
             f"appended now. Use another job name for another append."
         )
     completion = complete_job(log, plan, (PartitionResult(before[0], before[0].rows, 0),))
-    found = completion.partitions[0].progress
+    result = completion.partitions[0]
+    found = result.progress
     return Appended(
         range=OffsetRange(found.base_offset, found.end_offset),
         count=found.rows,
-        timestamp_ms=None,
+        timestamp_ms=result.appends.timestamp_ms,
         start_offset=log.bounds(partition).start_offset,
         has_offset=True,
         resolved=True,

@@ -64,6 +64,14 @@ PROGRESS = StructType(
         StructField("digest", StringType()),
         StructField("committed_at", TimestampType()),
         StructField("round_of", StringType()),
+        StructField("resumed_rows", LongType()),
+        StructField("attempts", LongType()),
+        StructField("resolved", LongType()),
+        StructField("aborted_rows", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("has_offset", BooleanType()),
+        StructField("has_timestamp", BooleanType()),
+        StructField("start_offset", LongType()),
     ]
 )
 

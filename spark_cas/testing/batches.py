@@ -43,4 +43,4 @@ def run_batch(
 
 def rows_held(results: Sequence[PartitionResult]) -> Mapping[int, int]:
     """By partition, how many rows of the batch were there before."""
-    return {result.progress.partition: result.resumed_rows for result in results}
+    return {result.progress.partition: result.resumed_rows or 0 for result in results}

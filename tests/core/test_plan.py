@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_cas.core.appends import NOTHING_SAID, Appends
 from spark_cas.core.errors import JobMismatchError, OptionError
 from spark_cas.core.plan import (
     BY_KEY,
@@ -35,7 +36,8 @@ OFFSETS = st.integers(0, 2**63 - 1)
 PROGRESS = st.builds(
     Progress, TEXT, OFFSETS, OFFSETS, TEXT, OFFSETS, OFFSETS, OFFSETS, OFFSETS, st.booleans(), OFFSETS, TEXT
 )
-RESULTS = st.builds(PartitionResult, PROGRESS, OFFSETS, OFFSETS)
+APPENDS = st.builds(Appends, OFFSETS, OFFSETS, st.none() | OFFSETS, st.booleans(), OFFSETS)
+RESULTS = st.builds(PartitionResult, PROGRESS, OFFSETS, OFFSETS, APPENDS)
 COMPLETIONS = st.builds(Completion, TEXT, TEXT, OFFSETS, st.lists(RESULTS, max_size=3).map(tuple), OFFSETS)
 CLAIMS = st.lists(st.none() | OFFSETS, max_size=4).map(tuple)
 REPLACED = st.lists(st.builds(Replacement, OFFSETS, OFFSETS, st.none() | OFFSETS), max_size=3).map(tuple)
@@ -291,6 +293,14 @@ def test_what_an_earlier_version_stored_is_read():
     before = Progress("job", 0, 3, "ab", 0, 3, 1, 0, complete=False, committed_at_ms=5, task="run/0")
     assert plan_from_json(stored_without(value, "compare")) == value
     assert progress_from_json(stored_without(before, "least_expected", "own_ranges")) == before
+
+
+def test_a_completion_of_an_earlier_version_says_nothing_of_its_appends():
+    done = Completion("job", "log", 0, (PartitionResult(came_to(3, 3, complete=True), 1, 2),), 5)
+    fields = json.loads(to_json(done))
+    del fields["partitions"][0]["appends"]
+    assert completion_from_json(json.dumps(fields)) == done
+    assert done.partitions[0].appends == NOTHING_SAID
 
 
 def stored_without(value: Plan | Progress, *names: str) -> str:

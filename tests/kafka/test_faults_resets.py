@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
 
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.outcome import Appended, Conflict
@@ -89,7 +90,7 @@ def without_offsets(monkeypatch, before_report):
     """Let every delivery report come without its offset; first call what is given, while the chunk is in the log."""
     take = transaction._Reported.take
 
-    unplaced: Any = SimpleNamespace(offset=lambda: -1)
+    unplaced: Any = SimpleNamespace(offset=lambda: -1, timestamp=lambda: (TIMESTAMP_NOT_AVAILABLE, -1))
 
     def strip(report, error, _message):
         before_report()
@@ -106,6 +107,7 @@ def test_a_delivery_without_offset_is_proven_by_the_end(monkeypatch, proxied, pr
         without_offsets(monkeypatch, lambda: None)
         outcome = job.append(table_of("xyz"))
         assert isinstance(outcome, Appended), outcome
+        assert not outcome.has_offset
     require_truth(spec, outcome, "ab", "xyz")
 
 
@@ -119,6 +121,22 @@ def test_a_delivery_without_offset_among_others_records_is_aborted(monkeypatch, 
         outcome = job.append(table_of("xyz"))
     assert isinstance(outcome, Conflict), outcome
     require_truth(spec, outcome, ["a", "b", "foreign"], "xyz", foreign=1)
+
+
+def test_rows_that_were_sent_and_taken_back_are_counted(monkeypatch, proxied, proxied_topic):
+    """Without a check the same chunk is appended behind whoever came in between."""
+    spec = spec_of(proxied.direct, proxied_topic)
+    with KafkaLog(spec) as log:
+        job = planned_writer(log, expected="none")
+        barged = [lambda: append(proxied.direct, proxied_topic, "foreign")]
+        without_offsets(monkeypatch, lambda: barged.pop()() if barged else None)
+        outcome = job.append(table_of("xyz"))
+        assert isinstance(outcome, Appended), outcome
+        assert (outcome.attempts, outcome.aborted_rows, outcome.has_offset) == (2, 3, False)
+        monkeypatch.undo()
+        after = job.must_append("w")
+    assert (after.attempts, after.aborted_rows, after.has_offset) == (1, 0, True)
+    assert committed_values(proxied.direct, proxied_topic) == ["foreign", *"xyzw"]
 
 
 def test_a_record_that_lands_just_before_the_first_of_ours_refuses_the_chunk(monkeypatch, proxied, proxied_topic):

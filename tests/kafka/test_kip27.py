@@ -3,19 +3,30 @@
 from dataclasses import replace
 from functools import partial
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
 from spark_cas import append_once
 from spark_cas.core.errors import ConflictError, ProgressLostError, StorageError
 from spark_cas.core.outcome import Appended, Conflict, Fenced
+from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.clients import TransactionalProducer
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.testing.contract.base import at_once
 from spark_cas.testing.loads import run_job
-from spark_cas.testing.writing import JobWriter, append_foreign, claim_of, plan_of, records_in, table_of, values_in
-from tests.kafka.clients import SECONDS, admin_of, committed_values
+from spark_cas.testing.writing import (
+    TIME_MS,
+    JobWriter,
+    append_foreign,
+    claim_of,
+    plan_of,
+    records_in,
+    table_of,
+    values_in,
+)
+from tests.kafka.clients import SECONDS, admin_of, committed_values, create_topic
 from tests.kafka.clients import append as append_as_others_do
 from tests.kafka.readers import barging_in, only_aborting, open_transaction, reading, wait_for
 
@@ -75,6 +86,23 @@ def test_a_wrong_expected_offset_refuses_the_whole_batch_and_nothing_is_visible(
             assert refused == Conflict(expected, end, 0)
     assert [value for _, value in seen] == ["x", "y", "z"]
     assert log.bounds(0).end_offset == end, "not even an aborted record"
+
+
+@pytest.mark.parametrize(("kind", "given"), [("LogAppendTime", True), ("CreateTime", False)])
+def test_the_time_that_a_topic_gives_to_its_records_is_told(broker, kind, given):
+    name = create_topic(broker.bootstrap, message_timestamp_type=kind)
+    rows = table_of("ab").set_column(
+        3, RECORDS.field("timestamp"), pa.array([TIME_MS] * 2, pa.timestamp("ms", "UTC"))
+    )
+    with KafkaLog(KafkaSpec(broker.bootstrap, name)) as log:
+        appended = append_once(log, 0, rows, job=f"timed-{name}", expected_offset=0)
+        assert isinstance(appended, Appended)
+        stored = {row["timestamp"].timestamp() * 1000 for _, row in records_in(log, 0)}
+        assert appended.has_timestamp is given
+        assert stored == {appended.timestamp_ms if given else TIME_MS}
+        again = append_once(log, 0, rows, job=f"timed-{name}", expected_offset=0)
+        assert isinstance(again, Appended)
+        assert again.timestamp_ms == appended.timestamp_ms
 
 
 def test_no_expectation_appends_wherever_the_end_is(broker, log, topic):

@@ -38,7 +38,8 @@ def test_what_did_not_arrive_is_put_again(fault):
     log, store = flaky_log()
     writer = JobWriter(log, plan_of(log, "job"))
     store.on_create += [("partition=", fault)] * 2
-    assert writer.must_append("a").range == OffsetRange(0, 1)
+    appended = writer.must_append("a")
+    assert (appended.range, appended.attempts) == (OffsetRange(0, 1), 3)
     assert store.on_create == []
     assert values_in(log, 0) == ["a"]
 

@@ -94,8 +94,15 @@ def test_a_load_and_the_same_load_again(load, parquet, tmp_path):
     assert ends == {partition: len(records) for partition, records in enumerate(all_records(load.log)) if records}
     assert values(load.log) == list(range(1000))
 
+    partitions = report["partitions"]
+    for each in partitions:
+        assert each["attempts"] == each["chunks"] == 1
+        assert (each["has_offset"], each["has_timestamp"], each["start_offset"]) == (True, True, 0)
+        assert (each["resumed_rows"], each["resolved"], each["aborted_rows"]) == (0, 0, 0)
+
     code, report, told = load(*command)
     assert (code, report["already_complete"], report["appended_rows"], report["rows"]) == (0, True, 0, 1000)
+    assert report["partitions"] == partitions, "what was recorded, and not what this run did"
     assert "nothing was appended" in told
     assert load.sessions == 1
 

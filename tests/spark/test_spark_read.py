@@ -201,6 +201,21 @@ def test_the_view_of_progress_has_complete_jobs_and_others(spark, reader, log_pa
     assert view.where(recent & (sf.length("digest") == 32)).count() == 2
 
 
+def test_the_view_of_progress_has_what_appends_said_once_a_job_is_complete(spark, reader, log_path):
+    load(log_path, [{"key": b"more", "value": b"x"}] * 4, job="load-2", complete=False)
+    load(log_path, [{"key": b"more", "value": b"x"}] * 4, job="load-3")
+    counts, others = ["resumed_rows", "attempts", "resolved", "aborted_rows"], ["has_offset", "has_timestamp"]
+    said = [*counts, "timestamp", *others, "start_offset"]
+    first, second, third = (
+        row[1:]
+        for row in reader().option("view", "progress").load(log_path).select("job", *said).sort("job").collect()
+    )
+    assert first == (0, 2, 0, 0, None, True, False, 0)
+    assert second == (None,) * len(said)
+    assert third[:4] + third[5:] == (0, 2, 0, 0, True, True, 0)
+    assert third[4] is not None
+
+
 def test_a_view_takes_a_schema_too(reader, log_path):
     view = reader().option("view", "offsets").schema("end_offset bigint, partition int").load(log_path)
     assert [tuple(row) for row in view.collect()] == [(5, 0), (0, 1)]

@@ -1,6 +1,7 @@
 """Where a chunk's records landed, before the commit and behind it."""
 
 import time
+from dataclasses import dataclass
 
 from confluent_kafka import TopicPartition
 
@@ -15,9 +16,20 @@ _VISIBLE_SECONDS = 2.0
 _PAUSE_SECONDS = 0.0005
 
 
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """Where the records of an open transaction lie, and what the brokers said of it."""
+
+    at: OffsetRange
+    has_offset: bool
+    """Whether they said it; else it was concluded from the partition's end."""
+    log_append_ms: int | None
+    """The time that the topic gives to all records; None where it leaves them theirs."""
+
+
 def landed(
     spec: KafkaSpec, admin: Admin, at: TopicPartition, delivered: Delivered, end_offset: int, *, checked: bool
-) -> OffsetRange | None:
+) -> Landed | None:
     """Where the records of an open transaction lie; None when that is not known, or not where the claim wants them.
 
     A claim that is ``checked`` wants them right behind ``end_offset``, or with nothing committed in between. A record
@@ -25,14 +37,18 @@ def landed(
     records, each of them was acknowledged and nobody else's is there.
     """
     wanted = OffsetRange(end_offset, end_offset + delivered.count)
-    found = delivered.range()
+    reported = delivered.range()
+    found = reported
     if found is None and ends.high_watermark(admin, at) == wanted.end_offset:
         found = wanted
-    if not checked or found == wanted:
-        return found
-    if found is None or len(found) != delivered.count or found.base_offset < end_offset:
+    if found is None:
         return None
-    return found if _only_aborted(spec, admin, at, OffsetRange(end_offset, found.base_offset)) else None
+    if checked and found != wanted:
+        if len(found) != delivered.count or found.base_offset < end_offset:
+            return None
+        if not _only_aborted(spec, admin, at, OffsetRange(end_offset, found.base_offset)):
+            return None
+    return Landed(found, reported is not None, delivered.log_append_ms)
 
 
 def _only_aborted(spec: KafkaSpec, admin: Admin, at: TopicPartition, between: OffsetRange) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, TopicPartition
 
 from spark_cas.core.errors import SchemaError
 from spark_cas.core.offsets import OffsetRange
@@ -34,12 +34,15 @@ class _Reported:
     def __init__(self) -> None:
         self.error: KafkaError | None = None
         self.offset: int | None = None
+        self.log_append_ms: int | None = None
         self._came = Event()
 
     def take(self, error: KafkaError | None, message: Message) -> None:
         offset = message.offset()
         self.error = error
         self.offset = None if offset is None or offset < 0 else offset
+        whose, time_ms = message.timestamp()
+        self.log_append_ms = time_ms if whose == TIMESTAMP_LOG_APPEND_TIME else None
         self._came.set()
 
     def wait(self, deadline: float) -> bool:
@@ -76,6 +79,8 @@ class Delivered:
     last: int | None
     """Offset of the last record, likewise."""
     count: int
+    log_append_ms: int | None = None
+    """The time that the broker gave to the last record, where it gives it to all (LogAppendTime)."""
 
     def range(self) -> OffsetRange | None:
         """Where the records lie, others perhaps among them; None when that is not known."""
@@ -132,7 +137,7 @@ class Sending:
             return None
         if reports.error is not None:
             raise KafkaException(self._producer.what_broke(reports.error))
-        return Delivered(reports.first.offset, reports.last.offset, self._rows)
+        return Delivered(reports.first.offset, reports.last.offset, self._rows, reports.last.log_append_ms)
 
 
 def produce(

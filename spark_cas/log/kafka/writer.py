@@ -2,7 +2,7 @@
 
 import random
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from confluent_kafka import KafkaException, TopicPartition
 
@@ -18,7 +18,7 @@ from spark_cas.log.kafka.admin import Admin
 from spark_cas.log.kafka.clients import TransactionalProducer
 from spark_cas.log.kafka.codes import PURGED, Meaning, meaning_of, reason_of
 from spark_cas.log.kafka.gap import check_gap
-from spark_cas.log.kafka.landing import decided_behind, landed
+from spark_cas.log.kafka.landing import Landed, decided_behind, landed
 from spark_cas.log.kafka.layouts import TopicLayouts
 from spark_cas.log.kafka.ledger import Ledgers, UndecidedError
 from spark_cas.log.kafka.plain import plain_error
@@ -76,6 +76,8 @@ class PartitionWriter:
         self._known: Progress | None = None
         self._known_under_fence = False
         self._left: Bounds | None = None
+        self._aborted_rows = 0
+        """Rows that were sent and taken back since the last acknowledged chunk."""
 
     def know(self, progress: Progress | None) -> None:
         """Take over the ledger entry that a claim rests on. It was read under this writer's fence, if that is up."""
@@ -133,8 +135,12 @@ class PartitionWriter:
             if attempt:
                 time.sleep(_PAUSE_SECONDS * 2**attempt * _JITTER.uniform(0.5, 1.5))
             outcome = self._attempt(claim, chunk)
+            if isinstance(outcome, Appended):
+                aborted_rows, self._aborted_rows = self._aborted_rows, 0
+                return replace(outcome, attempts=attempt + 1, aborted_rows=aborted_rows)
             if outcome is not None:
                 return outcome
+            self._aborted_rows += chunk.records.num_rows
         return Unknown(
             f"in each of {_TRIES} tries other writers' records came in between, and none of them was committed. "
             f"Smaller chunks (maxRecordsPerChunk) find a gap between them sooner"
@@ -153,7 +159,7 @@ class PartitionWriter:
             delivered = self._prepare(claim, chunk, bounds)
         except KafkaException as error:
             return self._failed_before_commit(claim, chunk, error)
-        if not isinstance(delivered, OffsetRange):
+        if not isinstance(delivered, Landed):
             return delivered
         try:
             self._instance().commit(_COMMIT_SECONDS)
@@ -227,12 +233,12 @@ class PartitionWriter:
             chunk, bounds.end_offset, lambda offset: claim.lets_expect(offset, nothing_since)
         )
 
-    def _prepare(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> OffsetRange | LayoutChanged | None:
+    def _prepare(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> Landed | LayoutChanged | None:
         """Everything up to the commit, or the transaction is aborted: None when another writer came in between."""
         producer = self._instance()
         producer.begin()
-        at = self._send(claim, chunk, bounds)
-        if at is None:
+        sent = self._send(claim, chunk, bounds)
+        if sent is None:
             self._abort(producer)
             return None
         try:
@@ -245,14 +251,14 @@ class PartitionWriter:
         if count > claim.plan.layout_epoch and chunk.records.num_rows:
             self._abort(producer)
             return LayoutChanged(claim.plan.layout_epoch, count)
-        return at
+        return sent
 
-    def _send(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> OffsetRange | None:
+    def _send(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> Landed | None:
         """Have a chunk's records and ledger entry in the open transaction; None when they lie elsewhere."""
         wanted = OffsetRange(bounds.end_offset, bounds.end_offset + chunk.records.num_rows)
         if chunk.records.num_rows == 0:
             self._enter(claim, chunk, wanted)
-            return wanted
+            return Landed(wanted, has_offset=True, log_append_ms=None)
         sending = Sending(self._instance(), self._at, fill_timestamps(chunk.records, chunk.time_ms))
         # Beside the records, not after them: nearly always they land where it says.
         self._enter(claim, chunk, wanted)
@@ -260,10 +266,10 @@ class PartitionWriter:
         if delivered is None:
             return None
         checked = _checked(claim, chunk)
-        at = landed(self._spec, self._admin, self._at, delivered, bounds.end_offset, checked=checked)
-        if at is not None and at != wanted:
-            self._enter(claim, chunk, at)
-        return at
+        sent = landed(self._spec, self._admin, self._at, delivered, bounds.end_offset, checked=checked)
+        if sent is not None and sent.at != wanted:
+            self._enter(claim, chunk, sent.at)
+        return sent
 
     def _enter(self, claim: Claim, chunk: Chunk, at: OffsetRange) -> None:
         """Put the job's ledger entry into the open transaction, in place of one that is there."""
@@ -317,7 +323,7 @@ class PartitionWriter:
         # What lies there now may be of the very job, committed since its ledger was read.
         return self._overtaken(claim.progress) or refusal or Fenced(None)
 
-    def _resolve(self, claim: Claim, chunk: Chunk, at: OffsetRange, error: KafkaException) -> Outcome | None:
+    def _resolve(self, claim: Claim, chunk: Chunk, sent: Landed, error: KafkaException) -> Outcome | None:
         """The commit's reply was lost: the ledger, read when the transaction is decided, tells what became of it."""
         fenced = meaning_of(self._code_of(error)) is Meaning.FENCED
         self._drop()
@@ -330,26 +336,26 @@ class PartitionWriter:
         except (KafkaException, StorageError):
             return Unknown("the reply to the commit was lost, and the ledger could not be read")
         # To the letter: another attempt at the same chunk leaves the same rows elsewhere.
-        if progress == claim.progress_after(chunk, at):
-            return self._acknowledge(claim, chunk, at, bounds, resolved=True)
+        if progress == claim.progress_after(chunk, sent.at):
+            return self._acknowledge(claim, chunk, sent, bounds, resolved=True)
         if not _same(progress, claim.progress):
             return Fenced(progress.task if progress else None)
         return self._why_fenced(claim, chunk) if fenced else None
 
     def _acknowledge(
-        self, claim: Claim, chunk: Chunk, at: OffsetRange, bounds: Bounds, *, resolved: bool = False
+        self, claim: Claim, chunk: Chunk, sent: Landed, bounds: Bounds, *, resolved: bool = False
     ) -> Outcome:
         """Committed, so the claim is used up; wait until readers can see it."""
-        self._known = claim.progress_after(chunk, at)
+        self._known = claim.progress_after(chunk, sent.at)
         if chunk.records.num_rows == 0:
-            return Appended(at, 0, None, bounds.start_offset, has_offset=True, resolved=resolved)
+            return Appended(sent.at, 0, None, bounds.start_offset, has_offset=True, resolved=resolved)
         try:
-            return self._visible(chunk, at, resolved=resolved)
+            return self._visible(chunk, sent, resolved=resolved)
         except StorageError:
             self._drop()
             return Unknown("it was committed, but then the brokers did not say whether the log still holds it")
 
-    def _visible(self, chunk: Chunk, at: OffsetRange, *, resolved: bool) -> Outcome:
+    def _visible(self, chunk: Chunk, sent: Landed, *, resolved: bool) -> Outcome:
         """Wait until readers can see a chunk, and say where the partition goes on.
 
         What comes right behind the last record can only be the transaction's own marker when the decided end lies
@@ -357,18 +363,20 @@ class PartitionWriter:
         else hides the end, the offset behind the last record is given: it matches as long as the gap up to the end
         holds no record.
         """
+        at = sent.at
         decided = decided_behind(self._admin, self._at, at)
         end = decided.end_offset
         if end < at.end_offset and ends.high_watermark(self._admin, self._at) < at.end_offset:
             return Truncated(at.end_offset, end)
         own = end == at.end_offset + 1
         self._left = decided if own and self._producer is not None else None
+        given_ms = chunk.time_ms if chunk.records.column("timestamp").null_count else None
         return Appended(
             range=OffsetRange(at.base_offset, end if own else at.end_offset),
             count=chunk.records.num_rows,
-            timestamp_ms=chunk.time_ms if chunk.records.column("timestamp").null_count else None,
+            timestamp_ms=given_ms if sent.log_append_ms is None else sent.log_append_ms,
             start_offset=decided.start_offset,
-            has_offset=True,
+            has_offset=sent.has_offset,
             resolved=resolved,
         )
 

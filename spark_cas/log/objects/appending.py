@@ -45,9 +45,12 @@ class Appender:
         self._store = store
         self._chunks = chunks
         self._ledger = ledger
+        self._puts = 0
+        """How often a chunk was put since `append` was called."""
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
         """Append a chunk at the claim's expected offset, or at whatever the end is where none is expected."""
+        self._puts = 0
         attempt = self._append_rows if chunk.records.num_rows else self._close
         for _ in tries():
             try:
@@ -142,6 +145,7 @@ class Appender:
         path = paths.chunk(claim.partition, stored.header.base_offset)
         for attempt in tries():
             refused = None
+            self._puts += 1
             try:
                 reply = self._store.create(path, data)
             except StorageError as error:
@@ -194,6 +198,7 @@ class Appender:
             start_offset=start,
             has_offset=True,
             resolved=resolved,
+            attempts=self._puts,
         )
 
     def _conflict(self, claim: Claim) -> Conflict | None:

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from rich.table import Table
 
 from spark_cas.core.errors import ConditionalLogError, LogNotFoundError
-from spark_cas.core.plan import Completion, PartitionResult, Progress
+from spark_cas.core.plan import Completion, PartitionResult
 from spark_cas.log.open import AnySpec, for_a_look, open_log
-from spark_cas.log.planning import job_progress
+from spark_cas.log.planning import job_results
 from spark_cas.spark.programs.exit_codes import ExitCode, exit_code_of, kind_of
 
 _PATIENCE_MS = 5000
@@ -26,10 +26,17 @@ class PartitionReport:
     """What the job's next chunk would expect: on a log without gaps, the offset after the job's last row."""
     chunks: int
     complete: bool
-    resumed_rows: int
-    """Rows that an earlier attempt or run had committed when the partition was completed."""
-    resolved: int
-    """Replies that were lost and proven from the log."""
+    resumed_rows: int | None
+    """Rows that an earlier attempt or run had committed when the partition was completed; None before."""
+    resolved: int | None
+    """Replies that were lost and proven from the log. This and all below: None where it is not known."""
+    timestamp_ms: int | None
+    """The time that the log gave to records, milliseconds since 1970, likewise None where it gave none."""
+    has_offset: bool | None
+    has_timestamp: bool | None
+    start_offset: int | None
+    attempts: int | None
+    aborted_rows: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +98,12 @@ class LoadReport:
         for column in ("partition", "rows", "first offset", "end offset", "chunks"):
             table.add_column(column, justify="right")
         table.add_column("run")
-        table.add_column("resolved replies", justify="right")
+        for column in ("tries", "resolved", "aborted"):
+            table.add_column(column, justify="right")
         for each in self.partitions or ():
             numbers = (each.partition, each.rows, each.base_offset, each.end_offset, each.chunks)
-            table.add_row(*(f"{number:,}" for number in numbers), _how(each), f"{each.resolved:,}")
+            said = (each.attempts, each.resolved, each.aborted_rows)
+            table.add_row(*map(_number, numbers), _how(each), *map(_number, said))
         return table
 
 
@@ -129,16 +138,16 @@ def ledger_report(spec: AnySpec, job: str) -> tuple[PartitionReport, ...] | None
     """What the log holds of a job that is not complete; None when the log cannot tell, or not soon."""
     try:
         with open_log(for_a_look(spec, _PATIENCE_MS)) as log:
-            found = job_progress(log, job)
+            found = job_results(log, job)
     except LogNotFoundError:
         return ()
     except ConditionalLogError:
         return None
-    return tuple(_partition(PartitionResult(each, 0, 0)) for each in found)
+    return tuple(map(_partition, found))
 
 
 def _partition(result: PartitionResult) -> PartitionReport:
-    progress: Progress = result.progress
+    progress, said = result.progress, result.appends
     return PartitionReport(
         partition=progress.partition,
         rows=progress.rows,
@@ -148,7 +157,17 @@ def _partition(result: PartitionResult) -> PartitionReport:
         complete=progress.complete,
         resumed_rows=result.resumed_rows,
         resolved=result.resolved,
+        timestamp_ms=said.timestamp_ms,
+        has_offset=said.has_offset,
+        has_timestamp=said.has_timestamp,
+        start_offset=said.start_offset,
+        attempts=said.attempts,
+        aborted_rows=said.aborted_rows,
     )
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
 
 
 def _how(each: PartitionReport) -> str:

@@ -8,13 +8,13 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_cas.core.plan import Progress
-from spark_cas.log.planning import job_progress
+from spark_cas.core.plan import PartitionResult
+from spark_cas.log.planning import job_results
 from spark_cas.log.protocol import Backend
 from spark_cas.spark.reading.selected_logs import SelectedLogs
 from spark_cas.spark.reading.selection import Selection
 
-Cell = str | int | bool | tuple[tuple[int, int], ...]
+Cell = str | int | bool | tuple[tuple[int, int], ...] | None
 """A map is its pairs."""
 Row = tuple[Cell, ...]
 
@@ -35,7 +35,11 @@ class ViewReader(DataSourceReader):
 
     ``progress``: job string, topic string, partition int, rows bigint, base_offset bigint, end_offset bigint,
     chunks bigint, complete boolean, digest string, committed_at timestamp, round_of string (of a round of
-    `append_if_unchanged` the job that was named to it, else empty).
+    `append_if_unchanged` the job that was named to it, else empty); and what the appends of the task that completed
+    the partition said, null where that is not known, as it never is of a job under way: resumed_rows bigint (rows
+    that earlier attempts had appended), attempts bigint, resolved bigint, aborted_rows bigint, timestamp timestamp
+    (null also where the log gave none), has_offset boolean, has_timestamp boolean, start_offset bigint (the oldest
+    offset kept at the newest append).
     """
 
     def __init__(self, selection: Selection, view: str, columns: tuple[str, ...], schema: StructType) -> None:
@@ -77,11 +81,12 @@ def _offsets(log: Backend) -> Iterator[Row]:
 def _progress(log: Backend) -> Iterator[Row]:
     for job in log.jobs():
         plan = log.plan(job)
-        for progress in job_progress(log, job):
-            yield _progress_row(log.topic, progress, plan.round_of if plan else "")
+        for result in job_results(log, job):
+            yield _progress_row(log.topic, result, plan.round_of if plan else "")
 
 
-def _progress_row(topic: str, progress: Progress, round_of: str) -> Row:
+def _progress_row(topic: str, result: PartitionResult, round_of: str) -> Row:
+    progress, said = result.progress, result.appends
     return (
         progress.job,
         topic,
@@ -94,6 +99,14 @@ def _progress_row(topic: str, progress: Progress, round_of: str) -> Row:
         progress.digest,
         progress.committed_at_ms,
         round_of,
+        result.resumed_rows,
+        said.attempts,
+        result.resolved,
+        said.aborted_rows,
+        said.timestamp_ms,
+        said.has_offset,
+        said.has_timestamp,
+        said.start_offset,
     )
 
 

@@ -17,7 +17,7 @@ from spark_cas.core.errors import (
 from spark_cas.core.plan import ExpectedOffsets, PartitionResult
 from spark_cas.core.records import record_sizes
 from spark_cas.log.loading import load_rows
-from spark_cas.log.planning import fresh_job_name, pin_plan
+from spark_cas.log.planning import fresh_job_name, job_results, pin_plan
 from spark_cas.log.protocol import Backend
 from spark_cas.testing.contract.base import ContractBase, at_once, eager_switching
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
@@ -54,6 +54,9 @@ class LoadContract(ContractBase):
         for result in done.partitions:
             assert (result.progress.rows, result.progress.chunks, result.progress.complete) == (7, 3, True)
             assert (result.resumed_rows, result.resolved, result.progress.task) == (0, 0, "run/0")
+            said = result.appends
+            assert (said.attempts, said.aborted_rows, said.start_offset, said.has_offset) == (3, 0, 0, True)
+            assert said.has_timestamp
         assert backend.completion("job") == done
         assert backend.jobs() == ("job",)
 
@@ -72,6 +75,12 @@ class LoadContract(ContractBase):
         assert found == completed
         assert [result.resumed_rows for result in results] == [7, 7]
         assert [records_in(backend, partition) for partition in (0, 1)] == before
+
+    def test_of_a_job_under_way_only_the_ledger_is_told(self, backend: Backend) -> None:
+        crash_after_chunks(backend, "job", TEN, 2)
+        (result,) = job_results(backend, "job")
+        assert result == PartitionResult(result.progress, resumed_rows=None, resolved=None)
+        assert (result.progress.rows, result.progress.complete) == (6, False)
 
     def test_an_input_without_rows(self, backend: Backend) -> None:
         done = run_job(backend, "job", {})
@@ -97,6 +106,8 @@ class LoadContract(ContractBase):
         assert values_in(backend, 0) == ["x", *TEN[0]]
         (result,) = done.partitions
         assert result.resumed_rows == min(10, 3 * chunks)
+        assert result.appends.attempts == (4 - chunks or None), "of what this run appended"
+        assert job_results(backend, "job") == done.partitions
         assert (result.progress.rows, result.progress.complete) == (10, True)
         fresh = JobWriter(backend, plan_of(backend, "another")).chunk(table_of(TEN[0]))
         assert result.progress.digest == fresh.digest

@@ -1,0 +1,36 @@
+from spark_cas.core.appends import NOTHING_SAID, Appends
+from spark_cas.core.offsets import OffsetRange
+from spark_cas.core.outcome import Appended
+
+CHUNK = Appended(OffsetRange(3, 5), 2, 7, start_offset=1, has_offset=True, resolved=False)
+
+
+def said(*appended: Appended) -> Appends:
+    so_far = NOTHING_SAID
+    for each in appended:
+        so_far = so_far.and_then(each)
+    return so_far
+
+
+def test_of_no_append_nothing_is_known():
+    closing = Appended(OffsetRange(5, 5), 0, None, 4, has_offset=True, resolved=True)
+    assert said(closing) == NOTHING_SAID == Appends(None, None, None, None, None)
+    assert NOTHING_SAID.has_timestamp is None
+    assert said(CHUNK, closing) == said(CHUNK)
+
+
+def test_tries_and_aborted_rows_are_counted_over_all_chunks():
+    retried = Appended(OffsetRange(9, 11), 2, 8, 2, has_offset=True, resolved=True, attempts=3, aborted_rows=4)
+    assert said(CHUNK, retried, retried) == Appends(7, 8, timestamp_ms=8, has_offset=True, start_offset=2)
+
+
+def test_a_time_is_the_newest_that_was_given_if_one_was():
+    without = Appended(OffsetRange(5, 7), 2, None, 1, has_offset=True, resolved=False)
+    assert (CHUNK.has_timestamp, without.has_timestamp) == (True, False)
+    assert (said(CHUNK, without).timestamp_ms, said(CHUNK, without).has_timestamp) == (7, True)
+    assert (said(without).timestamp_ms, said(without).has_timestamp) == (None, False)
+
+
+def test_one_chunk_whose_place_the_log_did_not_say_is_told():
+    proven = Appended(OffsetRange(5, 7), 2, None, 1, has_offset=False, resolved=False)
+    assert said(CHUNK, proven, CHUNK).has_offset is False
