@@ -7,6 +7,7 @@ from typing import Any
 
 from spark_cas.core.appends import NOTHING_SAID, Appends
 from spark_cas.core.errors import JobMismatchError, OptionError
+from spark_cas.core.guarantee import EXACTLY_ONCE
 
 BY_PARTITION = "partition"
 BY_KEY = "key"
@@ -144,6 +145,8 @@ class PartitionResult:
     appends: Appends = NOTHING_SAID
     """What the appends of the task that came to the end said; nothing is known of it while the job is under way, and
     of completions from before this was noted."""
+    guarantee: str = EXACTLY_ONCE
+    """What the partition really got; before this was noted there was nothing else."""
 
 
 @dataclass(frozen=True, slots=True)

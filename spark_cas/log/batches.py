@@ -124,7 +124,7 @@ def _collect(
         if records.num_rows == 0:
             continue
         if partition not in buffers:
-            refuse_unknown_partition(partition, plan)
+            refuse_unknown_partition(partition, plan.partitions)
             buffers[partition], tables[partition] = ChunkBuffer(limits), []
         full, buffer = tables[partition], buffers[partition]
         first_row = sum(table.num_rows for table in full) + buffer.records

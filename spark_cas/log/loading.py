@@ -5,9 +5,9 @@ It runs over the protocol alone: what Spark, the CLI or a test feeds it makes no
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -24,6 +24,19 @@ from spark_cas.log.keyed import KeyedAppends
 from spark_cas.log.protocol import Backend, Claim
 from spark_cas.log.rivals import FENCED_WAIT_SECONDS, await_other, refuse_second_task
 
+
+class Filling(Protocol):
+    """The rows of one task for one partition, as they come."""
+
+    @property
+    def buffered_bytes(self) -> int: ...
+
+    def add(self, records: pa.RecordBatch) -> None: ...
+
+    def flush(self) -> None: ...
+
+
+_Filling = TypeVar("_Filling", bound=Filling)
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 
 _BUFFERED_CHUNKS = 2
@@ -54,27 +67,42 @@ def load_rows(
     this run brings rows of the same partition; UnknownOutcomeError; FencedError after
     ``fenced_wait_seconds`` without news of the writer that took over.
     """
-    loads: dict[int, _PartitionLoad] = {}
-    for partition, records in batches:
-        if records.num_rows == 0:
-            continue
-        load = loads.get(partition)
-        if load is None:
-            refuse_unknown_partition(partition, plan)
-            load = loads[partition] = _PartitionLoad(log, plan, partition, task, limits, atomic=atomic)
-        load.add(records)
-        if not atomic and sum(each.buffered_bytes for each in loads.values()) > _BUFFERED_CHUNKS * limits.max_bytes:
-            max(loads.values(), key=lambda each: each.buffered_bytes).flush()
+
+    def begin(partition: int) -> _PartitionLoad:
+        refuse_unknown_partition(partition, plan.partitions)
+        return _PartitionLoad(log, plan, partition, task, limits, atomic=atomic)
+
+    loads = fill(batches, begin, math.inf if atomic else limits.max_bytes)
     for load in loads.values():
         load.refuse_missing_rows()
     return tuple(load.finish(fenced_wait_seconds) for _, load in sorted(loads.items()))
 
 
-def refuse_unknown_partition(partition: int, plan: Plan) -> None:
+def fill(
+    batches: Iterable[tuple[int, pa.RecordBatch]], begin: Callable[[int], _Filling], max_bytes: float
+) -> dict[int, _Filling]:
+    """Hand the rows of one task, given as (partition, rows), to what ``begin`` makes of each partition.
+
+    ``max_bytes`` is what a chunk may hold: where all partitions together buffer more than a few of these, the largest
+    is flushed.
+    """
+    loads: dict[int, _Filling] = {}
+    for partition, records in batches:
+        if records.num_rows == 0:
+            continue
+        if partition not in loads:
+            loads[partition] = begin(partition)
+        loads[partition].add(records)
+        if sum(each.buffered_bytes for each in loads.values()) > _BUFFERED_CHUNKS * max_bytes:
+            max(loads.values(), key=lambda each: each.buffered_bytes).flush()
+    return loads
+
+
+def refuse_unknown_partition(partition: int, partitions: int) -> None:
     """NotRoutedError for a partition that the log does not have."""
-    if not 0 <= partition < plan.partitions:
+    if not 0 <= partition < partitions:
         raise NotRoutedError(
-            f"a row is for partition {partition}, but the log has {plan.partitions} (0 to {plan.partitions - 1}). "
+            f"a row is for partition {partition}, but the log has {partitions} (0 to {partitions - 1}). "
             f"Use spark_cas.route(df, ...), which gives each row a partition of this log."
         )
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
+from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUIRED
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import (
     Appended,
@@ -47,6 +48,20 @@ class _Partition:
     """(base offset, records), in offset order."""
     ledger: dict[str, Progress] = field(default_factory=dict)
 
+    def append(self, chunk: Chunk) -> Appended:
+        count, base = chunk.records.num_rows, self.end_offset
+        if count:
+            self.chunks.append((base, fill_timestamps(chunk.records, chunk.time_ms)))
+        self.end_offset = base + count
+        return Appended(
+            range=OffsetRange(base, base + count),
+            count=count,
+            timestamp_ms=chunk.time_ms if chunk.records.column("timestamp").null_count else None,
+            start_offset=self.start_offset,
+            has_offset=True,
+            resolved=False,
+        )
+
 
 class MemoryLog:
     """A log that lives and dies with its object. One lock makes each append atomic."""
@@ -67,9 +82,9 @@ class MemoryLog:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def preflight(self, *, begun: bool = False) -> Preflight:  # noqa: ARG002
+    def preflight(self, *, begun: bool = False, idempotence: str = REQUIRED) -> Preflight:  # noqa: ARG002
         self.layout()
-        return Preflight(max_record_bytes=None, notes=())
+        return Preflight(None, (), AT_LEAST_ONCE if idempotence == OFF else EXACTLY_ONCE)
 
     def tombstones_kept_ms(self) -> int | None:
         return None
@@ -106,13 +121,9 @@ class MemoryLog:
         return None
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
-        layout = self._layout
-        if layout is None or layout.log_id != plan.log_id:
-            raise LogNotSharedError("this is not the log that the plan was made for. Plan again.")
-        if layout.epoch != plan.layout_epoch:
-            return LayoutChanged(plan.layout_epoch, layout.epoch)
-        if self._pending is not None:
-            return LayoutChanged(plan.layout_epoch, self._pending.epoch)
+        changed = self._changed(plan.log_id, plan.layout_epoch)
+        if changed is not None:
+            return changed
         with self._lock:
             at = self._partition(partition)
             progress = at.ledger.get(plan.job)
@@ -136,20 +147,17 @@ class MemoryLog:
             )
             if refusal is not None:
                 return refusal
-            count = chunk.records.num_rows
-            at_offsets = OffsetRange(at.end_offset, at.end_offset + count)
-            if count:
-                at.chunks.append((at.end_offset, fill_timestamps(chunk.records, chunk.time_ms)))
-            at.end_offset = at_offsets.end_offset
-            at.ledger[claim.plan.job] = claim.progress_after(chunk, at_offsets)
-            return Appended(
-                range=at_offsets,
-                count=count,
-                timestamp_ms=chunk.time_ms if chunk.records.column("timestamp").null_count else None,
-                start_offset=at.start_offset,
-                has_offset=True,
-                resolved=False,
-            )
+            appended = at.append(chunk)
+            at.ledger[claim.plan.job] = claim.progress_after(chunk, appended.range)
+            return appended
+
+    def append_blind(self, partition: int, layout: Layout, chunk: Chunk, guarantee: str) -> Outcome:  # noqa: ARG002
+        changed = self._changed(layout.log_id, layout.epoch)
+        with self._lock:
+            at = self._partition(partition)
+            if at.layout_epoch > layout.epoch:
+                return LayoutChanged(layout.epoch, at.layout_epoch)
+            return changed or at.append(chunk)
 
     def read(
         self, partition: int, offsets: OffsetRange, columns: tuple[str, ...] = tuple(RECORDS.names)
@@ -232,6 +240,14 @@ class MemoryLog:
     def _partition(self, partition: int) -> _Partition:
         self.layout().require(partition)
         return self._partitions[partition]
+
+    def _changed(self, log_id: str, epoch: int) -> LayoutChanged | None:
+        layout = self._layout
+        if layout is None or layout.log_id != log_id:
+            raise LogNotSharedError("this is not the log that the plan was made for. Plan again.")
+        if layout.epoch != epoch:
+            return LayoutChanged(epoch, layout.epoch)
+        return None if self._pending is None else LayoutChanged(epoch, self._pending.epoch)
 
     @staticmethod
     def _lost(at: _Partition, claim: Claim, chunk: Chunk) -> bool:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.expansion import Expansion, Intent, Layouts
+from spark_cas.core.guarantee import EXACTLY_ONCE, REQUIRED
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Outcome, Refusal
 from spark_cas.core.plan import Completion, Layout, Plan, Progress
@@ -182,15 +183,20 @@ class Preflight:
     """The largest record that the log takes, in bytes of key, value and headers; None where a chunk may be one."""
     notes: tuple[str, ...]
     """What weakens a promise, each in plain words with what to do about it."""
+    guarantee: str = EXACTLY_ONCE
+    """What a write can have here, of what it asked for."""
 
 
 class Admin(Protocol):
     """Looking at settings and times, creating and trimming: what a task that writes rows never needs."""
 
-    def preflight(self, *, begun: bool = False) -> Preflight:
+    def preflight(self, *, begun: bool = False, idempotence: str = REQUIRED) -> Preflight:
         """Find out whether this log can be written to from here, before anything is.
 
         Of a stream that has ``begun``, for each of whose batches this is asked, nothing is tried: it is only looked.
+        With ``idempotence`` `REQUESTED` a log that does not give exactly once tells which guarantee it gives, where
+        it else raises; with `OFF` it is not looked whether it would. A log that cannot keep one writer from
+        overwriting another's rows is refused with each of them.
 
         Raises what an append would come to later: LogNotFoundError, StoreUnsafeError when the promises of `append`
         cannot be kept, StorageError when the store cannot be reached or refuses the credentials or the right.
@@ -247,6 +253,22 @@ class Admin(Protocol):
         Where chunks are what is kept, one that the offset lies within stays whole, and so does the newest.
 
         Raises ValueError when the offset is past the end; StorageError.
+        """
+        ...
+
+
+class Blind(Protocol):
+    """Appending where exactly once is not asked for, or not to be had."""
+
+    def append_blind(self, partition: int, layout: Layout, chunk: Chunk, guarantee: str) -> Outcome:
+        """Append a chunk at whatever the end is: no plan, no claim, no ledger entry, and nobody is fenced.
+
+        ``guarantee`` is `IDEMPOTENT` or `AT_LEAST_ONCE`; a log may keep more of it than that. `Appended` when each
+        record was acknowledged: others' may lie among them. LayoutChanged, with nothing of the chunk appended, when
+        the log has another layout. Unknown: some of the chunk may be in the log.
+
+        Raises LogNotSharedError when the log is another; as `append` does StorageError, RecordTooLargeError,
+        ChunkDamagedError, FormatError, and StoreUnsafeError as `claim` does.
         """
         ...
 
@@ -315,7 +337,7 @@ class Registry(Protocol):
         ...
 
 
-class Backend(Log, Admin, Expandable, Registry, Protocol):
+class Backend(Log, Blind, Admin, Expandable, Registry, Protocol):
     """All of a backend. A context manager: leaving it lets go of its clients."""
 
     topic: str

@@ -72,6 +72,7 @@ PROGRESS = StructType(
         StructField("has_offset", BooleanType()),
         StructField("has_timestamp", BooleanType()),
         StructField("start_offset", LongType()),
+        StructField("guarantee", StringType()),
     ]
 )
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.expansion import Expansion, Intent, Layouts
+from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Outcome, Refusal, Unknown
 from spark_cas.core.plan import Completion, Layout, Plan, Progress
@@ -102,8 +103,11 @@ class FaultyLog:
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
         return self._at("offset_since", lambda: self._inner.offset_since(partition, timestamp_ms))
 
-    def preflight(self, *, begun: bool = False) -> Preflight:
-        return self._at("preflight", lambda: self._inner.preflight(begun=begun))
+    def preflight(self, *, begun: bool = False, idempotence: str = REQUIRED) -> Preflight:
+        return self._at("preflight", lambda: self._inner.preflight(begun=begun, idempotence=idempotence))
+
+    def append_blind(self, partition: int, layout: Layout, chunk: Chunk, guarantee: str) -> Outcome:
+        return self._at("append_blind", lambda: self._inner.append_blind(partition, layout, chunk, guarantee))
 
     def tombstones_kept_ms(self) -> int | None:
         return self._at("tombstones_kept_ms", self._inner.tombstones_kept_ms)

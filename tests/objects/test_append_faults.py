@@ -3,10 +3,12 @@
 import pytest
 
 from spark_cas.core.errors import StorageError, StoreUnsafeError
+from spark_cas.core.guarantee import OFF, REQUESTED, REQUIRED
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Conflict, Fenced, PutReply, Truncated, Unknown
 from spark_cas.log.objects import ObjectLog, putting
 from spark_cas.log.protocol import Claim
+from spark_cas.testing.contract.blind import blindly
 from spark_cas.testing.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
 from tests.objects import flaky_store
 from tests.objects.flaky_store import FlakyStore
@@ -153,6 +155,13 @@ def test_a_store_that_overwrites_is_refused_before_anything_is_appended():
     store.on_create = [("probe", overwriting)] * 2
     with pytest.raises(StoreUnsafeError):
         ObjectLog(spec, store).claim(0, plan)
+    for asked in (REQUIRED, REQUESTED, OFF):
+        store.on_create = [("probe", overwriting)] * 2
+        with pytest.raises(StoreUnsafeError):
+            ObjectLog(spec, store).preflight(idempotence=asked)
+    store.on_create = [("probe", overwriting)] * 2
+    with pytest.raises(StoreUnsafeError):
+        blindly(ObjectLog(spec, store), "a")
     assert not log._store.below("partition=00000")
 
 

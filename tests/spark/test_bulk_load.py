@@ -138,6 +138,22 @@ def test_a_stale_expected_offset_is_refused(load, parquet):
     assert len(values(load.log)) == 2000
 
 
+def test_without_idempotence_what_each_partition_got_is_in_the_report_alone(load, parquet):
+    blind = ("--input", parquet, *BY_TAIL, "--log-option", "idempotence=off")
+    for rows in (1000, 2000):
+        code, report, told = load(*blind)
+        assert (code, report["job"], report["rows"], report["appended_rows"]) == (0, None, 1000, 1000)
+        assert {each["guarantee"] for each in report["partitions"]} == {"at-least-once"}
+        assert "a re-run is another load" in told
+        assert len(values(load.log)) == rows
+    code, report, told = load(*blind, "--job", "load-1")
+    assert (code, report["error"]) == (2, "OPTION")
+    assert "option job is given, and idempotence is off" in told
+    code, report, _ = load("--input", parquet, *BY_TAIL, "--log-option", "idempotence=requested")
+    assert {each["guarantee"] for each in report["partitions"]} == {"exactly-once"}
+    assert report["job"].startswith("job-")
+
+
 def ends(load):
     with open_log(load.log) as log:
         return {partition: log.bounds(partition).end_offset for partition in range(log.layout().partitions)}

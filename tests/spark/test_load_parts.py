@@ -103,8 +103,8 @@ def test_options_of_the_write_are_handed_on():
     assert arguments.request.read_options == (("sep", "="),)
     assert arguments.request.order_by == ("a, b", "c")
     assert "eu" not in repr(arguments)
-    assert not arguments.job_is_fresh
-    assert parse().job_is_fresh
+    assert not arguments.request.job_is_fresh
+    assert parse().request.job_is_fresh
 
 
 def test_a_topic_is_named_by_its_brokers_and_its_name():

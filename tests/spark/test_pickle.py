@@ -28,6 +28,7 @@ from spark_cas.spark.reading.topic_partitions import TopicPartition
 from spark_cas.spark.reading.views import ViewPartition, ViewReader
 from spark_cas.spark.schema import OFFSETS, RECORDS
 from spark_cas.spark.source import ConditionalLogSource
+from spark_cas.spark.writing.blind_write import BlindTask, BlindWriter
 from spark_cas.spark.writing.report import Refused, TaskReport
 from spark_cas.spark.writing.stream_write import BatchReport, BatchTask, BatchWriter, StreamWriter
 from spark_cas.spark.writing.verify import Hashed
@@ -43,6 +44,7 @@ RESULT = PartitionResult(PROGRESS, 0, 0)
 COMPLETION = Completion("load-1", "log", 0, (RESULT,), 5)
 TASK = WriteTask(SPEC, PLAN, "run", ChunkLimits(), True, 30_000, COMPLETION)
 BATCH = BatchTask(SPEC, Layout("log", 0, 2), PLAN, ExpectedOffsets("none"), 5, None, ("key",), ChunkLimits(), 30_000)
+BLIND = BlindTask(TOPIC, Layout("log", 2, 2), "run", ChunkLimits(), "idempotent", None)
 IN_BATCH = replace(PROGRESS, complete=False, batch=BatchProgress("query", 5, 1, "ab", complete=True))
 REPORT = TaskReport((RESULT,), (Hashed(0, 1, "ab"),), Refused("CONFLICT", "text", (0,)))
 
@@ -52,6 +54,7 @@ VALUES = [
     replace(TASK, spec=TOPIC),
     TASK,
     BATCH,
+    BLIND,
     REPORT,
     SELECTION,
     RecordsPartition("log", FLIGHTS, OffsetRange(0, 5)),
@@ -64,6 +67,7 @@ HOLDERS = [
     RecordsReader(SELECTION, ReadRange(), Splitting(), RECORDS),
     ViewReader(SELECTION, "offsets", tuple(OFFSETS.names), OFFSETS),
     ConditionalLogWriter(TASK),
+    BlindWriter(BLIND),
     StreamWriter(BATCH),
     BatchWriter(replace(BATCH, plan=None)),
 ]

@@ -155,3 +155,4 @@ def test_a_job_without_a_name_is_warned_of(spark, log_path):
         warnings.simplefilter("error")
         route(some(spark), {"path": log_path, "job": "j"})
         route(some(spark), log_path)
+        route(some(spark), {"path": log_path, "idempotence": "off"})

@@ -102,6 +102,48 @@ def group_member(spec: KafkaSpec, group: str) -> Consumer:
     )
 
 
+def _producing(spec: KafkaSpec, most_batch_bytes: int | None) -> dict[str, Any]:
+    """What every producer is set up with: acknowledged is what all replicas in sync have."""
+    common = _common(spec, Client.PRODUCER)
+    delivery_ms = min(_DELIVERY_MS, spec.transaction_timeout_ms)
+    batch_bytes = int(common.get("batch.size", _BATCH_BYTES))
+    return {
+        "linger.ms": 1,
+        "message.max.bytes": _NO_LIMIT_BYTES,
+        **common,
+        "batch.size": min(batch_bytes, most_batch_bytes or batch_bytes),
+        "message.timeout.ms": min(int(common.get("message.timeout.ms", delivery_ms)), delivery_ms),
+        "acks": "all",
+        "max.in.flight": spec.max_in_flight,
+        "queue.buffering.max.messages": 0,
+        "queue.buffering.max.kbytes": 2_097_151,
+    }
+
+
+class PlainProducer:
+    """A producer without a transactional id: it fences nobody, and nobody fences it."""
+
+    def __init__(self, spec: KafkaSpec, most_batch_bytes: int | None, *, idempotent: bool) -> None:
+        settings = {**_producing(spec, most_batch_bytes), "enable.idempotence": idempotent}
+        self.client: Producer = _made(Producer, settings)
+
+    def flush(self, timeout_seconds: float, until: Callable[[], bool]) -> bool:
+        """Send what waits and serve its reports; False when some were not served in time. Raises KafkaException.
+
+        It ends early once ``until`` holds.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while self.client.flush(_TURN_SECONDS / 2) and not until():
+            if time.monotonic() > deadline:
+                return False
+        return True
+
+    def close(self) -> None:
+        """Let go of it. What was not acknowledged is not sent again."""
+        self.client.purge()
+        del self.client
+
+
 class TransactionalProducer:
     """One producer instance of a transactional id, and whether its next transaction would be safe.
 
@@ -120,27 +162,16 @@ class TransactionalProducer:
         self._closed = False
         self.fatal: KafkaError | None = None
         """Why the instance is good for nothing any more. Errors of its messages say only that they were purged."""
-        common = _common(spec, Client.PRODUCER)
-        delivery_ms = min(_DELIVERY_MS, spec.transaction_timeout_ms)
-        batch_bytes = int(common.get("batch.size", _BATCH_BYTES))
         self.client: Producer = _made(
             Producer,
             {
-                "linger.ms": 1,
-                "message.max.bytes": _NO_LIMIT_BYTES,
-                **common,
-                "batch.size": min(batch_bytes, most_batch_bytes or batch_bytes),
+                **_producing(spec, most_batch_bytes),
                 "transactional.id": transactional_id,
                 "transaction.timeout.ms": spec.transaction_timeout_ms,
-                "message.timeout.ms": min(int(common.get("message.timeout.ms", delivery_ms)), delivery_ms),
                 "enable.idempotence": True,
-                "acks": "all",
-                "max.in.flight": spec.max_in_flight,
                 # The other strategy, once all connections broke, forgets the coordinators, for whom librdkafka 2.16
                 # then waits for ever in send_offsets_to_transaction, whatever its timeout.
                 "metadata.recovery.strategy": "none",
-                "queue.buffering.max.messages": 0,
-                "queue.buffering.max.kbytes": 2_097_151,
                 "statistics.interval.ms": _STATISTICS_MS,
                 "stats_cb": self._take_snapshot,
             },

@@ -30,6 +30,9 @@ _NO_ACL = "an ACL is missing"
 _TOO_OLD = "the broker is too old for this"
 _NO_TOPIC = "the topic is not there"
 
+TOO_OLD = frozenset({KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE})
+"""The brokers do not know what is asked of them."""
+
 _REFUSED = {
     KafkaError._AUTHENTICATION: _CREDENTIALS,
     KafkaError.SASL_AUTHENTICATION_FAILED: _CREDENTIALS,
@@ -51,8 +54,7 @@ _REFUSED = {
     KafkaError.POLICY_VIOLATION: "a policy of the broker refused the request",
     KafkaError.TOPIC_EXCEPTION: "the broker does not take this as the name of a topic to write to",
     KafkaError.INVALID_REPLICATION_FACTOR: "there are fewer brokers than the topic would have replicas",
-    KafkaError.UNSUPPORTED_VERSION: _TOO_OLD,
-    KafkaError._UNSUPPORTED_FEATURE: _TOO_OLD,
+    **dict.fromkeys(TOO_OLD, _TOO_OLD),
     KafkaError.INVALID_TRANSACTION_TIMEOUT: (
         "the transaction timeout is above the broker's transaction.max.timeout.ms"
     ),

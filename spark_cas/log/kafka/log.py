@@ -13,6 +13,7 @@ from spark_cas.core.batch import KEPT_MS
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError, StorageError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
+from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.names import check_name
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Outcome, ProgressLost, Refusal
@@ -21,6 +22,7 @@ from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.admin import Admin
 from spark_cas.log.kafka.asking import REQUEST_SECONDS
+from spark_cas.log.kafka.blind import BlindAppends
 from spark_cas.log.kafka.clients import admin_client
 from spark_cas.log.kafka.expanding import add_partitions, fence_writers
 from spark_cas.log.kafka.layouts import TopicLayouts
@@ -50,6 +52,7 @@ class KafkaLog(KafkaRegistry):
         self._writers: dict[tuple[int, str], PartitionWriter] = {}
         self._layouts = TopicLayouts(self._admin, self._registry, self.topic)
         self._shared = Shared(spec, self._admin, Ledgers(spec), self._layouts)
+        self._blind = BlindAppends(spec, self._admin)
         self._turn = Lock()
 
     def __enter__(self) -> Self:
@@ -61,12 +64,13 @@ class KafkaLog(KafkaRegistry):
         self._writers.clear()
         self._shared.holders.clear()
         self._shared.ledgers.close()
+        self._blind.close()
 
     def layout(self) -> Layout:
         return self._layouts.layout()
 
-    def preflight(self, *, begun: bool = False) -> Preflight:
-        return preflight(self._admin, self.spec, begun=begun)
+    def preflight(self, *, begun: bool = False, idempotence: str = REQUIRED) -> Preflight:
+        return preflight(self._admin, self.spec, begun=begun, idempotence=idempotence)
 
     def tombstones_kept_ms(self) -> int | None:
         settings = topic_settings(self._admin, self.topic)
@@ -112,6 +116,11 @@ class KafkaLog(KafkaRegistry):
                 writer = self._new_writer(claim.plan, claim.partition)
                 writer.know(claim.progress)
             return writer.append(claim, chunk)
+
+    def append_blind(self, partition: int, layout: Layout, chunk: Chunk, guarantee: str) -> Outcome:
+        layout.require(partition)
+        with self._turn:
+            return self._blind.append(self._at(partition), layout, chunk, guarantee)
 
     def read(
         self, partition: int, offsets: OffsetRange, columns: tuple[str, ...] = tuple(RECORDS.names)

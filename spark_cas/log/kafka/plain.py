@@ -3,11 +3,15 @@
 from confluent_kafka import KafkaException
 
 from spark_cas.core.errors import LogNotFoundError, StorageError
-from spark_cas.log.kafka.codes import NOT_FOUND, UNREACHABLE, Meaning, meaning_of, reason_of
+from spark_cas.log.kafka.codes import NOT_FOUND, TOO_OLD, UNREACHABLE, Meaning, meaning_of, reason_of
 from spark_cas.log.kafka.rights import NOT_PERMITTED, Right, missing
 
 
-class NotPermittedError(StorageError):
+class NotGivenError(StorageError):
+    """The brokers do not give what was asked for: they are too old, or, as `NotPermittedError`, may not."""
+
+
+class NotPermittedError(NotGivenError):
     """The brokers do not let this principal do that."""
 
 
@@ -26,7 +30,8 @@ def plain_error(error: KafkaException, doing: str, *rights: Right) -> StorageErr
     if code in UNREACHABLE:
         return StorageError(f"{doing}: {reason_of(code)}. {UNREACHABLE[code]}")
     if meaning_of(code) is Meaning.REFUSED:
-        return StorageError(f"{doing}: {reason_of(code)}. Mend that, then run the same job again.")
+        kind = NotGivenError if code in TOO_OLD else StorageError
+        return kind(f"{doing}: {reason_of(code)}. Mend that, then run the same job again.")
     return StorageError(
         f"{doing}: the brokers did not answer as they should ({reason_of(code)}). Check that they are well, then run "
         f"the same job again."

@@ -4,12 +4,13 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AclOperation, TopicDescription
 
 from spark_cas.core.errors import LogNotFoundError, StorageError
+from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENT, OFF, REQUIRED
 from spark_cas.log.kafka.admin import Admin
 from spark_cas.log.kafka.asking import REQUEST_SECONDS
 from spark_cas.log.kafka.broker_settings import broker_settings
 from spark_cas.log.kafka.clients import TransactionalProducer, group_member
 from spark_cas.log.kafka.codes import Meaning, meaning_of
-from spark_cas.log.kafka.plain import plain_error
+from spark_cas.log.kafka.plain import NotGivenError, NotPermittedError, plain_error
 from spark_cas.log.kafka.registry_topic import create_registry_topic
 from spark_cas.log.kafka.rights import lacking, on_topic, to_append
 from spark_cas.log.kafka.spec import KafkaSpec
@@ -26,41 +27,69 @@ _USUAL_RESUME_MINUTES = 10_080
 """Kafka's own default of offsets.retention.minutes, seven days."""
 
 
-def preflight(admin: Admin, spec: KafkaSpec, *, begun: bool) -> Preflight:
+def preflight(admin: Admin, spec: KafkaSpec, *, begun: bool, idempotence: str) -> Preflight:
     """Look at a topic, its settings and the rights to write it; nothing of it is ever visible.
 
-    A transaction is tried unless one was: of a stream that has ``begun``, the first batch did.
+    A transaction is tried unless one was: of a stream that has ``begun``, the first batch did. Where exactly once is
+    `REQUESTED`, and its brokers or rights do not give it, a note says why, and a plain producer is idempotent.
 
     Raises LogNotFoundError; StorageError naming the missing right, or saying why no append would be acknowledged.
     """
-    description = _writable(admin, spec.topic)
-    _require_id(description)
+    description = describe(admin, spec.topic, with_rights=True)
+    _require_right(description, "Write", AclOperation.WRITE)
     settings = topic_settings(admin, spec.topic)
     _require_in_sync(description, settings)
-    if not begun:
-        _require_transactions(spec)
     notes = [_not_seen(spec.topic)] if settings is None else _notes(description, settings)
-    notes += _notes_on_registry(admin, spec.registry_topic)
+    guarantee = AT_LEAST_ONCE
+    if idempotence != OFF:
+        try:
+            notes += _require_exactly_once(admin, spec, description, begun=begun)
+            guarantee = EXACTLY_ONCE
+        except NotGivenError as refused:
+            if idempotence == REQUIRED:
+                raise
+            notes.append(_NOT_EXACTLY_ONCE.format(refused.message))
+            guarantee = IDEMPOTENT
     notes += _notes_on_brokers(broker_settings(admin, description.partitions[0].leader.id))
     room = None if settings is None else max(1, settings.max_message_bytes - _BATCH_OVERHEAD_BYTES)
-    return Preflight(max_record_bytes=room, notes=tuple(notes))
+    return Preflight(max_record_bytes=room, notes=tuple(notes), guarantee=guarantee)
+
+
+_NOT_EXACTLY_ONCE = (
+    "idempotence is requested, and exactly once is not to be had here, so a task that is tried again, or a write "
+    "that is run again, may append its rows again. {}"
+)
+
+
+def _require_exactly_once(admin: Admin, spec: KafkaSpec, description: TopicDescription, *, begun: bool) -> list[str]:
+    """A transaction with a ledger entry can be made, and a plan kept; what weakens it. Raises NotGivenError."""
+    _require_right(description, "Read", AclOperation.READ)
+    _require_id(description)
+    if not begun:
+        _require_transactions(spec)
+    return _notes_on_registry(admin, spec.registry_topic)
+
+
+def _require_right(description: TopicDescription, name: str, operation: AclOperation) -> None:
+    if operation not in description.authorized_operations:
+        topic = description.name
+        raise NotPermittedError(
+            f"looking for topic {topic}: {lacking(on_topic(name, topic))}. Then run the same job again."
+        )
 
 
 def _writable(admin: Admin, topic: str) -> TopicDescription:
     """A topic that this principal may read and write."""
     description = describe(admin, topic, with_rights=True)
-    for name, operation in (("Write", AclOperation.WRITE), ("Read", AclOperation.READ)):
-        if operation not in description.authorized_operations:
-            raise StorageError(
-                f"looking for topic {topic}: {lacking(on_topic(name, topic))}. Then run the same job again."
-            )
+    _require_right(description, "Write", AclOperation.WRITE)
+    _require_right(description, "Read", AclOperation.READ)
     return description
 
 
 def _require_id(description: TopicDescription) -> None:
     """A plan names the topic that it was made for by its id, not only by its name."""
     if str(description.topic_id) == _NO_ID:
-        raise StorageError(
+        raise NotGivenError(
             f"topic {description.name} has no id: the brokers are older than Kafka 2.8, or run an older metadata "
             f"version. Nothing was appended. Bring them to a newer version, then run the same job again."
         )

@@ -3,10 +3,10 @@
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 
-from spark_cas.core.errors import LogNotFoundError, StorageError
+from spark_cas.core.errors import LogNotFoundError
 from spark_cas.log.kafka.admin import Admin
 from spark_cas.log.kafka.asking import REQUEST_SECONDS
-from spark_cas.log.kafka.plain import plain_error
+from spark_cas.log.kafka.plain import NotPermittedError, plain_error
 from spark_cas.log.kafka.rights import NOT_PERMITTED, lacking, on_topic
 from spark_cas.log.kafka.topic_settings import describe
 
@@ -34,7 +34,7 @@ def _create(admin: Admin, name: str, *, only_try: bool) -> None:
         if code == KafkaError.TOPIC_ALREADY_EXISTS:
             return
         if code in NOT_PERMITTED:
-            raise StorageError(
+            raise NotPermittedError(
                 f"the registry topic {name}, which holds plans, is not there, and "
                 f"{lacking(on_topic('Create', name))}. Or makes the topic: kafka-topics.sh --create --topic {name} "
                 f"--partitions 1 --config cleanup.policy=compact. Then run the same job again."

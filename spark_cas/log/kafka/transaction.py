@@ -20,7 +20,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaExceptio
 
 from spark_cas.core.errors import SchemaError
 from spark_cas.core.offsets import OffsetRange
-from spark_cas.log.kafka.clients import TransactionalProducer
+from spark_cas.log.kafka.clients import PlainProducer, TransactionalProducer
 
 _SLICE_ROWS = 10_000
 """Rows that are Python objects at a time."""
@@ -117,8 +117,7 @@ class Sending:
         self._reports = _Reports(self._rows)
         callbacks = self._reports.callbacks()
         try:
-            for batch in records.to_batches(max_chunksize=_SLICE_ROWS):
-                _send(producer, at, batch, callbacks)
+            hand_over(producer, at, records, callbacks)
         except KafkaException as error:
             # An earlier record may have broken the transaction while this one was handed over.
             raise KafkaException(producer.what_broke(error.args[0])) from None
@@ -147,8 +146,19 @@ def produce(
     return Sending(producer, at, records).delivered(timeout_seconds)
 
 
+def hand_over(
+    producer: TransactionalProducer | PlainProducer, at: TopicPartition, records: pa.Table, callbacks: Iterator[Any]
+) -> None:
+    """Give records to a producer, and each to its callback what becomes of it. Raises KafkaException."""
+    for batch in records.to_batches(max_chunksize=_SLICE_ROWS):
+        _send(producer, at, batch, callbacks)
+
+
 def _send(
-    producer: TransactionalProducer, at: TopicPartition, batch: pa.RecordBatch, callbacks: Iterator[Any]
+    producer: TransactionalProducer | PlainProducer,
+    at: TopicPartition,
+    batch: pa.RecordBatch,
+    callbacks: Iterator[Any],
 ) -> None:
     # Calls without a step of Python between them. The values come first of what ends, so none of the callbacks is
     # lost when they do. No frame that an error may keep alive holds the client itself: nobody would serve it.

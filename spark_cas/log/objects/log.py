@@ -10,12 +10,14 @@ import pyarrow as pa
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import FormatError, LogNotFoundError, LogNotSharedError, StorageError, StoreUnsafeError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
+from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUIRED
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import LayoutChanged, Outcome, ProgressLost, PutReply, Refusal
 from spark_cas.core.plan import Layout, Plan, Progress, progress_lost, resume_offset
 from spark_cas.core.records import RECORDS
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.appending import Appender
+from spark_cas.log.objects.blind import append_blind
 from spark_cas.log.objects.expanding import (
     StoredLayouts,
     end_partition,
@@ -72,10 +74,10 @@ class ObjectLog(ObjectRegistry):
             self._chunks, self._ledgers, self._log_id = {}, {}, layout.log_id
         return layout
 
-    def preflight(self, *, begun: bool = False) -> Preflight:  # noqa: ARG002
+    def preflight(self, *, begun: bool = False, idempotence: str = REQUIRED) -> Preflight:  # noqa: ARG002
         self.layout()
         self._prove_put_if_absent()
-        return Preflight(max_record_bytes=None, notes=())
+        return Preflight(None, (), AT_LEAST_ONCE if idempotence == OFF else EXACTLY_ONCE)
 
     def tombstones_kept_ms(self) -> int | None:
         return None
@@ -102,18 +104,9 @@ class ObjectLog(ObjectRegistry):
         return offset_since(self._store, self._partition(partition), timestamp_ms)
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
-        stored = stored_layouts(self._store)
-        try:
-            layout = self._newest_layout(stored)
-        except LogNotFoundError:
-            raise _not_shared() from None
-        if layout.log_id != plan.log_id:
-            raise _not_shared()
-        if layout.epoch != plan.layout_epoch:
-            return LayoutChanged(plan.layout_epoch, layout.epoch)
-        if stored.pending is not None:
-            return LayoutChanged(plan.layout_epoch, layout.epoch + 1)
-        layout.require(partition)
+        changed = self._changed(partition, plan.log_id, plan.layout_epoch)
+        if changed is not None:
+            return changed
         self._prove_put_if_absent()
         bounds, progress = self._ledger(partition).progress(plan.job, plan.end_offsets[partition])
         if progress_lost(plan, partition, progress, bounds.start_offset):
@@ -125,6 +118,13 @@ class ObjectLog(ObjectRegistry):
         if chunks.log_id != claim.plan.log_id:
             raise _not_shared()
         return Appender(self._store, chunks, self._ledger(claim.partition)).append(claim, chunk)
+
+    def append_blind(self, partition: int, layout: Layout, chunk: Chunk, guarantee: str) -> Outcome:  # noqa: ARG002
+        changed = self._changed(partition, layout.log_id, layout.epoch)
+        if changed is not None:
+            return changed
+        self._prove_put_if_absent()
+        return append_blind(self._store, self._partition(partition), layout, chunk)
 
     def read(
         self, partition: int, offsets: OffsetRange, columns: tuple[str, ...] = tuple(RECORDS.names)
@@ -163,6 +163,22 @@ class ObjectLog(ObjectRegistry):
 
     def finish_expansion(self, expansion: Expansion) -> None:
         put_layout(self._store, self.layout().log_id, expansion)
+
+    def _changed(self, partition: int, log_id: str, epoch: int) -> LayoutChanged | None:
+        """Whether a plan of this epoch is void. Raises LogNotSharedError for another log, ValueError."""
+        stored = stored_layouts(self._store)
+        try:
+            layout = self._newest_layout(stored)
+        except LogNotFoundError:
+            raise _not_shared() from None
+        if layout.log_id != log_id:
+            raise _not_shared()
+        if layout.epoch != epoch:
+            return LayoutChanged(epoch, layout.epoch)
+        if stored.pending is not None:
+            return LayoutChanged(epoch, layout.epoch + 1)
+        layout.require(partition)
+        return None
 
     def _partition(self, partition: int) -> PartitionChunks:
         if partition not in self._chunks:

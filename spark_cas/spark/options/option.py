@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
+from spark_cas.core.guarantee import OFF, REQUESTED, REQUIRED
+
 _MAX_INT = 2**31 - 1
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 _DURATION = re.compile(r"([0-9]{1,12})\s*(ms|s|m|min|h|d|)")
@@ -85,6 +87,19 @@ def one_of(*choices: str) -> Callable[[str], str]:
         return text.strip().lower()
 
     return parse
+
+
+DEPRECATED_IDEMPOTENCE = {"true": REQUIRED, "false": OFF}
+"""Kafka's words of before KIP-192, and what they mean."""
+
+
+def idempotence(text: str) -> str:
+    """``required``, ``requested`` or ``off``; or what they were called before."""
+    word = text.strip().lower()
+    word = DEPRECATED_IDEMPOTENCE.get(word, word)
+    if word not in (REQUIRED, REQUESTED, OFF):
+        raise ValueError(f"one of {REQUIRED}, {REQUESTED}, {OFF}")
+    return word
 
 
 def some_of(*choices: str) -> Callable[[str], tuple[str, ...]]:

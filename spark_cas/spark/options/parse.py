@@ -1,17 +1,19 @@
 """From Spark's options, all text and in lower case, to values: parsed once, at the edge."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
 
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import OptionError
+from spark_cas.core.guarantee import OFF, REQUIRED
 from spark_cas.core.names import check_name
 from spark_cas.core.plan import BY_KEY, ExpectedOffsets
 from spark_cas.log.open import AnySpec
 from spark_cas.spark.options.given import Given
 from spark_cas.spark.options.names import is_for
-from spark_cas.spark.options.option import READING, Scope
+from spark_cas.spark.options.option import DEPRECATED_IDEMPOTENCE, READING, Scope
 from spark_cas.spark.reading.admission import Admission
 from spark_cas.spark.reading.read_range import EARLIEST, LATEST, ReadLimit, ReadRange
 from spark_cas.spark.reading.selection import Selection
@@ -68,6 +70,10 @@ class WriteOptions:
     order_by: tuple[str, ...]
     round_of: str
     """The job of `append_if_unchanged` that the write is a round of; empty for any other."""
+    idempotence: str
+    """What is asked for: `spark_cas.core.guarantee`."""
+    report: str | None
+    """The file that takes the result, if any does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,8 @@ class RouteOptions:
     new_partitions: int | None
     by_key: bool
     """Whether what rows expect is about their keys, and tells nothing of their order."""
+    blind: bool
+    """Whether the write takes no job."""
     reading: tuple[tuple[str, str], ...] = field(repr=False)
     """The options with which the same log is read. They may be secret."""
 
@@ -132,6 +140,8 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         raise OptionError("option batchId goes with option job, which names the stream that the batch is of.")
     if "orderby" in given.explicit and not in_batch:
         raise OptionError("option orderBy is for streams. Sort a load with spark_cas.route(df, ..., order_by=[...]).")
+    if not in_batch:
+        _refuse_of_plans(given)
     return _write_options(given, stream=in_batch)
 
 
@@ -147,6 +157,7 @@ _OF_LOADS = {
     "atomic": "the rows of a micro-batch for a partition are one chunk without it, unless orderBy allows several",
     "compare": "a micro-batch cannot expect anything of its keys",
     "roundOf": "append_if_unchanged takes no stream",
+    "report": "a stream is never complete, and view=progress tells how far it came",
 }
 
 
@@ -154,6 +165,38 @@ def _refuse_of_loads(given: Given) -> None:
     for name, why in _OF_LOADS.items():
         if name in given.explicit:
             raise OptionError(f"option {name} is for loads: {why}. Leave it out.")
+    if "idempotence" in given.explicit and given.need("idempotence", str) != REQUIRED:
+        raise OptionError(
+            f"option idempotence of a stream must be {REQUIRED}: its batches come again after a failure, and without "
+            f"a ledger each would be appended again. Leave it out, or write within foreachBatch without batchId."
+        )
+
+
+_WITH_PLAN = {
+    "job": "nothing is known of the write when it is run again",
+    "roundOf": "its rows expect something of their keys",
+}
+
+
+def _warn_of_deprecated(given: Given) -> None:
+    word = given.merged.get("idempotence", "").strip().lower()
+    if word in DEPRECATED_IDEMPOTENCE:
+        warnings.warn(
+            f"option idempotence: {word} is deprecated (KIP-192). Say {DEPRECATED_IDEMPOTENCE[word]}, as it means.",
+            DeprecationWarning,
+            stacklevel=4,
+        )
+
+
+def _refuse_of_plans(given: Given) -> None:
+    """OptionError for what goes with a plan where none is made."""
+    if given.need("idempotence", str) == OFF:
+        for name, why in _WITH_PLAN.items():
+            if name.lower() in given.explicit:
+                raise OptionError(
+                    f"option {name} is given, and idempotence is off, by option or in the log's defaults: {why}. "
+                    f"Leave out the one, or say idempotence={REQUIRED}."
+                )
 
 
 _OF_STREAMS = frozenset({"checkpointlocation", "queryname"})
@@ -163,6 +206,7 @@ _OF_STREAMS = frozenset({"checkpointlocation", "queryname"})
 def _write_options(given: Given, *, stream: bool) -> WriteOptions:
     if stream:
         _refuse_of_loads(given)
+    _warn_of_deprecated(given)
     job = given.get("job", str)
     return WriteOptions(
         spec=given.need_spec(),
@@ -183,6 +227,8 @@ def _write_options(given: Given, *, stream: bool) -> WriteOptions:
         batch_id=given.get("batchId", int),
         order_by=given.get("orderBy", tuple, explicit=False) or (),
         round_of=given.get("roundOf", str) or "",
+        idempotence=REQUIRED if stream else given.need("idempotence", str),
+        report=given.get("report", str),
     )
 
 
@@ -195,6 +241,7 @@ def parse_route(options: Mapping[str, str]) -> RouteOptions:
         partitions=given.get("partitions", int),
         new_partitions=given.get("partitions", int, explicit=False),
         by_key=given.need("compare", str) == BY_KEY,
+        blind=given.need("idempotence", str) == OFF,
         reading=tuple(sorted((key, value) for key, value in given.explicit.items() if is_for(key, Scope.READ))),
     )
 
@@ -244,7 +291,7 @@ def _splitting(given: Given) -> Splitting:
 def _expected_offsets(given: Given, *, stream: bool) -> ExpectedOffsets:
     """What is expected; nothing where the check is off, which goes with no expectation that was named."""
     expected, none = given.need("expectedOffsets", ExpectedOffsets), ExpectedOffsets("none")
-    if stream and "expectedoffsets" not in given.explicit:
+    if (stream or given.need("idempotence", str) == OFF) and "expectedoffsets" not in given.explicit:
         return none
     if given.need("checkExpectedOffsets", bool) or expected == none:
         return expected

@@ -2,6 +2,7 @@
 
 from spark_cas.core.batch import ORDER_COLUMNS
 from spark_cas.core.chunks import ChunkLimits
+from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.log.kafka.address import check_servers
 from spark_cas.log.kafka.spec import DEFAULT_PREFIX, DEFAULT_TIMEOUT_MS, MOST_IN_FLIGHT
@@ -15,6 +16,7 @@ from spark_cas.spark.options.option import (
     Option,
     duration_ms,
     flag,
+    idempotence,
     milliseconds,
     one_of,
     one_topic,
@@ -155,6 +157,28 @@ OPTIONS: tuple[Option, ...] = (
         "record of the row's key came since, whatever came of other keys; each row expects what the column "
         "`expected_offset` says, or without it what `expectedOffsets` says of its partition. See "
         "[conditions](conditions.md).",
+    ),
+    Option(
+        "idempotence",
+        idempotence,
+        REQUIRED,
+        WRITING_AND_ROUTING,
+        per_log=True,
+        doc="`required`: exactly once, or an error before anything is appended where the brokers, the ACLs or the "
+        "store do not give it. `requested`: the best that they give; what it was is told per partition "
+        "(`guarantee`), and a write that expects anything, or was begun exactly once, is refused rather than "
+        "appended with less. `off`: appended at whatever the end is, without `job`, and again by whatever is tried "
+        "again. Streams take `required` alone, whatever the file of defaults says. `true` and `false` mean "
+        "`required` and `off`, and are deprecated. See [conditions](conditions.md#how-much-is-promised).",
+    ),
+    Option(
+        "report",
+        text,
+        None,
+        WRITING_AND_ROUTING,
+        per_log=False,
+        doc="Given by the bulk load: a file, where Spark's driver runs, into which a load puts its result as JSON "
+        "once it is complete. Nothing else keeps that of a write that is not exactly once.",
     ),
     Option(
         "atomic",

@@ -6,12 +6,14 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from spark_cas.core.errors import ConditionalLogError, LogNotFoundError, UnknownOutcomeError
-from spark_cas.core.plan import Completion
+from spark_cas.core.guarantee import REQUIRED
+from spark_cas.core.plan import Completion, completion_from_json
 from spark_cas.log.open import AnySpec, open_log
 from spark_cas.log.protocol import Backend
 from spark_cas.spark.programs.exit_codes import ExitCode, plain_error
@@ -58,27 +60,39 @@ def bulk_load(request: LoadRequest, start_session: StartSession, console: Consol
     """
     began = time.monotonic()
     options = request.parse()
+    if request.job_is_fresh:
+        console.print(_not_named(options), style="yellow", soft_wrap=True)
     with open_log(options.spec) as log:
-        before = log.completion(request.job)
-        notes = _notes(log) if before is None else ()
+        before = None if options.job is None else log.completion(options.job)
+        notes = _notes(log, options.idempotence) if before is None else ()
     for note in notes:
         console.print(f"note: {note}", style="yellow", markup=False, highlight=False, soft_wrap=True)
     if before is None:
-        rows_before = sum(each.rows for each in ledger_report(options.spec, request.job) or ())
-        _write(request, options, start_session(), console, verifying=False)
-        return completed_report(
-            _completion(options.spec, request.job), options.spec.url, time.monotonic() - began, rows_before
-        )
+        there = () if options.job is None else ledger_report(options.spec, options.job)
+        completion = _write(request, options, start_session(), console, verifying=False)
+        seconds, rows_before = time.monotonic() - began, sum(each.rows for each in there or ())
+        if completion is None:
+            return LoadReport(None, options.spec.url, ExitCode.COMPLETE, seconds, partitions=None)
+        return completed_report(completion, options.spec.url, seconds, rows_before)
     if request.verify:
         _write(request, options, start_session(), console, verifying=True)
     done = completed_report(before, options.spec.url, time.monotonic() - began, before.rows)
     return replace(done, already_complete=True, verified=request.verify)
 
 
-def _notes(log: Backend) -> tuple[str, ...]:
+def _not_named(options: "WriteOptions") -> str:
+    if options.job is None:
+        return f"no --job was given, and idempotence is {options.idempotence}: a re-run is another load"
+    return (
+        f"no --job was given: this load is job {options.job!r}, and a re-run will not be recognised unless it names "
+        f"that job"
+    )
+
+
+def _notes(log: Backend, idempotence: str) -> tuple[str, ...]:
     """What weakens a promise on this log; nothing is known of one that the load makes."""
     try:
-        return log.preflight().notes
+        return log.preflight(idempotence=idempotence).notes
     except LogNotFoundError:
         return ()
 
@@ -96,13 +110,6 @@ def _written(line: str, file: str | None, console: Console) -> bool:
 def _report_of(arguments: Arguments, start_session: StartSession, console: Console) -> LoadReport:
     """Run, and make of every end a report."""
     request = arguments.request
-    if arguments.job_is_fresh:
-        console.print(
-            f"no --job was given: this load is job {request.job!r}, and a re-run will not be recognised unless "
-            f"it names that job",
-            style="yellow",
-            soft_wrap=True,
-        )
     began = time.monotonic()
     try:
         return bulk_load(request, start_session, console)
@@ -119,26 +126,39 @@ def _report_of(arguments: Arguments, start_session: StartSession, console: Conso
 
 def _failed(error: BaseException, request: LoadRequest, seconds: float) -> LoadReport:
     try:
-        spec = request.parse().spec
+        options = request.parse()
     except ConditionalLogError:
         # The arguments do not even name a log; and what they name in its place may hold a password.
         return failed_report(error, request.job, "", seconds, ())
-    return failed_report(error, request.job, spec.url, seconds, ledger_report(spec, request.job))
+    found = None if options.job is None else ledger_report(options.spec, options.job)
+    return failed_report(error, options.job, options.spec.url, seconds, found)
 
 
 def _write(
     request: LoadRequest, options: "WriteOptions", spark: "SparkSession", console: Console, *, verifying: bool
-) -> None:
+) -> Completion | None:
+    """Write, and return what came of it; None where it is not known, for a driver elsewhere has it."""
     # Here and not above: a complete job is found without loading pyspark.
+    from pyspark.sql.utils import is_remote
+
     from spark_cas.spark.programs.load_input import routed_input
     from spark_cas.spark.source import ConditionalLogSource
 
     # Spark finds it by itself only where the first python3 on its PATH has this package.
     spark.dataSource.register(ConditionalLogSource)
     routed = routed_input(spark, request)
-    watch = LoadWatch(LedgerWatch(options.spec, request.job), StageWatch(spark, request.job), verifying=verifying)
-    with live_progress(console, watch.look):
-        routed.write.format("conditional-log").mode("append").options(**request.write_options()).save()
+    ledger = None if options.job is None else LedgerWatch(options.spec, options.job)
+    watch = LoadWatch(ledger, StageWatch(spark, request.job), verifying=verifying)
+    given = request.write_options()
+    with TemporaryDirectory() as folder, live_progress(console, watch.look):
+        report = Path(folder) / "report.json"
+        # With Spark Connect the driver is elsewhere, and may have no such folder.
+        if options.idempotence != REQUIRED and not is_remote():
+            given["report"] = str(report)
+        routed.write.format("conditional-log").mode("append").options(**given).save()
+        if report.exists():
+            return completion_from_json(report.read_text(encoding="utf-8"))
+    return None if options.job is None else _completion(options.spec, options.job)
 
 
 def _completion(spec: AnySpec, job: str) -> Completion:

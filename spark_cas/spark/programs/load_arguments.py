@@ -26,8 +26,6 @@ class Arguments:
     request: LoadRequest
     report: str | None
     debug: bool
-    job_is_fresh: bool
-    """No job was named, so a re-run will not be recognised."""
 
 
 def parse_arguments(argv: Sequence[str], prog: str) -> Arguments:
@@ -60,8 +58,9 @@ def _arguments(given: argparse.Namespace) -> Arguments:
         read_options=tuple(given.read_option),
         log_options=tuple(options.items()),
         verify=given.verify,
+        job_is_fresh=given.job is None,
     )
-    return Arguments(request, given.report, given.debug, job_is_fresh=given.job is None)
+    return Arguments(request, given.report, given.debug)
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:

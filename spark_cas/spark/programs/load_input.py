@@ -32,7 +32,8 @@ def routed_input(spark: "SparkSession", request: LoadRequest) -> "DataFrame":
     Raises UsageError when the input is not there or an expression does not fit it; what `route` raises.
     """
     rows, order = ordered_input(spark, request)
-    routed = route(rows, request.write_options(), order_by=order)
+    # The load itself has told by now that no job was named, where that is so.
+    routed = route(rows, {**request.write_options(), "job": request.job}, order_by=order)
     return routed.drop(*(name for name, _ in _order(request)))
 
 

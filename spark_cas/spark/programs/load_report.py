@@ -37,13 +37,16 @@ class PartitionReport:
     start_offset: int | None
     attempts: int | None
     aborted_rows: int | None
+    guarantee: str
+    """What the partition really got: ``exactly-once``, ``idempotent`` or ``at-least-once``."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
     """What became of a load."""
 
-    job: str
+    job: str | None
+    """None of a load without one, which nothing knows when it is run again."""
     log: str
     """Its address, without any setting; empty when the call was wrong."""
     exit_code: ExitCode
@@ -78,19 +81,22 @@ class LoadReport:
 
     def summary(self) -> str:
         """The result in one sentence."""
+        load = f"job {self.job!r}" if self.job else "the load"
         if self.exit_code is not ExitCode.COMPLETE:
             known = "how many of its rows are in the log is not known now"
             # Tasks of a load that was stopped may still append what they hold.
             held = known if self.rows is None else f"at least {self.rows:,} of its rows are in the log"
-            return f"job {self.job!r} is not complete: {held}"
+            return f"{load} is not complete: {held}"
         if self.already_complete:
             done = "its input was read again and is the same" if self.verified else "no input was read"
-            return f"job {self.job!r} was complete before, with {self.rows:,} rows: {done}, nothing was appended"
+            return f"{load} was complete before, with {self.rows:,} rows: {done}, nothing was appended"
+        if self.partitions is None:
+            return f"{load} is complete: how many rows were appended is known where Spark's driver runs"
         appended = self.appended_rows or 0
         speed = f", {appended / self.seconds:,.0f} rows/s" if self.seconds else ""
         before = (self.rows or 0) - appended
         resumed = f", {before:,} were there before" if before else ""
-        return f"job {self.job!r} is complete: {appended:,} rows appended in {self.seconds:.1f} s{speed}{resumed}"
+        return f"{load} is complete: {appended:,} rows appended in {self.seconds:.1f} s{speed}{resumed}"
 
     def table(self) -> Table:
         """The partitions for a person."""
@@ -98,19 +104,18 @@ class LoadReport:
         for column in ("partition", "rows", "first offset", "end offset", "chunks"):
             table.add_column(column, justify="right")
         table.add_column("run")
-        for column in ("tries", "resolved", "aborted"):
-            table.add_column(column, justify="right")
+        table.add_column("guarantee")
+        table.add_column("resolved replies", justify="right")
         for each in self.partitions or ():
             numbers = (each.partition, each.rows, each.base_offset, each.end_offset, each.chunks)
-            said = (each.attempts, each.resolved, each.aborted_rows)
-            table.add_row(*map(_number, numbers), _how(each), *map(_number, said))
+            table.add_row(*map(_number, numbers), _how(each), each.guarantee, _number(each.resolved))
         return table
 
 
 def completed_report(completion: Completion, log: str, seconds: float, rows_before: int) -> LoadReport:
     """The report of a job that is complete; ``rows_before`` were in the log when this run began."""
     return LoadReport(
-        job=completion.job,
+        job=completion.job or None,
         log=log,
         exit_code=ExitCode.COMPLETE,
         seconds=seconds,
@@ -120,7 +125,7 @@ def completed_report(completion: Completion, log: str, seconds: float, rows_befo
 
 
 def failed_report(
-    error: BaseException, job: str, log: str, seconds: float, partitions: tuple[PartitionReport, ...] | None
+    error: BaseException, job: str | None, log: str, seconds: float, partitions: tuple[PartitionReport, ...] | None
 ) -> LoadReport:
     """The report of a load that an error ended."""
     return LoadReport(
@@ -163,6 +168,7 @@ def _partition(result: PartitionResult) -> PartitionReport:
         start_offset=said.start_offset,
         attempts=said.attempts,
         aborted_rows=said.aborted_rows,
+        guarantee=result.guarantee,
     )
 
 

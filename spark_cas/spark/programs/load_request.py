@@ -5,6 +5,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from spark_cas.core.guarantee import REQUIRED
 from spark_cas.spark.programs.exit_codes import UsageError
 
 if TYPE_CHECKING:
@@ -42,19 +43,31 @@ class LoadRequest:
     log_options: tuple[tuple[str, str], ...] = ()
     """Options of the write under their names in docs/options.md, but for path and job. They may be secret."""
     verify: bool = False
+    job_is_fresh: bool = False
+    """No job was named, so a re-run will not be recognised."""
 
     def write_options(self) -> dict[str, str]:
-        """All options of the write, as `route` and Spark's writer take them."""
-        return {**dict(self.log_options), "path": self.log, "job": self.job}
+        """All options of the write, as `route` and Spark's writer take them.
+
+        A job that nobody named is left out where the write may have no plan: nothing then has to show that it is new.
+        """
+        options = {**dict(self.log_options), "path": self.log}
+        if self.job_is_fresh and _parsed(options).idempotence != REQUIRED:
+            return options
+        return {**options, "job": self.job}
 
     def parse(self) -> "WriteOptions":
         """The options of the write as values; OptionError for any that is wrong. Needs no Spark."""
-        from spark_cas.spark.options.parse import parse_write
-
-        return parse_write(self.write_options())
+        return _parsed(self.write_options())
 
     def __repr__(self) -> str:
         return f"LoadRequest(job={self.job!r}, inputs={self.inputs!r})"
+
+
+def _parsed(options: dict[str, str]) -> "WriteOptions":
+    from spark_cas.spark.options.parse import parse_write
+
+    return parse_write(options)
 
 
 def guess_format(inputs: tuple[str, ...]) -> str:

@@ -135,8 +135,9 @@ class LedgerWatch:
 class LoadWatch:
     """Puts both together, and works out the speed."""
 
-    def __init__(self, ledger: LedgerWatch, stages: StageWatch, *, verifying: bool) -> None:
+    def __init__(self, ledger: LedgerWatch | None, stages: StageWatch, *, verifying: bool) -> None:
         self._ledger = ledger
+        """None for a load that none has: its stages alone tell of it."""
         self._stages = stages
         self._verifying = verifying
         self._begun = time.monotonic()
@@ -150,6 +151,11 @@ class LoadWatch:
             return Snapshot(Phase.STARTING, rows=0)
         if self._verifying and stages is not None:
             return Snapshot(Phase.VERIFYING, stages.rows, tasks=stages.tasks, tasks_done=stages.tasks_done)
+        if self._ledger is None:
+            if stages is None:
+                return Snapshot(Phase.STARTING, rows=0)
+            phase = Phase.APPENDING if stages.routed else Phase.ROUTING
+            return Snapshot(phase, stages.rows, tasks=stages.tasks, tasks_done=stages.tasks_done)
         rows = self._ledger.rows()
         now = time.monotonic()
         if stages is not None and not stages.routed:

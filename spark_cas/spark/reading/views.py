@@ -39,7 +39,7 @@ class ViewReader(DataSourceReader):
     the partition said, null where that is not known, as it never is of a job under way: resumed_rows bigint (rows
     that earlier attempts had appended), attempts bigint, resolved bigint, aborted_rows bigint, timestamp timestamp
     (null also where the log gave none), has_offset boolean, has_timestamp boolean, start_offset bigint (the oldest
-    offset kept at the newest append).
+    offset kept at the newest append). guarantee string is ``exactly-once``: no other write leaves progress.
     """
 
     def __init__(self, selection: Selection, view: str, columns: tuple[str, ...], schema: StructType) -> None:
@@ -107,6 +107,7 @@ def _progress_row(topic: str, result: PartitionResult, round_of: str) -> Row:
         said.has_offset,
         said.has_timestamp,
         said.start_offset,
+        result.guarantee,
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
@@ -15,7 +16,7 @@ from spark_cas.core.errors import (
     StorageError,
     UnknownOutcomeError,
 )
-from spark_cas.core.plan import PartitionResult
+from spark_cas.core.plan import Completion, PartitionResult, to_json
 from spark_cas.spark.writing.verify import Hashed
 
 
@@ -52,6 +53,17 @@ _MOST_IMPORTANT_FIRST = (
     ErrorKind.INPUT_CHANGED,
     ErrorKind.CONFLICT,
 )
+
+
+def put_report(file: str, completion: Completion) -> None:
+    """Put what a load was completed with into a file, as JSON. Raises StorageError: the rows are appended by then."""
+    try:
+        Path(file).write_text(to_json(completion) + "\n", encoding="utf-8")
+    except OSError:
+        raise StorageError(
+            "the rows are appended, and the file that option report names could not be written where Spark's driver "
+            "runs. Do not append them again: name a file in a folder that is there the next time."
+        ) from None
 
 
 def attempted(

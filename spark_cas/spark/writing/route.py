@@ -45,11 +45,12 @@ def route(
     sorted: the option ``orderBy`` of its write does that where it matters.
 
     Raises OptionError, SchemaError; LogNotFoundError when the log is missing and its partition count unknown;
-    whatever else reading the log raises. Warns with `JobNotNamedWarning` when a dict names no job.
+    whatever else reading the log raises. Warns with `JobNotNamedWarning` when a dict names no job
+    and does not say ``idempotence=off``, which takes none.
     """
     given = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
     options = parse_route({name: str(value) for name, value in given.items()})
-    if not isinstance(path_or_options, str) and options.job is None:
+    if not isinstance(path_or_options, str) and options.job is None and not options.blind:
         warnings.warn(
             "the options name no job: running this write again would append all rows again. Add 'job'.",
             JobNotNamedWarning,

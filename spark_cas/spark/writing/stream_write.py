@@ -120,7 +120,7 @@ def _task(options: WriteOptions, schema: StructType, run: str | None) -> BatchTa
         layout = require_layout(log, options, mark)
         # A writer is made for each batch: notes that come with every one are read by nobody.
         begun = options.job is not None and log.plan(options.job) is not None
-        limits = looked_at(log, options.limits, begun=begun)
+        limits, _ = looked_at(log, options.limits, begun=begun)
         plan = None if options.job is None else begin_stream(log, options.job, options.expected_offsets)
     return BatchTask(
         spec=options.spec,

@@ -20,6 +20,7 @@ from spark_cas.core.errors import (
     SchemaError,
     error_from_text,
 )
+from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.row_claims import COLUMN, NO_CHECK
 from spark_cas.log.deletions import unproven_below
 from spark_cas.log.open import open_log
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 _MOST_ROUNDS = 10
 _TAIL = StructType([RECORDS[name] for name in ("key", "value", "partition", "offset")])
 _HASHED = StructType([PROGRESS[name] for name in ("partition", "rows", "digest")])
-_OURS = frozenset({"compare", "expectedoffsets", "atomic", "roundof"})
+_OURS = frozenset({"compare", "expectedoffsets", "atomic", "roundof", "idempotence", "report"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,14 @@ class _Rounds:
     def _writing(self, number: int) -> dict[str, str]:
         given = {name: value for name, value in self._options.items() if name.lower() != "job"}
         job = {"job": f"{self._job}.unchanged.{number}", "roundOf": self._job}
-        return {**given, **job, "compare": "key", "expectedOffsets": "none", "atomic": "true"}
+        return {
+            **given,
+            **job,
+            "compare": "key",
+            "expectedOffsets": "none",
+            "atomic": "true",
+            "idempotence": REQUIRED,
+        }
 
     def _done(self) -> tuple[dict[int, _Piece], int]:
         """What the rounds of this job have appended, by partition, and the number of the next round."""

@@ -11,7 +11,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from spark_cas.core.chunks import ChunkLimits
-from spark_cas.core.errors import LogNotFoundError, OptionError
+from spark_cas.core.errors import LogNotFoundError, OptionError, StorageError
+from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUESTED, REQUIRED
 from spark_cas.core.plan import Completion, Layout, Plan
 from spark_cas.log.loading import load_rows
 from spark_cas.log.open import AnySpec, open_log
@@ -21,7 +22,8 @@ from spark_cas.spark.options.parse import WriteOptions
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import Mark, check_write_schema, refuse_claims
 from spark_cas.spark.worker import planned_log, task_number
-from spark_cas.spark.writing.report import TaskReport, accepted, attempted
+from spark_cas.spark.writing.blind_write import BlindWriter, plan_blind_write, refuse_conditions
+from spark_cas.spark.writing.report import TaskReport, accepted, attempted, put_report
 from spark_cas.spark.writing.verify import hash_rows, require_same
 from spark_cas.spark.writing.whole_input import whole_input
 
@@ -43,11 +45,18 @@ class WriteTask:
     fenced_wait_ms: int
     completion: Completion | None
     """What the job was completed with before this write began: then nothing is appended."""
+    report: str | None = None
+    """The file that takes the result, if any does."""
 
 
-def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWriter":
-    """Check everything that can be checked before a task runs, create the log if asked to, and pin the plan."""
+def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWriter | BlindWriter":
+    """Check everything that can be checked before a task runs, create the log if asked to, and pin the plan.
+
+    There is no plan where exactly once is not asked for, or only requested and not to be had.
+    """
     mark = check_write_schema(schema, routed=options.routed)
+    if options.idempotence == OFF:
+        refuse_conditions(options, schema, AT_LEAST_ONCE)
     if not options.checked:
         refuse_claims(
             schema,
@@ -56,9 +65,14 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
         )
     job = fresh_job_name() if options.job is None else options.job
     with open_log(options.spec) as log:
-        require_layout(log, options, mark)
-        completion = log.completion(job)
-        limits = options.limits if completion else looked_at(log, options.limits)
+        layout = require_layout(log, options, mark)
+        completion = _completion(log, options)
+        limits = options.limits
+        if completion is None:
+            limits, guarantee = looked_at(log, limits, idempotence=options.idempotence)
+            if guarantee != EXACTLY_ONCE:
+                refuse_conditions(options, schema, guarantee)
+                return plan_blind_write(log, options, layout, limits, guarantee)
         plan = pin_plan(log, job, options.expected_offsets, compare=options.compare, round_of=options.round_of)
     task = WriteTask(
         spec=options.spec,
@@ -68,8 +82,21 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
         atomic=options.atomic,
         fenced_wait_ms=options.fenced_wait_ms,
         completion=completion,
+        report=options.report,
     )
     return ConditionalLogWriter(task)
+
+
+def _completion(log: Backend, options: WriteOptions) -> Completion | None:
+    """What the job was completed with; None where nothing may be known of it, and exactly once is only requested."""
+    if options.job is None:
+        return None
+    try:
+        return log.completion(options.job)
+    except StorageError:
+        if options.idempotence == REQUESTED:
+            return None
+        raise
 
 
 class ConditionalLogWriter(DataSourceArrowWriter):
@@ -110,20 +137,29 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         reports = accepted(messages)
         if self.task.completion is not None:
             require_same(self.task.completion, {each.partition: each for report in reports for each in report.hashed})
-            return
-        with planned_log(self.task.spec, self.task.plan.log_id) as log:
-            complete_job(log, self.task.plan, tuple(result for report in reports for result in report.results))
+            completion = self.task.completion
+        else:
+            results = tuple(result for report in reports for result in report.results)
+            with planned_log(self.task.spec, self.task.plan.log_id) as log:
+                completion = complete_job(log, self.task.plan, results)
+        if self.task.report is not None:
+            put_report(self.task.report, completion)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing: what was appended is a prefix that the same job resumes, and a claim would fence a winner."""
 
 
-def looked_at(log: Backend, limits: ChunkLimits, *, begun: bool = False) -> ChunkLimits:
-    """The limits, with the log's own; what weakens a promise there is told, unless it was when a stream had begun."""
-    found = log.preflight(begun=begun)
+def looked_at(
+    log: Backend, limits: ChunkLimits, *, begun: bool = False, idempotence: str = REQUIRED
+) -> tuple[ChunkLimits, str]:
+    """The limits, with the log's own, and the guarantee that a write can have.
+
+    What weakens a promise there is told, unless it was when a stream had begun.
+    """
+    found = log.preflight(begun=begun, idempotence=idempotence)
     for note in () if begun else found.notes:
         warnings.warn(note, LogSettingsWarning, stacklevel=2)
-    return replace(limits, max_record_bytes=found.max_record_bytes)
+    return replace(limits, max_record_bytes=found.max_record_bytes), found.guarantee
 
 
 def require_layout(log: Backend, options: WriteOptions, mark: Mark | None) -> Layout:

@@ -5,6 +5,7 @@ A backend's test file subclasses `LogContract` and gives what `ContractBase` ask
 """
 
 from spark_cas.testing.contract.appending import AppendContract
+from spark_cas.testing.contract.blind import BlindContract
 from spark_cas.testing.contract.claiming import RowClaimContract
 from spark_cas.testing.contract.crashing import CrashContract
 from spark_cas.testing.contract.expanding import ExpandContract
@@ -33,5 +34,6 @@ class LogContract(
     CrashContract,
     StreamContract,
     ExpandContract,
+    BlindContract,
 ):
     """All of it."""

@@ -1,0 +1,123 @@
+"""Appending without a transaction: a plain producer, which fences nobody, at whatever the end is.
+
+The producer may be idempotent: then a request that it sends again is in the log once, and one that the broker calls a
+duplicate is a success without an offset (KIP-192). Nothing is taken back: of a chunk that fails, some may stay.
+"""
+
+from itertools import repeat
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, TopicPartition
+
+from spark_cas.core.chunks import Chunk
+from spark_cas.core.guarantee import AT_LEAST_ONCE
+from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.core.outcome import Appended, LayoutChanged, Outcome, Unknown
+from spark_cas.core.plan import Layout
+from spark_cas.core.records import fill_timestamps
+from spark_cas.log.kafka import ends
+from spark_cas.log.kafka.admin import Admin
+from spark_cas.log.kafka.clients import PlainProducer
+from spark_cas.log.kafka.codes import Meaning, meaning_of, reason_of
+from spark_cas.log.kafka.plain import plain_error
+from spark_cas.log.kafka.rights import on_topic
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.topic_settings import require_planned, topic_settings
+from spark_cas.log.kafka.transaction import hand_over, refuse_unsendable
+
+_DELIVERY_SECONDS = 50.0
+
+
+class BlindAppends:
+    """The blind appends of one process to a topic."""
+
+    def __init__(self, spec: KafkaSpec, admin: Admin) -> None:
+        self._spec = spec
+        self._admin = admin
+        self._producer: PlainProducer | None = None
+        self._guarantee = ""
+
+    def append(self, at: TopicPartition, layout: Layout, chunk: Chunk, guarantee: str) -> Outcome:
+        """Append a chunk, as `spark_cas.log.protocol.Blind` says. Raises SchemaError, StorageError as well."""
+        refuse_unsendable(chunk.records)
+        count = len(require_planned(self._admin, at.topic, layout.log_id).partitions)
+        if count != layout.epoch:
+            return LayoutChanged(layout.epoch, count)
+        before = ends.undecided(self._admin, at)
+        reports = _Reports()
+        try:
+            producer = self._ready(guarantee)
+            hand_over(producer, at, fill_timestamps(chunk.records, chunk.time_ms), repeat(reports.take))
+            served = producer.flush(_DELIVERY_SECONDS, until=lambda: reports.error is not None)
+            failed = reports.error
+        except KafkaException as error:
+            served, failed = False, error.args[0]
+        if served and failed is None:
+            return self._acknowledged(at, chunk, before, reports)
+        self.close()
+        if failed is None:
+            return Unknown("the brokers did not acknowledge all of them in time")
+        if meaning_of(failed.code()) is Meaning.REFUSED:
+            raise plain_error(
+                KafkaException(failed), f"appending to topic {at.topic}", on_topic("Write", at.topic)
+            ) from None
+        return Unknown(f"the brokers did not acknowledge all of them ({reason_of(failed.code())})")
+
+    def close(self) -> None:
+        """Let go of the producer. What was not acknowledged is not sent again."""
+        if self._producer is not None:
+            self._producer.close()
+        self._producer = None
+
+    def _ready(self, guarantee: str) -> PlainProducer:
+        if self._producer is None or self._guarantee != guarantee:
+            self.close()
+            settings = topic_settings(self._admin, self._spec.topic)
+            most = None if settings is None else settings.max_message_bytes
+            self._producer = PlainProducer(self._spec, most, idempotent=guarantee != AT_LEAST_ONCE)
+            self._guarantee = guarantee
+        return self._producer
+
+    def _acknowledged(self, at: TopicPartition, chunk: Chunk, before: Bounds, reports: "_Reports") -> Appended:
+        """Each record was: where they lie is what the brokers said, or else between the ends before and after."""
+        found = reports.range
+        if found is None:
+            found = OffsetRange(before.end_offset, max(before.end_offset, ends.high_watermark(self._admin, at)))
+        given_ms = chunk.time_ms if chunk.records.column("timestamp").null_count else None
+        return Appended(
+            range=found,
+            count=chunk.records.num_rows,
+            timestamp_ms=given_ms if reports.log_append_ms is None else reports.log_append_ms,
+            start_offset=before.start_offset,
+            has_offset=reports.range is not None,
+            resolved=False,
+        )
+
+
+class _Reports:
+    """What became of a chunk's records. Each is looked at: without a transaction any of them may fail alone."""
+
+    def __init__(self) -> None:
+        self.error: KafkaError | None = None
+        self.log_append_ms: int | None = None
+        self._first: int | None = None
+        self._last = -1
+        self._unplaced = False
+
+    def take(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.error = self.error or error
+            return
+        whose, time_ms = message.timestamp()
+        if whose == TIMESTAMP_LOG_APPEND_TIME:
+            self.log_append_ms = time_ms
+        offset = message.offset()
+        if offset is None or offset < 0:
+            self._unplaced = True
+            return
+        self._first = offset if self._first is None else min(self._first, offset)
+        self._last = max(self._last, offset)
+
+    @property
+    def range(self) -> OffsetRange | None:
+        """From the first record to behind the last; None when a report came without an offset."""
+        return None if self._unplaced or self._first is None else OffsetRange(self._first, self._last + 1)

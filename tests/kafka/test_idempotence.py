@@ -1,0 +1,184 @@
+"""How much a write asks for, and gets, of brokers whose rights, age or failures stand in its way (KIP-192)."""
+
+import warnings
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException
+from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
+
+from spark_cas.core.errors import JobMismatchError, OptionError, StorageError
+from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENT, OFF, REQUESTED, REQUIRED
+from spark_cas.core.offsets import OffsetRange
+from spark_cas.core.outcome import Appended
+from spark_cas.log.kafka import KafkaLog, blind
+from spark_cas.log.kafka import preflight as preflight_module
+from spark_cas.log.kafka.clients import TransactionalProducer
+from spark_cas.log.kafka.plain import NotGivenError, NotPermittedError, plain_error
+from spark_cas.log.kafka.rights import on_topic
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.spark.options.parse import parse_write
+from spark_cas.spark.schema import Mark
+from spark_cas.spark.writing import blind_write, write
+from spark_cas.spark.writing.blind_write import BlindWriter
+from spark_cas.testing.contract.blind import blindly, run_blind
+from spark_cas.testing.loads import TEN, run_job
+from tests.kafka.clients import SECONDS, committed_values, create_topic
+from tests.kafka.faulted import hurry, spec_of
+from tests.kafka.proxy.frames import Api
+from tests.kafka.proxy.rules import Fault, naming
+from tests.kafka.test_acls import least, make_registry
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+
+OF_EXACTLY_ONCE = [name for name in least("t", "p") if name != "topic write"]
+FRAME = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("partition", IntegerType(), metadata=Mark(1, None).metadata()),
+    ]
+)
+ROWS = pa.RecordBatch.from_pydict({"key": [b"a"], "value": [b"a"], "partition": pa.array([0], pa.int32())})
+
+
+@pytest.fixture
+def spec(secured) -> KafkaSpec:
+    return secured.spec(create_topic(secured.open))
+
+
+def end_of(secured, spec: KafkaSpec) -> int:
+    with KafkaLog(KafkaSpec(secured.open, spec.topic)) as log:
+        return log.bounds(0).end_offset
+
+
+@pytest.mark.parametrize("missing", least("t", "p"))
+def test_what_is_required_or_an_error_before_anything_is_appended(secured, spec, missing):
+    rights = least(spec.topic, spec.prefix)
+    right = rights.pop(missing)
+    if missing != "registry create":
+        make_registry(secured, spec)
+    secured.allow(rights.values())
+    with pytest.raises(StorageError, match="this user lacks an ACL") as refused:
+        planned(spec, idempotence=REQUIRED)
+    assert str(right) in str(refused.value)
+    assert end_of(secured, spec) == 0
+    if missing == "topic write":
+        return
+    with KafkaLog(spec) as log:
+        looked = log.preflight(idempotence=REQUESTED)
+    assert looked.guarantee == IDEMPOTENT
+    assert [note for note in looked.notes if str(right) in note and "exactly once is not to be had" in note]
+
+
+def planned(spec: KafkaSpec, **given: str):
+    """The writer of a frame, as Spark asks for it, of a user who has what rights he has."""
+    options = parse_write({"kafka.bootstrap.servers": "host:9092", "topic": spec.topic, **given})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", write.LogSettingsWarning)
+        return write.plan_write(replace(options, spec=spec), FRAME)
+
+
+def test_with_the_right_to_write_alone_rows_are_appended_and_what_they_got_is_told(
+    secured, spec, tmp_path, monkeypatch
+):
+    secured.allow([on_topic("Write", spec.topic)])
+    report = tmp_path / "report.json"
+    writer = planned(spec, idempotence=REQUESTED, expectedOffsets="none", report=str(report))
+    assert isinstance(writer, BlindWriter)
+    monkeypatch.setattr(blind_write, "task_number", lambda: 0)
+    message = writer.write(iter([ROWS]))
+    writer.commit([message])
+    assert [(each.guarantee, each.progress.rows) for each in message.results] == [(IDEMPOTENT, 1)]
+    assert '"guarantee":"idempotent"' in report.read_text()
+    with KafkaLog(spec) as log:
+        assert log.preflight(idempotence=OFF).guarantee == AT_LEAST_ONCE
+        run_blind(log, {0: ["b"]})
+    assert committed_values(secured.open, spec.topic) == ["a", "b"]
+
+
+@pytest.mark.parametrize("given", [{}, {"expectedOffsets": "end"}, {"atomic": "true"}, {"compare": "key"}])
+def test_a_condition_is_never_dropped_for_want_of_a_right(secured, spec, given):
+    secured.allow([on_topic("Write", spec.topic)])
+    options = {"expectedOffsets": "none", **given} if given else {}
+    with pytest.raises(OptionError, match="is a condition, and a write that is idempotent"):
+        planned(spec, idempotence=REQUESTED, **options)
+    assert end_of(secured, spec) == 0
+
+
+def test_a_job_that_was_begun_exactly_once_goes_on_so_or_not_at_all(secured, spec):
+    rights = least(spec.topic, spec.prefix)
+    secured.allow(rights.values())
+    with KafkaLog(spec) as log:
+        run_job(log, "complete", TEN, expected="none")
+        assert log.preflight(idempotence=REQUESTED).guarantee == EXACTLY_ONCE
+        plan = log.plan("complete")
+        assert plan is not None
+        log.record_plan(replace(plan, job="begun"))
+    end = end_of(secured, spec)
+    del rights["ids"]
+    secured.allow(rights.values())
+    asked = {"idempotence": REQUESTED, "expectedOffsets": "none"}
+    with pytest.raises(JobMismatchError, match="job 'begun' was begun exactly once"):
+        planned(spec, **asked, job="begun")
+    assert isinstance(planned(spec, **asked, job="new"), BlindWriter)
+    del rights["registry read"]
+    secured.allow(rights.values())
+    with pytest.raises(StorageError, match="job 'new' may have been begun exactly once, which cannot be seen"):
+        planned(spec, **asked, job="new")
+    assert isinstance(planned(spec, **asked), BlindWriter)
+    assert end_of(secured, spec) == end
+
+
+def test_brokers_that_are_too_old_do_not_give_it():
+    """They are not run here: these are what they answer, and the id that topics have in their metadata."""
+    for code in (KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE):
+        assert isinstance(plain_error(KafkaException(KafkaError(code)), "trying"), NotGivenError)
+    with pytest.raises(NotGivenError):
+        preflight_module._require_id(SimpleNamespace(name="flights", topic_id="A" * 22))  # type: ignore[arg-type]
+    busy = plain_error(KafkaException(KafkaError(KafkaError.INVALID_TRANSACTION_TIMEOUT)), "trying")
+    assert not isinstance(busy, NotGivenError | NotPermittedError)
+
+
+@pytest.mark.parametrize("guarantee", [IDEMPOTENT, AT_LEAST_ONCE])
+def test_a_request_whose_reply_was_lost(monkeypatch, proxied, proxied_topic, guarantee):
+    """The client sends it again: only the idempotent one is known to the broker by then."""
+    hurry(monkeypatch)
+    spec = spec_of(proxied.bootstrap, proxied_topic)
+    with KafkaLog(spec) as log:
+        lost = proxied.proxy.add(Fault.DROP_RESPONSE, Api.PRODUCE, where=naming(proxied_topic))
+        (result,) = run_blind(log, {0: ["a", "b"]}, guarantee)
+        lost.met.wait(SECONDS)
+    found = committed_values(proxied.direct, proxied_topic)
+    assert found == ["a", "b"] * (1 if guarantee == IDEMPOTENT else 2)
+    assert (result.progress.rows, result.guarantee) == (2, guarantee)
+
+
+def test_an_acknowledgement_without_an_offset_is_placed_between_the_ends(monkeypatch, broker, topic):
+    """As a client reports DUPLICATE_SEQUENCE: a success, and no more is said."""
+    unplaced: Any = SimpleNamespace(offset=lambda: -1, timestamp=lambda: (TIMESTAMP_NOT_AVAILABLE, -1))
+    take = blind._Reports.take
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic)) as log:
+        blindly(log, "a")
+        monkeypatch.setattr(blind._Reports, "take", lambda reports, error, _: take(reports, error, unplaced))
+        appended = blindly(log, "b", "c")
+    assert isinstance(appended, Appended)
+    assert (appended.range, appended.has_offset) == (OffsetRange(1, 3), False)
+
+
+def test_nobody_is_fenced(broker, topic):
+    spec = KafkaSpec(broker.bootstrap, topic)
+    holder = TransactionalProducer(spec, spec.transactional_id(0, None))
+    holder.init(SECONDS)
+    with KafkaLog(spec) as log:
+        blindly(log, "a")
+        holder.begin()
+        holder.client.produce(topic, b"b", partition=0)
+        blindly(log, "c")
+        holder.flush(SECONDS, until=lambda: False)
+        holder.commit(SECONDS)
+    holder.close()
+    assert sorted(committed_values(broker.bootstrap, topic)) == ["a", "b", "c"]

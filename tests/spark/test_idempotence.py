@@ -1,0 +1,154 @@
+"""How much a write asks for (option idempotence), driven as Spark drives it but in this process."""
+
+import json
+import pickle
+import warnings
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import WriterCommitMessage
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
+
+from spark_cas.core.errors import LayoutChangedError, LogNotFoundError, OptionError, StorageError
+from spark_cas.core.plan import completion_from_json
+from spark_cas.log.open import open_log
+from spark_cas.spark.options.parse import parse_write, parse_write_stream
+from spark_cas.spark.schema import Mark
+from spark_cas.spark.source import ConditionalLogSource
+from spark_cas.spark.writing import blind_write
+from spark_cas.spark.writing.blind_write import BlindWriter
+from spark_cas.spark.writing.write import ConditionalLogWriter
+from spark_cas.testing.writing import append_foreign, values_in
+
+KEYED = StructField("key", StringType())
+VALUE = StructField("value", BinaryType())
+PLACED = StructField("partition", IntegerType(), metadata=Mark(2, None).metadata())
+FRAME = StructType([KEYED, VALUE, PLACED])
+CLAIMING = StructType([StructField("expected_offset", LongType()), KEYED, VALUE, PLACED])
+
+
+def batch(partition, *values):
+    ids = pa.array([partition] * len(values), pa.int32())
+    texts = [value.encode() for value in values]
+    return pa.RecordBatch.from_pydict({"key": pa.array(values, pa.string()), "value": texts, "partition": ids})
+
+
+@pytest.fixture
+def write(path, monkeypatch):
+    """Plan a write of two tasks, run them and commit."""
+    monkeypatch.delenv("SPARK_CAS_CONF", raising=False)
+
+    def write(schema=FRAME, **options):
+        given = {"path": path, "partitions": "2", **options}
+        writer = pickle.loads(pickle.dumps(ConditionalLogSource(given).writer(schema, False)))  # noqa: S301
+        assert isinstance(writer, BlindWriter)
+        messages: list[WriterCommitMessage | None] = []
+        for number, task in enumerate(([batch(0, "a", "b"), batch(0, "c")], [batch(1, "d")])):
+            monkeypatch.setattr(blind_write, "task_number", lambda number=number: number)
+            messages.append(writer.write(iter(task)))
+        writer.commit(messages)
+
+    return write
+
+
+def planned(path, schema=FRAME, **options):
+    return ConditionalLogSource({"path": path, "partitions": "2", **options}).writer(schema, False)
+
+
+def found(path):
+    with open_log(path) as log:
+        return [values_in(log, partition) for partition in range(2)], log.jobs()
+
+
+def test_off_appends_at_the_end_and_again_when_it_is_run_again(write, path, tmp_path):
+    report = tmp_path / "report.json"
+    write(idempotence="off", report=str(report))
+    with open_log(path) as log:
+        append_foreign(log, 0, "x")
+    write(idempotence="OFF", expectedOffsets="none")
+    assert found(path) == ([["a", "b", "c", "x", "a", "b", "c"], ["d", "d"]], ())
+    done = completion_from_json(report.read_text())
+    assert [(each.progress.partition, each.progress.rows, each.guarantee) for each in done.partitions] == [
+        (0, 3, "at-least-once"),
+        (1, 1, "at-least-once"),
+    ]
+    assert json.loads(report.read_text())["partitions"][0]["appends"]["attempts"] == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"job": "load-1"}, "option job is given, and idempotence is off"),
+        ({"job": "load-1", "batchId": "3"}, "idempotence of a stream must be required"),
+        ({"expectedOffsets": "end"}, "expectedOffsets=end"),
+        ({"expectedOffsets": '{"0": 3}'}, "expectedOffsets=offsets"),
+        ({"atomic": "true"}, "atomic=true"),
+        ({"compare": "key"}, "compare=key"),
+        ({"schema": CLAIMING}, "the column expected_offset"),
+    ],
+)
+def test_off_takes_no_job_and_no_condition(path, given, said):
+    schema = given.get("schema", FRAME)
+    options = {name: value for name, value in given.items() if name != "schema"}
+    with pytest.raises(OptionError, match=said):
+        planned(path, schema, idempotence="off", **options)
+    with open_log(path) as log, pytest.raises(LogNotFoundError):
+        log.layout()
+
+
+def test_a_log_that_gives_exactly_once_gives_it_where_it_is_requested(path):
+    assert isinstance(planned(path, idempotence="requested", job="load-1"), ConditionalLogWriter)
+    assert isinstance(planned(path, CLAIMING, idempotence="requested"), ConditionalLogWriter)
+    assert found(path)[1][-1] == "load-1"
+
+
+@pytest.mark.parametrize(("word", "means"), [("true", "required"), ("false", "off"), ("False", "off")])
+def test_the_words_of_before_are_taken_and_deprecated(path, word, means):
+    with pytest.warns(DeprecationWarning, match=f"deprecated .KIP-192.. Say {means}"):
+        options = parse_write({"path": path, "idempotence": word})
+    assert options.idempotence == means
+
+
+def test_the_words_of_now_are_not(path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for word in ("required", "requested", "off"):
+            assert parse_write({"path": path, "idempotence": word}).idempotence == word
+        assert parse_write({"path": path}).idempotence == "required"
+    with pytest.raises(OptionError, match="one of required, requested, off"):
+        parse_write({"path": path, "idempotence": "yes"})
+
+
+def test_it_is_said_for_a_log_or_all_logs_and_a_write_wins(path, tmp_path):
+    conf = tmp_path / "conf.toml"
+    conf.write_text(f'[defaults]\nidempotence = "requested"\n[logs."{path}"]\nidempotence = "off"\n')
+    asked = {"path": path, "conf": str(conf)}
+    assert parse_write(asked).idempotence == "off"
+    assert parse_write({**asked, "path": f"{path}-other"}).idempotence == "requested"
+    assert parse_write({**asked, "idempotence": "required", "job": "j"}).idempotence == "required"
+    with pytest.raises(OptionError, match="idempotence is off, by option or in the log's defaults"):
+        parse_write({**asked, "job": "j"})
+    assert parse_write_stream(asked).idempotence == "required"
+
+
+@pytest.mark.parametrize("word", ["off", "requested", "false"])
+def test_a_stream_is_exactly_once(path, word):
+    with pytest.raises(OptionError, match="idempotence of a stream must be required"):
+        parse_write_stream({"path": path, "idempotence": word})
+    with pytest.raises(OptionError, match="idempotence of a stream must be required"):
+        parse_write({"path": path, "idempotence": word, "job": "j", "batchId": "1"})
+    assert parse_write_stream({"path": path, "idempotence": "required"}).idempotence == "required"
+
+
+def test_rows_that_were_routed_for_another_layout_are_refused(path):
+    with open_log(path) as log:
+        log.create(2)
+    old = StructType([KEYED, VALUE, StructField("partition", IntegerType(), metadata=Mark(2, 7).metadata())])
+    with pytest.raises(LayoutChangedError):
+        planned(path, old, idempotence="off")
+
+
+def test_a_report_that_cannot_be_written_says_that_the_rows_are_appended(write, path, tmp_path):
+    with pytest.raises(StorageError, match="the rows are appended"):
+        write(idempotence="off", report=str(tmp_path / "nowhere" / "report.json"))
+    assert found(path)[0] == [["a", "b", "c"], ["d"]]
