@@ -11,6 +11,7 @@ from benchmarks.completed import PYTHON, SPARK_SUBMIT, compare_completed
 from benchmarks.kafka_appending import compare_appends
 from benchmarks.kafka_broker import running_broker
 from benchmarks.kafka_copy import compare_copies
+from benchmarks.kafka_in_flight import compare_in_flight
 from benchmarks.kafka_killed import compare_killed
 from benchmarks.kafka_reading import compare_topic_reads
 from benchmarks.kafka_restart import compare_restarts
@@ -29,7 +30,7 @@ from spark_cas.testing.kafka_broker.connector import connector_jars
 BUILD = Path(__file__).parents[1] / "build"
 IN_SESSION = ("write", "route", "read")
 ON_KAFKA = ("kafka-write", "kafka-read", "kafka-state", "kafka-copy", "kafka-killed", "kafka-append")
-PARTS = (*IN_SESSION, "completed", "memory", "kafka-restart", *ON_KAFKA)
+PARTS = (*IN_SESSION, "completed", "memory", "kafka-restart", "kafka-in-flight", *ON_KAFKA)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -66,6 +67,8 @@ def _run(parts: Sequence[str], sizes: Sizes, rows: Path, scratch: Path) -> list[
         results += compare_memory(scratch, sizes.few_rows, sizes.many_rows)
     if "kafka-restart" in parts:
         results += _restarts(sizes, scratch)
+    if "kafka-in-flight" in parts:
+        results += compare_in_flight(sizes.repeats)
     if set(parts) & set(ON_KAFKA):
         results += _on_kafka(parts, sizes, rows, scratch)
     return results

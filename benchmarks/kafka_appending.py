@@ -1,22 +1,16 @@
 """How long a small conditional append takes, against a bare transaction of the same records."""
 
-import os
 import statistics
-import time
 from collections.abc import Callable
 
 import pyarrow as pa
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from benchmarks.appending import appender
 from benchmarks.kafka_broker import Topics
 from benchmarks.measure import Result, seconds_of
-from spark_cas import RECORDS, open_log, raise_for_outcome
-from spark_cas.core.chunks import Chunk
-from spark_cas.core.digest import RunningDigest
-from spark_cas.core.outcome import Appended
-from spark_cas.core.plan import ExpectedOffsets
-from spark_cas.log.planning import pin_plan
-from spark_cas.log.protocol import Backend, Claim
+from spark_cas import RECORDS, open_log
+from spark_cas.log.protocol import Backend
 
 RECORDS_EACH = 10
 _WARM_UP = 20
@@ -45,27 +39,8 @@ def _percentile(values: list[float], which: int) -> float:
 
 def _conditional(log: Backend) -> Callable[[], None]:
     """An append of ours, which expects the end that the one before left."""
-    plan = pin_plan(log, f"benchmark-{os.urandom(6).hex()}", ExpectedOffsets.parse("end"))
-    granted = log.claim(0, plan)
-    if not isinstance(granted, Claim):
-        raise TypeError(granted)
-    claim: Claim = granted
-    digest = RunningDigest()
     values = [b"%0100d" % i for i in range(RECORDS_EACH)]
-    rows = pa.Table.from_pylist([{"key": value[-10:], "value": value} for value in values], RECORDS)
-
-    def append() -> None:
-        nonlocal claim
-        for batch in rows.to_batches():
-            digest.update(batch)
-        now_ms = time.time_ns() // 1_000_000
-        chunk = Chunk(rows, digest.rows, digest.hexdigest(), complete=False, task="benchmark/0", time_ms=now_ms)
-        outcome = log.append(claim, chunk)
-        raise_for_outcome(outcome, 0)
-        if isinstance(outcome, Appended):
-            claim = claim.after(chunk, outcome.range)
-
-    return append
+    return appender(log, 0, pa.Table.from_pylist([{"key": value[-10:], "value": value} for value in values], RECORDS))
 
 
 def _bare(address: str, topic: str) -> Callable[[], None]:

@@ -1,0 +1,38 @@
+"""One writer that appends the same records over and over, each time behind what it appended before."""
+
+import os
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from spark_cas import raise_for_outcome
+from spark_cas.core.chunks import Chunk
+from spark_cas.core.digest import RunningDigest
+from spark_cas.core.outcome import Appended
+from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.log.planning import pin_plan
+from spark_cas.log.protocol import Backend, Claim
+
+
+def appender(log: Backend, partition: int, rows: pa.Table) -> Callable[[], None]:
+    """A call that appends ``rows`` as one chunk, which expects the end that the one before left."""
+    plan = pin_plan(log, f"benchmark-{os.urandom(6).hex()}", ExpectedOffsets.parse("end"))
+    granted = log.claim(partition, plan)
+    if not isinstance(granted, Claim):
+        raise TypeError(granted)
+    claim: Claim = granted
+    digest = RunningDigest()
+
+    def append() -> None:
+        nonlocal claim
+        for batch in rows.to_batches():
+            digest.update(batch)
+        now_ms = time.time_ns() // 1_000_000
+        chunk = Chunk(rows, digest.rows, digest.hexdigest(), complete=False, task="benchmark/0", time_ms=now_ms)
+        outcome = log.append(claim, chunk)
+        raise_for_outcome(outcome, partition)
+        if isinstance(outcome, Appended):
+            claim = claim.after(chunk, outcome.range)
+
+    return append

@@ -1,0 +1,92 @@
+"""What several requests in flight gain where brokers are far: the append of one chunk, with 5 and with 1."""
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pyarrow as pa
+from confluent_kafka import Producer
+
+from benchmarks.appending import appender
+from benchmarks.kafka_broker import CONF, Topics
+from benchmarks.measure import NO_SCRATCH, Result, compare
+from benchmarks.slow_network import slow_network
+from spark_cas import RECORDS
+from spark_cas.core.chunks import ChunkLimits
+from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.spec import MOST_IN_FLIGHT, KafkaSpec
+from spark_cas.testing.kafka_broker import KafkaBroker
+from spark_cas.testing.kafka_broker.listeners import free_ports
+
+ROUND_TRIP_MS = 5
+VALUE_BYTES = (100, 900_000)
+"""Of which thousands fit into a request, and one."""
+_SECONDS = 60
+
+
+def compare_in_flight(repeats: int) -> list[Result]:
+    """A chunk as large as a write makes it by default, through a relay that adds 5 ms to each answer.
+
+    Ours is with 5 requests in flight, the peer with 1, each on a partition of its own; all else is the same. The last
+    line is the bare client without idempotence, which keeps to no order: what the network would allow.
+    """
+    [port] = free_ports(1)
+    with KafkaBroker(CONF, advertised_port=port) as broker, ExitStack() as stack:
+        address = stack.enter_context(slow_network(port, broker.proxied_address, ROUND_TRIP_MS))
+        topics = Topics(broker.bootstrap)
+        results = []
+        for size in VALUE_BYTES:
+            rows, topic = _chunk(size), topics.fresh(2)
+            logs = {each: stack.enter_context(KafkaLog(_spec(address, topic, each))) for each in (MOST_IN_FLIGHT, 1)}
+            sides = [appender(log, at, rows) for at, log in enumerate(logs.values())]
+            results.append(_compare(f"Kafka in flight, 5 / 1, values of {size:,} bytes", sides, repeats))
+        rows, topic = _chunk(VALUE_BYTES[0]), topics.fresh(2)
+        bare = [_bare(address, topic, at, each, rows) for at, each in enumerate((MOST_IN_FLIGHT, 1))]
+        results.append(_compare("Kafka in flight, 5 / 1, the bare client without order", bare, repeats))
+    return results
+
+
+def _compare(name: str, sides: list[Callable[[], None]], repeats: int) -> Result:
+    ours, peer = sides
+    return compare(name, lambda _: ours(), lambda _: peer(), goal="", scratch=NO_SCRATCH, repeats=repeats)
+
+
+def _spec(address: str, topic: str, in_flight: int) -> KafkaSpec:
+    return replace(KafkaSpec(address, topic), max_in_flight=in_flight)
+
+
+def _chunk(value_bytes: int) -> pa.Table:
+    """As many records with values of this size as make a chunk."""
+    count = ChunkLimits().max_bytes // value_bytes
+    values = [os.urandom(value_bytes // 2).hex().encode() for _ in range(min(count, 1000))]
+    columns = {
+        "key": pa.array([b"%010d" % at for at in range(count)], pa.binary()),
+        "value": pa.array([values[at % len(values)] for at in range(count)], pa.binary()),
+    }
+    given = [columns.get(field.name, pa.nulls(count, field.type)) for field in RECORDS]
+    return pa.table(given, schema=RECORDS)
+
+
+def _bare(address: str, topic: str, partition: int, in_flight: int, rows: pa.Table) -> Callable[[], None]:
+    """A producer of the same records that is set up alike, but is not idempotent."""
+    producer = Producer(
+        {
+            "bootstrap.servers": address,
+            "acks": "all",
+            "batch.size": 1_000_000,
+            "linger.ms": 1,
+            "log_level": 2,
+            "max.in.flight": in_flight,
+            "queue.buffering.max.messages": 0,
+        }
+    )
+    keys, values = (rows.column(name).to_pylist() for name in ("key", "value"))
+
+    def append() -> None:
+        for key, value in zip(keys, values, strict=True):
+            producer.produce(topic, value, key, partition)
+        if producer.flush(_SECONDS):
+            raise TimeoutError(f"records were not taken within {_SECONDS} s")
+
+    return append
