@@ -8,6 +8,8 @@ from enum import IntEnum
 _LENGTH = struct.Struct(">i")
 _REQUEST = struct.Struct(">ihhih")  # length, api key, api version, correlation id, length of the client id
 _RESPONSE = struct.Struct(">ii")  # length, correlation id
+_PRODUCED = struct.Struct(">ihq")  # partition, error code, base offset
+_FLEXIBLE_PRODUCE, _PRODUCE_BY_ID = 9, 13
 _MAX_BYTES = 1 << 28
 """No request of a test is as large: more means that this is not Kafka's protocol, as under TLS."""
 
@@ -51,6 +53,19 @@ def parse_request(frame: bytes) -> Request:
 def correlation_id_of(response: bytes) -> int:
     """Which request a response answers: the connection's request of the same id."""
     return int(_RESPONSE.unpack_from(response)[1])
+
+
+def fail_produce(response: bytes, version: int, error: int) -> bytes:
+    """The response to a Produce request for one partition, with an error and no offset in place of what it says."""
+    at = _RESPONSE.size
+    if version >= _FLEXIBLE_PRODUCE:
+        # Tagged fields, one topic; its name behind a length of one byte, or its id; one partition.
+        at += 2 + (response[at + 2] if version < _PRODUCE_BY_ID else 16) + 1
+    else:
+        at += 4 + 2 + int.from_bytes(response[at + 4 : at + 6]) + 4
+    failed = bytearray(response)
+    _PRODUCED.pack_into(failed, at, 0, error, -1)
+    return bytes(failed)
 
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from tests.kafka.proxy.frames import Request, correlation_id_of, parse_request, read_frame
+from tests.kafka.proxy.frames import Request, correlation_id_of, fail_produce, parse_request, read_frame
 from tests.kafka.proxy.rules import Fault, Rule
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -56,6 +56,13 @@ class _Exchange:
     def suffers(self, *faults: Fault) -> bool:
         return any(rule.fault in faults for rule in self.rules)
 
+    def as_told(self, response: bytes) -> bytes:
+        """The response that the client gets."""
+        for rule in self.rules:
+            if rule.fault is Fault.FAIL_RESPONSE:
+                return fail_produce(response, self.request.version, rule.error)
+        return response
+
 
 class Link:
     """Carries frames both ways in their order, and lets rules interfere."""
@@ -90,7 +97,8 @@ class Link:
                 held.append(exchange)
                 await _hold(exchange, Fault.HOLD_REQUEST)
             self._unanswered[exchange.request.correlation_id] = exchange
-            await self._broker.send(frame)
+            if not exchange.suffers(Fault.DROP_REQUEST):
+                await self._broker.send(frame)
         # The client has left. Brokers drop what comes from one that has, so not before late requests are handled.
         for exchange in held:
             await exchange.answered.wait()
@@ -109,7 +117,7 @@ class Link:
             await _hold(exchange, Fault.HOLD_RESPONSE)
             del self._unanswered[correlation_id]
             if not exchange.suffers(Fault.DROP_RESPONSE):
-                await self._respond(frame)
+                await self._respond(exchange.as_told(frame))
         raise ConnectionResetError
 
     def _begin(self, request: Request) -> _Exchange:

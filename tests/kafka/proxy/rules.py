@@ -22,6 +22,10 @@ class Fault(Enum):
     """The broker handles it; its client hears of it once the rule is released."""
     DROP_RESPONSE = auto()
     """The broker handles it; its client never hears of it, on a connection that stays."""
+    DROP_REQUEST = auto()
+    """The broker never sees it, on a connection that stays: it gets what was sent behind it."""
+    FAIL_RESPONSE = auto()
+    """The broker handles a Produce request; its client reads that it was refused, with the rule's error."""
     RESET_BEFORE_REQUEST = auto()
     """The connection breaks, and the broker never sees it."""
     RESET_BEFORE_RESPONSE = auto()
@@ -83,9 +87,11 @@ class Rule:
         nth: int = 1,
         times: int | None = 1,
         where: Where = anywhere,
+        error: int = 0,
     ) -> None:
         name = f"{fault.name} of {'any request' if api is None else f'API {api!r}'}, number {nth}"
         self.fault = fault
+        self.error = error
         self.seen = 0
         """Requests that it counted, taken or not."""
         self.taken = 0

@@ -66,9 +66,10 @@ class Proxy:
         nth: int = 1,
         times: int | None = 1,
         where: Where = anywhere,
+        error: int = 0,
     ) -> Rule:
         """A rule for requests that arrive from now on; see `Rule`. It stays until `clear`."""
-        return self._added(Rule(self._loop, fault, api, nth=nth, times=times, where=where))
+        return self._added(Rule(self._loop, fault, api, nth=nth, times=times, where=where, error=error))
 
     def reset_every(self, requests: int, api: int | None = None, *, where: Where = anywhere) -> Rule:
         """Break every connection at each of its ``requests``th request, before that one is passed on.

@@ -1,0 +1,41 @@
+"""A process that loads `ROWS` in chunks, a request for each row, and stops at a step of each until it is killed.
+
+Arguments: bootstrap servers, topic, the step: one of `STEPS`, or any other word to go through without a stop. It says
+``here`` at the step and waits there for a word.
+"""
+
+import sys
+
+from spark_cas.core.chunks import ChunkLimits
+from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.transaction import Sending
+from spark_cas.log.planning import pin_plan
+from spark_cas.testing.loads import load
+from tests.kafka import stopped_writer
+from tests.kafka.faulted import JOB, spec_of
+from tests.kafka.stopped_writer import AFTER, wait_at
+
+CHUNK = 20
+LIMITS = ChunkLimits(max_records=CHUNK, max_bytes=1_000_000, max_seconds=1_000)
+ROWS = {0: [f"{at}" for at in range(3 * CHUNK)]}
+ONE_BY_ONE = "1"
+"""The ``batch.size`` with which each request holds one record, so that several are in flight."""
+
+STEPS = {"claim": (KafkaLog, "claim", AFTER), "sent": (Sending, "__init__", AFTER), **stopped_writer.STEPS}
+"""``sent`` is when the rows were handed to the client, which sends them meanwhile."""
+
+
+def main() -> None:
+    """Load the rows."""
+    servers, topic, step = sys.argv[1:]
+    with KafkaLog(spec_of(servers, topic, batch_size=ONE_BY_ONE)) as log:
+        plan = pin_plan(log, JOB, ExpectedOffsets.parse("end"))
+        if step in STEPS:
+            home, name, before = STEPS[step]
+            wait_at(home, name, before=before)
+        load(log, plan, ROWS, limits=LIMITS)
+
+
+if __name__ == "__main__":
+    main()

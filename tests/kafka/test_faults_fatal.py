@@ -1,0 +1,176 @@
+"""A writer that ends in the middle of a chunk, killed or by an error of its client: the last committed record decides
+where the next one goes on (KAFKA-5494). Five requests are in flight, and chunks follow one another.
+"""
+
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from contextlib import contextmanager
+from itertools import product
+from pathlib import Path
+from threading import Timer
+
+import pytest
+from confluent_kafka import KafkaError
+
+from spark_cas.core.errors import UnknownOutcomeError
+from spark_cas.core.outcome import Appended
+from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.clients import TransactionalProducer
+from spark_cas.log.planning import pin_plan
+from spark_cas.testing.loads import load
+from spark_cas.testing.writing import table_of
+from tests.kafka.clients import SECONDS, committed_values, create_topic
+from tests.kafka.faulted import (
+    JOB,
+    all_at_once,
+    by_writer,
+    hurry,
+    planned_writer,
+    progress_now,
+    require_truth,
+    run_as_spark_does,
+    spec_of,
+)
+from tests.kafka.killed_writer import CHUNK, LIMITS, ONE_BY_ONE, ROWS
+from tests.kafka.proxy.frames import Api
+from tests.kafka.proxy.rules import Fault
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+WRITER = Path(__file__).parent / "killed_writer.py"
+COMMITTED = {
+    "claim": 0,
+    "begin": CHUNK,
+    "sent": CHUNK,
+    "ledger": CHUNK,
+    "produced": CHUNK,
+    "commit": CHUNK,
+    "committed": 2 * CHUNK,
+}
+"""By the step of the second chunk at which a writer was killed: the rows that are committed. A claim has no chunk."""
+SEVENTH = CHUNK + 7
+"""Of the second chunk."""
+
+
+@pytest.fixture(autouse=True)
+def _hurry(monkeypatch):
+    hurry(monkeypatch)
+
+
+@contextmanager
+def loading(address, topic, step):
+    """A process that loads; it is killed by signal 9 at the end."""
+    root = Path(__file__).parents[2]
+    environment, pipe = {**os.environ, "PYTHONPATH": str(root)}, subprocess.PIPE
+    command = [sys.executable, str(WRITER), address, topic, step]
+    with subprocess.Popen(command, cwd=root, env=environment, stdin=pipe, stdout=pipe, text=True) as writer:
+        latest = Timer(SECONDS, writer.kill)
+        latest.start()
+        try:
+            yield writer
+        finally:
+            latest.cancel()
+            writer.kill()
+
+
+def go_on(address, topic):
+    """Have a next writer finish the job. Returns what it found: the rows that are committed and in the ledger."""
+    spec = spec_of(address, topic)
+    progress = progress_now(spec)
+    found = committed_values(address, topic)
+    assert found == ROWS[0][: len(found)]
+    assert (progress.rows if progress else 0) == len(found)
+    assert run_as_spark_does(spec, ROWS, limits=LIMITS) == []
+    assert committed_values(address, topic) == ROWS[0]
+    return len(found)
+
+
+@pytest.mark.parametrize("step", COMMITTED)
+def test_the_last_committed_record_decides_whatever_step_a_writer_was_killed_at(broker, topic, step):
+    with loading(broker.bootstrap, topic, step) as writer:
+        if step != "claim":
+            writer.stdin.write("go on\n")  # for the first chunk
+            writer.stdin.flush()
+            assert writer.stdout.readline() == "here\n"
+        assert writer.stdout.readline() == "here\n"
+    assert go_on(broker.bootstrap, topic) == COMMITTED[step]
+
+
+@pytest.mark.parametrize("kind", [Fault.HOLD_REQUEST, Fault.HOLD_RESPONSE], ids=lambda each: each.name)
+def test_what_was_in_flight_of_a_writer_that_was_killed_comes_to_nothing_when_it_arrives(
+    proxied, proxied_topic, kind
+):
+    spec = spec_of(proxied.bootstrap, proxied_topic)
+    watched = proxied.proxy.add(Fault.WATCH, Api.PRODUCE, times=None, where=by_writer(spec))
+    held = proxied.proxy.add(kind, Api.PRODUCE, nth=SEVENTH, where=by_writer(spec))
+    fifth = proxied.proxy.add(Fault.WATCH, Api.PRODUCE, nth=SEVENTH + 4, where=by_writer(spec))
+    with loading(proxied.bootstrap, proxied_topic, "no step"):
+        (held if kind is Fault.HOLD_REQUEST else fifth).met.wait(SECONDS)
+    assert watched.most_at_once == 5 or kind is Fault.HOLD_REQUEST
+    assert go_on(proxied.direct, proxied_topic) == CHUNK
+    held.release()
+    held.answered.wait(SECONDS)
+    assert committed_values(proxied.direct, proxied_topic) == ROWS[0]
+
+
+@pytest.fixture
+def ended(monkeypatch):
+    """By topic, the fatal errors of the clients that were let go, None of those that had none."""
+    close, errors = TransactionalProducer.close, defaultdict(list)
+
+    def closed(producer):
+        errors[producer._topic].append(producer.fatal and producer.fatal.code())
+        close(producer)
+
+    monkeypatch.setattr(TransactionalProducer, "close", closed)
+    return errors
+
+
+ERRORS = [
+    # The broker refuses what follows the last acknowledged request: nobody knows what became of that one.
+    (Fault.FAIL_RESPONSE, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, True),
+    (Fault.FAIL_RESPONSE, KafkaError.UNKNOWN_PRODUCER_ID, False),
+    # The broker itself refuses the four requests behind one that was lost.
+    (Fault.DROP_REQUEST, KafkaError.NO_ERROR, False),
+]
+
+
+def test_the_last_committed_record_decides_whatever_error_a_client_ends_with(proxied, ended):
+    def load_through(case):
+        fault, error, _ = case
+        topic = create_topic(proxied.direct)
+        spec = spec_of(proxied.bootstrap, topic, batch_size=ONE_BY_ONE)
+        rule = proxied.proxy.add(fault, Api.PRODUCE, nth=SEVENTH, where=by_writer(spec), error=error)
+        with KafkaLog(spec) as log:
+            plan = pin_plan(log, JOB, ExpectedOffsets.parse("end"))
+            del ended[topic][:]
+            with pytest.raises(UnknownOutcomeError):
+                load(log, plan, ROWS, limits=LIMITS)
+            fatal = KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER in ended[topic]
+        rule.met.wait(0)
+        return go_on(proxied.direct, topic), fatal
+
+    assert all_at_once(load_through, ERRORS) == [(CHUNK, fatal) for _, _, fatal in ERRORS]
+
+
+def test_an_error_that_is_none_or_passes_loses_and_doubles_nothing(proxied):
+    """A duplicate is acknowledged without an offset; what passes is sent again, and the broker knows it."""
+
+    def append_through(case):
+        error, nth = case
+        topic = create_topic(proxied.direct)
+        spec = spec_of(proxied.bootstrap, topic, batch_size=ONE_BY_ONE)
+        with KafkaLog(spec) as log:
+            job = planned_writer(log)
+            job.must_append("a")
+            failed = proxied.proxy.add(Fault.FAIL_RESPONSE, Api.PRODUCE, nth=nth, where=by_writer(spec), error=error)
+            outcome = job.append(table_of(ROWS[0][:CHUNK]))
+            failed.met.wait(0)
+        require_truth(spec_of(proxied.direct, topic), outcome, ["a"], ROWS[0][:CHUNK])
+        return type(outcome)
+
+    cases = product([KafkaError.DUPLICATE_SEQUENCE_NUMBER, KafkaError.NOT_ENOUGH_REPLICAS], [1, CHUNK])
+    assert set(all_at_once(append_through, cases)) == {Appended}
