@@ -286,8 +286,8 @@ OPTIONS: tuple[Option, ...] = (
         per_log=True,
         kafka_only=True,
         doc="The most requests with records that a writer has unanswered at once, 1 to 5. Rows come once and in "
-        "order with each. The client sends the next one only while fewer than five records are unanswered, so it "
-        "makes a difference to large records alone: [performance](performance.md).",
+        "order with each, unless `idempotence` is `off`. The client sends the next one only while fewer than five "
+        "records are unanswered, so it makes a difference to large records alone: [performance](performance.md).",
     ),
     Option(
         "startingOffsets",
