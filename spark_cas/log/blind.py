@@ -11,7 +11,7 @@ import pyarrow as pa
 from spark_cas.core.appends import NOTHING_SAID
 from spark_cas.core.chunks import Chunk, ChunkBuffer, ChunkLimits
 from spark_cas.core.digest import RunningDigest
-from spark_cas.core.errors import ConditionalLogError, LayoutChangedError, UnknownOutcomeError
+from spark_cas.core.errors import ConditionalLogError, LayoutChangedError, StorageError, UnknownOutcomeError
 from spark_cas.core.outcome import Appended, LayoutChanged, Refusal, Unknown
 from spark_cas.core.plan import Layout, PartitionResult, Progress
 from spark_cas.core.records import RECORDS
@@ -106,25 +106,34 @@ class _BlindLoad:
         chunk = Chunk(
             records, self._digest.rows, self._digest.hexdigest(), complete=False, task=self._task, time_ms=now_ms
         )
-        outcome = self._log.append_blind(self._partition, self._layout, chunk, self._guarantee)
+        before = self._digest.rows - records.num_rows
+        try:
+            outcome = self._log.append_blind(self._partition, self._layout, chunk, self._guarantee)
+        except StorageError as error:
+            raise StorageError(f"{error.message} {self._remains(before)}") from None
         if not isinstance(outcome, Appended):
-            raise self._error(outcome, before=self._digest.rows - records.num_rows)
+            raise self._error(outcome, before)
         self._appended.append((outcome.range.base_offset, outcome.range.end_offset))
         self._said = self._said.and_then(outcome)
         self._resolved += outcome.resolved
 
+    def _remains(self, before: int) -> str:
+        return (
+            f"Of partition {self._partition} this attempt has appended {before} rows for certain, which stay. This "
+            f"write is {self._guarantee}, and no job: run again, it appends all of its rows again."
+        )
+
     def _error(self, outcome: Refusal | Unknown, before: int) -> ConditionalLogError:
-        stays = f"{before} rows of this attempt were appended before, and stay"
+        remains = self._remains(before)
         match outcome:
             case LayoutChanged(planned, actual):
                 return LayoutChangedError(
                     f"partition {self._partition}: the rows were routed for layout epoch {planned}, and the log has, "
-                    f"or is being given, epoch {actual}: partitions are added. {stays}; nothing records which, for "
-                    f"this write is {self._guarantee}. Read the log, route what it does not hold yet, and write that."
+                    f"or is being given, epoch {actual}: partitions are added. {remains} So read the log, route what "
+                    f"it does not hold yet, and write that."
                 )
             case Unknown(cause):
                 return UnknownOutcomeError(
-                    f"partition {self._partition}: it is not known what became of the last rows: {cause}. {stays}. "
-                    f"This write is {self._guarantee}: tried again, rows that are in the log are appended again."
+                    f"partition {self._partition}: it is not known what became of the last rows: {cause}. {remains}"
                 )
         return error_of(outcome, self._partition)

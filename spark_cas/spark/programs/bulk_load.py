@@ -114,8 +114,12 @@ def _report_of(arguments: Arguments, start_session: StartSession, console: Conso
     try:
         return bulk_load(request, start_session, console)
     except KeyboardInterrupt as interrupt:
-        console.print("interrupted: the same command goes on from here", style="yellow", soft_wrap=True)
-        return _failed(interrupt, request, time.monotonic() - began)
+        report = _failed(interrupt, request, time.monotonic() - began)
+        left = "the same command goes on from here"
+        if report.job is None:
+            left = "what was appended stays, and the same command appends all rows again"
+        console.print(f"interrupted: {left}", style="yellow", soft_wrap=True)
+        return report
     except Exception as error:  # noqa: BLE001 - whatever it was, the caller reads it in the report
         if arguments.debug:
             traceback.print_exc()

@@ -1,6 +1,7 @@
 """The views: what a log says of itself, a row per partition."""
 
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -52,7 +53,8 @@ class ViewReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         with SelectedLogs(self.selection) as logs:
-            rows = [row for topic in logs.names() for row in _VIEWS[self.view](logs.log(topic))]
+            asked = frozenset(self.schema.fieldNames())
+            rows = [row for topic in logs.names() for row in _VIEWS[self.view](logs.log(topic), asked)]
         return [ViewPartition(tuple(rows))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -68,8 +70,13 @@ def _wire(kind: pa.DataType) -> pa.DataType:
     return pa.timestamp("ms", tz="UTC") if pa.types.is_timestamp(kind) else kind
 
 
-def _offsets(log: Backend) -> Iterator[Row]:
+def _offsets(log: Backend, asked: AbstractSet[str]) -> Iterator[Row]:
     layout = log.layout()
+    if asked.isdisjoint({"start_offset", "end_offset", "thresholds"}):
+        # Who only wants the layout need not wait for others' transactions, nor have the right to read the registry.
+        for partition in range(layout.partitions):
+            yield log.topic, partition, None, None, layout.epoch, layout.log_id, None
+        return
     found = log.bounds_of(range(layout.partitions), waiting=True)
     # Later than the ends: of what lies below these, each expansion is known.
     expansions = log.layouts().expansions
@@ -78,7 +85,7 @@ def _offsets(log: Backend) -> Iterator[Row]:
         yield *row, tuple((each.epoch, each.thresholds[partition]) for each in expansions if partition < each.before)
 
 
-def _progress(log: Backend) -> Iterator[Row]:
+def _progress(log: Backend, asked: AbstractSet[str]) -> Iterator[Row]:  # noqa: ARG001
     for job in log.jobs():
         plan = log.plan(job)
         for result in job_results(log, job):
@@ -111,4 +118,4 @@ def _progress_row(topic: str, result: PartitionResult, round_of: str) -> Row:
     )
 
 
-_VIEWS: dict[str, Callable[[Backend], Iterator[Row]]] = {"offsets": _offsets, "progress": _progress}
+_VIEWS: dict[str, Callable[[Backend, AbstractSet[str]], Iterator[Row]]] = {"offsets": _offsets, "progress": _progress}

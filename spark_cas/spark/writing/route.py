@@ -74,7 +74,8 @@ def _layout_mark(spark: "SparkSession", options: RouteOptions) -> Mark:
     """The layout of the log, read through the session: on Spark Connect only its server may see the log."""
     reader = spark.read.format("conditional-log").options(**dict(options.reading)).option("view", "offsets")
     try:
-        found = reader.load().select("layout_epoch").collect()
+        # As a schema, not as a selection: the reader is told of it, and looks for no more.
+        found = reader.schema("layout_epoch int").load().collect()
     except Exception as error:
         plain = error_from_text(str(error))
         if plain is None:

@@ -91,7 +91,7 @@ class BlindContract(ContractBase):
         expand_log(backend, self.partitions + 1)
         changed = blindly(backend, "b", layout=before)
         assert changed == LayoutChanged(before.epoch, backend.layout().epoch)
-        with pytest.raises(LayoutChangedError, match="0 rows of this attempt were appended before"):
+        with pytest.raises(LayoutChangedError, match="this attempt has appended 0 rows"):
             load_blind(
                 backend, before, batches_of({0: ["b"]}, 1), task="run/0", limits=LIMITS, guarantee=AT_LEAST_ONCE
             )
