@@ -28,6 +28,7 @@
         ├── StoreUnsafeError
         ├── ChunkDamagedError
         └── StorageError
+            └── NotTakenError
 
 Spark carries only the text of an error to the user, so every text begins with the kind in brackets,
 and `error_from_text` makes the error again. Kinds are stable: they are added to, never renamed.
@@ -220,6 +221,10 @@ class StorageError(LogError):
     """The store failed: out of space, not permitted, not reachable."""
 
     kind = ErrorKind.STORAGE
+
+
+class NotTakenError(StorageError):
+    """The store will not take these rows, however often that is tried; it crosses a process as `StorageError`."""
 
 
 def _leaves(base: type[ConditionalLogError]) -> dict[ErrorKind, type[ConditionalLogError]]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from spark_cas.core.appends import NOTHING_SAID
 from spark_cas.core.chunks import Chunk, ChunkBuffer, ChunkLimits
 from spark_cas.core.digest import RunningDigest
-from spark_cas.core.errors import ConditionalLogError, LayoutChangedError, StorageError, UnknownOutcomeError
+from spark_cas.core.errors import ConditionalLogError, LayoutChangedError, UnknownOutcomeError
 from spark_cas.core.outcome import Appended, LayoutChanged, Refusal, Unknown
 from spark_cas.core.plan import Layout, PartitionResult, Progress
 from spark_cas.core.records import RECORDS
@@ -109,8 +109,8 @@ class _BlindLoad:
         before = self._digest.rows - records.num_rows
         try:
             outcome = self._log.append_blind(self._partition, self._layout, chunk, self._guarantee)
-        except StorageError as error:
-            raise StorageError(f"{error.message} {self._remains(before)}") from None
+        except ConditionalLogError as error:
+            raise type(error)(f"{error.message} {self._remains(before)}") from None
         if not isinstance(outcome, Appended):
             raise self._error(outcome, before)
         self._appended.append((outcome.range.base_offset, outcome.range.end_offset))
@@ -119,8 +119,9 @@ class _BlindLoad:
 
     def _remains(self, before: int) -> str:
         return (
-            f"Of partition {self._partition} this attempt has appended {before} rows for certain, which stay. This "
-            f"write is {self._guarantee}, and no job: run again, it appends all of its rows again."
+            f"Of partition {self._partition} this attempt has appended {before} rows for certain, which stay, as do "
+            f"those that it appended to others. This write is {self._guarantee}, and no job: run again, it appends "
+            f"all of its rows again."
         )
 
     def _error(self, outcome: Refusal | Unknown, before: int) -> ConditionalLogError:

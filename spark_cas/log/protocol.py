@@ -268,7 +268,8 @@ class Blind(Protocol):
         the log has another layout. Unknown: some of the chunk may be in the log.
 
         Raises LogNotSharedError when the log is another; as `append` does StorageError, RecordTooLargeError,
-        ChunkDamagedError, FormatError, and StoreUnsafeError as `claim` does.
+        ChunkDamagedError, FormatError, and StoreUnsafeError as `claim` does; NotTakenError for rows that another try
+        would not append either.
         """
         ...
 

@@ -33,6 +33,7 @@ ConditionalLogError
     StoreUnsafeError STORE_UNSAFE
     ChunkDamagedError CHUNK_DAMAGED
     StorageError STORAGE
+      NotTakenError
 """
 
 KINDS = [pytest.param(kind, id=kind) for kind in ErrorKind]

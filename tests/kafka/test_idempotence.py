@@ -157,6 +157,21 @@ def test_a_request_whose_reply_was_lost(monkeypatch, proxied, proxied_topic, gua
     assert (result.progress.rows, result.guarantee) == (2, guarantee)
 
 
+@pytest.mark.parametrize("guarantee", [IDEMPOTENT, AT_LEAST_ONCE])
+def test_what_the_broker_will_never_take_ends_the_task_once(broker, monkeypatch, guarantee):
+    topic = create_topic(broker.bootstrap, cleanup_policy="compact")
+    spec = KafkaSpec(broker.bootstrap, topic)
+    writer = planned(spec, idempotence=OFF, maxRecordsPerChunk="1")
+    assert isinstance(writer, BlindWriter)
+    writer.task = replace(writer.task, guarantee=guarantee)
+    monkeypatch.setattr(blind_write, "task_number", lambda: 0)
+    no_key = ROWS.set_column(0, "key", pa.array([None], pa.binary()))
+    message = writer.write(iter([ROWS, no_key, ROWS]))
+    with pytest.raises(StorageError, match=r"without key\. .*has appended 1 rows for certain"):
+        writer.commit([message])
+    assert committed_values(broker.bootstrap, topic) == ["a"]
+
+
 def test_an_acknowledgement_without_an_offset_is_placed_between_the_ends(monkeypatch, broker, topic):
     """As a client reports DUPLICATE_SEQUENCE: a success, and no more is said."""
     unplaced: Any = SimpleNamespace(offset=lambda: -1, timestamp=lambda: (TIMESTAMP_NOT_AVAILABLE, -1))

@@ -3,21 +3,31 @@
 import json
 import pickle
 import warnings
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from spark_cas.core.errors import LayoutChangedError, LogNotFoundError, OptionError, StorageError
+from spark_cas.core.errors import (
+    LayoutChangedError,
+    LogNotFoundError,
+    NotRoutedError,
+    NotTakenError,
+    OptionError,
+    StorageError,
+)
 from spark_cas.core.plan import completion_from_json
 from spark_cas.log.open import open_log
 from spark_cas.spark.options.parse import parse_write, parse_write_stream
 from spark_cas.spark.schema import Mark
 from spark_cas.spark.source import ConditionalLogSource
+from spark_cas.spark.worker import planned_log
 from spark_cas.spark.writing import blind_write
 from spark_cas.spark.writing.blind_write import BlindWriter
 from spark_cas.spark.writing.write import ConditionalLogWriter
+from spark_cas.testing.faults import Fault, FaultyLog, When
 from spark_cas.testing.writing import append_foreign, values_in
 
 KEYED = StructField("key", StringType())
@@ -82,6 +92,7 @@ def test_off_appends_at_the_end_and_again_when_it_is_run_again(write, path, tmp_
         ({"job": "load-1", "batchId": "3"}, "idempotence of a stream must be required"),
         ({"expectedOffsets": "end"}, "expectedOffsets=end"),
         ({"expectedOffsets": '{"0": 3}'}, "expectedOffsets=offsets"),
+        ({"checkExpectedOffsets": "true"}, "expectedOffsets=end"),
         ({"atomic": "true"}, "atomic=true"),
         ({"compare": "key"}, "compare=key"),
         ({"schema": CLAIMING}, "the column expected_offset"),
@@ -146,6 +157,40 @@ def test_rows_that_were_routed_for_another_layout_are_refused(path):
     old = StructType([KEYED, VALUE, StructField("partition", IntegerType(), metadata=Mark(2, 7).metadata())])
     with pytest.raises(LayoutChangedError):
         planned(path, old, idempotence="off")
+
+
+@pytest.mark.parametrize("error", [NotTakenError, StorageError])
+def test_what_the_store_will_never_take_is_not_tried_again(path, monkeypatch, error):
+    writer = planned(path, idempotence="off", maxRecordsPerChunk="2")
+
+    def refuse():
+        raise error("rows are too old.")
+
+    @contextmanager
+    def refusing(spec, log_id):
+        with planned_log(spec, log_id) as log:
+            yield FaultyLog(log, Fault("append_blind", 2, When.BEFORE, refuse))
+
+    monkeypatch.setattr(blind_write, "planned_log", refusing)
+    monkeypatch.setattr(blind_write, "task_number", lambda: 0)
+    said = r"rows are too old\. .* has appended 2 rows for certain, which stay.* appends all of its rows again"
+    if error is StorageError:
+        with pytest.raises(StorageError, match=said):
+            writer.write(iter([batch(0, "a", "b", "c")]))
+    else:
+        message = writer.write(iter([batch(0, "a", "b", "c")]))
+        with pytest.raises(StorageError, match=said):
+            writer.commit([message])
+    assert found(path)[0] == [["a", "b"], []]
+
+
+def test_rows_of_one_partition_in_two_tasks_are_refused_once_they_are_appended_and_that_is_said(path, monkeypatch):
+    writer = planned(path, idempotence="off")
+    monkeypatch.setattr(blind_write, "task_number", lambda: 0)
+    messages = [writer.write(iter([batch(0, value)])) for value in "ab"]
+    with pytest.raises(NotRoutedError, match="All rows of tasks that ended are appended, and stay"):
+        writer.commit(messages)
+    assert found(path)[0] == [["a", "b"], []]
 
 
 def test_a_report_that_cannot_be_written_says_that_the_rows_are_appended(write, path, tmp_path):

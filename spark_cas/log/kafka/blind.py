@@ -9,6 +9,7 @@ from itertools import repeat
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, TopicPartition
 
 from spark_cas.core.chunks import Chunk
+from spark_cas.core.errors import NotTakenError
 from spark_cas.core.guarantee import AT_LEAST_ONCE
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, LayoutChanged, Outcome, Unknown
@@ -18,8 +19,7 @@ from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.admin import Admin
 from spark_cas.log.kafka.clients import PlainProducer
 from spark_cas.log.kafka.codes import Meaning, meaning_of, reason_of
-from spark_cas.log.kafka.plain import plain_error
-from spark_cas.log.kafka.rights import on_topic
+from spark_cas.log.kafka.rights import NOT_PERMITTED, missing, on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import require_planned, topic_settings
 from spark_cas.log.kafka.transaction import hand_over, refuse_unsendable
@@ -37,7 +37,7 @@ class BlindAppends:
         self._guarantee = ""
 
     def append(self, at: TopicPartition, layout: Layout, chunk: Chunk, guarantee: str) -> Outcome:
-        """Append a chunk, as `spark_cas.log.protocol.Blind` says. Raises SchemaError, StorageError as well."""
+        """Append a chunk, as `spark_cas.log.protocol.Blind` says. Raises SchemaError as well."""
         refuse_unsendable(chunk.records)
         count = len(require_planned(self._admin, at.topic, layout.log_id).partitions)
         if count != layout.epoch:
@@ -57,9 +57,7 @@ class BlindAppends:
         if failed is None:
             return Unknown("the brokers did not acknowledge all of them in time")
         if meaning_of(failed.code()) is Meaning.REFUSED:
-            raise plain_error(
-                KafkaException(failed), f"appending to topic {at.topic}", on_topic("Write", at.topic)
-            ) from None
+            raise _not_taken(failed.code(), at.topic)
         return Unknown(f"the brokers did not acknowledge all of them ({reason_of(failed.code())})")
 
     def close(self) -> None:
@@ -91,6 +89,12 @@ class BlindAppends:
             has_offset=reports.range is not None,
             resolved=False,
         )
+
+
+def _not_taken(code: int, topic: str) -> NotTakenError:
+    lacks = code in NOT_PERMITTED
+    why = missing(code, (on_topic("Write", topic),)) if lacks else reason_of(code)
+    return NotTakenError(f"appending to topic {topic}: {why}.")
 
 
 class _Reports:

@@ -291,7 +291,8 @@ def _splitting(given: Given) -> Splitting:
 def _expected_offsets(given: Given, *, stream: bool) -> ExpectedOffsets:
     """What is expected; nothing where the check is off, which goes with no expectation that was named."""
     expected, none = given.need("expectedOffsets", ExpectedOffsets), ExpectedOffsets("none")
-    if (stream or given.need("idempotence", str) == OFF) and "expectedoffsets" not in given.explicit:
+    off = given.need("idempotence", str) == OFF and "checkexpectedoffsets" not in given.explicit
+    if (stream or off) and "expectedoffsets" not in given.explicit:
         return none
     if given.need("checkExpectedOffsets", bool) or expected == none:
         return expected

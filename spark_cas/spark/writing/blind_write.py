@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from spark_cas.core.chunks import ChunkLimits
-from spark_cas.core.errors import JobMismatchError, OptionError, StorageError
+from spark_cas.core.errors import ConditionalLogError, JobMismatchError, OptionError, StorageError
 from spark_cas.core.plan import BY_KEY, Completion, Layout
 from spark_cas.core.row_claims import COLUMN
 from spark_cas.log.blind import load_blind
@@ -74,7 +74,14 @@ class BlindWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Raise what was refused, once; else put the result where it was asked for: no registry has it."""
-        results = [result for report in accepted(messages) for result in report.results]
+        try:
+            reports = accepted(messages)
+        except ConditionalLogError as refusal:
+            raise type(refusal)(
+                f"{refusal.message} All rows of tasks that ended are appended, and stay. So read the log, and write "
+                f"only what it does not hold yet."
+            ) from None
+        results = [result for report in reports for result in report.results]
         if self.task.report is not None:
             layout, now_ms = self.task.layout, time.time_ns() // 1_000_000
             partitions = tuple(sorted(results, key=lambda result: result.progress.partition))

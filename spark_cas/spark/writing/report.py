@@ -13,6 +13,7 @@ from spark_cas.core.errors import (
     ErrorKind,
     FencedError,
     NotRoutedError,
+    NotTakenError,
     StorageError,
     UnknownOutcomeError,
 )
@@ -83,9 +84,10 @@ def attempted(
 
     try:
         return append(watched())
-    except (FencedError, UnknownOutcomeError, StorageError):
-        raise
     except ConditionalLogError as refusal:
+        again = isinstance(refusal, FencedError | UnknownOutcomeError | StorageError)
+        if again and not isinstance(refusal, NotTakenError):
+            raise
         return TaskReport(refused=Refused(refusal.kind, refusal.message, tuple(sorted(met))))
 
 
