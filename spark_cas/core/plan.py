@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -89,6 +90,23 @@ class Replacement:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierRows:
+    """What a load had appended under an earlier plan when partitions were added: of each partition a prefix."""
+
+    job: str
+    """The name that this plan is recorded under."""
+    rows: tuple[int, ...]
+    """By partition of the layout that the plan was made for."""
+    digests: tuple[str, ...]
+    """By partition: `RunningDigest` over these rows, hexadecimal; empty where there are none."""
+
+    @property
+    def partitions(self) -> int:
+        """The partition count that the rows were placed for."""
+        return len(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What a job claims about the log at its start. The first plan of a job is in the registry for ever."""
 
@@ -110,6 +128,10 @@ class Plan:
     """What the claims are about: their partition, or (`BY_KEY`) the keys of the rows."""
     round_of: str = ""
     """The job of `append_if_unchanged` that this job is a round of; empty for any other."""
+    continues: str = ""
+    """The load that this plan is the rest of, since partitions were added; empty for any other."""
+    earlier: tuple[EarlierRows, ...] = ()
+    """What that load had appended before, oldest first: of each plan's input, what the next one's does not have."""
     rejoined: bool = field(default=False, compare=False)
     """Whether an earlier run may have appended under this plan: not so for the run that recorded it."""
 
@@ -126,6 +148,11 @@ class Plan:
     def claims(self, partition: int) -> bool:
         """Whether the plan was made with a claim on a partition itself."""
         return self.expected_offsets[partition] is not None and not self.by_key
+
+    @property
+    def earlier_rows(self) -> int:
+        """How many rows the load had appended before partitions were added."""
+        return sum(sum(each.rows) for each in self.earlier)
 
     @property
     def checked(self) -> bool:
@@ -322,7 +349,13 @@ def plan_from_json(text: str | bytes) -> Plan:
     fields["expected_offsets"] = tuple(fields["expected_offsets"])
     fields["end_offsets"] = tuple(fields["end_offsets"])
     fields["replaced"] = tuple(Replacement(**each) for each in fields["replaced"])
+    fields["earlier"] = earlier_from_fields(fields.get("earlier", ()))
     return Plan(**fields)
+
+
+def earlier_from_fields(fields: Iterable[Mapping[str, Any]]) -> tuple[EarlierRows, ...]:
+    """Each `EarlierRows` from the fields of its JSON; KeyError or TypeError when they are none."""
+    return tuple(EarlierRows(each["job"], tuple(each["rows"]), tuple(each["digests"])) for each in fields)
 
 
 def progress_from_json(text: str | bytes) -> Progress:

@@ -26,9 +26,9 @@ from spark_cas.core.outcome import (
 )
 
 AFTER_EXPANSION = (
-    "The job cannot go on under this name, for its plan is for the old partitions. Read the log, take of the input "
-    "what it does not hold yet (without the column partition, for rows lie elsewhere now), route that for the log as "
-    "it is now, and write it under another job name."
+    "Run a load again as it was, and give spark_cas.route the options of the write with its job: it takes out the "
+    "rows that are in the log and places the rest for the partitions of now. A stream, and a load with conditions "
+    "for rows or keys, cannot go on: read the log, and write what it does not hold yet under another job name."
 )
 """What to do with a job that partitions were added under."""
 

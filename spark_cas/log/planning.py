@@ -2,12 +2,22 @@
 
 import time
 import uuid
+from dataclasses import replace
 
 from spark_cas.core.errors import InputChangedError, JobMismatchError, LayoutChangedError, TruncatedError
 from spark_cas.core.expansion import require_named_as_now
 from spark_cas.core.names import check_name
-from spark_cas.core.plan import BY_PARTITION, Completion, ExpectedOffsets, PartitionResult, Plan, Progress, rejoin
-from spark_cas.core.refusal import AFTER_EXPANSION
+from spark_cas.core.plan import (
+    BY_PARTITION,
+    Completion,
+    EarlierRows,
+    ExpectedOffsets,
+    PartitionResult,
+    Plan,
+    Progress,
+    rejoin,
+)
+from spark_cas.log.continuing import newest_plan, plan_of_rest
 from spark_cas.log.expanding import settled_layouts
 from spark_cas.log.protocol import Backend
 
@@ -26,19 +36,24 @@ def pin_plan(
     compare: str = BY_PARTITION,
     round_of: str = "",
     any_layout: bool = False,
+    earlier: tuple[EarlierRows, ...] = (),
 ) -> Plan:
     """The plan of a job on a log: its first plan where it has one, else one pinned and recorded now.
+
+    Where partitions were added since its first plan it is the plan for the rest of the job, if the input lacks the
+    rows that the job had appended before: ``earlier`` says which were taken out of it (`earlier_rows`).
 
     Raises OptionError for a bad name or expectation, JobMismatchError when the job was planned with
     another kind of expectation or is a load where a stream is wanted or the other way round, or not a round of
     the same,
-    LayoutChangedError when partitions were added since, or since the offsets that are ``wanted`` were read, unless
-    ``any_layout`` will do. That is for who names the one partition that it writes, and asks what the job appended
-    before: every claim by a plan of an earlier layout is refused.
+    LayoutChangedError when partitions were added since and the input is not the rest, or they were added since the
+    offsets that are ``wanted`` were read, unless ``any_layout`` will do. That is for who names the one partition that
+    it writes, and asks what the job appended before: every claim by a plan of an earlier layout is refused.
+    ProgressLostError when nothing tells any more what of the input is the rest.
     """
     check_name(job, "the job name")
     layout = log.layout()
-    first = log.plan(job)
+    first, pinned_by, now_ms = log.plan(job), uuid.uuid4().hex, time.time_ns() // 1_000_000
     if first is None:
         expansions = settled_layouts(log).expansions
         if not any_layout:
@@ -52,49 +67,80 @@ def pin_plan(
             wanted.resolve(ends),
             ends,
             stream=stream,
-            pinned_by=uuid.uuid4().hex,
-            pinned_at_ms=time.time_ns() // 1_000_000,
+            pinned_by=pinned_by,
+            pinned_at_ms=now_ms,
             compare=compare,
             round_of=round_of,
         )
+        _require_input_of(mine, earlier)
         first = log.record_plan(mine)
         if first == mine:
             return mine
-    if first.stream != stream:
-        was, is_ = ("a stream", "a load") if first.stream else ("a load", "a stream")
-        raise JobMismatchError(
-            f"job {job!r} is {was}, and its name was now given to {is_}. Nothing was appended. Use another job name."
-        )
-    if first.compare != compare:
-        raise JobMismatchError(
-            f"job {job!r} was planned with compare={first.compare}, and its name was now given to a write with "
-            f"compare={compare}. Nothing was appended. Run it again as it was planned, or use another job name."
-        )
-    if first.round_of != round_of:
-        raise JobMismatchError(
-            f"job {job!r} is {_kind(first.round_of)}, and its name was now given to {_kind(round_of)}. Nothing was "
-            f"appended. Use another job name."
-        )
+    _require_same_kind(first, stream=stream, compare=compare, round_of=round_of)
     if first.log_id != layout.log_id:
         raise TruncatedError(
             f"job {job!r} was planned on another log that had this name; this one was created later. Nothing "
             f"was appended. Use another job name if the rows are to go into the new log."
         )
+    plan = first
     if first.layout_epoch != layout.epoch and not any_layout:
-        if log.completion(job) is not None:
-            raise LayoutChangedError(
-                f"job {job!r} is complete, and its rows are in the log. Partitions were added since, so these rows, "
-                f"which were routed for the new ones, cannot be compared with them. Nothing was appended; there is "
-                f"nothing to do, unless they are other rows: write those under another job name."
-            )
-        raise LayoutChangedError(
-            f"job {job!r} was planned for layout epoch {first.layout_epoch}, but the log now has epoch "
-            f"{layout.epoch}: partitions were added. Nothing was appended now, what the job appended before stays. "
-            f"{AFTER_EXPANSION}"
-        )
+        plan = newest_plan(log, first)
+        if plan.layout_epoch != layout.epoch:
+            _require_incomplete(log, plan)
+            require_named_as_now(wanted, settled_layouts(log).expansions, layout.partitions)
+            rest = plan_of_rest(log, plan, job, earlier)
+            plan = log.record_plan(replace(rest, pinned_by=pinned_by, pinned_at_ms=now_ms))
+    _require_input_of(plan, earlier)
     # Only claims that a person gives now depend on the ledger, which may be undecided while a dead run's chunk is.
     every = range(layout.partitions)
-    return rejoin(first, wanted, log.progress_of(every, job) if wanted.offsets else (None,) * layout.partitions)
+    again = rejoin(plan, wanted, log.progress_of(every, plan.job) if wanted.offsets else (None,) * layout.partitions)
+    return replace(again, rejoined=plan.pinned_by != pinned_by)
+
+
+def _require_same_kind(first: Plan, *, stream: bool, compare: str, round_of: str) -> None:
+    """JobMismatchError unless a job that is known comes again as what it was planned as."""
+    if first.stream != stream:
+        was, is_ = ("a stream", "a load") if first.stream else ("a load", "a stream")
+        raise JobMismatchError(
+            f"job {first.job!r} is {was}, and its name was now given to {is_}. Nothing was appended. Use another job "
+            f"name."
+        )
+    if first.compare != compare:
+        raise JobMismatchError(
+            f"job {first.job!r} was planned with compare={first.compare}, and its name was now given to a write with "
+            f"compare={compare}. Nothing was appended. Run it again as it was planned, or use another job name."
+        )
+    if first.round_of != round_of:
+        raise JobMismatchError(
+            f"job {first.job!r} is {_kind(first.round_of)}, and its name was now given to {_kind(round_of)}. Nothing "
+            f"was appended. Use another job name."
+        )
+    if first.continues:
+        raise JobMismatchError(
+            f"job {first.job!r} is the rest of job {first.continues!r}, and its name was now given to a write of its "
+            f"own. Nothing was appended. Run job {first.continues!r} again, or use another job name."
+        )
+
+
+def _require_incomplete(log: Backend, plan: Plan) -> None:
+    if log.completion(plan.job) is not None:
+        raise LayoutChangedError(
+            f"job {plan.continues or plan.job!r} is complete, and its rows are in the log. Partitions were added "
+            f"since, so these rows, which were routed for the new ones, cannot be compared with them. Nothing was "
+            f"appended; there is nothing to do, unless they are other rows: write those under another job name."
+        )
+
+
+def _require_input_of(plan: Plan, earlier: tuple[EarlierRows, ...]) -> None:
+    """LayoutChangedError unless just what a load had appended under earlier plans was taken out of its input."""
+    if plan.earlier == earlier:
+        return
+    taken = sum(sum(each.rows) for each in earlier)
+    raise LayoutChangedError(
+        f"{taken} rows were taken out of the input because they are in the log, but job "
+        f"{plan.continues or plan.job!r} had appended {plan.earlier_rows} before partitions were added. Nothing was "
+        f"appended now. Call spark_cas.route again, with the options of this write, its job among them."
+    )
 
 
 def _kind(round_of: str) -> str:

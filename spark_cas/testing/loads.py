@@ -7,6 +7,7 @@ import pytest
 
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.plan import Completion, ExpectedOffsets, PartitionResult, Plan
+from spark_cas.log.continuing import earlier_rows
 from spark_cas.log.loading import load_rows
 from spark_cas.log.planning import complete_job, pin_plan
 from spark_cas.log.protocol import Backend
@@ -55,6 +56,29 @@ def run_job(
     """A whole run of a job: plan, one task, completion."""
     plan = pin_plan(log, job, ExpectedOffsets.parse(expected))
     return complete_job(log, plan, load(log, plan, rows, task=f"{run}/0", size=size))
+
+
+def run_rest(log: Backend, job: str, rows: Rows, *, expected: str = "end", run: str = "rest") -> Completion:
+    """A run of a job that partitions were added under: what was appended is taken out, the rest is placed anew.
+
+    ``rows`` are by partition of the first layout; the rest of each goes to the same partition and a new one in turn.
+    """
+    earlier = earlier_rows(log, job)
+    plan = pin_plan(log, job, ExpectedOffsets.parse(expected), earlier=earlier)
+    for number, each in enumerate(earlier):
+        partitions = log.layout().partitions if number == len(earlier) - 1 else earlier[number + 1].partitions
+        rows = placed_anew({at: values[each.rows[at] :] for at, values in rows.items()}, partitions)
+    return complete_job(log, plan, load(log, plan, rows, task=f"{run}/0"))
+
+
+def placed_anew(rows: Rows, partitions: int) -> Rows:
+    """Rows of a layout in one with more partitions: every second row of each stays, the others move to the last."""
+    placed: Rows = {at: values[::2] for at, values in rows.items()}
+    placed[partitions - 1] = [
+        *placed.get(partitions - 1, []),
+        *(each for values in rows.values() for each in values[1::2]),
+    ]
+    return {at: values for at, values in placed.items() if values}
 
 
 def crash_after_chunks(

@@ -76,7 +76,7 @@ def test_an_append_passes_through():
         (
             LayoutChanged(0, 1),
             LayoutChangedError,
-            ["layout epoch 0", "epoch 1", "route that for the log as it is now"],
+            ["layout epoch 0", "epoch 1", "give spark_cas.route the options of the write"],
         ),
         (
             Unknown("timed out"),

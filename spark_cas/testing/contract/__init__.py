@@ -7,6 +7,7 @@ A backend's test file subclasses `LogContract` and gives what `ContractBase` ask
 from spark_cas.testing.contract.appending import AppendContract
 from spark_cas.testing.contract.blind import BlindContract
 from spark_cas.testing.contract.claiming import RowClaimContract
+from spark_cas.testing.contract.continuing import ContinueContract
 from spark_cas.testing.contract.crashing import CrashContract
 from spark_cas.testing.contract.expanding import ExpandContract
 from spark_cas.testing.contract.keying import KeyClaimContract
@@ -35,5 +36,6 @@ class LogContract(
     StreamContract,
     ExpandContract,
     BlindContract,
+    ContinueContract,
 ):
     """All of it."""

@@ -1,0 +1,83 @@
+"""A load whose progress is gone when partitions were added: only what is certain goes on."""
+
+from dataclasses import replace
+
+import pytest
+
+from spark_cas.core.errors import ConflictError, LayoutChangedError, ProgressLostError
+from spark_cas.core.expansion import Layouts
+from spark_cas.core.plan import ExpectedOffsets, plan_from_json, to_json
+from spark_cas.log.expanding import expand_log
+from spark_cas.log.memory import MemoryLog
+from spark_cas.log.planning import pin_plan
+from spark_cas.testing.loads import crash_after_chunks, rows_of, run_rest
+from spark_cas.testing.writing import append_foreign, values_in
+
+ROWS = rows_of(6, 0, 1)
+
+
+class ForgetfulLog(MemoryLog):
+    """A ledger that forgets with time, as that of brokers does."""
+
+    def progress_of(self, partitions, job):
+        return (None,) * len(partitions)
+
+
+@pytest.fixture
+def log():
+    log = ForgetfulLog()
+    log.create(2)
+    return log
+
+
+def everything(log):
+    return sorted(value for each in range(log.layout().partitions) for value in values_in(log, each))
+
+
+def test_rows_that_may_be_the_job_s_are_not_appended_again_when_nothing_tells(log):
+    crash_after_chunks(log, "job", ROWS, 2, expected="none")
+    there = everything(log)
+    expand_log(log, 4)
+    with pytest.raises(ProgressLostError, match="job 'job' was begun, but the record of how far it came is gone"):
+        run_rest(log, "job", ROWS, expected="none")
+    log.trim(0, log.bounds(0).end_offset)
+    log.trim(1, log.bounds(1).end_offset)
+    with pytest.raises(ProgressLostError):
+        run_rest(log, "job", ROWS, expected="none")
+    assert len(there) == 6
+
+
+def test_a_claim_decides_by_itself_when_nothing_else_tells(log):
+    crash_after_chunks(log, "job", ROWS, 2)
+    there = everything(log)
+    expand_log(log, 4)
+    with pytest.raises(ConflictError):
+        run_rest(log, "job", ROWS)
+    assert everything(log) == there
+
+
+def test_a_partition_that_nobody_wrote_to_holds_nothing_of_the_job(log):
+    append_foreign(log, 0, "x")
+    pin_plan(log, "job", ExpectedOffsets("none"))
+    expand_log(log, 4)
+    append_foreign(log, 0, "y")
+    run_rest(log, "job", ROWS, expected="none")
+    assert everything(log) == sorted(["x", "y", *ROWS[0], *ROWS[1]])
+
+
+def test_a_log_that_another_tool_expanded_tells_no_thresholds(log, monkeypatch):
+    crash_after_chunks(log, "job", ROWS, 2)
+    expand_log(log, 4)
+    monkeypatch.setattr(log, "layouts", lambda *_: Layouts(log.layout()))
+    with pytest.raises(LayoutChangedError, match="was planned for layout epoch"):
+        run_rest(log, "job", ROWS)
+
+
+def test_plans_from_before_continue_nothing(log):
+    crash_after_chunks(log, "job", ROWS, 2)
+    plan = replace(log.plan("job"), rejoined=False)
+    text = to_json(plan)
+    for field in (',"earlier":[]', ',"continues":""', '"continues":"",', '"earlier":[],'):
+        text = text.replace(field, "")
+    assert "continues" not in text
+    assert plan_from_json(text) == plan
