@@ -1,7 +1,8 @@
 """Columns: those that a read gives, those that a write takes, and the mark that `route` leaves."""
 
 import difflib
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pyspark.sql.types import (
@@ -19,7 +20,7 @@ from pyspark.sql.types import (
 )
 
 from spark_cas.core.errors import LayoutChangedError, NotRoutedError, OptionError, SchemaError
-from spark_cas.core.plan import Layout
+from spark_cas.core.plan import EarlierRows, Layout, earlier_from_fields
 from spark_cas.core.row_claims import COLUMN
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -127,11 +128,14 @@ class Mark:
     """None when there was no log yet: which epoch it then gets is the backend's business."""
     sorted: bool = False
     """Whether the rows of a partition come in one order, whatever happens."""
+    earlier: tuple[EarlierRows, ...] = ()
+    """What the load had appended before partitions were added: these rows are not in the frame."""
 
     def metadata(self) -> dict[str, Any]:
         """The mark as column metadata."""
-        known = {} if self.layout_epoch is None else {"layout_epoch": self.layout_epoch}
+        known: dict[str, Any] = {} if self.layout_epoch is None else {"layout_epoch": self.layout_epoch}
         known |= {"sorted": 1} if self.sorted else {}
+        known |= {"earlier": json.dumps([asdict(each) for each in self.earlier])} if self.earlier else {}
         return {MARK: {"partitions": self.partitions, **known}}
 
     def require_new(self, partitions: int) -> None:
@@ -168,7 +172,8 @@ def mark_of(schema: StructType) -> Mark | None:
     partitions, epoch = found.get("partitions"), found.get("layout_epoch")
     if not isinstance(partitions, int) or not isinstance(epoch, int | None):
         return None
-    return Mark(partitions, epoch, sorted=found.get("sorted") == 1)
+    earlier = earlier_from_fields(json.loads(found.get("earlier", "[]")))
+    return Mark(partitions, epoch, sorted=found.get("sorted") == 1, earlier=earlier)
 
 
 _WRITTEN: dict[str, tuple[DataType, ...]] = {

@@ -8,12 +8,12 @@ import pytest
 from rich.console import Console
 
 from spark_cas.core import errors
-from spark_cas.core.plan import Completion, PartitionResult, Progress
+from spark_cas.core.plan import EarlierRows, PartitionResult, Plan, Progress
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.spark.programs.exit_codes import ExitCode, UsageError, exit_code_of, in_short
 from spark_cas.spark.programs.load_arguments import parse_arguments
 from spark_cas.spark.programs.load_progress import describe, duration, live_progress
-from spark_cas.spark.programs.load_report import completed_report, failed_report
+from spark_cas.spark.programs.load_report import Held, completed_report, failed_report
 from spark_cas.spark.programs.load_watch import LedgerWatch, LoadWatch, Phase, Snapshot, Stages, StageWatch
 
 NEEDED = ["--input", "flights.parquet", "--value-json", "--log", "log"]
@@ -190,13 +190,15 @@ def result(partition, rows, resumed=0):
 
 
 def test_a_report_is_a_table_and_a_line_of_json():
-    completion = Completion("j", "id", 0, (result(0, 1000), result(2, 500, resumed=200)), completed_at_ms=0)
-    report = completed_report(completion, "file:///log", 2.0, rows_before=200)
+    earlier = (EarlierRows("j", (40, 0), ("d", "")),)
+    plan = Plan("j.layout-3", "id", 3, (0,) * 3, (0,) * 3, continues="j", earlier=earlier)
+    held = Held.of((result(0, 1000), result(2, 500, resumed=200)), plan)
+    report = completed_report("j", held, "file:///log", 2.0, rows_before=240)
     fields = json.loads(report.to_json())
     assert "\n" not in report.to_json()
-    assert (fields["status"], fields["exit_code"], fields["rows"]) == ("complete", 0, 1500)
+    assert (fields["status"], fields["exit_code"], fields["rows"]) == ("complete", 0, 1540)
     assert (fields["appended_rows"], fields["partitions"][1]["resumed_rows"]) == (1300, 200)
-    assert report.summary().endswith("1,300 rows appended in 2.0 s, 650 rows/s, 200 were there before")
+    assert report.summary().endswith("1,300 rows appended in 2.0 s, 650 rows/s, 240 were there before")
     out = io.StringIO()
     Console(file=out, width=120).print(report.table())
     assert "resumed at row 200" in out.getvalue()

@@ -13,13 +13,20 @@ from rich.console import Console
 
 from spark_cas.core.errors import ConditionalLogError, LogNotFoundError, UnknownOutcomeError
 from spark_cas.core.guarantee import REQUIRED
-from spark_cas.core.plan import Completion, completion_from_json
+from spark_cas.core.plan import completion_from_json
 from spark_cas.log.open import AnySpec, open_log
 from spark_cas.log.protocol import Backend
 from spark_cas.spark.programs.exit_codes import ExitCode, plain_error
 from spark_cas.spark.programs.load_arguments import Arguments, parse_arguments
 from spark_cas.spark.programs.load_progress import console_for_people, live_progress
-from spark_cas.spark.programs.load_report import LoadReport, completed_report, failed_report, ledger_report
+from spark_cas.spark.programs.load_report import (
+    Held,
+    LoadReport,
+    completed_report,
+    failed_report,
+    held_now,
+    held_when_done,
+)
 from spark_cas.spark.programs.load_request import LoadRequest
 from spark_cas.spark.programs.load_watch import LedgerWatch, LoadWatch, StageWatch
 
@@ -63,21 +70,21 @@ def bulk_load(request: LoadRequest, start_session: StartSession, console: Consol
     if request.job_is_fresh:
         console.print(_not_named(options), style="yellow", soft_wrap=True)
     with open_log(options.spec) as log:
-        before = None if options.job is None else log.completion(options.job)
+        before = None if options.job is None else held_when_done(log, options.job)
         notes = _notes(log, options.idempotence) if before is None else ()
     for note in notes:
         console.print(f"note: {note}", style="yellow", markup=False, highlight=False, soft_wrap=True)
     if before is None:
-        there = () if options.job is None else ledger_report(options.spec, options.job)
-        completion = _write(request, options, start_session(), console, verifying=False)
-        seconds, rows_before = time.monotonic() - began, sum(each.rows for each in there or ())
-        if completion is None:
+        there = None if options.job is None else held_now(options.spec, options.job)
+        done = _write(request, options, start_session(), console, verifying=False)
+        seconds, rows_before = time.monotonic() - began, there.rows if there else 0
+        if done is None:
             return LoadReport(None, options.spec.url, ExitCode.COMPLETE, seconds, partitions=None)
-        return completed_report(completion, options.spec.url, seconds, rows_before)
+        return completed_report(options.job, done, options.spec.url, seconds, rows_before)
     if request.verify:
         _write(request, options, start_session(), console, verifying=True)
-    done = completed_report(before, options.spec.url, time.monotonic() - began, before.rows)
-    return replace(done, already_complete=True, verified=request.verify)
+    report = completed_report(options.job, before, options.spec.url, time.monotonic() - began, before.rows)
+    return replace(report, already_complete=True, verified=request.verify)
 
 
 def _not_named(options: "WriteOptions") -> str:
@@ -133,14 +140,14 @@ def _failed(error: BaseException, request: LoadRequest, seconds: float) -> LoadR
         options = request.parse()
     except ConditionalLogError:
         # The arguments do not even name a log; and what they name in its place may hold a password.
-        return failed_report(error, request.job, "", seconds, ())
-    found = None if options.job is None else ledger_report(options.spec, options.job)
+        return failed_report(error, request.job, "", seconds, Held(()))
+    found = None if options.job is None else held_now(options.spec, options.job)
     return failed_report(error, options.job, options.spec.url, seconds, found)
 
 
 def _write(
     request: LoadRequest, options: "WriteOptions", spark: "SparkSession", console: Console, *, verifying: bool
-) -> Completion | None:
+) -> Held | None:
     """Write, and return what came of it; None where it is not known, for a driver elsewhere has it."""
     # Here and not above: a complete job is found without loading pyspark.
     from pyspark.sql.utils import is_remote
@@ -161,17 +168,17 @@ def _write(
             given["report"] = str(report)
         routed.write.format("conditional-log").mode("append").options(**given).save()
         if report.exists():
-            return completion_from_json(report.read_text(encoding="utf-8"))
-    return None if options.job is None else _completion(options.spec, options.job)
+            return Held.of(completion_from_json(report.read_text(encoding="utf-8")).partitions, None)
+    return None if options.job is None else _done(options.spec, options.job)
 
 
-def _completion(spec: AnySpec, job: str) -> Completion:
+def _done(spec: AnySpec, job: str) -> Held:
     """What the registry says now that the write has returned."""
     with open_log(spec) as log:
-        completion = log.completion(job)
-    if completion is None:
+        done = held_when_done(log, job)
+    if done is None:
         raise UnknownOutcomeError(
             f"the write of job {job!r} returned, but the registry does not say that it is complete. Run "
             f"the same command again."
         )
-    return completion
+    return done

@@ -1,14 +1,17 @@
 """The result of a bulk load: a table for a person, one line of JSON for a program."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from rich.table import Table
 
 from spark_cas.core.errors import ConditionalLogError, LogNotFoundError
-from spark_cas.core.plan import Completion, PartitionResult
+from spark_cas.core.plan import PartitionResult, Plan
+from spark_cas.log.continuing import plan_now
 from spark_cas.log.open import AnySpec, for_a_look, open_log
 from spark_cas.log.planning import job_results
+from spark_cas.log.protocol import Backend
 from spark_cas.spark.programs.exit_codes import ExitCode, exit_code_of, kind_of
 
 _PATIENCE_MS = 5000
@@ -53,6 +56,8 @@ class LoadReport:
     seconds: float
     partitions: tuple[PartitionReport, ...] | None
     """Those that hold rows of the job; None when the log could not tell."""
+    earlier_rows: int = 0
+    """Rows that the job had appended before partitions were added, and which are not among ``partitions``."""
     appended_rows: int | None = None
     """Rows that this very run appended; not counted for a run that did not finish."""
     already_complete: bool = False
@@ -67,7 +72,7 @@ class LoadReport:
 
         Of a load that did not finish there may be more by now: its tasks may still append what they hold.
         """
-        return None if self.partitions is None else sum(each.rows for each in self.partitions)
+        return None if self.partitions is None else self.earlier_rows + sum(each.rows for each in self.partitions)
 
     def to_json(self) -> str:
         """The report as one line of JSON."""
@@ -112,43 +117,69 @@ class LoadReport:
         return table
 
 
-def completed_report(completion: Completion, log: str, seconds: float, rows_before: int) -> LoadReport:
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the log holds of a job, by partition; ``earlier_rows`` were appended before partitions were added."""
+
+    partitions: tuple[PartitionReport, ...]
+    earlier_rows: int = 0
+
+    @classmethod
+    def of(cls, results: Iterable[PartitionResult], plan: Plan | None) -> "Held":
+        """What the results under the plan of now come to."""
+        return cls(tuple(map(_partition, results)), plan.earlier_rows if plan else 0)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the job in the log."""
+        return self.earlier_rows + sum(each.rows for each in self.partitions)
+
+
+def completed_report(job: str | None, held: Held, log: str, seconds: float, rows_before: int) -> LoadReport:
     """The report of a job that is complete; ``rows_before`` were in the log when this run began."""
     return LoadReport(
-        job=completion.job or None,
+        job=job,
         log=log,
         exit_code=ExitCode.COMPLETE,
         seconds=seconds,
-        partitions=tuple(_partition(result) for result in completion.partitions),
-        appended_rows=completion.rows - rows_before,
+        partitions=held.partitions,
+        earlier_rows=held.earlier_rows,
+        appended_rows=held.rows - rows_before,
     )
 
 
-def failed_report(
-    error: BaseException, job: str | None, log: str, seconds: float, partitions: tuple[PartitionReport, ...] | None
-) -> LoadReport:
+def failed_report(error: BaseException, job: str | None, log: str, seconds: float, held: Held | None) -> LoadReport:
     """The report of a load that an error ended."""
     return LoadReport(
         job=job,
         log=log,
         exit_code=exit_code_of(error),
         seconds=seconds,
-        partitions=partitions,
+        partitions=None if held is None else held.partitions,
+        earlier_rows=0 if held is None else held.earlier_rows,
         error=kind_of(error),
         message=error.message if isinstance(error, ConditionalLogError) else str(error) or None,
     )
 
 
-def ledger_report(spec: AnySpec, job: str) -> tuple[PartitionReport, ...] | None:
+def held_now(spec: AnySpec, job: str) -> Held | None:
     """What the log holds of a job that is not complete; None when the log cannot tell, or not soon."""
     try:
         with open_log(for_a_look(spec, _PATIENCE_MS)) as log:
-            found = job_results(log, job)
+            plan = plan_now(log, job)
+            found = job_results(log, job if plan is None else plan.job)
     except LogNotFoundError:
-        return ()
+        return Held(())
     except ConditionalLogError:
         return None
-    return tuple(map(_partition, found))
+    return Held.of(found, plan)
+
+
+def held_when_done(log: Backend, job: str) -> Held | None:
+    """What the log holds of a job that is complete; None when it is not. Raises what the log does."""
+    plan = plan_now(log, job)
+    completion = log.completion(job if plan is None else plan.job)
+    return None if completion is None else Held.of(completion.partitions, plan)
 
 
 def _partition(result: PartitionResult) -> PartitionReport:

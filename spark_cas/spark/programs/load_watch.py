@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from spark_cas.core.errors import ConditionalLogError
+from spark_cas.log.continuing import plan_now
 from spark_cas.log.open import AnySpec, for_a_look, open_log
 from spark_cas.log.protocol import Backend
 
@@ -110,6 +111,8 @@ class LedgerWatch:
         self._spec = spec
         self._job = job
         self._log: Backend | None = None
+        self._name = job
+        self._earlier = 0
         self._rows: dict[int, int] = {}
         self._complete: set[int] = set()
 
@@ -118,14 +121,25 @@ class LedgerWatch:
         with suppress(ConditionalLogError):
             if self._log is None:
                 self._log = open_log(for_a_look(self._spec, _PATIENCE_MS))
+            earlier = self._follow(self._log)
             for partition in range(self._log.layout().partitions):
                 self._ask(self._log, partition)
-        return sum(self._rows.values())
+            self._earlier = earlier
+        return self._earlier + sum(self._rows.values())
+
+    def _follow(self, log: Backend) -> int:
+        """Go by the plan of now, once the load goes on behind an expansion; return what it had appended before."""
+        plan = plan_now(log, self._job)
+        if plan is None:
+            return 0
+        if plan.job != self._name:
+            self._name, self._rows, self._complete = plan.job, {}, set()
+        return plan.earlier_rows
 
     def _ask(self, log: Backend, partition: int) -> None:
         if partition in self._complete:
             return
-        progress = log.progress(partition, self._job)
+        progress = log.progress(partition, self._name)
         if progress is not None:
             self._rows[partition] = progress.rows
             if progress.complete:

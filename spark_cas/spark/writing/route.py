@@ -9,13 +9,18 @@ import pyarrow as pa
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, TimestampType
+from pyspark.sql.utils import is_remote
 
-from spark_cas.core.errors import LogNotFoundError, OptionError, SchemaError, error_from_text
+from spark_cas.core.errors import LogNotFoundError, OptionError, SchemaError, StorageError, error_from_text
 from spark_cas.core.partitioner import partition_of
+from spark_cas.core.plan import EarlierRows
 from spark_cas.core.row_claims import COLUMN, NO_CHECK
-from spark_cas.spark.options.parse import RouteOptions, parse_route
+from spark_cas.log.continuing import earlier_rows
+from spark_cas.log.open import open_log
+from spark_cas.spark.options.parse import RouteOptions, parse_read, parse_route
 from spark_cas.spark.records import as_record_column
 from spark_cas.spark.schema import HEADERS, Mark
+from spark_cas.spark.writing.rest import without
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -44,6 +49,9 @@ def route(
     key, then, so that a second attempt of a task sees them in the same order, by all other columns. A stream is not
     sorted: the option ``orderBy`` of its write does that where it matters.
 
+    When the options name a job that partitions were added under before it was complete, the rows that it had appended
+    are taken out, and only the rest is placed (not on Spark Connect, whose client does not see the log).
+
     Raises OptionError, SchemaError; LogNotFoundError when the log is missing and its partition count unknown;
     whatever else reading the log raises. Warns with `JobNotNamedWarning` when a dict names no job
     and does not say ``idempotence=off``, which takes none.
@@ -62,12 +70,37 @@ def route(
             "each batch within its partitions."
         )
     mark = _layout_mark(df.sparkSession, options)
-    placed = _with_partition(df, mark.partitions, by)
-    routed = placed.repartitionById(mark.partitions, sf.col("partition"))
-    if not df.isStreaming:
-        routed = routed.sortWithinPartitions(*_total_order(placed, order_by, by_key=options.by_key))
-        mark = replace(mark, sorted=True)
+    if df.isStreaming:
+        placed = _with_partition(df, mark.partitions, by)
+        routed = placed.repartitionById(mark.partitions, sf.col("partition"))
+        return routed.withMetadata("partition", mark.metadata())
+    mark = replace(mark, sorted=True, earlier=() if COLUMN in df.columns else _earlier_rows(options, mark))
+    rest = df
+    for earlier in mark.earlier:
+        rest = without(_arranged(rest, earlier.partitions, by, order_by, by_key=False), earlier)
+    routed = _arranged(rest, mark.partitions, by, order_by, by_key=options.by_key)
     return routed.withMetadata("partition", mark.metadata())
+
+
+def _arranged(
+    df: "DataFrame", partitions: int, by: str, order_by: "Sequence[str | Column]", *, by_key: bool
+) -> "DataFrame":
+    """The rows of each partition in one task, the one of its number, in one order."""
+    placed = _with_partition(df, partitions, by)
+    together = placed.repartitionById(partitions, sf.col("partition"))
+    return together.sortWithinPartitions(*_total_order(placed, order_by, by_key=by_key))
+
+
+def _earlier_rows(options: RouteOptions, mark: Mark) -> tuple[EarlierRows, ...]:
+    """What the job had appended before partitions were added. On Spark Connect only the server may see the log."""
+    if options.job is None or options.by_key or mark.layout_epoch is None or is_remote():
+        return ()
+    with open_log(parse_read(dict(options.reading)).selection.only()) as log:
+        try:
+            return earlier_rows(log, options.job)
+        except StorageError:
+            # Who may not see the registry is refused by the write, if that needs it: it looks for itself.
+            return ()
 
 
 def _layout_mark(spark: "SparkSession", options: RouteOptions) -> Mark:

@@ -73,7 +73,15 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
             if guarantee != EXACTLY_ONCE:
                 refuse_conditions(options, schema, guarantee)
                 return plan_blind_write(log, options, layout, limits, guarantee)
-        plan = pin_plan(log, job, options.expected_offsets, compare=options.compare, round_of=options.round_of)
+        plan = pin_plan(
+            log,
+            job,
+            options.expected_offsets,
+            compare=options.compare,
+            round_of=options.round_of,
+            earlier=mark.earlier if mark else (),
+        )
+        completion = completion or log.completion(plan.job)
     task = WriteTask(
         spec=options.spec,
         plan=plan,

@@ -1,0 +1,56 @@
+"""What is left of the input of a load that partitions were added under: without the rows that it had appended."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from spark_cas.core.digest import RunningDigest
+from spark_cas.core.errors import InputChangedError
+from spark_cas.core.plan import EarlierRows
+from spark_cas.spark.records import by_partition, records_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def without(arranged: "DataFrame", earlier: EarlierRows) -> "DataFrame":
+    """The rows of a frame but for the first of each partition, which must be those that are in the log.
+
+    ``arranged`` has each partition of the earlier plan in the task of its number, in the order of that plan. When
+    they are other rows or too few, the tasks fail with InputChangedError.
+    """
+    return arranged.mapInArrow(_dropper(earlier), arranged.schema)
+
+
+def _dropper(earlier: EarlierRows) -> "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]":
+    def dropped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = TaskContext.get()
+        if task is None:
+            msg = "rows are taken out within a task"
+            raise AssertionError(msg)
+        partition, digest = task.partitionId(), RunningDigest()
+        rows = earlier.rows[partition]
+        for batch in batches:
+            if any(found != partition for found, _ in by_partition([batch], earlier.partitions)):
+                msg = "each partition lies in the task of its number"
+                raise AssertionError(msg)
+            taken = min(rows - digest.rows, batch.num_rows)
+            if taken:
+                digest.update(records_of(batch.slice(0, taken)))
+            yield batch.slice(taken)
+        if digest.rows < rows:
+            raise _changed(earlier, partition, f"the input now has only {digest.rows}")
+        if rows and digest.hexdigest() != earlier.digests[partition]:
+            raise _changed(earlier, partition, "the input now has others, or in another order")
+
+    return dropped
+
+
+def _changed(earlier: EarlierRows, partition: int, found: str) -> InputChangedError:
+    return InputChangedError(
+        f"partition {partition}: job {earlier.job!r} had appended {earlier.rows[partition]} rows before partitions "
+        f"were added, and {found}. Run it with the same rows in the same order (materialise input that is computed "
+        f"anew each time), or use another job name."
+    )

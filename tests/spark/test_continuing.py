@@ -1,0 +1,139 @@
+"""A load that was interrupted and that partitions were added under: run again, it appends the rest."""
+
+import json
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as sf
+
+from spark_cas import open_log, route
+from spark_cas.core.errors import error_from_text
+from spark_cas.log.expanding import expand_log
+from spark_cas.spark.programs.bulk_load import main
+from spark_cas.testing.kafka_broker.waiting import wait_until
+from spark_cas.testing.writing import values_in
+from tests.kafka import clients
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+ROWS = 60
+EXPECTED = [f"{number:04}" for number in range(ROWS)]
+
+
+@pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
+def address(request, path):
+    """A log of two partitions on one of the two backends."""
+    if request.param == "embedded":
+        with open_log(path) as log:
+            log.create(2)
+        return path
+    broker = request.getfixturevalue("broker")
+    return f"kafka://{broker.bootstrap}/{clients.create_topic(broker.bootstrap, 2)}"
+
+
+@pytest.fixture
+def small_batches(spark):
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 4)
+    yield
+    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+def options_of(address):
+    return {"path": address, "job": "flights", "maxRecordsPerChunk": "4"}
+
+
+def arguments_of(address):
+    """The same log for a bulk load."""
+    if not address.startswith("kafka://"):
+        return ["--log", address]
+    servers, topic = address.removeprefix("kafka://").split("/")
+    return ["--bootstrap-servers", servers, "--topic", topic]
+
+
+def rows(spark, count=ROWS):
+    """Twenty keys, each with its values in order: large ones, for Spark hands small ones on when all are there."""
+    frame = spark.range(count, numPartitions=2)
+    return frame.selectExpr(
+        "concat('N', id % 20) AS key", "lpad(string(id), 4, '0') || repeat(' ', 20000) AS value", "id AS place"
+    )
+
+
+def routed(frame, address):
+    return route(frame, options_of(address), order_by=["place"]).drop("place")
+
+
+def save(frame, address):
+    frame.write.format("conditional-log").mode("append").options(**options_of(address)).save()
+
+
+def cut(frame, at, address):
+    """A frame whose tasks fail when they come to the row of a number, and more rows than now are in the log."""
+    there = len(everything(address))
+
+    def value_of(text):
+        if int(text[:4]) >= at:
+            wait_until(lambda: len(everything(address)) > there, 60, lambda: "nothing was appended")
+            raise RuntimeError("power cut")
+        return text
+
+    return frame.withColumn("value", sf.udf(value_of, "string")("value"))
+
+
+def refusal(frame, address):
+    with pytest.raises(PySparkException) as raised:
+        save(frame, address)
+    found = error_from_text(str(raised.value))
+    return str(found or raised.value)
+
+
+def held(address):
+    with open_log(address) as log:
+        return [[value.rstrip() for value in values_in(log, each)] for each in range(log.layout().partitions)]
+
+
+def everything(address):
+    return sorted(value for values in held(address) for value in values)
+
+
+@pytest.fixture
+def begun(spark, address, small_batches):
+    """What the log holds of a load that was interrupted; partitions were added since."""
+    stale = routed(rows(spark), address)
+    assert "power cut" in refusal(cut(stale, 40, address), address)
+    before = everything(address)
+    assert 0 < len(before) < ROWS
+    with open_log(address) as log:
+        expand_log(log, 5)
+    assert refusal(stale, address).startswith("[LAYOUT_CHANGED]")
+    return before
+
+
+def test_a_load_that_partitions_were_added_under_appends_the_rest_when_it_is_run_again(
+    spark, address, begun, tmp_path, capsys
+):
+    assert "power cut" in refusal(cut(routed(rows(spark), address), 52, address), address)
+    assert len(everything(address)) > len(begun)
+    files = str(tmp_path / "rows.parquet")
+    rows(spark).coalesce(1).write.parquet(files)
+    given = ["--input", files, "--key", "key", "--value", "value", "--order-by", "place", "--job", "flights"]
+    for already in (False, True):
+        assert main([*given, *arguments_of(address)], "bulk_load.py", lambda _: spark) == 0
+        report = json.loads(capsys.readouterr().out.splitlines()[-1])
+        told = (report["job"], report["rows"], report["earlier_rows"], report["already_complete"])
+        assert told == ("flights", ROWS, len(begun), already)
+    assert everything(address) == EXPECTED
+    assert all(held(address)), "rows lie in the new partitions too"
+    for values in held(address)[2:]:
+        assert values == sorted(values)
+    save(routed(rows(spark), address), address)
+    assert everything(address) == EXPECTED
+
+
+@pytest.mark.parametrize("address", ["embedded"], indirect=True)
+def test_other_input_is_not_taken_for_the_rest(spark, address, begun):
+    unnamed = route(rows(spark).drop("place"), address)
+    assert "spark_cas.route the options of the write" in refusal(unnamed, address)
+    other = rows(spark).withColumn("value", sf.replace("value", sf.lit("0000"), sf.lit("0100")))
+    assert "and the input now has others" in refusal(routed(other, address), address)
+    assert "the input now has only" in refusal(routed(rows(spark, 0), address), address)
+    assert everything(address) == begun
