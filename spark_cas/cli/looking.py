@@ -8,6 +8,7 @@ from rich.table import Table
 from spark_cas.cli.opening import Address, LogOptions, Servers, Topic, opened
 from spark_cas.cli.tables import add_row, console, table_of, time_text
 from spark_cas.core.plan import Layout
+from spark_cas.log.continuing import plan_now
 from spark_cas.log.planning import job_progress
 from spark_cas.log.protocol import Backend
 
@@ -71,7 +72,8 @@ def _jobs_table(source: Backend, layout: Layout) -> Table:
     table = table_of("job", "rows", "chunks", "partitions", "complete", "newest chunk")
     for job in source.jobs():
         entries = job_progress(source, job)
-        done = source.completion(job) is not None
+        plan = plan_now(source, job)
+        done = source.completion(job if plan is None else plan.job) is not None
         complete = "yes" if done else f"{sum(entry.complete for entry in entries)} of {layout.partitions}"
         newest = time_text(max(entry.committed_at_ms for entry in entries)) if entries else ""
         rows, chunks = sum(entry.rows for entry in entries), sum(entry.chunks for entry in entries)

@@ -4,14 +4,15 @@ import re
 
 from spark_cas.core.errors import OptionError
 
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+LONGEST_NAME = 200
+_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{LONGEST_NAME}}}")
 
 
 def check_name(name: str, what: str) -> str:
     """Return ``name`` when it is safe in paths and ids; OptionError naming ``what`` otherwise."""
     if _NAME.fullmatch(name) is None or name in (".", ".."):
         raise OptionError(
-            f"{what} must be 1 to 200 of the characters A-Z a-z 0-9 . _ - and not '.' or '..'; "
+            f"{what} must be 1 to {LONGEST_NAME} of the characters A-Z a-z 0-9 . _ - and not '.' or '..'; "
             "what was given is not. Choose another name."
         )
     return name

@@ -99,6 +99,8 @@ class EarlierRows:
     """By partition of the layout that the plan was made for."""
     digests: tuple[str, ...]
     """By partition: `RunningDigest` over these rows, hexadecimal; empty where there are none."""
+    complete: tuple[bool, ...]
+    """By partition: whether these are all rows that the input has there."""
 
     @property
     def partitions(self) -> int:
@@ -310,8 +312,8 @@ def rejoin(first: Plan, wanted: ExpectedOffsets, progress: tuple[Progress | None
     if any(expected is not None for expected in claims) != first.checked:
         was = "with" if first.checked else "without"
         raise JobMismatchError(
-            f"job {first.job!r} was planned {was} expected offsets and cannot be continued the other way. "
-            f"Run it again as it was planned, or use another job name."
+            f"job {first.continues or first.job!r} was planned {was} expected offsets and cannot be continued the "
+            f"other way. Run it again as it was planned, or use another job name."
         )
     replaced = tuple(
         Replacement(
@@ -355,7 +357,9 @@ def plan_from_json(text: str | bytes) -> Plan:
 
 def earlier_from_fields(fields: Iterable[Mapping[str, Any]]) -> tuple[EarlierRows, ...]:
     """Each `EarlierRows` from the fields of its JSON; KeyError or TypeError when they are none."""
-    return tuple(EarlierRows(each["job"], tuple(each["rows"]), tuple(each["digests"])) for each in fields)
+    return tuple(
+        EarlierRows(each["job"], *(tuple(each[name]) for name in ("rows", "digests", "complete"))) for each in fields
+    )
 
 
 def progress_from_json(text: str | bytes) -> Progress:

@@ -27,8 +27,9 @@ from spark_cas.core.outcome import (
 
 AFTER_EXPANSION = (
     "Run a load again as it was, and give spark_cas.route the options of the write with its job: it takes out the "
-    "rows that are in the log and places the rest for the partitions of now. A stream, and a load with conditions "
-    "for rows or keys, cannot go on: read the log, and write what it does not hold yet under another job name."
+    "rows that are in the log and places the rest for the partitions of now. It cannot do that for a stream, a load "
+    "with conditions for rows or keys, on Spark Connect, and where another tool added partitions: then read the log, "
+    "and write what it does not hold yet under another job name."
 )
 """What to do with a job that partitions were added under."""
 

@@ -7,9 +7,10 @@ layout under a name of its own, with the claims at which the earlier plan had co
 
 from spark_cas.core.errors import JobMismatchError, LayoutChangedError
 from spark_cas.core.expansion import Expansion
+from spark_cas.core.names import LONGEST_NAME
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import ProgressLost
-from spark_cas.core.plan import EarlierRows, Plan, Progress, resume_offset
+from spark_cas.core.plan import EarlierRows, Layout, Plan, Progress, resume_offset
 from spark_cas.core.refusal import AFTER_EXPANSION, error_of
 from spark_cas.log.protocol import Backend
 
@@ -52,7 +53,7 @@ def earlier_rows(log: Backend, job: str) -> tuple[EarlierRows, ...]:
     return _with_rows_of(newest, log.progress_of(range(newest.partitions), newest.job))
 
 
-def plan_of_rest(log: Backend, newest: Plan, job: str, earlier: tuple[EarlierRows, ...]) -> Plan:
+def plan_of_rest(log: Backend, layout: Layout, newest: Plan, job: str, earlier: tuple[EarlierRows, ...]) -> Plan:
     """The plan for the rest of a load under the layout of now, to be pinned; ``earlier`` is what the input lacks.
 
     Each partition is claimed where the earlier plan had come to, and those that were added where they begin, unless
@@ -61,7 +62,6 @@ def plan_of_rest(log: Backend, newest: Plan, job: str, earlier: tuple[EarlierRow
     Raises LayoutChangedError when the load cannot go on, or not with this input; ProgressLostError when it is not
     known any more what the load had appended.
     """
-    layout = log.layout()
     found = log.progress_of(range(newest.partitions), newest.job)
     if not _can_go_on(log, newest) or earlier != _with_rows_of(newest, found):
         raise LayoutChangedError(
@@ -89,13 +89,20 @@ def plan_of_rest(log: Backend, newest: Plan, job: str, earlier: tuple[EarlierRow
 
 
 def _rest(log: Backend, job: str, epoch: int) -> Plan | None:
-    plan = log.plan(_name_at(job, epoch))
-    if plan is not None and plan.continues != job:
+    name = _name_at(job, epoch)
+    plan = log.plan(name) if len(name) <= LONGEST_NAME else None
+    if plan is not None:
+        require_rest_of(job, plan)
+    return plan
+
+
+def require_rest_of(job: str, plan: Plan) -> None:
+    """JobMismatchError when a plan that has the name of the rest of a load is another job's."""
+    if plan.continues != job:
         raise JobMismatchError(
             f"the rest of job {job!r} would be job {plan.job!r}, and that is the name of another one. Nothing was "
             f"appended. Read the log, and write what it does not hold yet under another job name."
         )
-    return plan
 
 
 def _name_at(job: str, epoch: int) -> str:
@@ -104,14 +111,17 @@ def _name_at(job: str, epoch: int) -> str:
 
 def _can_go_on(log: Backend, plan: Plan) -> bool:
     """Whether all that the plan could append lies below thresholds, and its claims mean the same after them."""
-    return not (plan.stream or plan.by_key or plan.round_of) and _next_expansion(log, plan) is not None
+    told = len(_name_at(plan.continues or plan.job, log.layout().epoch)) <= LONGEST_NAME
+    return told and not (plan.stream or plan.by_key or plan.round_of) and _next_expansion(log, plan) is not None
 
 
 def _next_expansion(log: Backend, plan: Plan) -> Expansion | None:
-    """The expansion that ended a plan; None when that is not recorded, for another tool added partitions."""
-    later = (each for each in log.layouts().expansions if each.epoch > plan.layout_epoch)
-    following = next(later, None)
-    return following if following is not None and following.before == plan.partitions else None
+    """The expansion that ended a plan; None when another tool added partitions, then or since: that is not told."""
+    history = log.layouts().expansions
+    following = next((each for each in history if each.epoch > plan.layout_epoch), None)
+    if following is None or following.before != plan.partitions or history[-1].epoch != log.layout().epoch:
+        return None
+    return following
 
 
 def _with_rows_of(plan: Plan, found: tuple[Progress | None, ...]) -> tuple[EarlierRows, ...]:
@@ -119,7 +129,8 @@ def _with_rows_of(plan: Plan, found: tuple[Progress | None, ...]) -> tuple[Earli
         return plan.earlier
     rows = tuple(0 if each is None else each.rows for each in found)
     digests = tuple(each.digest if each is not None and each.rows else "" for each in found)
-    return (*plan.earlier, EarlierRows(plan.job, rows, digests))
+    complete = tuple(each is not None and each.complete for each in found)
+    return (*plan.earlier, EarlierRows(plan.job, rows, digests, complete))
 
 
 def _require_never_begun(log: Backend, plan: Plan, partition: int) -> None:

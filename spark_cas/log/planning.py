@@ -17,7 +17,7 @@ from spark_cas.core.plan import (
     Progress,
     rejoin,
 )
-from spark_cas.log.continuing import newest_plan, plan_of_rest
+from spark_cas.log.continuing import newest_plan, plan_of_rest, require_rest_of
 from spark_cas.log.expanding import settled_layouts
 from spark_cas.log.protocol import Backend
 
@@ -88,8 +88,9 @@ def pin_plan(
         if plan.layout_epoch != layout.epoch:
             _require_incomplete(log, plan)
             require_named_as_now(wanted, settled_layouts(log).expansions, layout.partitions)
-            rest = plan_of_rest(log, plan, job, earlier)
+            rest = plan_of_rest(log, layout, plan, job, earlier)
             plan = log.record_plan(replace(rest, pinned_by=pinned_by, pinned_at_ms=now_ms))
+            require_rest_of(job, plan)
     _require_input_of(plan, earlier)
     # Only claims that a person gives now depend on the ledger, which may be undecided while a dead run's chunk is.
     every = range(layout.partitions)

@@ -138,6 +138,15 @@ class Mark:
         known |= {"earlier": json.dumps([asdict(each) for each in self.earlier])} if self.earlier else {}
         return {MARK: {"partitions": self.partitions, **known}}
 
+    def require_whole(self) -> None:
+        """Raise where rows were taken out of the frame, by who writes for no job that had appended them."""
+        if self.earlier:
+            raise NotRoutedError(
+                f"the frame was routed for job {self.earlier[0].job!r}, without the rows that this job had appended, "
+                f"and is now written otherwise. Nothing was appended. Call spark_cas.route with the options of this "
+                f"write."
+            )
+
     def require_new(self, partitions: int) -> None:
         """Raise unless the frame was routed for a log that is not there yet and gets so many partitions."""
         if self.layout_epoch is not None:

@@ -7,10 +7,11 @@ import pytest
 from spark_cas.core.errors import ConflictError, LayoutChangedError, ProgressLostError
 from spark_cas.core.expansion import Layouts
 from spark_cas.core.plan import ExpectedOffsets, plan_from_json, to_json
+from spark_cas.log.continuing import earlier_rows
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.memory import MemoryLog
 from spark_cas.log.planning import pin_plan
-from spark_cas.testing.loads import crash_after_chunks, rows_of, run_rest
+from spark_cas.testing.loads import crash_after_chunks, rows_of, run_job, run_rest
 from spark_cas.testing.writing import append_foreign, values_in
 
 ROWS = rows_of(6, 0, 1)
@@ -71,6 +72,27 @@ def test_a_log_that_another_tool_expanded_tells_no_thresholds(log, monkeypatch):
     monkeypatch.setattr(log, "layouts", lambda *_: Layouts(log.layout()))
     with pytest.raises(LayoutChangedError, match="was planned for layout epoch"):
         run_rest(log, "job", ROWS)
+
+
+def test_partitions_that_another_tool_added_since_an_expansion_tell_none_either(log, monkeypatch):
+    crash_after_chunks(log, "job", ROWS, 2)
+    expand_log(log, 4)
+    known = log.layouts().expansions
+    expand_log(log, 6)
+    monkeypatch.setattr(log, "layouts", lambda *_: Layouts(log.layout(), known))
+    assert earlier_rows(log, "job") == ()
+    with pytest.raises(LayoutChangedError, match="another tool added partitions"):
+        run_rest(log, "job", ROWS)
+
+
+def test_a_name_that_leaves_no_room_for_that_of_the_rest_cannot_go_on(log):
+    name = "j" * 195
+    crash_after_chunks(log, name, ROWS, 2)
+    run_job(log, name[1:], ROWS, expected="none")
+    expand_log(log, 4)
+    for job, told in ((name, "cannot do that for"), (name[1:], "is complete")):
+        with pytest.raises(LayoutChangedError, match=told):
+            run_job(log, job, ROWS, expected="end" if job == name else "none")
 
 
 def test_plans_from_before_continue_nothing(log):

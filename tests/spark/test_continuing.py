@@ -7,7 +7,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 
 from spark_cas import open_log, route
-from spark_cas.core.errors import error_from_text
+from spark_cas.core.errors import InputChangedError, OptionError, error_from_text
 from spark_cas.log.expanding import expand_log
 from spark_cas.spark.programs.bulk_load import main
 from spark_cas.testing.kafka_broker.waiting import wait_until
@@ -135,5 +135,11 @@ def test_other_input_is_not_taken_for_the_rest(spark, address, begun):
     assert "spark_cas.route the options of the write" in refusal(unnamed, address)
     other = rows(spark).withColumn("value", sf.replace("value", sf.lit("0000"), sf.lit("0100")))
     assert "and the input now has others" in refusal(routed(other, address), address)
-    assert "the input now has only" in refusal(routed(rows(spark, 0), address), address)
+    assert "the input now has only" in refusal(routed(rows(spark, 2), address), address)
+    for none in (rows(spark, 0), rows(spark).where("false"), rows(spark).limit(0)):
+        with pytest.raises(InputChangedError, match="none at all"):
+            routed(none, address)
+    by_frame = rows(spark)
+    with pytest.raises(OptionError, match="order_by"):
+        route(by_frame, options_of(address), order_by=[by_frame["place"].desc()])
     assert everything(address) == begun

@@ -190,7 +190,7 @@ def result(partition, rows, resumed=0):
 
 
 def test_a_report_is_a_table_and_a_line_of_json():
-    earlier = (EarlierRows("j", (40, 0), ("d", "")),)
+    earlier = (EarlierRows("j", (40, 0), ("d", ""), (False, False)),)
     plan = Plan("j.layout-3", "id", 3, (0,) * 3, (0,) * 3, continues="j", earlier=earlier)
     held = Held.of((result(0, 1000), result(2, 500, resumed=200)), plan)
     report = completed_report("j", held, "file:///log", 2.0, rows_before=240)

@@ -80,7 +80,8 @@ def bulk_load(request: LoadRequest, start_session: StartSession, console: Consol
         seconds, rows_before = time.monotonic() - began, there.rows if there else 0
         if done is None:
             return LoadReport(None, options.spec.url, ExitCode.COMPLETE, seconds, partitions=None)
-        return completed_report(options.job, done, options.spec.url, seconds, rows_before)
+        job, held = done
+        return completed_report(job, held, options.spec.url, seconds, rows_before)
     if request.verify:
         _write(request, options, start_session(), console, verifying=True)
     report = completed_report(options.job, before, options.spec.url, time.monotonic() - began, before.rows)
@@ -147,7 +148,7 @@ def _failed(error: BaseException, request: LoadRequest, seconds: float) -> LoadR
 
 def _write(
     request: LoadRequest, options: "WriteOptions", spark: "SparkSession", console: Console, *, verifying: bool
-) -> Held | None:
+) -> tuple[str | None, Held] | None:
     """Write, and return what came of it; None where it is not known, for a driver elsewhere has it."""
     # Here and not above: a complete job is found without loading pyspark.
     from pyspark.sql.utils import is_remote
@@ -168,8 +169,12 @@ def _write(
             given["report"] = str(report)
         routed.write.format("conditional-log").mode("append").options(**given).save()
         if report.exists():
-            return Held.of(completion_from_json(report.read_text(encoding="utf-8")).partitions, None)
-    return None if options.job is None else _done(options.spec, options.job)
+            completion = completion_from_json(report.read_text(encoding="utf-8"))
+            if not completion.job:
+                return None, Held.of(completion.partitions, None)
+            job = options.job or completion.job
+            return job, _done(options.spec, job)
+    return None if options.job is None else (options.job, _done(options.spec, options.job))
 
 
 def _done(spec: AnySpec, job: str) -> Held:

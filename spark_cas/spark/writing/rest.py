@@ -19,8 +19,12 @@ def without(arranged: "DataFrame", earlier: EarlierRows) -> "DataFrame":
     """The rows of a frame but for the first of each partition, which must be those that are in the log.
 
     ``arranged`` has each partition of the earlier plan in the task of its number, in the order of that plan. When
-    they are other rows or too few, the tasks fail with InputChangedError.
+    they are other rows or too few, the tasks fail with InputChangedError, or this call when there are none at all:
+    for a frame that it knows to be empty, Spark runs no tasks.
     """
+    if arranged.isEmpty():
+        first = next(partition for partition, rows in enumerate(earlier.rows) if rows)
+        raise _changed(earlier, first, "the input now has none at all")
     return arranged.mapInArrow(_dropper(earlier), arranged.schema)
 
 
@@ -39,6 +43,8 @@ def _dropper(earlier: EarlierRows) -> "Callable[[Iterator[pa.RecordBatch]], Iter
             taken = min(rows - digest.rows, batch.num_rows)
             if taken:
                 digest.update(records_of(batch.slice(0, taken)))
+            if taken < batch.num_rows and earlier.complete[partition]:
+                raise _changed(earlier, partition, "these were all, but the input now has more")
             yield batch.slice(taken)
         if digest.rows < rows:
             raise _changed(earlier, partition, f"the input now has only {digest.rows}")
@@ -52,5 +58,6 @@ def _changed(earlier: EarlierRows, partition: int, found: str) -> InputChangedEr
     return InputChangedError(
         f"partition {partition}: job {earlier.job!r} had appended {earlier.rows[partition]} rows before partitions "
         f"were added, and {found}. Run it with the same rows in the same order (materialise input that is computed "
-        f"anew each time), or use another job name."
+        f"anew each time), and change none of key, value, headers and timestamp after spark_cas.route; or use "
+        f"another job name."
     )

@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, TimestampType
 from pyspark.sql.utils import is_remote
 
-from spark_cas.core.errors import LogNotFoundError, OptionError, SchemaError, StorageError, error_from_text
+from spark_cas.core.errors import LogNotFoundError, OptionError, SchemaError, error_from_text
 from spark_cas.core.partitioner import partition_of
 from spark_cas.core.plan import EarlierRows
 from spark_cas.core.row_claims import COLUMN, NO_CHECK
@@ -76,9 +77,18 @@ def route(
         return routed.withMetadata("partition", mark.metadata())
     mark = replace(mark, sorted=True, earlier=() if COLUMN in df.columns else _earlier_rows(options, mark))
     rest = df
-    for earlier in mark.earlier:
-        rest = without(_arranged(rest, earlier.partitions, by, order_by, by_key=False), earlier)
-    routed = _arranged(rest, mark.partitions, by, order_by, by_key=options.by_key)
+    try:
+        for earlier in mark.earlier:
+            rest = without(_arranged(rest, earlier.partitions, by, order_by, by_key=False), earlier)
+        routed = _arranged(rest, mark.partitions, by, order_by, by_key=options.by_key)
+    except AnalysisException as error:
+        if not mark.earlier:
+            raise
+        raise OptionError(
+            "the load goes on behind an expansion, so its rows are sorted more than once, and Spark does not find "
+            "the columns of order_by the second time. Name them: order_by=['x'] or pyspark.sql.functions.col('x'), "
+            "not df['x']."
+        ) from error
     return routed.withMetadata("partition", mark.metadata())
 
 
@@ -96,11 +106,7 @@ def _earlier_rows(options: RouteOptions, mark: Mark) -> tuple[EarlierRows, ...]:
     if options.job is None or options.by_key or mark.layout_epoch is None or is_remote():
         return ()
     with open_log(parse_read(dict(options.reading)).selection.only()) as log:
-        try:
-            return earlier_rows(log, options.job)
-        except StorageError:
-            # Who may not see the registry is refused by the write, if that needs it: it looks for itself.
-            return ()
+        return earlier_rows(log, options.job)
 
 
 def _layout_mark(spark: "SparkSession", options: RouteOptions) -> Mark:

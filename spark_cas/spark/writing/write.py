@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from spark_cas.core.chunks import ChunkLimits
-from spark_cas.core.errors import LogNotFoundError, OptionError, StorageError
+from spark_cas.core.errors import LayoutChangedError, LogNotFoundError, OptionError, StorageError
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUESTED, REQUIRED
 from spark_cas.core.plan import Completion, Layout, Plan
 from spark_cas.log.loading import load_rows
@@ -72,6 +72,8 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
             limits, guarantee = looked_at(log, limits, idempotence=options.idempotence)
             if guarantee != EXACTLY_ONCE:
                 refuse_conditions(options, schema, guarantee)
+                if mark is not None:
+                    mark.require_whole()
                 return plan_blind_write(log, options, layout, limits, guarantee)
         plan = pin_plan(
             log,
@@ -81,7 +83,12 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
             round_of=options.round_of,
             earlier=mark.earlier if mark else (),
         )
-        completion = completion or log.completion(plan.job)
+        if plan.layout_epoch != layout.epoch:
+            raise LayoutChangedError(
+                "partitions were added while the write was planned. Nothing was appended. Route the rows again."
+            )
+        if plan.job != job or options.idempotence == REQUESTED:
+            completion = log.completion(plan.job)
     task = WriteTask(
         spec=options.spec,
         plan=plan,

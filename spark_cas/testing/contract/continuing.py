@@ -1,9 +1,11 @@
 """A load that partitions were added under: run again, it appends the rest, and no row twice."""
 
+from dataclasses import replace
+
 import pytest
 
 from spark_cas.core.errors import ConflictError, JobMismatchError, LayoutChangedError
-from spark_cas.core.plan import EarlierRows, ExpectedOffsets
+from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.log.continuing import earlier_rows, plan_now
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.planning import pin_plan
@@ -109,7 +111,7 @@ class ContinueContract(ContractBase):
         crash_after_chunks(backend, "other", rows_of(6, 2), 1)
         expand_log(backend, 4)
         end, (mine,), others = ExpectedOffsets("end"), earlier_rows(backend, "job"), earlier_rows(backend, "other")
-        fewer = EarlierRows("job", (0, *mine.rows[1:]), ("", *mine.digests[1:]))
+        fewer = replace(mine, rows=(0, *mine.rows[1:]), digests=("", *mine.digests[1:]))
         for wrong in ((), (fewer,), others, (mine, *others)):
             with pytest.raises(LayoutChangedError, match=r"spark_cas\.route"):
                 pin_plan(backend, "job", end, earlier=wrong)

@@ -1,0 +1,120 @@
+"""What is left of a load's input, and frames without the rows that a load had appended: no JVM."""
+
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext
+from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
+
+from spark_cas import open_log
+from spark_cas.core.errors import InputChangedError, LayoutChangedError, NotRoutedError
+from spark_cas.core.plan import EarlierRows
+from spark_cas.log.continuing import earlier_rows, plan_now
+from spark_cas.log.expanding import expand_log
+from spark_cas.log.planning import complete_job, job_results
+from spark_cas.spark.options.parse import parse_write
+from spark_cas.spark.schema import Mark
+from spark_cas.spark.writing import rest
+from spark_cas.spark.writing import write as write_module
+from spark_cas.spark.writing.stream_write import plan_batch_write
+from spark_cas.spark.writing.write import ConditionalLogWriter, plan_write
+from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
+from spark_cas.testing.loads import crash_after_chunks, rows_of, run_job, run_rest
+from spark_cas.testing.writing import table_of
+
+ROWS = rows_of(6, 0, 1)
+
+
+def options(path, **more):
+    return parse_write({"path": path, **more})
+
+
+def frame(mark):
+    fields = [StructField(name, BinaryType()) for name in ("key", "value")]
+    return StructType([*fields, StructField("partition", IntegerType(), metadata=mark.metadata())])
+
+
+@pytest.fixture
+def log(path):
+    with open_log(path) as log:
+        log.create(2)
+        yield log
+
+
+@pytest.fixture
+def begun(log):
+    """The mark of a frame with the rest of a load that was interrupted."""
+    crash_after_chunks(log, "job", ROWS, 2)
+    layout = expand_log(log, 4)
+    return Mark(4, layout.epoch, sorted=True, earlier=earlier_rows(log, "job"))
+
+
+def test_a_frame_without_rows_that_a_load_had_appended_is_written_by_that_load_alone(path, begun):
+    for plan, given in (
+        (plan_write, {"idempotence": "off"}),
+        (plan_batch_write, {"job": "stream", "batchid": "0"}),
+    ):
+        with pytest.raises(NotRoutedError, match="routed for job 'job', without the rows"):
+            plan(options(path, **given), frame(begun))
+    with pytest.raises(LayoutChangedError, match="6 rows were taken out"):
+        plan_write(options(path, job="other"), frame(begun))
+    writer = plan_write(options(path, job="job"), frame(begun))
+    assert isinstance(writer, ConditionalLogWriter)
+    assert writer.task.plan.earlier == begun.earlier
+
+
+def test_partitions_that_are_added_while_a_write_is_planned_void_it(path, log, begun, monkeypatch):
+    looked_at = write_module.looked_at
+
+    def expanding(*given, **more):
+        expand_log(log, 8)
+        return looked_at(*given, **more)
+
+    monkeypatch.setattr(write_module, "looked_at", expanding)
+    with pytest.raises(LayoutChangedError, match="while the write was planned"):
+        plan_write(options(path, job="job"), frame(begun))
+
+
+def test_a_first_driver_that_completes_late_does_not_hide_the_rest(path, log):
+    """All tasks of the first run had ended when partitions were added; its driver wakes when the rest is done."""
+    with pytest.raises(InjectedFaultError):
+        run_job(FaultyLog(log, Fault("record_completion", 1, When.BEFORE)), "job", ROWS)
+    first, results = log.plan("job"), job_results(log, "job")
+    layout = expand_log(log, 4)
+    done = run_rest(log, "job", ROWS)
+    complete_job(log, first, results)
+    mark = Mark(4, layout.epoch, earlier=earlier_rows(log, "job"))
+    writer = plan_write(options(path, job="job"), frame(mark))
+    assert isinstance(writer, ConditionalLogWriter)
+    assert writer.task.completion == done
+    now = plan_now(log, "job")
+    assert now is not None
+    assert now.job == done.job
+
+
+def dropped(monkeypatch, earlier, values, partition=0):
+    """The values that are left of a partition's rows."""
+    monkeypatch.setattr(TaskContext, "get", lambda: SimpleNamespace(partitionId=lambda: partition))
+    rows = table_of(values).append_column("partition", pa.array([partition] * len(values), pa.int32()))
+    found = rest._dropper(earlier)(iter(rows.to_batches(max_chunksize=2)))
+    return [value.decode() for batch in found for value in batch.column("value").to_pylist()]
+
+
+def test_the_first_rows_are_taken_out_if_they_are_those_that_are_in_the_log(log, begun, monkeypatch):
+    (earlier,) = begun.earlier
+    assert earlier.rows == (3, 3)
+    assert dropped(monkeypatch, earlier, ROWS[0]) == ROWS[0][3:]
+    assert dropped(monkeypatch, earlier, ROWS[1], partition=1) == ROWS[1][3:]
+    assert dropped(monkeypatch, earlier, ROWS[0][:3]) == []
+    for values, told in (
+        (ROWS[0][:2], "the input now has only 2"),
+        ([], "the input now has only 0"),
+        ([*ROWS[0][1::-1], *ROWS[0][2:]], "the input now has others, or in another order"),
+    ):
+        with pytest.raises(InputChangedError, match=told):
+            dropped(monkeypatch, earlier, values)
+    whole = EarlierRows("job", earlier.rows, earlier.digests, (True, False))
+    assert dropped(monkeypatch, whole, ROWS[0][:3]) == []
+    with pytest.raises(InputChangedError, match="these were all, but the input now has more"):
+        dropped(monkeypatch, whole, ROWS[0])
