@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_cas import open_log
 from tests.objects.servers import s3
 
 __all__ = ["s3"]
@@ -69,3 +70,11 @@ def connect(spark, connect_port):
 def path(tmp_path):
     """Where a log is, or will be."""
     return str(tmp_path / "flights")
+
+
+@pytest.fixture
+def log(path):
+    """A log of two partitions there."""
+    with open_log(path) as log:
+        log.create(2)
+        yield log

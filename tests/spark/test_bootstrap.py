@@ -25,23 +25,18 @@ from spark_cas.spark.reading.bootstrap import STATE
 from spark_cas.spark.schema import OFFSETS
 from spark_cas.testing.writing import append_foreign, records_in
 from tests.kafka import clients
+from tests.spark.addresses import EMBEDDED_AND_KAFKA, new_log
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 TIME_MS = 1_589_718_600_250
 TIME = dt.datetime.fromtimestamp(TIME_MS / 1000, dt.UTC)
-EMBEDDED_AND_KAFKA = ["embedded", pytest.param("kafka", marks=pytest.mark.kafka)]
 
 
 @pytest.fixture(params=EMBEDDED_AND_KAFKA)
 def address(request, path):
     """A log of four partitions on one of the two backends."""
-    if request.param == "embedded":
-        with open_log(path) as log:
-            log.create(4)
-        return path
-    broker = request.getfixturevalue("broker")
-    return f"kafka://{broker.bootstrap}/{clients.create_topic(broker.bootstrap, 4)}"
+    return new_log(request, path, 4)
 
 
 @pytest.fixture

@@ -7,20 +7,15 @@ from spark_cas import RECORDS, append_once, bootstrap, open_log, raise_for_outco
 from spark_cas.core.partitioner import partition_of
 from spark_cas.log.expanding import expand_log
 from spark_cas.spark.programs.save_state import save_state
-from tests.kafka import clients
+from tests.spark.addresses import EMBEDDED_AND_KAFKA, new_log
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
-@pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
+@pytest.fixture(params=EMBEDDED_AND_KAFKA)
 def address(request, path):
     """A log of two partitions on one of the two backends."""
-    if request.param == "embedded":
-        with open_log(path) as log:
-            log.create(2)
-        return path
-    broker = request.getfixturevalue("broker")
-    return f"kafka://{broker.bootstrap}/{clients.create_topic(broker.bootstrap, 2)}"
+    return new_log(request, path, 2)
 
 
 def write(log, pairs):

@@ -12,7 +12,7 @@ from spark_cas.log.expanding import expand_log
 from spark_cas.spark.programs.bulk_load import main
 from spark_cas.testing.kafka_broker.waiting import wait_until
 from spark_cas.testing.writing import values_in
-from tests.kafka import clients
+from tests.spark.addresses import EMBEDDED_AND_KAFKA, new_log
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -20,15 +20,10 @@ ROWS = 60
 EXPECTED = [f"{number:04}" for number in range(ROWS)]
 
 
-@pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])
+@pytest.fixture(params=EMBEDDED_AND_KAFKA)
 def address(request, path):
     """A log of two partitions on one of the two backends."""
-    if request.param == "embedded":
-        with open_log(path) as log:
-            log.create(2)
-        return path
-    broker = request.getfixturevalue("broker")
-    return f"kafka://{broker.bootstrap}/{clients.create_topic(broker.bootstrap, 2)}"
+    return new_log(request, path, 2)
 
 
 @pytest.fixture

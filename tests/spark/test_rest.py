@@ -7,7 +7,6 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
-from spark_cas import open_log
 from spark_cas.core.errors import InputChangedError, LayoutChangedError, NotRoutedError
 from spark_cas.core.plan import EarlierRows
 from spark_cas.log.continuing import earlier_rows, plan_now
@@ -33,13 +32,6 @@ def options(path, **more):
 def frame(mark):
     fields = [StructField(name, BinaryType()) for name in ("key", "value")]
     return StructType([*fields, StructField("partition", IntegerType(), metadata=mark.metadata())])
-
-
-@pytest.fixture
-def log(path):
-    with open_log(path) as log:
-        log.create(2)
-        yield log
 
 
 @pytest.fixture

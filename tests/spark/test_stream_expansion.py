@@ -24,13 +24,6 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def log(path):
-    with open_log(path) as log:
-        log.create(2)
-        yield log
-
-
-@pytest.fixture
 def reader(path):
     return lambda **options: RecordsStreamReader(
         parse_read_stream({"path": path, "startingoffsets": "earliest", **options}), RECORDS

@@ -15,13 +15,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
-def log(path):
-    with open_log(path) as log:
-        log.create(2)
-        yield log
-
-
-@pytest.fixture
 def stream(spark, path, tmp_path, log):
     return Stream(spark, tmp_path / "query", path=path, startingOffsets="earliest")
 

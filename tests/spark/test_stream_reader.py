@@ -23,13 +23,6 @@ ALL = ReadAllAvailable()
 
 
 @pytest.fixture
-def log(path):
-    with open_log(path) as log:
-        log.create(2)
-        yield log
-
-
-@pytest.fixture
 def reader(path):
     return lambda **options: RecordsStreamReader(parse_read_stream({"path": path, **options}), RECORDS)
 
