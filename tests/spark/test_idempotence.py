@@ -4,6 +4,7 @@ import json
 import pickle
 import warnings
 from contextlib import contextmanager
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -193,7 +194,27 @@ def test_rows_of_one_partition_in_two_tasks_are_refused_once_they_are_appended_a
     assert found(path)[0] == [["a", "b"], []]
 
 
-def test_a_report_that_cannot_be_written_says_that_the_rows_are_appended(write, path, tmp_path):
+@pytest.mark.parametrize("idempotence", ["off", "required"])
+@pytest.mark.parametrize("file", ["nowhere/report.json", "."])
+def test_a_report_that_cannot_be_written_is_refused_before_a_row_is_appended(path, tmp_path, file, idempotence):
+    with pytest.raises(OptionError, match="option report names no file that can be written"):
+        planned(path, idempotence=idempotence, report=str(tmp_path / file))
+    with open_log(path) as log, pytest.raises(LogNotFoundError):
+        log.layout()
+
+
+def test_a_report_that_cannot_be_written_any_more_says_that_the_rows_are_appended(write, path, tmp_path, monkeypatch):
+    report = tmp_path / "report.json"
+    report.write_text("of before")
+
+    def no_space(file, text, **_):
+        with file.open("w") as torn:
+            torn.write(text[:5])
+        raise OSError
+
+    monkeypatch.setattr(Path, "write_text", no_space)
     with pytest.raises(StorageError, match="the rows are appended"):
-        write(idempotence="off", report=str(tmp_path / "nowhere" / "report.json"))
+        write(idempotence="off", report=str(report))
     assert found(path)[0] == [["a", "b", "c"], ["d"]]
+    assert report.read_text() == "of before"
+    assert list(tmp_path.glob("report.json*")) == [report]

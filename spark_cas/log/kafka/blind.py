@@ -12,16 +12,17 @@ from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import NotTakenError
 from spark_cas.core.guarantee import AT_LEAST_ONCE
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.core.outcome import Appended, LayoutChanged, Outcome, Unknown
+from spark_cas.core.outcome import Appended, Outcome, Unknown
 from spark_cas.core.plan import Layout
 from spark_cas.core.records import fill_timestamps
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.admin import Admin
 from spark_cas.log.kafka.clients import PlainProducer
 from spark_cas.log.kafka.codes import Meaning, meaning_of, reason_of
+from spark_cas.log.kafka.layouts import TopicLayouts
 from spark_cas.log.kafka.rights import NOT_PERMITTED, missing, on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.kafka.topic_settings import require_planned, topic_settings
+from spark_cas.log.kafka.topic_settings import topic_settings
 from spark_cas.log.kafka.transaction import hand_over, refuse_unsendable
 
 _DELIVERY_SECONDS = 50.0
@@ -30,18 +31,19 @@ _DELIVERY_SECONDS = 50.0
 class BlindAppends:
     """The blind appends of one process to a topic."""
 
-    def __init__(self, spec: KafkaSpec, admin: Admin) -> None:
+    def __init__(self, spec: KafkaSpec, admin: Admin, layouts: TopicLayouts) -> None:
         self._spec = spec
         self._admin = admin
+        self._layouts = layouts
         self._producer: PlainProducer | None = None
         self._guarantee = ""
 
     def append(self, at: TopicPartition, layout: Layout, chunk: Chunk, guarantee: str) -> Outcome:
         """Append a chunk, as `spark_cas.log.protocol.Blind` says. Raises SchemaError as well."""
         refuse_unsendable(chunk.records)
-        count = len(require_planned(self._admin, at.topic, layout.log_id).partitions)
-        if count != layout.epoch:
-            return LayoutChanged(layout.epoch, count)
+        changed = self._layouts.changed_as_seen(layout)
+        if changed is not None:
+            return changed
         before = ends.undecided(self._admin, at)
         reports = _Reports()
         try:

@@ -40,15 +40,19 @@ class TopicLayouts:
         A broker may not know yet that there are more partitions, but the record that there are to be has one place.
         Raises LogNotSharedError when the topic is another; LogNotFoundError, FormatError, StorageError.
         """
-        count = len(require_planned(self.admin, self.topic, plan.log_id).partitions)
-        if count != plan.layout_epoch:
-            return LayoutChanged(plan.layout_epoch, count)
-        intents, done = self._recorded(plan.log_id)
-        pending = _pending(intents, done)
-        if pending is not None:
-            return LayoutChanged(plan.layout_epoch, pending.epoch)
-        newest = max((each.epoch for each in intents), default=0)
-        return LayoutChanged(plan.layout_epoch, newest) if newest > plan.layout_epoch else None
+        log_id, epoch = plan.log_id, plan.layout_epoch
+        return self._changed_as_counted(log_id, epoch) or self._changed_as_recorded(log_id, epoch)
+
+    def changed_as_seen(self, layout: Layout) -> LayoutChanged | None:
+        """The same of a layout, for a user who may have no right to read the registry: then the brokers decide.
+
+        Raises what `changed` does.
+        """
+        counted = self._changed_as_counted(layout.log_id, layout.epoch)
+        try:
+            return counted or self._changed_as_recorded(layout.log_id, layout.epoch)
+        except NotPermittedError:
+            return None
 
     def all(self, known_epoch: int | None) -> Layouts:
         """`Expandable.layouts`. Raises LogNotFoundError, FormatError, StorageError."""
@@ -77,6 +81,18 @@ class TopicLayouts:
     def finish(self, log_id: str, expansion: Expansion) -> None:
         """Record that it has them. Raises StorageError."""
         self.registry.put(self._key("layout", log_id, expansion.epoch), _json(expansion))
+
+    def _changed_as_counted(self, log_id: str, epoch: int) -> LayoutChanged | None:
+        count = len(require_planned(self.admin, self.topic, log_id).partitions)
+        return LayoutChanged(epoch, count) if count != epoch else None
+
+    def _changed_as_recorded(self, log_id: str, epoch: int) -> LayoutChanged | None:
+        intents, done = self._recorded(log_id)
+        pending = _pending(intents, done)
+        if pending is not None:
+            return LayoutChanged(epoch, pending.epoch)
+        newest = max((each.epoch for each in intents), default=0)
+        return LayoutChanged(epoch, newest) if newest > epoch else None
 
     def _recorded(self, log_id: str) -> tuple[list[Intent], list[Expansion]]:
         """What was begun, and what was finished, oldest first."""

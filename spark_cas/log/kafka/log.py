@@ -52,7 +52,7 @@ class KafkaLog(KafkaRegistry):
         self._writers: dict[tuple[int, str], PartitionWriter] = {}
         self._layouts = TopicLayouts(self._admin, self._registry, self.topic)
         self._shared = Shared(spec, self._admin, Ledgers(spec), self._layouts)
-        self._blind = BlindAppends(spec, self._admin)
+        self._blind = BlindAppends(spec, self._admin, self._layouts)
         self._turn = Lock()
 
     def __enter__(self) -> Self:

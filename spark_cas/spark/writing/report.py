@@ -1,5 +1,7 @@
 """What a task tells the driver, and what the driver makes of all tasks' reports."""
 
+import os
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ from spark_cas.core.errors import (
     FencedError,
     NotRoutedError,
     NotTakenError,
+    OptionError,
     StorageError,
     UnknownOutcomeError,
 )
@@ -56,10 +59,30 @@ _MOST_IMPORTANT_FIRST = (
 )
 
 
+def check_report(file: str | None) -> None:
+    """OptionError unless a report can be put into a file, as far as can be seen before the rows are appended."""
+    if file is None:
+        return
+    path = Path(file).absolute()
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise OptionError(
+            "option report names no file that can be written where Spark's driver runs. Nothing was appended. Name a "
+            "file in a folder that is there and may be written."
+        )
+
+
 def put_report(file: str, completion: Completion) -> None:
-    """Put what a load was completed with into a file, as JSON. Raises StorageError: the rows are appended by then."""
+    """Put what a load was completed with into a file, as JSON: all of it, in place of what was there, or nothing.
+
+    Raises StorageError: the rows are appended by then.
+    """
+    beside = Path(f"{file}.{uuid.uuid4().hex}")
     try:
-        Path(file).write_text(to_json(completion) + "\n", encoding="utf-8")
+        try:
+            beside.write_text(to_json(completion) + "\n", encoding="utf-8")
+            beside.replace(file)
+        finally:
+            beside.unlink(missing_ok=True)
     except OSError:
         raise StorageError(
             "the rows are appended, and the file that option report names could not be written where Spark's driver "

@@ -23,7 +23,7 @@ from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import Mark, check_write_schema, refuse_claims
 from spark_cas.spark.worker import planned_log, task_number
 from spark_cas.spark.writing.blind_write import BlindWriter, plan_blind_write, refuse_conditions
-from spark_cas.spark.writing.report import TaskReport, accepted, attempted, put_report
+from spark_cas.spark.writing.report import TaskReport, accepted, attempted, check_report, put_report
 from spark_cas.spark.writing.verify import hash_rows, require_same
 from spark_cas.spark.writing.whole_input import whole_input
 
@@ -57,6 +57,7 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
     mark = check_write_schema(schema, routed=options.routed)
     if options.idempotence == OFF:
         refuse_conditions(options, schema, AT_LEAST_ONCE)
+    check_report(options.report)
     if not options.checked:
         refuse_claims(
             schema,

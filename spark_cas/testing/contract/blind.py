@@ -13,6 +13,7 @@ from spark_cas.log.blind import load_blind
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.protocol import Backend
 from spark_cas.testing.contract.base import ContractBase, NewBackend, at_once
+from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
 from spark_cas.testing.loads import LIMITS, Rows, batches_of, rows_of, run_job
 from spark_cas.testing.writing import TIME_MS, JobWriter, plan_of, records_in, table_of, values_in
 
@@ -96,6 +97,13 @@ class BlindContract(ContractBase):
                 backend, before, batches_of({0: ["b"]}, 1), task="run/0", limits=LIMITS, guarantee=AT_LEAST_ONCE
             )
         assert values_in(backend, 0) == ["a"]
+
+    def test_a_log_that_partitions_are_being_added_to_takes_no_rows_for_the_old_ones(self, backend: Backend) -> None:
+        before = backend.layout()
+        with pytest.raises(InjectedFaultError):
+            expand_log(FaultyLog(backend, Fault("end_partition", 1, When.BEFORE)), self.partitions + 1)
+        assert isinstance(blindly(backend, "a", layout=before), LayoutChanged)
+        assert values_in(backend, 0) == []
 
     def test_another_log_and_another_partition_take_nothing(self, new_backend: NewBackend, backend: Backend) -> None:
         with new_backend() as other:
