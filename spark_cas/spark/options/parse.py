@@ -85,8 +85,8 @@ class RouteOptions:
     new_partitions: int | None
     by_key: bool
     """Whether what rows expect is about their keys, and tells nothing of their order."""
-    blind: bool
-    """Whether the write takes no job."""
+    idempotence: str
+    """``required``, ``requested`` or ``off``: then the write takes no job."""
     reading: tuple[tuple[str, str], ...] = field(repr=False)
     """The options with which the same log is read. They may be secret."""
 
@@ -241,7 +241,7 @@ def parse_route(options: Mapping[str, str]) -> RouteOptions:
         partitions=given.get("partitions", int),
         new_partitions=given.get("partitions", int, explicit=False),
         by_key=given.need("compare", str) == BY_KEY,
-        blind=given.need("idempotence", str) == OFF,
+        idempotence=given.need("idempotence", str),
         reading=tuple(sorted((key, value) for key, value in given.explicit.items() if is_for(key, Scope.READ))),
     )
 

@@ -12,7 +12,8 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, TimestampType
 from pyspark.sql.utils import is_remote
 
-from spark_cas.core.errors import LogNotFoundError, OptionError, SchemaError, error_from_text
+from spark_cas.core.errors import LogNotFoundError, OptionError, SchemaError, StorageError, error_from_text
+from spark_cas.core.guarantee import OFF, REQUIRED
 from spark_cas.core.partitioner import partition_of
 from spark_cas.core.plan import EarlierRows
 from spark_cas.core.row_claims import COLUMN, NO_CHECK
@@ -59,7 +60,7 @@ def route(
     """
     given = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
     options = parse_route({name: str(value) for name, value in given.items()})
-    if not isinstance(path_or_options, str) and options.job is None and not options.blind:
+    if not isinstance(path_or_options, str) and options.job is None and options.idempotence != OFF:
         warnings.warn(
             "the options name no job: running this write again would append all rows again. Add 'job'.",
             JobNotNamedWarning,
@@ -106,7 +107,13 @@ def _earlier_rows(options: RouteOptions, mark: Mark) -> tuple[EarlierRows, ...]:
     if options.job is None or options.by_key or mark.layout_epoch is None or is_remote():
         return ()
     with open_log(parse_read(dict(options.reading)).selection.only()) as log:
-        return earlier_rows(log, options.job)
+        try:
+            return earlier_rows(log, options.job)
+        except StorageError:
+            if options.idempotence == REQUIRED:
+                raise
+            # Who may not see the registry is refused by the write, if it needs that: it looks for itself.
+            return ()
 
 
 def _layout_mark(spark: "SparkSession", options: RouteOptions) -> Mark:
