@@ -16,7 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_cas import open_log
-from spark_cas.spark.programs.bulk_load import main
+from spark_cas.core.errors import LogNotFoundError
+from spark_cas.spark.options.parse import parse_write
+from spark_cas.spark.programs.bulk_load import is_recorded, main
 from spark_cas.testing.writing import records_in
 
 pytestmark = pytest.mark.spark
@@ -138,7 +140,7 @@ def test_a_stale_expected_offset_is_refused(load, parquet):
     assert len(values(load.log)) == 2000
 
 
-def test_without_idempotence_what_each_partition_got_is_in_the_report_alone(load, parquet):
+def test_without_idempotence_what_each_partition_got_is_in_the_report_alone(load, parquet, tmp_path):
     blind = ("--input", parquet, *BY_TAIL, "--log-option", "idempotence=off")
     for rows in (1000, 2000):
         code, report, told = load(*blind)
@@ -149,9 +151,31 @@ def test_without_idempotence_what_each_partition_got_is_in_the_report_alone(load
     code, report, told = load(*blind, "--job", "load-1")
     assert (code, report["error"]) == (2, "OPTION")
     assert "option job is given, and idempotence is off" in told
-    code, report, _ = load("--input", parquet, *BY_TAIL, "--log-option", "idempotence=requested")
+    own = tmp_path / "own.json"
+    requested = ("--log-option", "idempotence=requested", "--log-option", f"report={own}")
+    code, report, _ = load("--input", parquet, *BY_TAIL, *requested)
+    assert own.exists()
     assert {each["guarantee"] for each in report["partitions"]} == {"exactly-once"}
     assert report["job"].startswith("job-")
+
+
+@pytest.mark.parametrize("job", [(), ("--job", "load-1")])
+def test_where_the_driver_is_elsewhere_a_load_that_may_be_less_names_its_report(load, parquet, monkeypatch, job):
+    monkeypatch.setattr("pyspark.sql.utils.is_remote", lambda: True)
+    code, _, told = load("--input", parquet, *BY_TAIL, *job, "--log-option", "idempotence=requested")
+    assert code == 2
+    assert "Name a file on the driver with --log-option report=FILE" in told
+    with open_log(load.log) as log, pytest.raises(LogNotFoundError):
+        log.layout()
+
+
+def test_a_completion_is_looked_for_only_where_the_write_leaves_one(path):
+    with open_log(path) as log:
+        log.create(1)
+    given = {"path": path, "job": "load-1"}
+    assert is_recorded(parse_write(given))
+    assert is_recorded(parse_write({**given, "idempotence": "requested"}))
+    assert not is_recorded(parse_write({"path": path, "idempotence": "off"}))
 
 
 def ends(load):

@@ -116,7 +116,7 @@ def test_a_log_that_gives_exactly_once_gives_it_where_it_is_requested(path):
 
 @pytest.mark.parametrize(("word", "means"), [("true", "required"), ("false", "off"), ("False", "off")])
 def test_the_words_of_before_are_taken_and_deprecated(path, word, means):
-    with pytest.warns(DeprecationWarning, match=f"deprecated .KIP-192.. Say {means}"):
+    with pytest.warns(FutureWarning, match=f"deprecated .KIP-192.. Say {means}"):
         options = parse_write({"path": path, "idempotence": word})
     assert options.idempotence == means
 

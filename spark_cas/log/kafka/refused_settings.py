@@ -42,7 +42,8 @@ REFUSALS: tuple[Refusal, ...] = (
         ("acks", "request.required.acks"),
     ),
     Refusal(
-        "Every write is exactly once, and sent again until delivery.timeout.ms is over. Leave it out.",
+        "Option idempotence says how much a write promises; a request is sent again until delivery.timeout.ms is "
+        "over. Leave it out.",
         ("enable.idempotence", "enable.gapless.guarantee", "retries", "message.send.max.retries"),
     ),
     Refusal(

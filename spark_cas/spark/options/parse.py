@@ -183,7 +183,7 @@ def _warn_of_deprecated(given: Given) -> None:
     if word in DEPRECATED_IDEMPOTENCE:
         warnings.warn(
             f"option idempotence: {word} is deprecated (KIP-192). Say {DEPRECATED_IDEMPOTENCE[word]}, as it means.",
-            DeprecationWarning,
+            FutureWarning,
             stacklevel=4,
         )
 

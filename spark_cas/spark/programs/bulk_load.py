@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from spark_cas.core.errors import ConditionalLogError, LogNotFoundError, UnknownOutcomeError
-from spark_cas.core.guarantee import REQUIRED
+from spark_cas.core.guarantee import EXACTLY_ONCE, REQUIRED
 from spark_cas.core.plan import completion_from_json
 from spark_cas.log.open import AnySpec, open_log
 from spark_cas.log.protocol import Backend
-from spark_cas.spark.programs.exit_codes import ExitCode, plain_error
+from spark_cas.spark.programs.exit_codes import ExitCode, UsageError, plain_error
 from spark_cas.spark.programs.load_arguments import Arguments, parse_arguments
 from spark_cas.spark.programs.load_progress import console_for_people, live_progress
 from spark_cas.spark.programs.load_report import (
@@ -156,6 +156,14 @@ def _write(
     from spark_cas.spark.programs.load_input import routed_input
     from spark_cas.spark.source import ConditionalLogSource
 
+    report = None if options.report is None else Path(options.report)
+    is_told = options.idempotence == REQUIRED or report is not None or verifying
+    if is_remote() and not is_told:
+        raise UsageError(
+            f"with Spark Connect the driver is elsewhere, and idempotence is {options.idempotence}: what was "
+            f"appended, and with which guarantee, would be told nowhere. Nothing was appended. Name a file on the "
+            f"driver with --log-option report=FILE, or say idempotence={REQUIRED}."
+        )
     # Spark finds it by itself only where the first python3 on its PATH has this package.
     spark.dataSource.register(ConditionalLogSource)
     routed = routed_input(spark, request)
@@ -163,18 +171,28 @@ def _write(
     watch = LoadWatch(ledger, StageWatch(spark, request.job), verifying=verifying)
     given = request.write_options()
     with TemporaryDirectory() as folder, live_progress(console, watch.look):
-        report = Path(folder) / "report.json"
-        # With Spark Connect the driver is elsewhere, and may have no such folder.
-        if options.idempotence != REQUIRED and not is_remote():
+        if options.idempotence != REQUIRED and report is None and not is_remote():
+            report = Path(folder) / "report.json"
             given["report"] = str(report)
         routed.write.format("conditional-log").mode("append").options(**given).save()
-        if report.exists():
+        # With Spark Connect a file of that name here would be another one.
+        if report is not None and not is_remote():
             completion = completion_from_json(report.read_text(encoding="utf-8"))
             if not completion.job:
                 return None, Held.of(completion.partitions, None)
             job = options.job or completion.job
             return job, _done(options.spec, job)
-    return None if options.job is None else (options.job, _done(options.spec, options.job))
+    if options.job is None or not is_recorded(options):
+        return None
+    return options.job, _done(options.spec, options.job)
+
+
+def is_recorded(options: "WriteOptions") -> bool:
+    """Whether the registry has what came of a write: it was exactly once. Raises what `preflight` of the log does."""
+    if options.idempotence == REQUIRED:
+        return True
+    with open_log(options.spec) as log:
+        return log.preflight(idempotence=options.idempotence).guarantee == EXACTLY_ONCE
 
 
 def _done(spec: AnySpec, job: str) -> Held:

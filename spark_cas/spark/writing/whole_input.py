@@ -27,8 +27,8 @@ def whole_input(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     behind = _stream_from_jvm().peek(len(_END))[: len(_END)]
     if not behind or not _END.startswith(behind):
         raise EOFError(
-            "Spark ended this attempt of the task before all of its rows had come. Chunks that were appended stay; "
-            "the same job, run again, goes on behind them."
+            "Spark ended this attempt of the task before all of its rows had come. Chunks that were appended stay: "
+            "the same job, run again, goes on behind them, and a write that is not exactly once appends them again."
         )
 
 
