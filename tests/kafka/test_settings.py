@@ -219,7 +219,7 @@ OWNED = [
     ("auto.offset.reset", "startingOffsets"),
     ("bootstrap.servers", "kafka.bootstrap.servers"),
     ("enable.auto.commit", "startingOffsets"),
-    ("enable.idempotence", "exactly once"),
+    ("enable.idempotence", "Option idempotence says"),
     ("group.id", "option job"),
     ("group.instance.id", "option job"),
     ("interceptor.classes", "run code"),

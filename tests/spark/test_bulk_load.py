@@ -330,9 +330,9 @@ ROWS = 40_000
 
 
 def interruptible(path, tmp_path):
-    """A load of hundreds of small chunks."""
+    """A load of so many chunks that the workers, which append what their tasks hold, are far from the end."""
     parquet = write_parquet(flights(ROWS), tmp_path / "many.parquet")
-    return ("--input", parquet, *BY_TAIL, "--log", path, "--job", "load-1", "--max-records-per-chunk", "200")
+    return ("--input", parquet, *BY_TAIL, "--log", path, "--job", "load-1", "--max-records-per-chunk", "20")
 
 
 def interrupt_while_appending(process, path):

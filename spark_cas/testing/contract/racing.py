@@ -136,7 +136,8 @@ class RaceContract(ContractBase):
             appended = 0
             for at in count():
                 outcome = JobWriter(log, plan_of(log, f"{name}-{at}")).append(table_of([f"{name}-{at}"]))
-                assert isinstance(outcome, Appended | Conflict), outcome
+                fenced = self.claims_fence and outcome == Fenced(None)
+                assert fenced or isinstance(outcome, Appended | Conflict), outcome
                 appended += isinstance(outcome, Appended)
                 if appended == chunks:
                     return at
