@@ -1,6 +1,8 @@
 """The client for questions, which knows why there is no answer: librdkafka tells that to a callback only."""
 
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -8,6 +10,10 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from spark_cas.log.kafka.codes import TIMED_OUT, why_unreachable
+
+_METADATA_SECONDS = 3.0
+_LEADERS_HOLD_SECONDS = 60.0
+"""Well below ``metadata.max.age.ms``, after which the client forgets them."""
 
 _BACKSTOP_SECONDS = 11.0
 """Every question has its own, shorter time; the client does not always say that it is over."""
@@ -23,10 +29,36 @@ class Admin(AdminClient):
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._leaders: dict[str, tuple[float, frozenset[int]]] = {}
         self._troubles: set[int] = set()
         take = self._troubles.add  # and not a method of ours: the client would hold itself
         callbacks: dict[str, Any] = {"error_cb": lambda error: take(error.code())}
         super().__init__({**settings, **callbacks})
+
+    def knows_leaders(self, topic: str, partitions: Iterable[int]) -> bool:
+        """Whether the client knows who leads these partitions; it asks when it has not lately.
+
+        Asked for offsets without knowing it, librdkafka (2.16) asks by itself: that takes longer, and a reply that
+        comes at a bad moment can end the process (decision 0018).
+        """
+        since, known = self._leaders.get(topic, (-math.inf, frozenset[int]()))
+        if time.monotonic() - since > _LEADERS_HOLD_SECONDS or not known.issuperset(partitions):
+            self.ask_leaders(topic)
+        return self._leaders[topic][1].issuperset(partitions)
+
+    def ask_leaders(self, topic: str) -> bool:
+        """Ask who leads the partitions of a topic: till then the client keeps to whom it once learnt of, dead or not.
+
+        False when nobody answered.
+        """
+        self._leaders[topic] = -math.inf, frozenset()
+        try:
+            found = self.list_topics(topic, _METADATA_SECONDS).topics[topic].partitions
+        except KafkaException:
+            return False
+        led = frozenset(number for number, partition in found.items() if partition.leader >= 0)
+        self._leaders[topic] = time.monotonic(), led
+        return True
 
     def answer(self, asked: "Future[Answer]") -> Answer:
         """Wait for the answer to a question.

@@ -22,7 +22,6 @@ _DECIDED_END: _Asked = (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)  # t
 _NO_SUCH_OFFSET = -1
 """What brokers answer when no record is as new as was asked for."""
 
-_METADATA_SECONDS = 3.0
 _FIRST_PAUSE_SECONDS = 0.001
 _LONGEST_PAUSE_SECONDS = 0.1
 
@@ -112,9 +111,18 @@ def newest_ms(admin: Admin, at: TopicPartition) -> int:
     which = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
 
     def question() -> int:
+        _require_leaders(admin, at.topic, [at.partition])
         return int(admin.answer(admin.list_offsets({at: which}, request_timeout=REQUEST_SECONDS)[at]).timestamp)
 
     return ask(question, f"asking for the newest time of topic {at.topic}", on_topic("Describe", at.topic))
+
+
+def _require_leaders(admin: Admin, topic: str, partitions: list[int]) -> None:
+    """KafkaException, to be asked again, unless the client knows who leads these partitions; else as `describe`."""
+    if not admin.knows_leaders(topic, partitions):
+        # It may as well not be there, or not be ours to see.
+        describe(admin, topic)
+        raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
 
 
 def _offsets(admin: Admin, at: TopicPartition, *wanted: _Asked, absent: int = 0) -> list[int]:
@@ -129,9 +137,10 @@ def _all_offsets(admin: Admin, ats: list[TopicPartition], *wanted: _Asked, absen
     """
     if not ats:
         return []
-    topic = ats[0].topic
+    topic, numbers = ats[0].topic, [at.partition for at in ats]
 
     def question() -> list[list[int]]:
+        _require_leaders(admin, topic, numbers)
         asked = [
             admin.list_offsets(dict.fromkeys(ats, which), isolation_level=isolation, request_timeout=REQUEST_SECONDS)
             for which, isolation in wanted
@@ -139,12 +148,11 @@ def _all_offsets(admin: Admin, ats: list[TopicPartition], *wanted: _Asked, absen
         try:
             offsets = [[int(admin.answer(each[at]).offset) for each in asked] for at in ats]
         except KafkaException as error:
-            if error.args[0].code() in STALE_LEADER | TIMED_OUT and _asks_who_leads(admin, topic):
-                raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)) from None
-            if error.args[0].code() != NO_LEADER:
+            code = error.args[0].code()
+            if code != NO_LEADER and code not in STALE_LEADER | TIMED_OUT:
                 raise
-            # It may as well not be there, or not be ours to see.
-            describe(admin, topic)
+            if not admin.ask_leaders(topic) and code != NO_LEADER:
+                raise
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)) from None
         if min(map(min, offsets)) < min(0, absent):
             # Between two leaders the client may give an invalid offset, and no error with it.
@@ -152,12 +160,3 @@ def _all_offsets(admin: Admin, ats: list[TopicPartition], *wanted: _Asked, absen
         return offsets
 
     return ask(question, f"asking for offsets of topic {topic}", on_topic("Describe", topic))
-
-
-def _asks_who_leads(admin: Admin, topic: str) -> bool:
-    """Let the client ask again who leads partitions: until then it keeps to whom it once learnt of, dead or not."""
-    try:
-        admin.list_topics(topic, _METADATA_SECONDS)
-    except KafkaException:
-        return False
-    return True

@@ -1,0 +1,51 @@
+"""Where partitions end: asked for once it is known who leads them."""
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from spark_cas.core.errors import LogNotFoundError
+from spark_cas.log.kafka import ends
+from spark_cas.log.kafka.admin import Admin
+from spark_cas.log.kafka.clients import admin_client
+from spark_cas.log.kafka.spec import KafkaSpec
+from tests.kafka.clients import append, create_topic
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The questions to the brokers, in their order."""
+    made = []
+    for name in ("list_topics", "list_offsets"):
+        inner = getattr(Admin, name)
+
+        def noted(self, *given, inner=inner, name=name, **more):
+            made.append(name)
+            return inner(self, *given, **more)
+
+        monkeypatch.setattr(Admin, name, noted)
+    return made
+
+
+def test_whose_leaders_are_not_known_is_not_asked_for_offsets(broker, asked):
+    topic = create_topic(broker.bootstrap, 2)
+    append(broker.bootstrap, topic, "a", "b")
+    admin = admin_client(KafkaSpec(broker.bootstrap, topic))
+    first, second = (TopicPartition(topic, number) for number in range(2))
+    assert ends.decided_now(admin, first).end_offset == 3
+    assert asked == ["list_topics", "list_offsets", "list_offsets"]
+    asked.clear()
+    assert ends.high_watermark(admin, second) == 0
+    assert asked == ["list_offsets"]
+    admin.ask_leaders(topic)
+    asked.clear()
+    ends.newest_ms(admin, first)
+    assert asked == ["list_offsets"]
+
+
+def test_a_topic_that_is_not_there_has_no_offsets_to_ask_for(broker, asked):
+    admin = admin_client(KafkaSpec(broker.bootstrap, "nowhere"))
+    with pytest.raises(LogNotFoundError):
+        ends.barrier(admin, TopicPartition("nowhere", 0), 10.0)
+    assert asked == ["list_topics"]
