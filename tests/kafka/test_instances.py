@@ -1,12 +1,14 @@
 """What a writer asks its brokers for beside the records, and what it must not bring about by asking."""
 
+import json
+
 import pytest
 from confluent_kafka import Producer
 
 from spark_cas.core.errors import ConditionalLogError
 from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.core.plan import ExpectedOffsets
-from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka import KafkaLog, clients
 from spark_cas.log.kafka.clients import TransactionalProducer, admin_client
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.writer import PartitionWriter
@@ -34,6 +36,34 @@ def test_a_claim_and_the_chunks_after_it_take_one_instance(broker, topic, monkey
         outcomes = [job.append(table_of([f"{number}"])) for number in range(chunks)]
     assert [type(outcome) for outcome in outcomes] == [Appended] * chunks
     assert len(taken) == 1
+
+
+def test_a_coordinator_is_looked_for_once_a_broker_is_connected(broker, topic, monkeypatch):
+    """Without one the client looks again only half a second later."""
+    found = []
+
+    class Noting(Producer):
+        def __init__(self, settings):
+            take, latest = settings["stats_cb"], ["{}"]
+
+            def noted(statistics):
+                latest[:] = [statistics]
+                take(statistics)
+
+            super().__init__({**settings, "stats_cb": noted})
+            self.latest = latest
+
+        def init_transactions(self, *timeout):
+            brokers = json.loads(self.latest[0]).get("brokers", {}).values()
+            found.append([each["state"] for each in brokers if each["nodeid"] >= 0])
+            super().init_transactions(*timeout)
+
+    monkeypatch.setattr(clients, "Producer", Noting)
+    for number in range(20):
+        instance = TransactionalProducer(KafkaSpec(broker.bootstrap, topic), f"{topic}/{number}")
+        instance.init(SECONDS)
+        instance.close()
+    assert found == [["UP"]] * 20
 
 
 def test_an_attempt_that_was_overtaken_before_its_fence_stays_refused(broker, topic, monkeypatch):

@@ -182,9 +182,7 @@ class TransactionalProducer:
     def init(self, timeout_seconds: float) -> None:
         """Fence every earlier holder of the id, and finish or abort what it left open. Raises KafkaException."""
         deadline = time.monotonic() + timeout_seconds
-        # Without a connection the client looks for the id's coordinator in vain, and not again for half a second.
-        with suppress(KafkaException), self.watched():
-            self.client.list_topics(self._topic, min(_CONNECT_SECONDS, timeout_seconds))
+        self._connect(min(_CONNECT_SECONDS, timeout_seconds))
         while True:
             try:
                 with self.watched():
@@ -195,6 +193,22 @@ class TransactionalProducer:
             else:
                 break
         self._idle_since_us = _LIBRDKAFKA_CLOCK_NS() // 1000
+
+    def _connect(self, timeout_seconds: float) -> None:
+        """Ask for the topic's leaders until a broker is connected, or the time is over.
+
+        Without a connection the client looks for the id's coordinator in vain, and not again for half a second. The
+        one that it begins with is no good: it is given up with the first reply, which tells it who the brokers are.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while time.monotonic() < deadline and not self._connected():
+            with suppress(KafkaException), self.watched():
+                self.client.list_topics(self._topic, timeout_seconds)
+            time.sleep(_STATISTICS_MS / 1000)
+
+    def _connected(self) -> bool:
+        brokers = json.loads(self._snapshot or '{"brokers": {}}')["brokers"].values()
+        return any(broker["nodeid"] >= 0 and broker["state"] == "UP" for broker in brokers)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
