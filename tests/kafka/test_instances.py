@@ -38,6 +38,35 @@ def test_a_claim_and_the_chunks_after_it_take_one_instance(broker, topic, monkey
     assert len(taken) == 1
 
 
+def test_a_process_keeps_few_instances_and_goes_on_without_one(broker, monkeypatch):
+    """However many jobs it runs on one log: each writes under an id of its own where no offset is expected."""
+    topic, most, alive = create_topic(broker.bootstrap), [], set()
+    init, close = TransactionalProducer.init, TransactionalProducer.close
+
+    def begun(instance, timeout_seconds):
+        alive.add(instance)
+        most.append(len(alive))
+        init(instance, timeout_seconds)
+
+    def ended(instance):
+        alive.remove(instance)
+        close(instance)
+
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
+        plans = [pin_plan(log, f"job-{number}", ExpectedOffsets("none")) for number in range(12)]
+        monkeypatch.setattr(TransactionalProducer, "init", begun)
+        monkeypatch.setattr(TransactionalProducer, "close", ended)
+        jobs = [JobWriter(log, plan) for plan in plans]
+        expected = []
+        for number in range(2):
+            for job in jobs:
+                expected.append(f"{job.claim.plan.job}/{number}")
+                assert isinstance(job.append(table_of([expected[-1]])), Appended)
+        assert values_in(log, 0) == expected
+    assert max(most) == 8
+    assert not alive
+
+
 def test_a_coordinator_is_looked_for_once_a_broker_is_connected(broker, topic, monkeypatch):
     """Without one the client looks again only half a second later."""
     found = []

@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.schema import RECORDS
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
 from spark_cas.testing.writing import append_foreign
+from tests.spark.addresses import EMBEDDED_AND_KAFKA, new_log
 from tests.spark.expanding_writer import KEYS
 from tests.spark.streams import Stream
 
@@ -23,11 +25,21 @@ WRITER = Path(__file__).with_name("expanding_writer.py")
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture(params=EMBEDDED_AND_KAFKA)
+def address(request, path):
+    """A log of two partitions on one of the two backends."""
+    return new_log(request, path, 2)
+
+
 @pytest.fixture
 def reader(path):
-    return lambda **options: RecordsStreamReader(
-        parse_read_stream({"path": path, "startingoffsets": "earliest", **options}), RECORDS
-    )
+    return partial(reader_of, path)
+
+
+def reader_of(address, **options):
+    """A new reader, as of a query that begins with the oldest records."""
+    given = {"path": address, "startingoffsets": "earliest", **options}
+    return RecordsStreamReader(parse_read_stream(given), RECORDS)
 
 
 def batch(reader, start):
@@ -53,51 +65,54 @@ def batches(reader, start):
 
 
 @pytest.mark.timeout(300)
-def test_each_key_comes_in_its_order_from_2_to_16_partitions_under_load(path, log, reader):
+def test_each_key_comes_in_its_order_from_2_to_16_partitions_under_load(address):
     count = 15
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    commands = [[sys.executable, str(WRITER), path, name, str(count)] for name in ("a", "b")]
+    commands = [[sys.executable, str(WRITER), address, name, str(count)] for name in ("a", "b")]
     writers = [subprocess.Popen(command, cwd=ROOT, env=environment) for command in commands]
     seen: dict[bytes, int] = {}
     used = set()
     try:
-        one, left = reader(maxoffsetspertrigger="8"), [4, 8, 16]
-        end = one.initialOffset()
-        while len(seen) < 2 * KEYS or min(seen.values()) < count - 1:
-            assert all(writer.poll() in (None, 0) for writer in writers)
-            # It is down during the first two.
-            step = batch(one, end) if len(left) < 2 else (end, [])
-            for partition, key, value in step[1]:
-                assert int(value) == seen.get(key, -1) + 1, f"key {key!r} of partition {partition}"
-                seen[key] = int(value)
-                used.add(partition)
-            end = step[0]
-            # By what is appended and not by what is read, which lies behind.
-            ends = log.bounds_of(range(log.layout().partitions), waiting=False)
-            if left and sum(each.end_offset for each in ends) > 2 * KEYS * count * (4 - len(left)) // 4:
-                expand_log(log, left.pop(0))
+        with open_log(address) as log:
+            one, left = reader_of(address, maxoffsetspertrigger="8"), [4, 8, 16]
+            end = one.initialOffset()
+            while len(seen) < 2 * KEYS or min(seen.values()) < count - 1:
+                assert all(writer.poll() in (None, 0) for writer in writers)
+                # It is down during the first two.
+                step = batch(one, end) if len(left) < 2 else (end, [])
+                for partition, key, value in step[1]:
+                    assert int(value) == seen.get(key, -1) + 1, f"key {key!r} of partition {partition}"
+                    seen[key] = int(value)
+                    used.add(partition)
+                end = step[0]
+                # By what is appended and not by what is read, which lies behind.
+                ends = log.bounds_of(range(log.layout().partitions), waiting=False)
+                if left and sum(each.end_offset for each in ends) > 2 * KEYS * count * (4 - len(left)) // 4:
+                    expand_log(log, left.pop(0))
+            assert (left, log.layout().partitions) == ([], 16)
     finally:
         for writer in writers:
             writer.kill() if writer.poll() is None and sys.exc_info()[0] else None
             assert writer.wait(60) == 0
-    assert (left, log.layout().partitions) == ([], 16)
     assert max(used) >= 8
 
 
-def test_what_is_new_is_read_behind_all_that_came_before(log, reader):
-    append_foreign(log, 0, *"ab")
-    append_foreign(log, 1, "c")
-    start = reader().initialOffset()
-    expand_log(log, 4)
-    append_foreign(log, 0, "d")
-    append_foreign(log, 2, "e")
-    expand_log(log, 8)
-    append_foreign(log, 2, "f")
-    append_foreign(log, 6, "g")
+def test_what_is_new_is_read_behind_all_that_came_before(address):
+    with open_log(address) as log:
+        append_foreign(log, 0, *"ab")
+        append_foreign(log, 1, "c")
+        start = reader_of(address).initialOffset()
+        expand_log(log, 4)
+        append_foreign(log, 0, "d")
+        append_foreign(log, 2, "e")
+        expand_log(log, 8)
+        append_foreign(log, 2, "f")
+        append_foreign(log, 6, "g")
     # The stream was down during both.
-    end, told = batches(reader(), start)
+    end, told = batches(reader_of(address), start)
     assert told == [[(0, "a"), (0, "b"), (0, "d"), (1, "c")], [(2, "e"), (2, "f")], [(6, "g")]]
-    assert "held" not in end["flights"]
+    assert [*end] == [log.topic]
+    assert "held" not in end[log.topic]
 
 
 def test_a_stream_that_is_stopped_at_a_threshold_goes_on_in_order(log, reader):

@@ -59,7 +59,7 @@ class KafkaLog(KafkaRegistry):
         return self
 
     def __exit__(self, *_: object) -> None:
-        for writer in self._shared.holders.values():
+        for writer in [*self._shared.active]:
             writer.close()
         self._writers.clear()
         self._shared.holders.clear()

@@ -28,6 +28,9 @@ from spark_cas.log.kafka.topic_settings import require_planned, topic_settings
 from spark_cas.log.kafka.transaction import Sending, refuse_unsendable
 from spark_cas.log.protocol import Claim
 
+_MOST_ACTIVE = 8
+"""An instance has threads of its own and tells its statistics all the time, in use or not."""
+
 _TRIES = 6
 """Writers that came in between and then aborted push an append aside this often before it gives up."""
 
@@ -52,6 +55,8 @@ class Shared:
     layouts: TopicLayouts
     holders: "dict[str, PartitionWriter]" = field(default_factory=dict)
     """Who holds each transactional id now."""
+    active: "dict[PartitionWriter, None]" = field(default_factory=dict)
+    """Those with a producer instance, whoever made one last at the end."""
 
 
 class PartitionWriter:
@@ -68,6 +73,7 @@ class PartitionWriter:
         self._ledgers = shared.ledgers
         self._layouts = shared.layouts
         self._holders = shared.holders
+        self._active = shared.active
         self._plan = plan
         self._at = TopicPartition(spec.topic, partition)
         self._id = spec.transactional_id(partition, None if plan.claims(partition) else plan.job)
@@ -94,10 +100,13 @@ class PartitionWriter:
             holder.give_way()
         self._holders[self._id] = self
         self._drop()
+        while len(self._active) >= _MOST_ACTIVE:
+            next(iter(self._active)).close()
         self._known_under_fence = False
         settings = topic_settings(self._admin, self._at.topic)
         most = None if settings is None else settings.max_message_bytes
         self._producer = TransactionalProducer(self._spec, self._id, most)
+        self._active[self] = None
         self._producer.init(self._timeout)
         self._fenced = False
 
@@ -393,6 +402,7 @@ class PartitionWriter:
     def _drop(self) -> None:
         if self._producer is not None:
             self._producer.close()
+        self._active.pop(self, None)
         self._producer = None
         self._left = None
 
@@ -402,7 +412,7 @@ class PartitionWriter:
         self._fenced = True
 
     def close(self) -> None:
-        """Let go of the producer instance."""
+        """Let go of the producer instance: the next append makes one, if no other writer of the job was at work."""
         self._drop()
 
 
