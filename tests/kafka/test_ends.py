@@ -1,12 +1,13 @@
 """Where partitions end: asked for once it is known who leads them."""
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from spark_cas.core.errors import LogNotFoundError
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.admin import Admin
 from spark_cas.log.kafka.clients import admin_client
+from spark_cas.log.kafka.codes import NO_LEADER
 from spark_cas.log.kafka.spec import KafkaSpec
 from tests.kafka.clients import append, create_topic
 
@@ -38,10 +39,32 @@ def test_whose_leaders_are_not_known_is_not_asked_for_offsets(broker, asked):
     asked.clear()
     assert ends.high_watermark(admin, second) == 0
     assert asked == ["list_offsets"]
-    admin.ask_leaders(topic)
+
+
+def test_the_newest_time_is_asked_of_known_leaders_too(broker, asked):
+    topic = create_topic(broker.bootstrap)
+    admin = admin_client(KafkaSpec(broker.bootstrap, topic))
+    assert ends.newest_ms(admin, TopicPartition(topic, 0)) == -1
+    assert asked == ["list_topics", "list_offsets"]
+
+
+@pytest.mark.parametrize("code", [KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, NO_LEADER])
+def test_leaders_are_asked_for_anew_after_an_error(broker, asked, monkeypatch, code):
+    """The errors of a failover, which cannot be had at will."""
+    topic = create_topic(broker.bootstrap)
+    at, admin = TopicPartition(topic, 0), admin_client(KafkaSpec(broker.bootstrap, topic))
+    assert ends.high_watermark(admin, at) == 0
     asked.clear()
-    ends.newest_ms(admin, first)
-    assert asked == ["list_offsets"]
+    answer = Admin.answer
+
+    def failing_once(admin, question):
+        monkeypatch.setattr(Admin, "answer", answer)
+        answer(admin, question)
+        raise KafkaException(KafkaError(code))
+
+    monkeypatch.setattr(Admin, "answer", failing_once)
+    assert ends.high_watermark(admin, at) == 0
+    assert asked == ["list_offsets", "list_topics", "list_offsets"]
 
 
 def test_a_topic_that_is_not_there_has_no_offsets_to_ask_for(broker, asked):

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -35,7 +35,7 @@ class Admin(AdminClient):
         callbacks: dict[str, Any] = {"error_cb": lambda error: take(error.code())}
         super().__init__({**settings, **callbacks})
 
-    def knows_leaders(self, topic: str, partitions: Iterable[int]) -> bool:
+    def knows_leaders(self, topic: str, partitions: Collection[int]) -> bool:
         """Whether the client knows who leads these partitions; it asks when it has not lately.
 
         Asked for offsets without knowing it, librdkafka (2.16) asks by itself: that takes longer, and a reply that
@@ -51,7 +51,7 @@ class Admin(AdminClient):
 
         False when nobody answered.
         """
-        self._leaders[topic] = -math.inf, frozenset()
+        self.forget_leaders(topic)
         try:
             found = self.list_topics(topic, _METADATA_SECONDS).topics[topic].partitions
         except KafkaException:
@@ -59,6 +59,10 @@ class Admin(AdminClient):
         led = frozenset(number for number, partition in found.items() if partition.leader >= 0)
         self._leaders[topic] = time.monotonic(), led
         return True
+
+    def forget_leaders(self, topic: str) -> None:
+        """Who leads the partitions of a topic is to be asked before the next question."""
+        self._leaders[topic] = -math.inf, frozenset()
 
     def answer(self, asked: "Future[Answer]") -> Answer:
         """Wait for the answer to a question.

@@ -1,6 +1,9 @@
 """Where a partition ends: read behind a barrier, because a commit returns before its marker is visible."""
 
 import time
+from collections.abc import Callable
+from concurrent.futures import wait
+from typing import TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
@@ -24,6 +27,8 @@ _NO_SUCH_OFFSET = -1
 
 _FIRST_PAUSE_SECONDS = 0.001
 _LONGEST_PAUSE_SECONDS = 0.1
+
+_Answer = TypeVar("_Answer")
 
 
 def start_offset(admin: Admin, at: TopicPartition) -> int:
@@ -111,18 +116,9 @@ def newest_ms(admin: Admin, at: TopicPartition) -> int:
     which = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
 
     def question() -> int:
-        _require_leaders(admin, at.topic, [at.partition])
         return int(admin.answer(admin.list_offsets({at: which}, request_timeout=REQUEST_SECONDS)[at]).timestamp)
 
-    return ask(question, f"asking for the newest time of topic {at.topic}", on_topic("Describe", at.topic))
-
-
-def _require_leaders(admin: Admin, topic: str, partitions: list[int]) -> None:
-    """KafkaException, to be asked again, unless the client knows who leads these partitions; else as `describe`."""
-    if not admin.knows_leaders(topic, partitions):
-        # It may as well not be there, or not be ours to see.
-        describe(admin, topic)
-        raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+    return _ask_leaders(admin, [at], question, f"asking for the newest time of topic {at.topic}")
 
 
 def _offsets(admin: Admin, at: TopicPartition, *wanted: _Asked, absent: int = 0) -> list[int]:
@@ -137,26 +133,42 @@ def _all_offsets(admin: Admin, ats: list[TopicPartition], *wanted: _Asked, absen
     """
     if not ats:
         return []
-    topic, numbers = ats[0].topic, [at.partition for at in ats]
 
     def question() -> list[list[int]]:
-        _require_leaders(admin, topic, numbers)
         asked = [
             admin.list_offsets(dict.fromkeys(ats, which), isolation_level=isolation, request_timeout=REQUEST_SECONDS)
             for which, isolation in wanted
         ]
-        try:
-            offsets = [[int(admin.answer(each[at]).offset) for each in asked] for at in ats]
-        except KafkaException as error:
-            code = error.args[0].code()
-            if code != NO_LEADER and code not in STALE_LEADER | TIMED_OUT:
-                raise
-            if not admin.ask_leaders(topic) and code != NO_LEADER:
-                raise
-            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)) from None
+        # All of them, for what one of them says of the leaders holds for whatever is asked next.
+        wait([each[at] for each in asked for at in ats], REQUEST_SECONDS)
+        offsets = [[int(admin.answer(each[at]).offset) for each in asked] for at in ats]
         if min(map(min, offsets)) < min(0, absent):
             # Between two leaders the client may give an invalid offset, and no error with it.
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
         return offsets
 
-    return ask(question, f"asking for offsets of topic {topic}", on_topic("Describe", topic))
+    return _ask_leaders(admin, ats, question, f"asking for offsets of topic {ats[0].topic}")
+
+
+def _ask_leaders(admin: Admin, ats: list[TopicPartition], question: Callable[[], _Answer], doing: str) -> _Answer:
+    """As `ask`, of the leaders of partitions of one topic: who they are is known each time before the question.
+
+    After an error they are asked for anew, for librdkafka forgets a leader that says it is none.
+    """
+    topic, numbers = ats[0].topic, [at.partition for at in ats]
+
+    def of_leaders() -> _Answer:
+        if not admin.knows_leaders(topic, numbers):
+            # It may as well not be there, or not be ours to see.
+            describe(admin, topic)
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+        try:
+            return question()
+        except KafkaException as error:
+            code = error.args[0].code()
+            admin.forget_leaders(topic)
+            if code == NO_LEADER or (code in STALE_LEADER | TIMED_OUT and admin.ask_leaders(topic)):
+                raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)) from None
+            raise
+
+    return ask(of_leaders, doing, on_topic("Describe", topic))
