@@ -129,10 +129,10 @@ class Log(Protocol):
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
         """Become the partition's writer for the job of ``plan`` and learn how far that job came.
 
-        Where the backend can fence, every earlier writer is fenced from then on; elsewhere a claim is
-        advice and safety rests on `append` alone. Refused with LayoutChanged when the plan's layout epoch
-        is not the newest or an expansion is pending, and with ProgressLost when rows of the job may have been
-        trimmed unseen.
+        Where the backend can fence, every earlier writer is fenced from then on, unless it rested and nothing was
+        appended meanwhile (decision 0019); elsewhere a claim is advice and safety rests on `append` alone. Refused
+        with LayoutChanged when the plan's layout epoch is not the newest or an expansion is pending, and with
+        ProgressLost when rows of the job may have been trimmed unseen.
 
         Raises LogNotSharedError when this is not the log that the plan was made for; StoreUnsafeError when the
         store cannot keep the promise of `append`; ChunkDamagedError, FormatError, StorageError.

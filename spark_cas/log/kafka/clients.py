@@ -201,9 +201,9 @@ class TransactionalProducer:
         one that it begins with is no good: it is given up with the first reply, which tells it who the brokers are.
         """
         deadline = time.monotonic() + timeout_seconds
-        while time.monotonic() < deadline and not self._connected():
+        while (left := deadline - time.monotonic()) > 0 and not self._connected():
             with suppress(KafkaException), self.watched():
-                self.client.list_topics(self._topic, timeout_seconds)
+                self.client.list_topics(self._topic, left)
             time.sleep(_STATISTICS_MS / 1000)
 
     def _connected(self) -> bool:

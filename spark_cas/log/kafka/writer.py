@@ -56,7 +56,7 @@ class Shared:
     holders: "dict[str, PartitionWriter]" = field(default_factory=dict)
     """Who holds each transactional id now."""
     active: "dict[PartitionWriter, None]" = field(default_factory=dict)
-    """Those with a producer instance, whoever made one last at the end."""
+    """Those with a producer instance, whoever used it last at the end."""
 
 
 class PartitionWriter:
@@ -136,6 +136,8 @@ class PartitionWriter:
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
         """Append a chunk, or close the job when it has no records. Raises SchemaError, StorageError."""
         refuse_unsendable(chunk.records)
+        if self in self._active:
+            self._active[self] = self._active.pop(self)
         if not _same(claim.progress, self._known):
             return Fenced(self._known.task if self._known else None)
         if self._fenced and chunk.records.num_rows:
@@ -356,6 +358,9 @@ class PartitionWriter:
     ) -> Outcome:
         """Committed, so the claim is used up; wait until readers can see it."""
         self._known = claim.progress_after(chunk, sent.at)
+        if chunk.complete:
+            # A process may run thousands of jobs.
+            self.close()
         if chunk.records.num_rows == 0:
             return Appended(sent.at, 0, None, bounds.start_offset, has_offset=True, resolved=resolved)
         try:
@@ -400,9 +405,9 @@ class PartitionWriter:
         return self._producer
 
     def _drop(self) -> None:
+        self._active.pop(self, None)
         if self._producer is not None:
             self._producer.close()
-        self._active.pop(self, None)
         self._producer = None
         self._left = None
 
