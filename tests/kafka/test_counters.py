@@ -11,8 +11,8 @@ from tests.counting import count_up, require_all_counted
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
-WRITERS = 3
-EACH = 6
+WRITERS = 8
+EACH = 12
 
 
 def write(spec, writer):
