@@ -9,6 +9,7 @@ import pytest
 
 from spark_cas import open_log
 from tests.objects.servers import s3
+from tests.spark.addresses import EMBEDDED_AND_KAFKA, new_log
 
 __all__ = ["s3"]
 
@@ -70,6 +71,12 @@ def connect(spark, connect_port):
 def path(tmp_path):
     """Where a log is, or will be."""
     return str(tmp_path / "flights")
+
+
+@pytest.fixture(params=EMBEDDED_AND_KAFKA)
+def address(request, path):
+    """A log of two partitions on one of the two backends."""
+    return new_log(request, path, 2)
 
 
 @pytest.fixture

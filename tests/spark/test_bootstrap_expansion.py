@@ -7,15 +7,8 @@ from spark_cas import RECORDS, append_once, bootstrap, open_log, raise_for_outco
 from spark_cas.core.partitioner import partition_of
 from spark_cas.log.expanding import expand_log
 from spark_cas.spark.programs.save_state import save_state
-from tests.spark.addresses import EMBEDDED_AND_KAFKA, new_log
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-
-
-@pytest.fixture(params=EMBEDDED_AND_KAFKA)
-def address(request, path):
-    """A log of two partitions on one of the two backends."""
-    return new_log(request, path, 2)
 
 
 def write(log, pairs):

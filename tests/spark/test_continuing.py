@@ -12,18 +12,11 @@ from spark_cas.log.expanding import expand_log
 from spark_cas.spark.programs.bulk_load import main
 from spark_cas.testing.kafka_broker.waiting import wait_until
 from spark_cas.testing.writing import values_in
-from tests.spark.addresses import EMBEDDED_AND_KAFKA, new_log
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 ROWS = 60
 EXPECTED = [f"{number:04}" for number in range(ROWS)]
-
-
-@pytest.fixture(params=EMBEDDED_AND_KAFKA)
-def address(request, path):
-    """A log of two partitions on one of the two backends."""
-    return new_log(request, path, 2)
 
 
 @pytest.fixture

@@ -17,18 +17,11 @@ from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.schema import RECORDS
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
 from spark_cas.testing.writing import append_foreign
-from tests.spark.addresses import EMBEDDED_AND_KAFKA, new_log
 from tests.spark.expanding_writer import KEYS
 from tests.spark.streams import Stream
 
 WRITER = Path(__file__).with_name("expanding_writer.py")
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(params=EMBEDDED_AND_KAFKA)
-def address(request, path):
-    """A log of two partitions on one of the two backends."""
-    return new_log(request, path, 2)
 
 
 @pytest.fixture

@@ -157,7 +157,7 @@ class TransactionalProducer:
 
     def __init__(self, spec: KafkaSpec, transactional_id: str, most_batch_bytes: int | None = None) -> None:
         self._topic = spec.topic
-        self._snapshot = ""
+        self._snapshot = '{"ts": 0, "brokers": {}}'
         self._idle_since_us: int | None = None
         self._closed = False
         self.fatal: KafkaError | None = None
@@ -207,7 +207,7 @@ class TransactionalProducer:
             time.sleep(_STATISTICS_MS / 1000)
 
     def _connected(self) -> bool:
-        brokers = json.loads(self._snapshot or '{"brokers": {}}')["brokers"].values()
+        brokers = json.loads(self._snapshot)["brokers"].values()
         return any(broker["nodeid"] >= 0 and broker["state"] == "UP" for broker in brokers)
 
     @contextmanager
@@ -276,7 +276,7 @@ class TransactionalProducer:
             return False
         deadline = time.monotonic() + _STATISTICS_WITHIN_SECONDS
         while time.monotonic() < deadline:
-            statistics = json.loads(self._snapshot or '{"ts": 0}')
+            statistics = json.loads(self._snapshot)
             if statistics["ts"] >= self._idle_since_us:
                 brokers = statistics["brokers"].values()
                 return all(broker[count] == 0 for broker in brokers for count in _STRAY)

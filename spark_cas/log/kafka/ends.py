@@ -118,7 +118,7 @@ def newest_ms(admin: Admin, at: TopicPartition) -> int:
     def question() -> int:
         return int(admin.answer(admin.list_offsets({at: which}, request_timeout=REQUEST_SECONDS)[at]).timestamp)
 
-    return _ask_leaders(admin, [at], question, f"asking for the newest time of topic {at.topic}")
+    return _ask_of_leaders(admin, [at], question, f"asking for the newest time of topic {at.topic}")
 
 
 def _offsets(admin: Admin, at: TopicPartition, *wanted: _Asked, absent: int = 0) -> list[int]:
@@ -147,10 +147,10 @@ def _all_offsets(admin: Admin, ats: list[TopicPartition], *wanted: _Asked, absen
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
         return offsets
 
-    return _ask_leaders(admin, ats, question, f"asking for offsets of topic {ats[0].topic}")
+    return _ask_of_leaders(admin, ats, question, f"asking for offsets of topic {ats[0].topic}")
 
 
-def _ask_leaders(admin: Admin, ats: list[TopicPartition], question: Callable[[], _Answer], doing: str) -> _Answer:
+def _ask_of_leaders(admin: Admin, ats: list[TopicPartition], question: Callable[[], _Answer], doing: str) -> _Answer:
     """As `ask`, of the leaders of partitions of one topic: who they are is known each time before the question.
 
     After an error they are asked for anew, for librdkafka forgets a leader that says it is none.
