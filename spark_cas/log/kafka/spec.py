@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from spark_cas.log.patience import PATIENCE_MS
+
 DEFAULT_PREFIX = "spark-cas"
 DEFAULT_TIMEOUT_MS = 60_000
 MOST_IN_FLIGHT = 5
@@ -24,6 +26,14 @@ class KafkaSpec:
     """How long a dead writer may keep readers waiting."""
     max_in_flight: int = MOST_IN_FLIGHT
     """The most requests that a writer has unanswered at once, on its connection to a broker."""
+
+    met: bool = False
+    """Whether these brokers answered before: then a port that is closed now is one that opens again."""
+
+    @property
+    def patience_seconds(self) -> float:
+        """How long anything goes on against brokers that are slow, restarting or electing: delivery.timeout.ms."""
+        return int(dict(self.client_options).get("message.timeout.ms", PATIENCE_MS)) / 1000
 
     @property
     def url(self) -> str:
