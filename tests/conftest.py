@@ -14,15 +14,6 @@ settings.register_profile("ci", max_examples=200, deadline=None, print_blob=True
 settings.register_profile("nightly", max_examples=5000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-REAL_PROCESSES = {"cluster", "kafka"}
-
-
-def pytest_collection_modifyitems(items):
-    """Tests of brokers and clusters, which a busy machine may starve, are tried once more; the report says which."""
-    for item in items:
-        if REAL_PROCESSES & {marker.name for marker in item.iter_markers()}:
-            item.add_marker(pytest.mark.flaky(reruns=1))
-
 
 @pytest.fixture(scope="session")
 def broker():

@@ -19,11 +19,12 @@ from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.admin import Admin
 from spark_cas.log.kafka.clients import PlainProducer
 from spark_cas.log.kafka.codes import Meaning, meaning_of, reason_of
+from spark_cas.log.kafka.delivery import await_delivery
 from spark_cas.log.kafka.layouts import TopicLayouts
 from spark_cas.log.kafka.rights import NOT_PERMITTED, missing, on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import topic_settings
-from spark_cas.log.kafka.transaction import hand_over, refuse_unsendable
+from spark_cas.log.kafka.transaction import hand_over, refuse_unsendable, request_rows
 
 _DELIVERY_SECONDS = 50.0
 
@@ -49,7 +50,8 @@ class BlindAppends:
         try:
             producer = self._ready(guarantee)
             hand_over(producer, at, fill_timestamps(chunk.records, chunk.time_ms), repeat(reports.take))
-            served = producer.flush(_DELIVERY_SECONDS, until=lambda: reports.error is not None)
+            rows = request_rows(chunk.records, producer.request_bytes)
+            served = await_delivery(producer, rows, _DELIVERY_SECONDS, until=lambda: reports.error is not None)
             failed = reports.error
         except KafkaException as error:
             served, failed = False, error.args[0]

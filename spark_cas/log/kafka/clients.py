@@ -1,18 +1,17 @@
 """Clients of one process: made when first needed, never pickled, never used across a fork."""
 
-import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from threading import Thread
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from spark_cas.log.kafka.admin import Admin
 from spark_cas.log.kafka.asking import REQUEST_SECONDS
 from spark_cas.log.kafka.codes import PURGED
+from spark_cas.log.kafka.connections import Connections
+from spark_cas.log.kafka.deadlined import Deadlined
 from spark_cas.log.kafka.secrets import resolve
 from spark_cas.log.kafka.setting_table import Client
 from spark_cas.log.kafka.settings import for_client
@@ -24,19 +23,10 @@ _DELIVERY_MS = 45_000
 _BATCH_BYTES = 1_000_000
 _NO_LIMIT_BYTES = 1_000_000_000
 """The most that the client may be told: how large a record may be is the topic's to say."""
-_STATISTICS_MS = 3
-_STATISTICS_WITHIN_SECONDS = 0.2
-_STRAY = ("txretries", "req_timeouts", "txerrs", "rxerrs", "disconnects")
-"""What a broker's statistics count when a request or its reply may be under way after its time."""
-
+_MOST_LINGER_MS = 900_000
+_OVERDUE_SECONDS = 1.0
 _CONNECT_SECONDS = 3.0
-_TURN_SECONDS = 0.1
-"""A call that serves callbacks lasts no longer: the client splits one of 0.2 s and more."""
-
-_FLUSH_TURN_SECONDS = 0.001
-
-_LIBRDKAFKA_CLOCK_NS = time.time_ns if sys.platform == "darwin" else time.monotonic_ns
-"""The clock of the field ``ts`` in statistics."""
+_CONNECT_PAUSE_SECONDS = 0.003
 
 Made = TypeVar("Made")
 
@@ -103,16 +93,21 @@ def group_member(spec: KafkaSpec, group: str) -> Consumer:
 
 
 def _producing(spec: KafkaSpec, most_batch_bytes: int | None) -> dict[str, Any]:
-    """What every producer is set up with: acknowledged is what all replicas in sync have."""
+    """What every producer is set up with: acknowledged is what all replicas in sync have.
+
+    No record lingers by time: a request goes out when it is full, and the last one of a chunk when it is asked for
+    (decision 0021).
+    """
     common = _common(spec, Client.PRODUCER)
     delivery_ms = min(_DELIVERY_MS, spec.transaction_timeout_ms)
+    delivery_ms = min(int(common.get("message.timeout.ms", delivery_ms)), delivery_ms)
     batch_bytes = int(common.get("batch.size", _BATCH_BYTES))
     return {
-        "linger.ms": 1,
         "message.max.bytes": _NO_LIMIT_BYTES,
         **common,
+        "linger.ms": min(delivery_ms - 1, _MOST_LINGER_MS),
         "batch.size": min(batch_bytes, most_batch_bytes or batch_bytes),
-        "message.timeout.ms": min(int(common.get("message.timeout.ms", delivery_ms)), delivery_ms),
+        "message.timeout.ms": delivery_ms,
         "acks": "all",
         "max.in.flight": spec.max_in_flight,
         "queue.buffering.max.messages": 0,
@@ -125,18 +120,14 @@ class PlainProducer:
 
     def __init__(self, spec: KafkaSpec, most_batch_bytes: int | None, *, idempotent: bool) -> None:
         settings = {**_producing(spec, most_batch_bytes), "enable.idempotence": idempotent}
+        self.request_bytes: int = settings["batch.size"]
+        """A request is full with so many bytes of records."""
         self.client: Producer = _made(Producer, settings)
 
-    def flush(self, timeout_seconds: float, until: Callable[[], bool]) -> bool:
-        """Send what waits and serve its reports; False when some were not served in time. Raises KafkaException.
-
-        It ends early once ``until`` holds.
-        """
-        deadline = time.monotonic() + timeout_seconds
-        while self.client.flush(_TURN_SECONDS / 2) and not until():
-            if time.monotonic() > deadline:
-                return False
-        return True
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Calls of the client that serve its callbacks."""
+        yield
 
     def close(self) -> None:
         """Let go of it. What was not acknowledged is not sent again."""
@@ -148,36 +139,35 @@ class TransactionalProducer:
     """One producer instance of a transactional id, and whether its next transaction would be safe.
 
     librdkafka speaks the transaction protocol without KIP-890 part 2: an EndTxn request that was delayed and
-    sent again can end the instance's *next* transaction. So an instance serves another transaction only while
-    its statistics prove that no request of it was ever retried, timed out or lost.
+    sent again can end the instance's *next* transaction. So an instance serves another transaction only while it
+    is proven that no request of it was ever sent twice, timed out or lost.
 
-    A thread serves its callbacks: statistics come whether or not somebody waits for them. ``most_batch_bytes`` is
-    what the topic takes at once: the broker refuses a larger batch whole, and the client does not part it.
+    One thread uses it and serves its callbacks. ``most_batch_bytes`` is what the topic takes at once: the broker
+    refuses a larger batch whole, and the client does not part it.
     """
 
     def __init__(self, spec: KafkaSpec, transactional_id: str, most_batch_bytes: int | None = None) -> None:
         self._topic = spec.topic
-        self._snapshot = '{"ts": 0, "brokers": {}}'
-        self._idle_since_us: int | None = None
-        self._closed = False
+        self._connections = Connections()
+        self._idle = False
         self.fatal: KafkaError | None = None
         """Why the instance is good for nothing any more. Errors of its messages say only that they were purged."""
-        self.client: Producer = _made(
-            Producer,
-            {
-                **_producing(spec, most_batch_bytes),
-                "transactional.id": transactional_id,
-                "transaction.timeout.ms": spec.transaction_timeout_ms,
-                "enable.idempotence": True,
-                # The other strategy, once all connections broke, forgets the coordinators, for whom librdkafka 2.16
-                # then waits for ever in send_offsets_to_transaction, whatever its timeout.
-                "metadata.recovery.strategy": "none",
-                "statistics.interval.ms": _STATISTICS_MS,
-                "stats_cb": self._take_snapshot,
-            },
-        )
-        self._server = Thread(target=self._serve, daemon=True)
-        self._server.start()
+        settings = {
+            **_producing(spec, most_batch_bytes),
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": spec.transaction_timeout_ms,
+            "enable.idempotence": True,
+            # The other strategy, once all connections broke, forgets the coordinators, for whom librdkafka 2.16
+            # then waits for ever in send_offsets_to_transaction, whatever its timeout.
+            "metadata.recovery.strategy": "none",
+            # What becomes of connections is logged; a request that times out takes its connection with it.
+            "debug": "broker",
+            "socket.max.fails": 1,
+            "logger": self._connections,
+        }
+        self.request_bytes: int = settings["batch.size"]
+        """A request is full with so many bytes of records."""
+        self.client: Producer = _made(Producer, settings)
 
     def init(self, timeout_seconds: float) -> None:
         """Fence every earlier holder of the id, and finish or abort what it left open. Raises KafkaException."""
@@ -192,7 +182,11 @@ class TransactionalProducer:
                     raise
             else:
                 break
-        self._idle_since_us = _LIBRDKAFKA_CLOCK_NS() // 1000
+        # What went astray before could only fence this instance.
+        with suppress(KafkaException), self.watched():
+            self.client.poll(0)
+        self._connections.forget()
+        self._idle = True
 
     def _connect(self, timeout_seconds: float) -> None:
         """Ask for the topic's leaders until a broker is connected, or the time is over.
@@ -201,14 +195,11 @@ class TransactionalProducer:
         one that it begins with is no good: it is given up with the first reply, which tells it who the brokers are.
         """
         deadline = time.monotonic() + timeout_seconds
-        while (left := deadline - time.monotonic()) > 0 and not self._connected():
+        while (left := deadline - time.monotonic()) > 0 and not self._connections.up:
             with suppress(KafkaException), self.watched():
                 self.client.list_topics(self._topic, left)
-            time.sleep(_STATISTICS_MS / 1000)
-
-    def _connected(self) -> bool:
-        brokers = json.loads(self._snapshot)["brokers"].values()
-        return any(broker["nodeid"] >= 0 and broker["state"] == "UP" for broker in brokers)
+            with suppress(KafkaException), self.watched():
+                self.client.poll(_CONNECT_PAUSE_SECONDS)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -220,31 +211,30 @@ class TransactionalProducer:
                 self.fatal = error.args[0]
             raise
 
-    def flush(self, timeout_seconds: float, until: Callable[[], bool]) -> bool:
-        """Send what waits and serve its reports; False when some were not served in time. Raises KafkaException.
-
-        It ends early once ``until`` holds. In short turns: within a longer one the client (2.16) goes on to run
-        callbacks after one that told it of a fatal error, with that error raised already, and what comes of it is no
-        exception; nor does it notice by itself that the other thread served the last report.
-        """
-        deadline = time.monotonic() + timeout_seconds
-        with self.watched():
-            while self.client.flush(_FLUSH_TURN_SECONDS) and not until():
-                if time.monotonic() > deadline:
-                    return False
-        return True
-
     def begin(self) -> None:
         """Begin a transaction. Raises KafkaException."""
-        self._idle_since_us = None
+        self._idle = False
         with self.watched():
             self.client.begin_transaction()
+
+    def adding(self, offsets: list[TopicPartition], group: object, timeout_seconds: float) -> Deadlined:
+        """Begin to put offsets of a group into the open transaction. Its result raises KafkaException.
+
+        librdkafka (2.16) may wait for the group's coordinator for ever, whatever its timeout (its issue 5456).
+        """
+        client = self.client
+
+        def call() -> None:
+            with self.watched():
+                client.send_offsets_to_transaction(offsets, group, timeout_seconds)
+
+        return Deadlined(call, timeout_seconds + _OVERDUE_SECONDS)
 
     def commit(self, timeout_seconds: float) -> None:
         """Commit. Raises KafkaException: then only the ledger, read under a new claim, tells what became of it."""
         with self.watched():
             self.client.commit_transaction(timeout_seconds)
-        self._idle_since_us = _LIBRDKAFKA_CLOCK_NS() // 1000
+        self._idle = True
 
     def abort(self) -> bool:
         """Abort; False when that failed and the instance must be dropped."""
@@ -253,7 +243,7 @@ class TransactionalProducer:
                 self.client.abort_transaction(REQUEST_SECONDS)
         except KafkaException:
             return False
-        self._idle_since_us = _LIBRDKAFKA_CLOCK_NS() // 1000
+        self._idle = True
         return True
 
     def what_broke(self, error: KafkaError) -> KafkaError:
@@ -271,32 +261,24 @@ class TransactionalProducer:
         return error
 
     def proven_clean(self) -> bool:
-        """Whether a snapshot since the last transaction ended, or the first may begin, shows no request astray."""
-        if self._idle_since_us is None:
+        """Whether every request since `init` was answered on the connection that it was sent on, once.
+
+        Of a transaction that was committed or aborted all requests were answered; one that was sent again had lost
+        its connection before, and of that there is a line before the end of the transaction was known.
+        """
+        if not self._idle:
             return False
-        deadline = time.monotonic() + _STATISTICS_WITHIN_SECONDS
-        while time.monotonic() < deadline:
-            statistics = json.loads(self._snapshot)
-            if statistics["ts"] >= self._idle_since_us:
-                brokers = statistics["brokers"].values()
-                return all(broker[count] == 0 for broker in brokers for count in _STRAY)
-            time.sleep(_STATISTICS_MS / 4000)
-        return False
+        try:
+            with self.watched():
+                self.client.poll(0)
+        except KafkaException:
+            return False
+        return self._connections.steady
 
     def close(self) -> None:
         """Let go of the instance. What it left open is ended by the id's next holder or by time.
 
         Not by the client's own close, which would abort a transaction whose commit may be under way.
         """
-        self._closed = True
-        self._server.join()
         self.client.purge()
         del self.client
-
-    def _take_snapshot(self, statistics: str) -> None:
-        self._snapshot = statistics
-
-    def _serve(self) -> None:
-        while not self._closed:
-            with suppress(KafkaException), self.watched():
-                self.client.poll(_TURN_SECONDS)

@@ -3,7 +3,7 @@
 import json
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -85,17 +85,24 @@ class Ledger:
                 raise KafkaException(each.error)
         return found
 
-    def add(self, producer: TransactionalProducer, topic: str, log_id: str, progress: Progress) -> None:
-        """Put an entry into the open transaction of the rows that it counts. Raises KafkaException."""
+    def adding(
+        self, producer: TransactionalProducer, topic: str, log_id: str, progress: Progress
+    ) -> Callable[[], None]:
+        """Begin to put an entry into the open transaction of the rows that it counts; call the result to wait for it.
+
+        That raises KafkaException.
+        """
         entry = _entry(topic, log_id, progress)
-        try:
-            with producer.watched():
-                producer.client.send_offsets_to_transaction(
-                    [entry], self._consumer.consumer_group_metadata(), REQUEST_SECONDS
-                )
-        except KafkaException as error:
-            # A record that is on its way may have broken the transaction.
-            raise KafkaException(producer.what_broke(error.args[0])) from None
+        adding = producer.adding([entry], self._consumer.consumer_group_metadata(), REQUEST_SECONDS)
+
+        def added() -> None:
+            try:
+                adding.result()
+            except KafkaException as error:
+                # A record that is on its way may have broken the transaction.
+                raise KafkaException(producer.what_broke(error.args[0])) from None
+
+        return added
 
     def close(self) -> None:
         """Let go of the client."""

@@ -120,7 +120,7 @@ def _require_transactions(spec: KafkaSpec) -> None:
         producer.init(REQUEST_SECONDS)
         producer.begin()
         entry = TopicPartition(spec.topic, 0, 0)
-        producer.client.send_offsets_to_transaction([entry], member.consumer_group_metadata(), REQUEST_SECONDS)
+        producer.adding([entry], member.consumer_group_metadata(), REQUEST_SECONDS).result()
         producer.abort()
     except KafkaException as error:
         # Another preflight may have come in between, which takes the same rights.

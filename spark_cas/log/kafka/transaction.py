@@ -6,12 +6,10 @@ records, nobody came in between, and only then is the transaction committed. Rea
 anything else.
 """
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, repeat
-from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +19,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaExceptio
 from spark_cas.core.errors import SchemaError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.log.kafka.clients import PlainProducer, TransactionalProducer
+from spark_cas.log.kafka.delivery import await_delivery
 
 _SLICE_ROWS = 10_000
 """Rows that are Python objects at a time."""
@@ -29,13 +28,13 @@ _Report = Callable[[KafkaError | None, Message], None]
 
 
 class _Reported:
-    """What became of one record. Two threads serve reports, so they may be taken in any order."""
+    """What became of one record."""
 
     def __init__(self) -> None:
+        self.came = False
         self.error: KafkaError | None = None
         self.offset: int | None = None
         self.log_append_ms: int | None = None
-        self._came = Event()
 
     def take(self, error: KafkaError | None, message: Message) -> None:
         offset = message.offset()
@@ -43,10 +42,7 @@ class _Reported:
         self.offset = None if offset is None or offset < 0 else offset
         whose, time_ms = message.timestamp()
         self.log_append_ms = time_ms if whose == TIMESTAMP_LOG_APPEND_TIME else None
-        self._came.set()
-
-    def wait(self, deadline: float) -> bool:
-        return self._came.wait(max(0.0, deadline - time.monotonic()))
+        self.came = True
 
 
 class _Reports:
@@ -66,8 +62,9 @@ class _Reports:
     def error(self) -> KafkaError | None:
         return self.first.error or self.last.error
 
-    def wait(self, deadline: float) -> bool:
-        return self.first.wait(deadline) and self.last.wait(deadline)
+    @property
+    def came(self) -> bool:
+        return self.first.came and self.last.came
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +111,7 @@ class Sending:
         """Hand the records over. Raises KafkaException."""
         self._producer = producer
         self._rows = records.num_rows
+        self._request_rows = request_rows(records, producer.request_bytes)
         self._reports = _Reports(self._rows)
         callbacks = self._reports.callbacks()
         try:
@@ -122,28 +120,42 @@ class Sending:
             # An earlier record may have broken the transaction while this one was handed over.
             raise KafkaException(producer.what_broke(error.args[0])) from None
 
-    def delivered(self, timeout_seconds: float) -> Delivered | None:
-        """Wait until each record is acknowledged; None when that lasts too long.
+    def arrive(self, timeout_seconds: float) -> bool:
+        """Wait until each record is acknowledged, or one was refused; False when that lasts too long.
 
-        Raises KafkaException for the first or last record's error, as soon as it comes; another's error makes the
-        transaction one that can only be aborted, which the next request of it raises.
+        Raises KafkaException.
         """
         reports = self._reports
-        deadline = time.monotonic() + timeout_seconds
-        if not self._producer.flush(timeout_seconds, until=lambda: reports.error is not None):
-            return None
-        if reports.error is None and not reports.wait(deadline):
-            return None
+        return await_delivery(
+            self._producer,
+            self._request_rows,
+            timeout_seconds,
+            until=lambda: reports.came or reports.error is not None,
+        )
+
+    def delivered(self) -> Delivered:
+        """What became of the records that did `arrive`.
+
+        Raises KafkaException for the first or last record's error; another's makes the transaction one that can only
+        be aborted, which the next request of it raises.
+        """
+        reports = self._reports
         if reports.error is not None:
             raise KafkaException(self._producer.what_broke(reports.error))
         return Delivered(reports.first.offset, reports.last.offset, self._rows, reports.last.log_append_ms)
 
 
+def request_rows(records: pa.Table, request_bytes: int) -> float:
+    """About how many of these records fill a request, as many as there are bytes for."""
+    return float(request_bytes * records.num_rows / max(1, records.nbytes))
+
+
 def produce(
     producer: TransactionalProducer, at: TopicPartition, records: pa.Table, timeout_seconds: float
 ) -> Delivered | None:
-    """Send records and wait until each is acknowledged, as `Sending` does."""
-    return Sending(producer, at, records).delivered(timeout_seconds)
+    """Send records and wait until each is acknowledged, as `Sending` does; None when that lasts too long."""
+    sending = Sending(producer, at, records)
+    return sending.delivered() if sending.arrive(timeout_seconds) else None
 
 
 def hand_over(

@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -268,24 +269,26 @@ class PartitionWriter:
         """Have a chunk's records and ledger entry in the open transaction; None when they lie elsewhere."""
         wanted = OffsetRange(bounds.end_offset, bounds.end_offset + chunk.records.num_rows)
         if chunk.records.num_rows == 0:
-            self._enter(claim, chunk, wanted)
+            self._entering(claim, chunk, wanted)()
             return Landed(wanted, has_offset=True, log_append_ms=None)
         sending = Sending(self._instance(), self._at, fill_timestamps(chunk.records, chunk.time_ms))
         # Beside the records, not after them: nearly always they land where it says.
-        self._enter(claim, chunk, wanted)
-        delivered = sending.delivered(_DELIVERY_SECONDS)
-        if delivered is None:
+        entered = self._entering(claim, chunk, wanted)
+        arrived = sending.arrive(_DELIVERY_SECONDS)
+        entered()
+        if not arrived:
             return None
         checked = _checked(claim, chunk)
-        sent = landed(self._spec, self._admin, self._at, delivered, bounds.end_offset, checked=checked)
+        sent = landed(self._spec, self._admin, self._at, sending.delivered(), bounds.end_offset, checked=checked)
         if sent is not None and sent.at != wanted:
-            self._enter(claim, chunk, sent.at)
+            self._entering(claim, chunk, sent.at)()
         return sent
 
-    def _enter(self, claim: Claim, chunk: Chunk, at: OffsetRange) -> None:
-        """Put the job's ledger entry into the open transaction, in place of one that is there."""
+    def _entering(self, claim: Claim, chunk: Chunk, at: OffsetRange) -> Callable[[], None]:
+        """Begin to put the job's ledger entry into the open transaction, in place of one that is there."""
         progress = claim.progress_after(chunk, at)
-        self._ledgers.of(self._plan.job).add(self._instance(), self._at.topic, claim.plan.log_id, progress)
+        ledger = self._ledgers.of(self._plan.job)
+        return ledger.adding(self._instance(), self._at.topic, claim.plan.log_id, progress)
 
     def _abort(self, producer: TransactionalProducer) -> None:
         if not producer.abort():
