@@ -6,8 +6,11 @@ from contextlib import contextmanager
 from pyspark import TaskContext
 
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
-from spark_cas.log.open import AnySpec, open_log
+from spark_cas.log.open import AnySpec, answered_before, open_log
+from spark_cas.log.patience import Wait
 from spark_cas.log.protocol import Backend
+
+_SECOND_LOOK_SECONDS = 5.0
 
 _NOT_SHARED = (
     "the driver planned with a log that this worker does not see under the same address. A log in a local directory "
@@ -19,13 +22,23 @@ _NOT_SHARED = (
 @contextmanager
 def planned_log(spec: AnySpec, log_id: str) -> Iterator[Backend]:
     """The log of a spec, open; LogNotSharedError when it is not the very log that has ``log_id``."""
-    try:
-        with open_log(spec) as log:
-            if log.layout().log_id != log_id:
+    with open_log(answered_before(spec)) as log:
+        wait = Wait(_SECOND_LOOK_SECONDS, "looking for the log that the driver planned with")
+        while not _is(log, log_id):
+            # A broker may not know yet what the driver's does.
+            if not wait.again("it is not there, or another is"):
                 raise LogNotSharedError(_NOT_SHARED)
+        try:
             yield log
+        except LogNotFoundError:
+            raise LogNotSharedError(_NOT_SHARED) from None
+
+
+def _is(log: Backend, log_id: str) -> bool:
+    try:
+        return log.layout().log_id == log_id
     except LogNotFoundError:
-        raise LogNotSharedError(_NOT_SHARED) from None
+        return False
 
 
 def task_number() -> int:

@@ -8,7 +8,7 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ConditionalLogError, FencedError, StorageError, UnknownOutcomeError
 from spark_cas.core.outcome import Appended, Outcome, Unknown
 from spark_cas.core.plan import ExpectedOffsets, Progress
-from spark_cas.log.kafka import KafkaLog, clients, ends, ledger, log, writer
+from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.planning import complete_job, pin_plan
 from spark_cas.log.protocol import Backend
@@ -21,35 +21,30 @@ JOB = "job"
 RETRIES = 8
 """How often a job is run again, as Spark runs a task again, before its test fails."""
 
-_REQUEST_SECONDS = 1.0
-"""As `tests.kafka.proxy.producers.REQUEST_TIMEOUT_MS`: a fault costs a second, and a busy broker is no fault."""
+_REQUEST_SECONDS = 2.0
+"""A fault costs so much, and a busy broker is no fault."""
 _END = ExpectedOffsets.parse("end")
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def hurry(monkeypatch, request_seconds=_REQUEST_SECONDS):
-    """Let the backend give up soon, so that what it waits for in vain costs seconds."""
-    monkeypatch.setattr(clients, "REQUEST_SECONDS", request_seconds)
-    monkeypatch.setattr(clients, "_CONNECT_SECONDS", request_seconds)
-    for module in (ends, ledger, log):
-        monkeypatch.setattr(module, "REQUEST_SECONDS", 4 * request_seconds)
-    monkeypatch.setattr(writer, "_COMMIT_SECONDS", 3 * request_seconds)
+def spec_of(address: str, topic: str, *, request_seconds: float = _REQUEST_SECONDS, **settings: str) -> KafkaSpec:
+    """A topic through an address, with a registry of its own, and times as short as a test wants.
 
-
-def spec_of(address: str, topic: str, *, timeout_ms: int = 20_000, **settings: str) -> KafkaSpec:
-    """A topic through an address, with a registry of its own.
-
-    Underscores in the names of client settings stand for dots.
+    They keep the ratios of those in use: 1 to 6 to 12 for a request, a transaction and the patience. Underscores in
+    the names of client settings stand for dots.
     """
+    milliseconds = int(1000 * request_seconds)
+    given = {"socket.timeout.ms": f"{milliseconds}", "message.timeout.ms": f"{12 * milliseconds}"}
+    given |= {name.replace("_", "."): value for name, value in settings.items()}
     return KafkaSpec(
         address,
         topic,
         prefix=topic,
-        client_options=tuple((name.replace("_", "."), value) for name, value in settings.items()),
-        claim_timeout_ms=timeout_ms,
-        transaction_timeout_ms=timeout_ms,
+        client_options=tuple(given.items()),
+        claim_timeout_ms=12 * milliseconds,
+        transaction_timeout_ms=6 * milliseconds,
     )
 
 
@@ -100,12 +95,12 @@ def progress_now(spec: KafkaSpec) -> Progress | None:
 
 
 def require_truth(
-    spec: KafkaSpec, outcome: Outcome, before: Sequence[str], mine: Sequence[str], *, foreign: int = 0
+    spec: KafkaSpec, outcome: Outcome | StorageError, before: Sequence[str], mine: Sequence[str], *, foreign: int = 0
 ) -> None:
     """Whether an outcome tells what became of a chunk of partition 0, now and for ever; so must the ledger.
 
-    ``spec`` leads past the fault. A new owner ends whatever the writer left open, so nothing can come later.
-    So many values are ``foreign``, and not the job's.
+    An error is a refusal as well. ``spec`` leads past the fault. A new owner ends whatever the writer left open, so
+    nothing can come later. So many values are ``foreign``, and not the job's.
     """
     at_first = committed_values(spec.bootstrap_servers, spec.topic)
     progress = progress_now(spec)

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from spark_cas.log.kafka import KafkaLog, clients
+from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.clients import TransactionalProducer
-from spark_cas.log.kafka.ledger import Ledger
+from spark_cas.log.kafka.deadlined import Deadlined
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.transaction import Sending
 from spark_cas.testing.loads import TEN, run_job
@@ -22,8 +22,8 @@ BEFORE, AFTER = True, False
 
 STEPS: dict[str, tuple[Any, str, bool]] = {
     "begin": (TransactionalProducer, "begin", BEFORE),
-    "produced": (Sending, "delivered", AFTER),
-    "ledger": (Ledger, "add", AFTER),
+    "produced": (Sending, "arrive", AFTER),
+    "ledger": (Deadlined, "result", AFTER),
     "commit": (TransactionalProducer, "commit", BEFORE),
     "committed": (TransactionalProducer, "commit", AFTER),
 }
@@ -56,8 +56,8 @@ def wait_at(home: Any, name: str, *, before: bool) -> None:
 def main() -> None:
     """Append a chunk and another, or run the job."""
     servers, topic, timeout_ms, step, expected = sys.argv[1:]
-    clients.REQUEST_SECONDS = 1.0  # type: ignore[attr-defined] # no request may outlast the transaction
-    spec = replace(spec_of(servers, topic), transaction_timeout_ms=int(timeout_ms))
+    # No request may outlast the transaction.
+    spec = replace(spec_of(servers, topic, request_seconds=1.0), transaction_timeout_ms=int(timeout_ms))
     if step == "plan":
         plan(spec)
     else:

@@ -23,6 +23,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 
 SECONDS = 15
 TOPIC = "flights"
+SOON = {"delivery.timeout.ms": "5000"}
+"""Who is silent may be a broker that stands still: that is waited for, and told after so long."""
+
 CANARY = "canary"
 """What no error, note or line of the client may hold: it is in every value below that is not an address."""
 
@@ -104,8 +107,8 @@ def given_for(case: str, secured, silent: str) -> tuple[str, dict[str, str]]:
     }
     return {
         "a port that nobody listens on": (closed_port(), {}),
-        "a port that accepts and says nothing": (silent, {}),
-        "a port that accepts and says nothing, TLS": (silent, tls),
+        "a port that accepts and says nothing": (silent, SOON),
+        "a port that accepts and says nothing, TLS": (silent, {**tls, **SOON}),
         "a name that does not resolve": ("no-such-host.invalid:9092", {}),
         "a wrong password": (secured.sasl, sasl(USER, WRONG)),
         "an unknown user": (secured.sasl, sasl(WRONG, PASSWORD)),
@@ -239,7 +242,7 @@ def test_a_client_that_cannot_start_names_the_setting(tmp_path, capfd, given, na
 
 def test_a_producer_that_cannot_start_names_the_setting(secured, capfd):
     topic = create_topic(secured.open)
-    log = KafkaLog(kafka_spec(secured.open, topic, {"linger.ms": "59000"}, transaction_timeout_ms=10_000))
+    log = KafkaLog(kafka_spec(secured.open, topic, {"request.timeout.ms": "9000"}, transaction_timeout_ms=5_000))
     with pytest.raises(OptionError, match="no client starts with what is given"):
         log.preflight()
 

@@ -16,7 +16,7 @@ from spark_cas.testing.kafka_broker.waiting import wait_until
 from spark_cas.testing.loads import rows_of
 from spark_cas.testing.writing import table_of
 from tests.kafka.clients import SECONDS, admin_of, committed_values, leader_of
-from tests.kafka.faulted import JOB, hurry, planned_writer, require_truth, run_as_spark_does, spec_of
+from tests.kafka.faulted import JOB, planned_writer, require_truth, run_as_spark_does, spec_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -24,11 +24,6 @@ ROWS = rows_of(10, 0)
 NODES = {1, 2, 3}
 COORDINATORS = 4
 """Partitions of the topic of transactions, see conf/kafka."""
-
-
-@pytest.fixture(autouse=True)
-def _hurry(monkeypatch):
-    hurry(monkeypatch, 2.0)
 
 
 def partition_of(name):
@@ -67,7 +62,7 @@ def in_sync(address, topic):
 def placed(cluster, *, together):
     """The spec of a topic that is not made yet, and which nodes will serve its transactions and its ledger."""
     for _ in range(200):
-        spec = spec_of(cluster.bootstrap, f"t-{os.urandom(4).hex()}", timeout_ms=30_000)
+        spec = spec_of(cluster.bootstrap, f"t-{os.urandom(4).hex()}", request_seconds=3.0)
         transactions = internal_leader(cluster.bootstrap, "__transaction_state", spec.transactional_id(0, None))
         ledger = internal_leader(cluster.bootstrap, "__consumer_offsets", spec.group(JOB))
         if (transactions == ledger) == together:
@@ -128,11 +123,11 @@ def before_commit(monkeypatch, number, strike):
     """Let something happen once, when so many commits are about to be asked for in a partition."""
     commit, seen = TransactionalProducer.commit, []
 
-    def struck(producer, timeout_seconds):
+    def struck(producer):
         seen.append(producer)
         if len(seen) == number:
             strike()
-        commit(producer, timeout_seconds)
+        commit(producer)
 
     monkeypatch.setattr(TransactionalProducer, "commit", struck)
 

@@ -27,7 +27,6 @@ from tests.kafka.faulted import (
     JOB,
     all_at_once,
     by_writer,
-    hurry,
     planned_writer,
     progress_now,
     require_truth,
@@ -53,11 +52,6 @@ COMMITTED = {
 """By the step of the second chunk at which a writer was killed: the rows that are committed. A claim has no chunk."""
 SEVENTH = CHUNK + 7
 """Of the second chunk."""
-
-
-@pytest.fixture(autouse=True)
-def _hurry(monkeypatch):
-    hurry(monkeypatch)
 
 
 @contextmanager

@@ -4,15 +4,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from spark_cas.core.outcome import Appended, Unknown
-from spark_cas.log.kafka import KafkaLog, writer
+from spark_cas.core.errors import StorageError
+from spark_cas.core.outcome import Appended, Outcome, Unknown
+from spark_cas.log.kafka import KafkaLog
 from spark_cas.testing.loads import rows_of
 from spark_cas.testing.writing import table_of
 from tests.kafka.clients import SECONDS, committed_values, create_topic
 from tests.kafka.faulted import (
     all_at_once,
     by_writer,
-    hurry,
     planned_writer,
     require_truth,
     run_as_spark_does,
@@ -33,12 +33,6 @@ APIS = [
 ]
 LOST = [Fault.DROP_RESPONSE, Fault.RESET_BEFORE_REQUEST, Fault.RESET_BEFORE_RESPONSE]
 LATE = [Fault.HOLD_REQUEST, Fault.HOLD_RESPONSE]
-
-
-@pytest.fixture(autouse=True)
-def _hurry(monkeypatch):
-    hurry(monkeypatch)
-    monkeypatch.setattr(writer, "_TRIES", 2)
 
 
 def by_name(each):
@@ -71,16 +65,18 @@ def test_a_load_has_every_row_once_and_in_order(proxied, fault):
 def test_an_outcome_tells_what_is_visible(proxied, fault, times):
     def outcome(api):
         topic = create_topic(proxied.direct)
-        # A commit has a deadline of its own.
-        soon = times is None and api != Api.END_TXN
-        spec = spec_of(proxied.bootstrap, topic, timeout_ms=3_000 if soon else 20_000)
+        spec = spec_of(proxied.bootstrap, topic)
         with KafkaLog(spec) as log:
             job = planned_writer(log)
             job.must_append(*"ab")
             # A claim of its own, so that InitProducerId is among what the append itself asks.
             log._writers[0, job.claim.plan.job]._drop()
             rule = proxied.proxy.add(fault, api, where=by_writer(spec), times=times)
-            outcome = job.append(table_of("xyz"))
+            outcome: Outcome | StorageError
+            try:
+                outcome = job.append(table_of("xyz"))
+            except StorageError as error:
+                outcome = error
             rule.met.wait(0)
         return topic, outcome
 
@@ -95,7 +91,7 @@ def test_an_outcome_tells_what_is_visible(proxied, fault, times):
     if times == 1:
         assert all(isinstance(found, Appended) for found in outcomes), outcomes
         return
-    assert all(isinstance(found, Unknown) for found in outcomes[:-1]), outcomes
+    assert all(isinstance(found, StorageError) for found in outcomes[:-1]), outcomes
     committed = outcomes[-1]
     if fault is Fault.RESET_BEFORE_REQUEST:
         assert isinstance(committed, Unknown), committed

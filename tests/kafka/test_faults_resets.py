@@ -16,7 +16,6 @@ from tests.kafka.clients import SECONDS, append, committed_values, create_topic
 from tests.kafka.faulted import (
     all_at_once,
     by_writer,
-    hurry,
     planned_writer,
     require_truth,
     run_as_spark_does,
@@ -29,11 +28,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 ROWS = [f"{at}" for at in range(300)]
 IN_FLIGHT = (1, 2, 3, 4, 5)
-
-
-@pytest.fixture(autouse=True)
-def _hurry(monkeypatch):
-    hurry(monkeypatch)
 
 
 def one_by_one(proxied, topic, in_flight=5):

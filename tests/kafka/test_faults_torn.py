@@ -11,11 +11,11 @@ from confluent_kafka import KafkaError
 
 from spark_cas.core.errors import ConditionalLogError
 from spark_cas.core.outcome import Appended
-from spark_cas.log.kafka import KafkaLog, writer
+from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.clients import TransactionalProducer
 from spark_cas.testing.writing import table_of
 from tests.kafka.clients import SECONDS, committed_values
-from tests.kafka.faulted import by_writer, hurry, planned_writer, progress_now, spec_of
+from tests.kafka.faulted import by_writer, planned_writer, progress_now, spec_of
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault
 from tests.kafka.proxy.tearing import tear
@@ -25,13 +25,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 FIRST = ["a", "b"]
 SECOND = [f"{at}".rjust(100) for at in range(20_000)]
 """It takes two requests."""
-
-
-@pytest.fixture(autouse=True)
-def _hurry(monkeypatch):
-    hurry(monkeypatch)
-    # A commit that is given up is followed by a new instance, and the case would be another.
-    monkeypatch.setattr(writer, "_COMMIT_SECONDS", 20.0)
 
 
 @pytest.fixture

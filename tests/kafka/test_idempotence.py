@@ -27,7 +27,7 @@ from spark_cas.spark.writing.blind_write import BlindWriter
 from spark_cas.testing.contract.blind import blindly, run_blind
 from spark_cas.testing.loads import TEN, run_job
 from tests.kafka.clients import SECONDS, committed_values, create_topic
-from tests.kafka.faulted import hurry, spec_of
+from tests.kafka.faulted import spec_of
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault, naming
 from tests.kafka.test_acls import least, make_registry
@@ -146,7 +146,6 @@ def test_brokers_that_are_too_old_do_not_give_it():
 @pytest.mark.parametrize("guarantee", [IDEMPOTENT, AT_LEAST_ONCE])
 def test_a_request_whose_reply_was_lost(monkeypatch, proxied, proxied_topic, guarantee):
     """The client sends it again: only the idempotent one is known to the broker by then."""
-    hurry(monkeypatch)
     spec = spec_of(proxied.bootstrap, proxied_topic)
     with KafkaLog(spec) as log:
         lost = proxied.proxy.add(Fault.DROP_RESPONSE, Api.PRODUCE, where=naming(proxied_topic))
@@ -194,6 +193,6 @@ def test_nobody_is_fenced(broker, topic):
         holder.client.produce(topic, b"b", partition=0)
         blindly(log, "c")
         holder.client.flush(SECONDS)
-        holder.commit(SECONDS)
+        holder.commit()
     holder.close()
     assert sorted(committed_values(broker.bootstrap, topic)) == ["a", "b", "c"]

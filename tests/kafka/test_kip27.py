@@ -262,11 +262,11 @@ def test_an_attempt_that_was_overtaken_at_its_commit_does_not_take_the_others_ro
     plan = plan_of(log, "twice")
     commit = TransactionalProducer.commit
 
-    def overtaken(producer: TransactionalProducer, timeout_seconds: float) -> None:
+    def overtaken(producer: TransactionalProducer) -> None:
         monkeypatch.setattr(TransactionalProducer, "commit", commit)
         with KafkaLog(spec) as other:
             JobWriter(other, plan).must_append(*"abc")
-        commit(producer, timeout_seconds)
+        commit(producer)
 
     job = JobWriter(log, plan)
     monkeypatch.setattr(TransactionalProducer, "commit", overtaken)

@@ -64,7 +64,7 @@ def messages(address: str, topic: str, partition: int = 0) -> list[Message]:
 def send(producer: TransactionalProducer, topic: str, rows: pa.Table) -> Delivered:
     delivered = produce(producer, TopicPartition(topic, 0), rows, SECONDS)
     assert delivered is not None
-    producer.commit(SECONDS)
+    producer.commit()
     return delivered
 
 
@@ -138,7 +138,7 @@ def test_a_slice_of_a_table_is_sent_and_no_row_beside_it(broker, topic, producer
 def test_only_the_named_partition_is_written(broker, topic, producer):
     given = records(*({"key": b"%d" % i} for i in range(100)))
     assert produce(producer, TopicPartition(topic, 1), given, SECONDS) == Delivered(0, 99, 100)
-    producer.commit(SECONDS)
+    producer.commit()
     assert messages(broker.bootstrap, topic) == []
     assert len(messages(broker.bootstrap, topic, 1)) == 100
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from spark_cas.core.errors import OptionError
 from spark_cas.core.names import check_name
 from spark_cas.log.kafka.settings import librdkafka_settings
-from spark_cas.log.kafka.spec import DEFAULT_PREFIX, DEFAULT_TIMEOUT_MS, MOST_IN_FLIGHT, KafkaSpec
+from spark_cas.log.kafka.spec import DEFAULT_PREFIX, DEFAULT_TRANSACTION_MS, MOST_IN_FLIGHT, KafkaSpec
 from spark_cas.log.kafka.transport import check_transport
+from spark_cas.log.patience import PATIENCE_MS
 
 SCHEME = "kafka"
 
@@ -28,8 +29,8 @@ def kafka_spec(
     settings: Mapping[str, str],
     *,
     prefix: str = DEFAULT_PREFIX,
-    claim_timeout_ms: int = DEFAULT_TIMEOUT_MS,
-    transaction_timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    claim_timeout_ms: int = PATIENCE_MS,
+    transaction_timeout_ms: int = DEFAULT_TRANSACTION_MS,
     max_in_flight: int = MOST_IN_FLIGHT,
 ) -> KafkaSpec:
     """The spec of a topic. ``settings`` are the clients' under Java's names.

@@ -11,11 +11,12 @@ from confluent_kafka.admin import AdminClient
 
 from spark_cas.log.kafka.codes import TIMED_OUT, why_unreachable
 
-_METADATA_SECONDS = 3.0
+_METADATA_SHARE = 0.3
+"""Of the time of a question: the leaders are asked for before it, and again after it."""
 _LEADERS_HOLD_SECONDS = 60.0
 """Well below ``metadata.max.age.ms``, after which the client forgets them."""
 
-_BACKSTOP_SECONDS = 11.0
+_BACKSTOP_SHARE = 1.1
 """Every question has its own, shorter time; the client does not always say that it is over."""
 
 Answer = TypeVar("Answer")
@@ -28,7 +29,15 @@ class Admin(AdminClient):
     timed out. What went wrong meanwhile is remembered until a question is answered.
     """
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, settings: Mapping[str, Any], *, request_seconds: float, patience_seconds: float, met: bool
+    ) -> None:
+        self.request_seconds = request_seconds
+        """How long one question is waited for."""
+        self.patience_seconds = patience_seconds
+        """How long it is asked again."""
+        self.met = met
+        """Whether these brokers ever answered: then a connection that does not come about is one that comes back."""
         self._leaders: dict[str, tuple[float, frozenset[int]]] = {}
         self._troubles: set[int] = set()
         take = self._troubles.add  # and not a method of ours: the client would hold itself
@@ -53,7 +62,7 @@ class Admin(AdminClient):
         """
         self.forget_leaders(topic)
         try:
-            found = self.list_topics(topic, _METADATA_SECONDS).topics[topic].partitions
+            found = self.list_topics(topic, _METADATA_SHARE * self.request_seconds).topics[topic].partitions
         except KafkaException:
             return False
         led = frozenset(number for number, partition in found.items() if partition.leader >= 0)
@@ -71,7 +80,7 @@ class Admin(AdminClient):
         """
         failure = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - librdkafka's own errors are named so
         try:
-            answer = asked.result(_BACKSTOP_SECONDS)
+            answer = asked.result(_BACKSTOP_SHARE * self.request_seconds)
         except KafkaException as error:
             failure = error.args[0]
         except TimeoutError:
@@ -79,6 +88,7 @@ class Admin(AdminClient):
         else:
             self.poll(0)
             self._troubles.clear()
+            self.met = True
             return answer
         finally:
             # The question keeps its error, and that this frame: held by it, the client would live on.

@@ -1,37 +1,40 @@
-"""Asking the brokers something that changes nothing: again while they are between two leaders or coordinators."""
+"""Asking the brokers for something that may be asked for twice: again, as long as what is wrong passes."""
 
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
-from spark_cas.log.kafka.codes import PASSING
+from spark_cas.log.kafka.admin import Admin
+from spark_cas.log.kafka.codes import passes, reason_of
 from spark_cas.log.kafka.plain import plain_error
 from spark_cas.log.kafka.rights import Right
+from spark_cas.log.patience import Wait
 
-REQUEST_SECONDS = 10.0
-"""One request ends within this time: that brokers cannot be reached is said by then."""
-
-_FAILOVER_SECONDS = 30.0
-"""How long a partition or a coordinator may be without a broker."""
-
-_PAUSE_SECONDS = 0.1
+_SECOND_LOOK_SHARE = 0.5
+"""Of the time of a question."""
 
 Answer = TypeVar("Answer")
 
 
-def ask(question: Callable[[], Answer], doing: str, *rights: Right) -> Answer:
-    """The answer to a question, asked again while an error is one that passes.
+def second_look(admin: Admin, doing: str) -> Wait:
+    """For what is definite by one broker: it may lag behind, or be deposed and not know it, so it is asked again."""
+    return Wait(_SECOND_LOOK_SHARE * admin.request_seconds, doing)
+
+
+def ask(admin: Admin, question: Callable[[], Answer], doing: str, *rights: Right) -> Answer:
+    """The answer to a question, asked again while an error is one that passes, up to the patience of the client.
 
     ``doing`` begins the text of the error: "looking for topic flights"; ``rights`` are what it takes. Raises
     LogNotFoundError, StorageError.
     """
-    deadline = time.monotonic() + _FAILOVER_SECONDS
+    wait = Wait(admin.patience_seconds, doing)
     while True:
         try:
             return question()
         except KafkaException as error:
-            if error.args[0].code() not in PASSING or time.monotonic() > deadline:
+            code = error.args[0].code()
+            if not passes(code, met=admin.met) or not wait.again(reason_of(code)):
                 raise plain_error(error, doing, *rights) from None
-        time.sleep(_PAUSE_SECONDS)
+            # Somebody took the connection and is silent: a broker that stands still, and no wrong address.
+            admin.met |= code == KafkaError._TIMED_OUT  # noqa: SLF001 - librdkafka names it so

@@ -26,8 +26,6 @@ from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import topic_settings
 from spark_cas.log.kafka.transaction import hand_over, refuse_unsendable, request_rows
 
-_DELIVERY_SECONDS = 50.0
-
 
 class BlindAppends:
     """The blind appends of one process to a topic."""
@@ -51,7 +49,9 @@ class BlindAppends:
             producer = self._ready(guarantee)
             hand_over(producer, at, fill_timestamps(chunk.records, chunk.time_ms), repeat(reports.take))
             rows = request_rows(chunk.records, producer.request_bytes)
-            served = await_delivery(producer, rows, _DELIVERY_SECONDS, until=lambda: reports.error is not None)
+            served = await_delivery(
+                producer, rows, self._spec.patience_seconds, until=lambda: reports.error is not None
+            )
             failed = reports.error
         except KafkaException as error:
             served, failed = False, error.args[0]

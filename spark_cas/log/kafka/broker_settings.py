@@ -4,7 +4,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType
 
 from spark_cas.log.kafka.admin import Admin
-from spark_cas.log.kafka.asking import REQUEST_SECONDS, ask
+from spark_cas.log.kafka.asking import ask
 from spark_cas.log.kafka.rights import NOT_PERMITTED
 
 
@@ -13,7 +13,7 @@ def broker_settings(admin: Admin, broker: int) -> dict[str, str]:
     resource = ConfigResource(ResourceType.BROKER, str(broker))
 
     def question() -> dict[str, ConfigEntry]:
-        asked = admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)
+        asked = admin.describe_configs([resource], request_timeout=admin.request_seconds)
         try:
             found: dict[str, ConfigEntry] = admin.answer(asked[resource])
         except KafkaException as error:
@@ -22,4 +22,5 @@ def broker_settings(admin: Admin, broker: int) -> dict[str, str]:
             raise
         return found
 
-    return {name: str(entry.value) for name, entry in ask(question, "looking at the brokers' settings").items()}
+    found = ask(admin, question, "looking at the brokers' settings")
+    return {name: str(entry.value) for name, entry in found.items()}

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from spark_cas.log.kafka.admin import Admin
-from spark_cas.log.kafka.asking import REQUEST_SECONDS
-from spark_cas.log.kafka.codes import PURGED
+from spark_cas.log.kafka.codes import PURGED, reason_of
 from spark_cas.log.kafka.connections import Connections
 from spark_cas.log.kafka.deadlined import Deadlined
 from spark_cas.log.kafka.secrets import resolve
@@ -17,15 +16,20 @@ from spark_cas.log.kafka.setting_table import Client
 from spark_cas.log.kafka.settings import for_client
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.unusable import unusable
+from spark_cas.log.patience import Wait
 
 _RECONNECT_MS = 20
-_DELIVERY_MS = 45_000
+_SILENT_SHARE = 1.5
 _BATCH_BYTES = 1_000_000
 _NO_LIMIT_BYTES = 1_000_000_000
 """The most that the client may be told: how large a record may be is the topic's to say."""
 _MOST_LINGER_MS = 900_000
 _OVERDUE_SECONDS = 1.0
-_CONNECT_SECONDS = 3.0
+_COMMIT_REQUESTS = 2
+"""For so long a commit is sent again by the client, before a new claim finds out what became of it."""
+
+_LEAST_SECONDS = 0.1
+_CONNECT_SHARE = 0.3
 _CONNECT_PAUSE_SECONDS = 0.003
 
 Made = TypeVar("Made")
@@ -34,7 +38,6 @@ Made = TypeVar("Made")
 def _common(spec: KafkaSpec, client: Client) -> dict[str, Any]:
     """What every client of a spec is set up with. The user's settings come first: ours always hold."""
     given: dict[str, Any] = resolve(for_client(spec.client_options, client))
-    request_ms = int(REQUEST_SECONDS * 1000)
     return {
         # Half of it is how long a new client waits between its first connection and the next.
         "reconnect.backoff.ms": min(_RECONNECT_MS, int(given.get("reconnect.backoff.max.ms", _RECONNECT_MS))),
@@ -42,7 +45,7 @@ def _common(spec: KafkaSpec, client: Client) -> dict[str, Any]:
         # Named for consumers, but it holds for all: to ask for a topic that was deleted does not make it anew.
         "allow.auto.create.topics": False,
         "bootstrap.servers": spec.bootstrap_servers,
-        "socket.timeout.ms": min(int(given.get("socket.timeout.ms", request_ms)), request_ms),
+        "socket.timeout.ms": int(1000 * spec.request_seconds),
         "log_level": 2,
     }
 
@@ -57,7 +60,15 @@ def _made(make: Callable[[dict[str, Any]], Made], settings: dict[str, Any]) -> M
 
 def admin_client(spec: KafkaSpec) -> Admin:
     """A client for offsets and topics."""
-    return _made(Admin, _common(spec, Client.ADMIN))
+
+    def make(settings: dict[str, Any]) -> Admin:
+        return Admin(
+            settings, request_seconds=spec.request_seconds, patience_seconds=spec.patience_seconds, met=spec.met
+        )
+
+    silent_ms = int(_SILENT_SHARE * 1000 * spec.request_seconds)
+    # Longer than a question: a broker that is silent is then no broker that hung up.
+    return _made(make, {**_common(spec, Client.ADMIN), "api.version.request.timeout.ms": silent_ms})
 
 
 def reader(spec: KafkaSpec, *, fetch_wait_ms: int = 500) -> Consumer:
@@ -92,15 +103,13 @@ def group_member(spec: KafkaSpec, group: str) -> Consumer:
     )
 
 
-def _producing(spec: KafkaSpec, most_batch_bytes: int | None) -> dict[str, Any]:
+def _producing(spec: KafkaSpec, most_batch_bytes: int | None, delivery_ms: int) -> dict[str, Any]:
     """What every producer is set up with: acknowledged is what all replicas in sync have.
 
     No record lingers by time: a request goes out when it is full, and the last one of a chunk when it is asked for
     (decision 0021).
     """
     common = _common(spec, Client.PRODUCER)
-    delivery_ms = min(_DELIVERY_MS, spec.transaction_timeout_ms)
-    delivery_ms = min(int(common.get("message.timeout.ms", delivery_ms)), delivery_ms)
     batch_bytes = int(common.get("batch.size", _BATCH_BYTES))
     return {
         "message.max.bytes": _NO_LIMIT_BYTES,
@@ -119,7 +128,8 @@ class PlainProducer:
     """A producer without a transactional id: it fences nobody, and nobody fences it."""
 
     def __init__(self, spec: KafkaSpec, most_batch_bytes: int | None, *, idempotent: bool) -> None:
-        settings = {**_producing(spec, most_batch_bytes), "enable.idempotence": idempotent}
+        delivery_ms = int(spec.patience_seconds * 1000)
+        settings = {**_producing(spec, most_batch_bytes, delivery_ms), "enable.idempotence": idempotent}
         self.request_bytes: int = settings["batch.size"]
         """A request is full with so many bytes of records."""
         self.client: Producer = _made(Producer, settings)
@@ -148,12 +158,14 @@ class TransactionalProducer:
 
     def __init__(self, spec: KafkaSpec, transactional_id: str, most_batch_bytes: int | None = None) -> None:
         self._topic = spec.topic
+        self._request_seconds = spec.request_seconds
         self._connections = Connections()
         self._idle = False
         self.fatal: KafkaError | None = None
         """Why the instance is good for nothing any more. Errors of its messages say only that they were purged."""
+        delivery_ms = int(spec.delivery_seconds * 1000)
         settings = {
-            **_producing(spec, most_batch_bytes),
+            **_producing(spec, most_batch_bytes, delivery_ms),
             "transactional.id": transactional_id,
             "transaction.timeout.ms": spec.transaction_timeout_ms,
             "enable.idempotence": True,
@@ -171,14 +183,14 @@ class TransactionalProducer:
 
     def init(self, timeout_seconds: float) -> None:
         """Fence every earlier holder of the id, and finish or abort what it left open. Raises KafkaException."""
-        deadline = time.monotonic() + timeout_seconds
-        self._connect(min(_CONNECT_SECONDS, timeout_seconds))
+        wait = Wait(timeout_seconds, f"claiming what is written to topic {self._topic}")
+        self._connect(min(_CONNECT_SHARE * self._request_seconds, wait.left))
         while True:
             try:
                 with self.watched():
-                    self.client.init_transactions(max(0.1, deadline - time.monotonic()))
+                    self.client.init_transactions(max(_LEAST_SECONDS, min(self._request_seconds, wait.left)))
             except KafkaException as error:
-                if not error.args[0].retriable() or time.monotonic() >= deadline:
+                if not error.args[0].retriable() or not wait.again(reason_of(error.args[0].code())):
                     raise
             else:
                 break
@@ -217,30 +229,30 @@ class TransactionalProducer:
         with self.watched():
             self.client.begin_transaction()
 
-    def adding(self, offsets: list[TopicPartition], group: object, timeout_seconds: float) -> Deadlined:
+    def adding(self, offsets: list[TopicPartition], group: object) -> Deadlined:
         """Begin to put offsets of a group into the open transaction. Its result raises KafkaException.
 
         librdkafka (2.16) may wait for the group's coordinator for ever, whatever its timeout (its issue 5456).
         """
-        client = self.client
+        client, seconds = self.client, self._request_seconds
 
         def call() -> None:
             with self.watched():
-                client.send_offsets_to_transaction(offsets, group, timeout_seconds)
+                client.send_offsets_to_transaction(offsets, group, seconds)
 
-        return Deadlined(call, timeout_seconds + _OVERDUE_SECONDS)
+        return Deadlined(call, seconds + _OVERDUE_SECONDS)
 
-    def commit(self, timeout_seconds: float) -> None:
+    def commit(self) -> None:
         """Commit. Raises KafkaException: then only the ledger, read under a new claim, tells what became of it."""
         with self.watched():
-            self.client.commit_transaction(timeout_seconds)
+            self.client.commit_transaction(_COMMIT_REQUESTS * self._request_seconds)
         self._idle = True
 
     def abort(self) -> bool:
         """Abort; False when that failed and the instance must be dropped."""
         try:
             with self.watched():
-                self.client.abort_transaction(REQUEST_SECONDS)
+                self.client.abort_transaction(self._request_seconds)
         except KafkaException:
             return False
         self._idle = True

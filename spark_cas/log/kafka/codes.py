@@ -161,8 +161,44 @@ PASSING = frozenset(
 )
 """The brokers are between two leaders or coordinators: a question is asked again."""
 
-TIMED_OUT = frozenset({KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError.UNSTABLE_OFFSET_COMMIT})
+TIMED_OUT = frozenset(
+    {
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+    }
+)
 """No answer in time, or none that would stay true."""
+
+_BUSY = frozenset(
+    {
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+        KafkaError.BROKER_NOT_AVAILABLE,
+    }
+)
+_BROKEN = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._SSL,
+        KafkaError.NETWORK_EXCEPTION,
+    }
+)
+"""No connection, for now or for ever: whoever was connected before knows which."""
+
+
+def passes(code: int, *, met: bool) -> bool:
+    """Whether an error is over some time, when the brokers are well again.
+
+    ``met``: they answered before. Otherwise a connection that does not come about is taken for a wrong address.
+    """
+    return code in PASSING | TIMED_OUT | _BUSY or (met and code in _BROKEN)
+
 
 STALE_LEADER = frozenset(
     {KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION}

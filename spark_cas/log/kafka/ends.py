@@ -11,7 +11,7 @@ from confluent_kafka.admin import OffsetSpec
 from spark_cas.core.errors import StorageError
 from spark_cas.core.offsets import Bounds
 from spark_cas.log.kafka.admin import Admin
-from spark_cas.log.kafka.asking import REQUEST_SECONDS, ask
+from spark_cas.log.kafka.asking import ask
 from spark_cas.log.kafka.codes import NO_LEADER, STALE_LEADER, TIMED_OUT
 from spark_cas.log.kafka.rights import on_topic
 from spark_cas.log.kafka.topic_settings import describe
@@ -116,7 +116,7 @@ def newest_ms(admin: Admin, at: TopicPartition) -> int:
     which = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
 
     def question() -> int:
-        return int(admin.answer(admin.list_offsets({at: which}, request_timeout=REQUEST_SECONDS)[at]).timestamp)
+        return int(admin.answer(admin.list_offsets({at: which}, request_timeout=admin.request_seconds)[at]).timestamp)
 
     return _ask_of_leaders(admin, [at], question, f"asking for the newest time of topic {at.topic}")
 
@@ -136,11 +136,13 @@ def _all_offsets(admin: Admin, ats: list[TopicPartition], *wanted: _Asked, absen
 
     def question() -> list[list[int]]:
         asked = [
-            admin.list_offsets(dict.fromkeys(ats, which), isolation_level=isolation, request_timeout=REQUEST_SECONDS)
+            admin.list_offsets(
+                dict.fromkeys(ats, which), isolation_level=isolation, request_timeout=admin.request_seconds
+            )
             for which, isolation in wanted
         ]
         # All of them, for what one of them says of the leaders holds for whatever is asked next.
-        wait([each[at] for each in asked for at in ats], REQUEST_SECONDS)
+        wait([each[at] for each in asked for at in ats], admin.request_seconds)
         offsets = [[int(admin.answer(each[at]).offset) for each in asked] for at in ats]
         if min(map(min, offsets)) < min(0, absent):
             # Between two leaders the client may give an invalid offset, and no error with it.
@@ -171,4 +173,4 @@ def _ask_of_leaders(admin: Admin, ats: list[TopicPartition], question: Callable[
                 raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)) from None
             raise
 
-    return ask(of_leaders, doing, on_topic("Describe", topic))
+    return ask(admin, of_leaders, doing, on_topic("Describe", topic))

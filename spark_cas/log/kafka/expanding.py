@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewPartitions
 
 from spark_cas.log.kafka.admin import Admin
-from spark_cas.log.kafka.asking import REQUEST_SECONDS
+from spark_cas.log.kafka.asking import ask
 from spark_cas.log.kafka.clients import TransactionalProducer
 from spark_cas.log.kafka.plain import plain_error
 from spark_cas.log.kafka.rights import on_topic, to_claim
@@ -38,13 +38,17 @@ def add_partitions(admin: Admin, topic: str, partitions: int) -> None:
     """Let a topic have at least so many partitions. Raises LogNotFoundError, StorageError."""
     if len(describe(admin, topic).partitions) >= partitions:
         return
-    asked = admin.create_partitions([NewPartitions(topic, partitions)], request_timeout=REQUEST_SECONDS)
-    try:
-        admin.answer(asked[topic])
-    except KafkaException as error:
-        # Somebody else may have added them, and a broker may not have known.
-        if error.args[0].code() != KafkaError.INVALID_PARTITIONS:
-            raise plain_error(error, f"adding partitions to topic {topic}", on_topic("Alter", topic)) from None
+
+    def question() -> None:
+        asked = admin.create_partitions([NewPartitions(topic, partitions)], request_timeout=admin.request_seconds)
+        try:
+            admin.answer(asked[topic])
+        except KafkaException as error:
+            # Somebody else may have added them, and a broker may not have known.
+            if error.args[0].code() != KafkaError.INVALID_PARTITIONS:
+                raise
+
+    ask(admin, question, f"adding partitions to topic {topic}", on_topic("Alter", topic))
 
 
 def _take_over(spec: KafkaSpec, transactional_id: str) -> None:

@@ -9,17 +9,16 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from spark_cas.core.errors import FormatError, StorageError
 from spark_cas.core.plan import Progress, progress_from_json, to_json
-from spark_cas.log.kafka.asking import REQUEST_SECONDS
 from spark_cas.log.kafka.clients import TransactionalProducer, group_member
-from spark_cas.log.kafka.codes import PASSING, TIMED_OUT
+from spark_cas.log.kafka.codes import passes
 from spark_cas.log.kafka.plain import plain_error
 from spark_cas.log.kafka.rights import NOT_PERMITTED, on_groups, on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
 
 _MAX_METADATA_BYTES = 4096
 _VERSION = 1
-_LOOK_SECONDS = 5.0
-"""After so long without an answer it is looked whether there will be one."""
+_LOOK_SHARE = 0.5
+"""Of the time of a request: after so long without an answer it is looked whether there will be one."""
 _PAUSE_SECONDS = 0.02
 _MOST_OPEN = 4
 
@@ -36,6 +35,7 @@ class Ledger:
 
     def __init__(self, spec: KafkaSpec, job: str) -> None:
         self._consumer: Consumer = group_member(spec, spec.group(job))
+        self._look_seconds = _LOOK_SHARE * spec.request_seconds
         self._rights = (on_groups("Read", spec.prefix), on_topic("Describe", spec.topic))
 
     def read(self, at: TopicPartition, log_id: str, timeout_seconds: float) -> Progress | None:
@@ -53,10 +53,9 @@ class Ledger:
         deadline = time.monotonic() + timeout_seconds
         while True:
             try:
-                found = self._committed(ats, min(_LOOK_SECONDS, max(0.01, deadline - time.monotonic())))
+                found = self._committed(ats, min(self._look_seconds, max(0.01, deadline - time.monotonic())))
             except KafkaException as error:
-                code = error.args[0].code()
-                if code not in PASSING | TIMED_OUT:
+                if not passes(error.args[0].code(), met=True):
                     raise plain_error(error, "reading the ledger", *self._rights) from None
                 self._require_right()
                 if time.monotonic() > deadline:
@@ -93,7 +92,7 @@ class Ledger:
         That raises KafkaException.
         """
         entry = _entry(topic, log_id, progress)
-        adding = producer.adding([entry], self._consumer.consumer_group_metadata(), REQUEST_SECONDS)
+        adding = producer.adding([entry], self._consumer.consumer_group_metadata())
 
         def added() -> None:
             try:

@@ -11,7 +11,7 @@ from confluent_kafka.admin import NewTopic
 
 from spark_cas.core.batch import KEPT_MS
 from spark_cas.core.chunks import Chunk
-from spark_cas.core.errors import LogNotFoundError, LogNotSharedError, StorageError
+from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.names import check_name
@@ -21,20 +21,20 @@ from spark_cas.core.plan import Layout, Plan, Progress, progress_expired, progre
 from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.admin import Admin
-from spark_cas.log.kafka.asking import REQUEST_SECONDS
+from spark_cas.log.kafka.asking import ask
 from spark_cas.log.kafka.blind import BlindAppends
 from spark_cas.log.kafka.clients import admin_client
 from spark_cas.log.kafka.expanding import add_partitions, fence_writers
 from spark_cas.log.kafka.layouts import TopicLayouts
 from spark_cas.log.kafka.ledger import Ledgers, UndecidedError
-from spark_cas.log.kafka.plain import plain_error
 from spark_cas.log.kafka.preflight import preflight
 from spark_cas.log.kafka.reading import first_offset_since, read_records
 from spark_cas.log.kafka.registry import KafkaRegistry
-from spark_cas.log.kafka.rights import on_topic, to_claim
+from spark_cas.log.kafka.rights import on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import topic_settings
 from spark_cas.log.kafka.writer import POLITE_SECONDS, PartitionWriter, Shared
+from spark_cas.log.patience import Wait, within
 from spark_cas.log.protocol import Claim, Preflight
 
 
@@ -80,11 +80,17 @@ class KafkaLog(KafkaRegistry):
 
     def create(self, partitions: int) -> Layout:
         topic = NewTopic(self.topic, partitions, -1)
-        try:
-            self._admin.answer(self._admin.create_topics([topic], request_timeout=REQUEST_SECONDS)[self.topic])
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise plain_error(error, f"creating topic {self.topic}", on_topic("Create", self.topic)) from None
+
+        def question() -> None:
+            try:
+                self._admin.answer(
+                    self._admin.create_topics([topic], request_timeout=self._admin.request_seconds)[self.topic]
+                )
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+
+        ask(self._admin, question, f"creating topic {self.topic}", on_topic("Create", self.topic))
         return self._await_layout()
 
     def bounds(self, partition: int) -> Bounds:
@@ -106,7 +112,7 @@ class KafkaLog(KafkaRegistry):
         return found
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
-        with self._turn:
+        with self._turn, within(self.spec.patience_seconds):
             return self._claim(partition, plan)
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
@@ -147,11 +153,12 @@ class KafkaLog(KafkaRegistry):
             return bounds
         bounds.require(OffsetRange(before_offset, before_offset))
         at = TopicPartition(self.topic, partition, before_offset)
-        asked = self._admin.delete_records([at], request_timeout=REQUEST_SECONDS)
-        try:
+
+        def question() -> None:
+            asked = self._admin.delete_records([at], request_timeout=self._admin.request_seconds)
             self._admin.answer(next(iter(asked.values())))
-        except KafkaException as error:
-            raise plain_error(error, "trimming", on_topic("Delete", self.topic)) from None
+
+        ask(self._admin, question, "trimming", on_topic("Delete", self.topic))
         return self.bounds(partition)
 
     def layouts(self, known_epoch: int | None = None) -> Layouts:
@@ -192,10 +199,7 @@ class KafkaLog(KafkaRegistry):
             # Nobody is fenced for an append that will be refused; the claim is good for closing the job.
             bounds = ends.decided_now(self._admin, self._at(partition))
         else:
-            try:
-                writer.fence()
-            except KafkaException as error:
-                raise plain_error(error, "claiming a partition", *to_claim(self.spec)) from None
+            writer.claim_again()
             changed = self._layouts.changed(plan)
             if changed is not None:
                 return changed
@@ -223,16 +227,15 @@ class KafkaLog(KafkaRegistry):
 
     def _await_layout(self, partitions: int = 1) -> Layout:
         """A topic, and each of its partitions, is known to its brokers a little after it was created."""
-        deadline = time.monotonic() + REQUEST_SECONDS
+        wait = Wait(self.spec.patience_seconds, f"waiting for topic {self.topic}")
         while True:
             try:
                 layout = self.layout()
                 for partition in range(max(partitions, layout.partitions)):
                     ends.high_watermark(self._admin, self._at(partition))
-            except (LogNotFoundError, StorageError):
-                if time.monotonic() > deadline:
+            except LogNotFoundError:
+                if not wait.again("not all brokers know it yet"):
                     raise
-                time.sleep(0.05)
             else:
                 return layout
 

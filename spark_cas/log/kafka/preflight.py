@@ -6,15 +6,16 @@ from confluent_kafka.admin import AclOperation, TopicDescription
 from spark_cas.core.errors import LogNotFoundError, StorageError
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENT, OFF, REQUIRED
 from spark_cas.log.kafka.admin import Admin
-from spark_cas.log.kafka.asking import REQUEST_SECONDS
+from spark_cas.log.kafka.asking import ask
 from spark_cas.log.kafka.broker_settings import broker_settings
 from spark_cas.log.kafka.clients import TransactionalProducer, group_member
 from spark_cas.log.kafka.codes import Meaning, meaning_of
-from spark_cas.log.kafka.plain import NotGivenError, NotPermittedError, plain_error
+from spark_cas.log.kafka.plain import NotGivenError, NotPermittedError
 from spark_cas.log.kafka.registry_topic import create_registry_topic
 from spark_cas.log.kafka.rights import lacking, on_topic, to_append
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import TopicSettings, describe, topic_settings
+from spark_cas.log.patience import Wait
 from spark_cas.log.protocol import Preflight
 
 _BATCH_OVERHEAD_BYTES = 512
@@ -35,10 +36,7 @@ def preflight(admin: Admin, spec: KafkaSpec, *, begun: bool, idempotence: str) -
 
     Raises LogNotFoundError; StorageError naming the missing right, or saying why no append would be acknowledged.
     """
-    description = describe(admin, spec.topic, with_rights=True)
-    _require_right(description, "Write", AclOperation.WRITE)
-    settings = topic_settings(admin, spec.topic)
-    _require_in_sync(description, settings)
+    description, settings = _in_sync(admin, spec.topic)
     notes = [_not_seen(spec.topic)] if settings is None else _notes(description, settings)
     guarantee = AT_LEAST_ONCE
     if idempotence != OFF:
@@ -66,8 +64,24 @@ def _require_exactly_once(admin: Admin, spec: KafkaSpec, description: TopicDescr
     _require_right(description, "Read", AclOperation.READ)
     _require_id(description)
     if not begun:
-        _require_transactions(spec)
+        _require_transactions(admin, spec)
     return _notes_on_registry(admin, spec.registry_topic)
+
+
+def _in_sync(admin: Admin, topic: str) -> tuple[TopicDescription, TopicSettings | None]:
+    """A topic that may be written, once it has leaders and as many replicas as an append needs."""
+    wait = Wait(admin.patience_seconds, f"looking for the replicas of topic {topic}")
+    while True:
+        description = describe(admin, topic, with_rights=True)
+        _require_right(description, "Write", AclOperation.WRITE)
+        settings = topic_settings(admin, topic)
+        try:
+            _require_in_sync(description, settings)
+        except StorageError:
+            if not wait.again("too few of them are in sync"):
+                raise
+        else:
+            return description, settings
 
 
 def _require_right(description: TopicDescription, name: str, operation: AclOperation) -> None:
@@ -112,22 +126,28 @@ def _require_in_sync(description: TopicDescription, settings: TopicSettings | No
             )
 
 
-def _require_transactions(spec: KafkaSpec) -> None:
+def _require_transactions(admin: Admin, spec: KafkaSpec) -> None:
     """A transaction with a ledger entry can be made, with the timeout that is asked for. It is aborted."""
     member = group_member(spec, spec.group("preflight"))
-    producer = TransactionalProducer(spec, f"{spec.prefix}/preflight")
+
+    def question() -> None:
+        producer = TransactionalProducer(spec, f"{spec.prefix}/preflight")
+        try:
+            producer.init(spec.request_seconds)
+            producer.begin()
+            entry = TopicPartition(spec.topic, 0, 0)
+            producer.adding([entry], member.consumer_group_metadata()).result()
+            producer.abort()
+        except KafkaException as error:
+            # Another preflight may have come in between, which takes the same rights.
+            if meaning_of(error.args[0].code()) is not Meaning.FENCED:
+                raise
+        finally:
+            producer.close()
+
     try:
-        producer.init(REQUEST_SECONDS)
-        producer.begin()
-        entry = TopicPartition(spec.topic, 0, 0)
-        producer.adding([entry], member.consumer_group_metadata(), REQUEST_SECONDS).result()
-        producer.abort()
-    except KafkaException as error:
-        # Another preflight may have come in between, which takes the same rights.
-        if meaning_of(error.args[0].code()) is not Meaning.FENCED:
-            raise plain_error(error, "trying a transaction", *to_append(spec)) from None
+        ask(admin, question, "trying a transaction", *to_append(spec))
     finally:
-        producer.close()
         member.close()
 
 

@@ -5,7 +5,6 @@ the end": markers and aborted records use up offsets and are never delivered.
 """
 
 import gc
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -19,12 +18,12 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException, M
 from spark_cas.core.errors import ConditionalLogError, StorageError, TrimmedError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import HEADERS, RECORDS, first_since
-from spark_cas.log.kafka.asking import REQUEST_SECONDS
 from spark_cas.log.kafka.clients import reader
-from spark_cas.log.kafka.codes import NO_RIGHT_TO_GROUP, OUT_OF_RANGE, PARTITION_EOF
+from spark_cas.log.kafka.codes import NO_RIGHT_TO_GROUP, OUT_OF_RANGE, PARTITION_EOF, passes
 from spark_cas.log.kafka.plain import plain_error
 from spark_cas.log.kafka.rights import on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.patience import Wait
 
 _SCAN_FETCH_MS = 10
 _READ_FETCH_MS = 500
@@ -32,7 +31,6 @@ _POLL_MESSAGES = 10_000
 """At most so many records at a time; large ones are fewer, because the client queues no more than some MiB."""
 
 _POLL_SECONDS = 0.5
-_STALL_SECONDS = 60.0
 
 _Taken = TypeVar("_Taken")
 
@@ -79,40 +77,41 @@ def _each(
     """Yield what is taken of the committed messages of a range, some messages at a time: none outlives that."""
     if len(offsets) == 0:
         return
+    doing = f"reading partition {at.partition} of topic {at.topic}"
     consumer = reader(spec, fetch_wait_ms=fetch_wait_ms)
     try:
         consumer.assign([TopicPartition(at.topic, at.partition, offsets.base_offset)])
-        stalled = time.monotonic() + _STALL_SECONDS
+        wait = Wait(spec.patience_seconds, doing)
         ended = False
         while not ended:
             first = consumer.poll(_POLL_SECONDS)
-            if first is None and time.monotonic() > stalled:
+            if first is None and not wait.again("no answer from the brokers"):
                 raise StorageError(
-                    f"reading partition {at.partition} of topic {at.topic}: no answer from the brokers for "
-                    f"{_STALL_SECONDS:.0f} s. Check that they are well, then read again."
+                    f"{doing}: no answer from the brokers for {wait.waited:.0f} s. Check that they are well, then "
+                    f"read again."
                 )
             taken = None
             if first is not None:
-                stalled = time.monotonic() + _STALL_SECONDS
                 taken, ended = _take(consumer, first, count, offsets, take)
+                wait = Wait(spec.patience_seconds, doing)
             if taken is not None:
                 yield taken
             ended = ended or _position(consumer, at) >= offsets.end_offset
     except KafkaException as error:
-        raise _failure(consumer, at, offsets, error) from None
+        raise _failure(spec, consumer, at, offsets, error) from None
     finally:
         consumer.close()
 
 
 def _failure(
-    consumer: Consumer, at: TopicPartition, offsets: OffsetRange, error: KafkaException
+    spec: KafkaSpec, consumer: Consumer, at: TopicPartition, offsets: OffsetRange, error: KafkaException
 ) -> ConditionalLogError:
     """What to raise for an error that ends a read."""
     told = plain_error(error, f"reading topic {at.topic}", on_topic("Read", at.topic))
     if error.args[0].code() != OUT_OF_RANGE:
         return told
     try:
-        start_offset = consumer.get_watermark_offsets(at, REQUEST_SECONDS)[0]
+        start_offset = consumer.get_watermark_offsets(at, spec.request_seconds)[0]
         reached = max(offsets.base_offset, _position(consumer, at))
     except KafkaException:
         return told
@@ -157,7 +156,7 @@ def _within(polled: list[Message], offsets: OffsetRange) -> tuple[list[Message],
     found: list[Message] = []
     for message in polled:
         error = message.error()
-        if error is not None and error.code() == NO_RIGHT_TO_GROUP:
+        if error is not None and _goes_on(error.code()):
             continue
         if error is not None and error.code() != PARTITION_EOF:
             raise KafkaException(error)
@@ -166,6 +165,11 @@ def _within(polled: list[Message], offsets: OffsetRange) -> tuple[list[Message],
         if error is None:
             found.append(message)
     return found, False
+
+
+def _goes_on(code: int) -> bool:
+    """Whether the client reads on behind an error by itself, as it does when the partition's leader comes back."""
+    return code == NO_RIGHT_TO_GROUP or (code != OUT_OF_RANGE and passes(code, met=True))
 
 
 def offset_of(message: Message) -> int:

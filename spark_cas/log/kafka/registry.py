@@ -16,7 +16,6 @@ from spark_cas.core.plan import Completion, Plan, completion_from_json, plan_fro
 from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.admin import Admin
-from spark_cas.log.kafka.asking import REQUEST_SECONDS
 from spark_cas.log.kafka.clients import TransactionalProducer
 from spark_cas.log.kafka.codes import Meaning, meaning_of
 from spark_cas.log.kafka.plain import plain_error
@@ -80,17 +79,17 @@ class Registry:
         """One try; None when another driver came in between."""
         producer = TransactionalProducer(self._spec, f"{self._spec.prefix}/{self._at.topic}/{self._at.partition}")
         try:
-            producer.init(REQUEST_SECONDS)
+            producer.init(self._spec.request_seconds)
             held = self._refresh().get(key)
             if held is not None:
                 return held
             end = self._read_to
             producer.begin()
-            delivered = produce(producer, self._at, _record(key, value), REQUEST_SECONDS)
+            delivered = produce(producer, self._at, _record(key, value), self._spec.request_seconds)
             if delivered is None or delivered.range() != OffsetRange(end, end + 1):
                 producer.abort()
                 return None
-            producer.commit(REQUEST_SECONDS)
+            producer.commit()
         finally:
             producer.close()
         return self._refresh().get(key)
@@ -98,7 +97,7 @@ class Registry:
     def _refresh(self) -> dict[str, str]:
         """All entries as of now: an entry once read holds for ever, so only what came since is read."""
         try:
-            bounds = ends.barrier(self._admin, self._at, REQUEST_SECONDS)
+            bounds = ends.barrier(self._admin, self._at, self._spec.request_seconds)
         except LogNotFoundError:
             return self._entries
         new = OffsetRange(max(self._read_to, bounds.start_offset), bounds.end_offset)

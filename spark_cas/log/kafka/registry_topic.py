@@ -5,7 +5,6 @@ from confluent_kafka.admin import NewTopic
 
 from spark_cas.core.errors import LogNotFoundError
 from spark_cas.log.kafka.admin import Admin
-from spark_cas.log.kafka.asking import REQUEST_SECONDS
 from spark_cas.log.kafka.plain import NotPermittedError, plain_error
 from spark_cas.log.kafka.rights import NOT_PERMITTED, lacking, on_topic
 from spark_cas.log.kafka.topic_settings import describe
@@ -26,7 +25,7 @@ def create_registry_topic(admin: Admin, name: str, *, only_try: bool = False) ->
 
 def _create(admin: Admin, name: str, *, only_try: bool) -> None:
     topic = NewTopic(name, 1, -1, config=_SETTINGS)
-    asked = admin.create_topics([topic], validate_only=only_try, request_timeout=REQUEST_SECONDS)
+    asked = admin.create_topics([topic], validate_only=only_try, request_timeout=admin.request_seconds)
     try:
         admin.answer(asked[name])
     except KafkaException as error:

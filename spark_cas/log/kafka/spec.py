@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from spark_cas.log.patience import PATIENCE_MS
 
 DEFAULT_PREFIX = "spark-cas"
-DEFAULT_TIMEOUT_MS = 60_000
+DEFAULT_TRANSACTION_MS = 60_000
 MOST_IN_FLIGHT = 5
 """Brokers keep the order of so many requests of a producer that are unanswered at once, and of no more."""
+
+_MOST_REQUEST_MS = 10_000
+_DELIVERY_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +23,9 @@ class KafkaSpec:
     """Begins every transactional id, ledger group and the registry's name, so that ACLs can be prefixed."""
     client_options: tuple[tuple[str, str], ...] = ()
     """Settings of librdkafka's clients under its own names. They may be secret and are never shown."""
-    claim_timeout_ms: int = DEFAULT_TIMEOUT_MS
+    claim_timeout_ms: int = PATIENCE_MS
     """How long a claim or a read waits for someone else's open transaction."""
-    transaction_timeout_ms: int = DEFAULT_TIMEOUT_MS
+    transaction_timeout_ms: int = DEFAULT_TRANSACTION_MS
     """How long a dead writer may keep readers waiting."""
     max_in_flight: int = MOST_IN_FLIGHT
     """The most requests that a writer has unanswered at once, on its connection to a broker."""
@@ -34,6 +37,16 @@ class KafkaSpec:
     def patience_seconds(self) -> float:
         """How long anything goes on against brokers that are slow, restarting or electing: delivery.timeout.ms."""
         return int(dict(self.client_options).get("message.timeout.ms", PATIENCE_MS)) / 1000
+
+    @property
+    def request_seconds(self) -> float:
+        """How long one request is waited for: request.timeout.ms, where that is less."""
+        return min(_MOST_REQUEST_MS, int(dict(self.client_options).get("socket.timeout.ms", _MOST_REQUEST_MS))) / 1000
+
+    @property
+    def delivery_seconds(self) -> float:
+        """How long one attempt to send a chunk may last, so that its transaction can still be committed."""
+        return min(self.patience_seconds, _DELIVERY_SHARE * self.transaction_timeout_ms / 1000)
 
     @property
     def url(self) -> str:

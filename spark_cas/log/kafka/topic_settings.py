@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType, TopicDescription
 
-from spark_cas.core.errors import LogNotSharedError
+from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
 from spark_cas.log.kafka.admin import Admin
-from spark_cas.log.kafka.asking import REQUEST_SECONDS, ask
+from spark_cas.log.kafka.asking import ask, second_look
 from spark_cas.log.kafka.rights import NOT_PERMITTED, on_topic
 
 
@@ -16,26 +16,35 @@ def describe(admin: Admin, topic: str, *, with_rights: bool = False) -> TopicDes
 
     def question() -> TopicDescription:
         asked = admin.describe_topics(
-            TopicCollection([topic]), include_authorized_operations=with_rights, request_timeout=REQUEST_SECONDS
+            TopicCollection([topic]), include_authorized_operations=with_rights, request_timeout=admin.request_seconds
         )
         description: TopicDescription = admin.answer(asked[topic])
         return description
 
-    return ask(question, f"looking for topic {topic}", on_topic("Describe", topic))
+    return ask(admin, question, f"looking for topic {topic}", on_topic("Describe", topic))
 
 
 def require_planned(admin: Admin, topic: str, log_id: str) -> TopicDescription:
     """What the brokers know of a topic, which has to be the very one that a plan was made for.
 
-    Raises LogNotSharedError when it is another of the same name, LogNotFoundError, StorageError.
+    A broker may lag behind, so that it is missing, or another, is believed after a second look. Raises
+    LogNotSharedError when it is another of the same name, LogNotFoundError, StorageError.
     """
-    description = describe(admin, topic)
-    if str(description.topic_id) != log_id:
-        raise LogNotSharedError(
-            f"topic {topic} is not the one that the plan was made for: it was deleted and created again. The new one "
-            f"got nothing of this job. Use another job name if the rows are to go into it."
-        )
-    return description
+    wait = second_look(admin, f"looking for topic {topic}")
+    while True:
+        try:
+            description = describe(admin, topic)
+        except LogNotFoundError:
+            if not wait.again("a broker does not know it"):
+                raise
+            continue
+        if str(description.topic_id) == log_id:
+            return description
+        if not wait.again("a broker knows another one of its name"):
+            raise LogNotSharedError(
+                f"topic {topic} is not the one that the plan was made for: it was deleted and created again. The new "
+                f"one got nothing of this job. Use another job name if the rows are to go into it."
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +70,7 @@ def topic_settings(admin: Admin, topic: str) -> TopicSettings | None:
     resource = ConfigResource(ResourceType.TOPIC, topic)
 
     def question() -> dict[str, ConfigEntry] | None:
-        asked = admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)
+        asked = admin.describe_configs([resource], request_timeout=admin.request_seconds)
         try:
             found: dict[str, ConfigEntry] = admin.answer(asked[resource])
         except KafkaException as error:
@@ -70,7 +79,7 @@ def topic_settings(admin: Admin, topic: str) -> TopicSettings | None:
             raise
         return found
 
-    found = ask(question, f"looking at the settings of topic {topic}")
+    found = ask(admin, question, f"looking at the settings of topic {topic}")
     if found is None:
         return None
     value = {name: str(entry.value) for name, entry in found.items()}

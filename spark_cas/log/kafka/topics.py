@@ -1,6 +1,6 @@
 """Which topics the brokers have."""
 
-from spark_cas.log.kafka.asking import REQUEST_SECONDS, ask
+from spark_cas.log.kafka.asking import ask
 from spark_cas.log.kafka.clients import admin_client
 from spark_cas.log.kafka.spec import KafkaSpec
 
@@ -16,5 +16,6 @@ class Topics:
 
     def names(self) -> tuple[str, ...]:
         """Their names, sorted, but for the brokers' own and the registry. Raises StorageError."""
-        found = ask(lambda: self._admin.list_topics(timeout=REQUEST_SECONDS).topics, "looking for topics")
+        admin = self._admin
+        found = ask(admin, lambda: admin.list_topics(timeout=admin.request_seconds).topics, "looking for topics")
         return tuple(sorted(found.keys() - self._not_these))

@@ -1,8 +1,8 @@
 """The writer of one partition for one job: its claim, its appends, and what it does when a reply is lost."""
 
-import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -16,17 +16,19 @@ from spark_cas.core.records import fill_timestamps
 from spark_cas.core.row_claims import check_rows
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.admin import Admin
+from spark_cas.log.kafka.asking import second_look
 from spark_cas.log.kafka.clients import TransactionalProducer
-from spark_cas.log.kafka.codes import PURGED, Meaning, meaning_of, reason_of
+from spark_cas.log.kafka.codes import NOT_FOUND, PURGED, Meaning, meaning_of, passes, reason_of
 from spark_cas.log.kafka.gap import check_gap
 from spark_cas.log.kafka.landing import Landed, decided_behind, landed
 from spark_cas.log.kafka.layouts import TopicLayouts
 from spark_cas.log.kafka.ledger import Ledgers, UndecidedError
 from spark_cas.log.kafka.plain import plain_error
-from spark_cas.log.kafka.rights import to_append
+from spark_cas.log.kafka.rights import to_append, to_claim
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import require_planned, topic_settings
 from spark_cas.log.kafka.transaction import Sending, refuse_unsendable
+from spark_cas.log.patience import Wait, within
 from spark_cas.log.protocol import Claim
 
 _MOST_ACTIVE = 8
@@ -35,15 +37,14 @@ _MOST_ACTIVE = 8
 _TRIES = 6
 """Writers that came in between and then aborted push an append aside this often before it gives up."""
 
+_INTERLEAVED = "other writers' records came in between, and none of them was committed"
+
 POLITE_SECONDS = 0.5
 """How long it is waited for a ledger entry before anybody is fenced: an open transaction may hold it for longer."""
 
-_PAUSE_SECONDS = 0.05
-_DELIVERY_SECONDS = 50.0
-_COMMIT_SECONDS = 20.0
+_OVERDUE_SECONDS = 1.0
 _FATAL_PAUSE_SECONDS = 0.0005
 _FATAL_WITHIN_SECONDS = 0.5
-_JITTER = random.SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,14 @@ class Shared:
     """Who holds each transactional id now."""
     active: "dict[PartitionWriter, None]" = field(default_factory=dict)
     """Those with a producer instance, whoever used it last at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Nothing of the chunk is visible, now or later, and another attempt may append it."""
+
+    why: str
+    """In plain words, as part of a sentence."""
 
 
 class PartitionWriter:
@@ -83,6 +92,8 @@ class PartitionWriter:
         self._known: Progress | None = None
         self._known_under_fence = False
         self._left: Bounds | None = None
+        self._begun = 0.0
+        """When the last transaction began."""
         self._aborted_rows = 0
         """Rows that were sent and taken back since the last acknowledged chunk."""
 
@@ -111,6 +122,19 @@ class PartitionWriter:
         self._producer.init(self._timeout)
         self._fenced = False
 
+    def claim_again(self) -> None:
+        """Become the writer, as `fence` does, once the brokers let it. Raises StorageError."""
+        wait = Wait(self._spec.patience_seconds, f"claiming partition {self._at.partition} of topic {self._at.topic}")
+        while True:
+            try:
+                return self.fence()
+            except KafkaException as error:
+                code = error.args[0].code()
+                # Fenced: by another claim at the same time.
+                goes_on = passes(code, met=True) or meaning_of(code) is Meaning.FENCED
+                if not goes_on or not wait.again(reason_of(code)):
+                    raise plain_error(error, "claiming a partition", *to_claim(self._spec)) from None
+
     def progress(self, timeout_seconds: float | None = None) -> Progress | None:
         """The job's ledger entry, once nothing that may change it is open. Raises UndecidedError after a timeout."""
         timeout = self._timeout if timeout_seconds is None else timeout_seconds
@@ -135,31 +159,49 @@ class PartitionWriter:
         return self._overtaken(progress, POLITE_SECONDS) or refusal if refusal is not None else None
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
-        """Append a chunk, or close the job when it has no records. Raises SchemaError, StorageError."""
+        """Append a chunk, or close the job when it has no records.
+
+        Until the patience is over, an attempt that failed before its commit is made again, and one whose commit got
+        no reply is resolved from the ledger. Raises SchemaError, StorageError: nothing of the chunk is visible.
+        """
         refuse_unsendable(chunk.records)
+        with within(self._spec.patience_seconds):
+            return self._append(claim, chunk)
+
+    def _append(self, claim: Claim, chunk: Chunk) -> Outcome:
         if self in self._active:
             self._active[self] = self._active.pop(self)
         if not _same(claim.progress, self._known):
             return Fenced(self._known.task if self._known else None)
         if self._fenced and chunk.records.num_rows:
-            return self._why_fenced(claim, chunk) or Fenced(None)
-        for attempt in range(_TRIES):
-            if attempt:
-                time.sleep(_PAUSE_SECONDS * 2**attempt * _JITTER.uniform(0.5, 1.5))
+            why = self._why_fenced(claim, chunk)
+            return Fenced(None) if isinstance(why, Again) else why
+        doing = f"appending to partition {self._at.partition} of topic {self._at.topic}"
+        wait = Wait(self._spec.patience_seconds, doing)
+        attempts = interleaved = 0
+        while True:
+            attempts += 1
             outcome = self._attempt(claim, chunk)
             if isinstance(outcome, Appended):
                 aborted_rows, self._aborted_rows = self._aborted_rows, 0
-                return replace(outcome, attempts=attempt + 1, aborted_rows=aborted_rows)
-            if outcome is not None:
+                return replace(outcome, attempts=attempts, aborted_rows=aborted_rows)
+            if not isinstance(outcome, Again):
                 return outcome
-            self._aborted_rows += chunk.records.num_rows
-        return Unknown(
-            f"in each of {_TRIES} tries other writers' records came in between, and none of them was committed. "
-            f"Smaller chunks (maxRecordsPerChunk) find a gap between them sooner"
-        )
+            interleaved += outcome.why == _INTERLEAVED
+            if interleaved == _TRIES:
+                raise StorageError(
+                    f"{doing}: {_INTERLEAVED}, in each of {_TRIES} attempts. Nothing of this chunk is in the log. "
+                    f"Smaller chunks (maxRecordsPerChunk) find a gap between them sooner."
+                )
+            if not wait.again(outcome.why):
+                raise StorageError(
+                    f"{doing}: {outcome.why}. It was tried again for {wait.waited:.0f} s. Nothing of this chunk is "
+                    f"in the log, what the job appended before stays. Check that the brokers are well, then run the "
+                    f"same job again."
+                )
 
-    def _attempt(self, claim: Claim, chunk: Chunk) -> Outcome | None:
-        """One transaction; None when nothing of it is visible and another may succeed."""
+    def _attempt(self, claim: Claim, chunk: Chunk) -> Outcome | Again:
+        """One transaction."""
         try:
             refusal = self._ready(claim, chunk)
             if refusal is not None:
@@ -174,7 +216,7 @@ class PartitionWriter:
         if not isinstance(delivered, Landed):
             return delivered
         try:
-            self._instance().commit(_COMMIT_SECONDS)
+            self._instance().commit()
         except KafkaException as error:
             return self._resolve(claim, chunk, delivered, error)
         return self._acknowledge(claim, chunk, delivered, bounds)
@@ -228,9 +270,12 @@ class PartitionWriter:
         if chunk.records.num_rows == 0:
             return None
         refusal = self._check_all(claim, chunk, bounds)
-        if says_lost(refusal):
-            # Said only after a second reading: the first may have come from a broker that was just deposed.
-            time.sleep(_PAUSE_SECONDS)
+        wait = second_look(self._admin, f"looking where partition {self._at.partition} ends")
+        while says_lost(refusal):
+            # A broker that was deposed, and does not know it yet, answers as of then.
+            self._admin.forget_leaders(self._at.topic)
+            if not wait.again("it ends before what was seen of it"):
+                break
             refusal = self._check_all(claim, chunk, self.barrier())
         return refusal
 
@@ -245,15 +290,16 @@ class PartitionWriter:
             chunk, bounds.end_offset, lambda offset: claim.lets_expect(offset, nothing_since)
         )
 
-    def _prepare(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> Landed | LayoutChanged | None:
-        """Everything up to the commit, or the transaction is aborted: None when another writer came in between."""
+    def _prepare(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> Landed | LayoutChanged | Again:
+        """Everything up to the commit, or the transaction is aborted."""
         producer = self._instance()
         producer.begin()
-        sent = self._send(claim, chunk, bounds)
-        if sent is None:
-            self._abort(producer)
-            return None
+        self._begun = time.monotonic()
         try:
+            sent = self._send(claim, chunk, bounds)
+            if isinstance(sent, Again):
+                self._abort(producer)
+                return sent
             # After the records landed: the end of another topic of this name may have fitted just as well.
             count = len(require_planned(self._admin, self._at.topic, claim.plan.log_id).partitions)
         except ConditionalLogError:
@@ -265,8 +311,8 @@ class PartitionWriter:
             return LayoutChanged(claim.plan.layout_epoch, count)
         return sent
 
-    def _send(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> Landed | None:
-        """Have a chunk's records and ledger entry in the open transaction; None when they lie elsewhere."""
+    def _send(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> Landed | Again:
+        """Have a chunk's records and ledger entry in the open transaction."""
         wanted = OffsetRange(bounds.end_offset, bounds.end_offset + chunk.records.num_rows)
         if chunk.records.num_rows == 0:
             self._entering(claim, chunk, wanted)()
@@ -274,13 +320,16 @@ class PartitionWriter:
         sending = Sending(self._instance(), self._at, fill_timestamps(chunk.records, chunk.time_ms))
         # Beside the records, not after them: nearly always they land where it says.
         entered = self._entering(claim, chunk, wanted)
-        arrived = sending.arrive(_DELIVERY_SECONDS)
+        arrived = sending.arrive(self._spec.delivery_seconds + _OVERDUE_SECONDS)
         entered()
         if not arrived:
-            return None
+            return Again("the brokers did not acknowledge the records in time")
         checked = _checked(claim, chunk)
         sent = landed(self._spec, self._admin, self._at, sending.delivered(), bounds.end_offset, checked=checked)
-        if sent is not None and sent.at != wanted:
+        if sent is None:
+            self._aborted_rows += chunk.records.num_rows
+            return Again(_INTERLEAVED)
+        if sent.at != wanted:
             self._entering(claim, chunk, sent.at)()
         return sent
 
@@ -294,21 +343,20 @@ class PartitionWriter:
         if not producer.abort():
             self._drop()
 
-    def _failed_before_commit(self, claim: Claim, chunk: Chunk, error: KafkaException) -> Outcome | None:
+    def _failed_before_commit(self, claim: Claim, chunk: Chunk, error: KafkaException) -> Outcome | Again:
         """No commit was asked for, so nothing of the chunk is or becomes visible: the instance never commits now."""
         code = self._code_of(error)
         meaning = meaning_of(code)
         if meaning is Meaning.REFUSED and self._producer is not None:
             self._producer.abort()  # readers need not wait for the transaction's timeout
         self._drop()
-        match meaning:
-            case Meaning.FENCED:
-                self._fenced = True
-                return self._why_fenced(claim, chunk)
-            case Meaning.REFUSED:
-                raise plain_error(error, f"appending to topic {self._at.topic}", *to_append(self._spec)) from None
-            case Meaning.UNKNOWN:
-                return Unknown(f"the brokers did not answer as they should ({reason_of(code)})")
+        if meaning is Meaning.FENCED:
+            self._fenced = True
+            return self._why_fenced(claim, chunk)
+        if meaning is Meaning.REFUSED and code not in NOT_FOUND:
+            raise plain_error(error, f"appending to topic {self._at.topic}", *to_append(self._spec)) from None
+        # A leader that is new may not know its topic yet; whether it is gone is looked at before the next attempt.
+        return Again(reason_of(code))
 
     def _code_of(self, error: KafkaException) -> int:
         """What went wrong first: once an instance is fenced, its messages are purged and say no more than that."""
@@ -316,14 +364,16 @@ class PartitionWriter:
         while self._producer is not None and error.args[0].code() in PURGED and time.monotonic() < deadline:
             if self._producer.fatal is not None:
                 return int(self._producer.fatal.code())
-            time.sleep(_FATAL_PAUSE_SECONDS)
+            with suppress(KafkaException), self._producer.watched():
+                self._producer.client.poll(_FATAL_PAUSE_SECONDS)
         return int(error.args[0].code())
 
-    def _why_fenced(self, claim: Claim, chunk: Chunk) -> Outcome | None:
+    def _why_fenced(self, claim: Claim, chunk: Chunk) -> Outcome | Again:
         """The client says no more than that the instance is fenced: the ledger and the log tell by whom.
 
         Another job may have claimed the partition, which is a conflict once it appended; and to close, which no
-        offset decides, the partition is claimed once more.
+        offset decides, the partition is claimed once more. So it is when nobody is seen, and the transaction was open
+        for so long that the brokers ended it, which looks the same: no two writers can keep on fencing each other so.
         """
         overtaken = self._overtaken(claim.progress)
         if overtaken is not None:
@@ -332,29 +382,33 @@ class PartitionWriter:
         if changed is not None:
             return changed
         if chunk.records.num_rows == 0:
-            return None
+            return Again("another writer claimed the partition")
         refusal = self._check_twice(claim, chunk, self._barrier_for(claim, chunk))
         # What lies there now may be of the very job, committed since its ledger was read.
-        return self._overtaken(claim.progress) or refusal or Fenced(None)
+        refusal = self._overtaken(claim.progress) or refusal
+        if refusal is None and time.monotonic() - self._begun >= self._spec.transaction_timeout_ms / 1000:
+            return Again("the brokers ended the transaction, which was open for too long")
+        return refusal or Fenced(None)
 
-    def _resolve(self, claim: Claim, chunk: Chunk, sent: Landed, error: KafkaException) -> Outcome | None:
+    def _resolve(self, claim: Claim, chunk: Chunk, sent: Landed, error: KafkaException) -> Outcome | Again:
         """The commit's reply was lost: the ledger, read when the transaction is decided, tells what became of it."""
         fenced = meaning_of(self._code_of(error)) is Meaning.FENCED
         self._drop()
         try:
             if not fenced:
                 # A new instance ends what the old one left undecided. A fenced one has a successor that did.
-                self.fence()
+                self.claim_again()
             progress = self.progress()
             bounds = ends.undecided(self._admin, self._at)
-        except (KafkaException, StorageError):
+        except StorageError:
             return Unknown("the reply to the commit was lost, and the ledger could not be read")
         # To the letter: another attempt at the same chunk leaves the same rows elsewhere.
         if progress == claim.progress_after(chunk, sent.at):
             return self._acknowledge(claim, chunk, sent, bounds, resolved=True)
         if not _same(progress, claim.progress):
             return Fenced(progress.task if progress else None)
-        return self._why_fenced(claim, chunk) if fenced else None
+        self._aborted_rows += chunk.records.num_rows
+        return self._why_fenced(claim, chunk) if fenced else Again("the commit failed, and the ledger tells so")
 
     def _acknowledge(
         self, claim: Claim, chunk: Chunk, sent: Landed, bounds: Bounds, *, resolved: bool = False
@@ -381,10 +435,15 @@ class PartitionWriter:
         holds no record.
         """
         at = sent.at
+        wait = second_look(self._admin, f"looking for what was committed to partition {self._at.partition}")
         decided = decided_behind(self._admin, self._at, at)
+        while decided.end_offset < at.end_offset and ends.high_watermark(self._admin, self._at) < at.end_offset:
+            # As above.
+            self._admin.forget_leaders(self._at.topic)
+            if not wait.again("it is not there"):
+                return Truncated(at.end_offset, decided.end_offset)
+            decided = decided_behind(self._admin, self._at, at)
         end = decided.end_offset
-        if end < at.end_offset and ends.high_watermark(self._admin, self._at) < at.end_offset:
-            return Truncated(at.end_offset, end)
         own = end == at.end_offset + 1
         self._left = decided if own and self._producer is not None else None
         given_ms = chunk.time_ms if chunk.records.column("timestamp").null_count else None

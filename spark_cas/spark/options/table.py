@@ -5,7 +5,8 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.log.kafka.address import check_servers
-from spark_cas.log.kafka.spec import DEFAULT_PREFIX, DEFAULT_TIMEOUT_MS, MOST_IN_FLIGHT
+from spark_cas.log.kafka.spec import DEFAULT_PREFIX, DEFAULT_TRANSACTION_MS, MOST_IN_FLIGHT
+from spark_cas.log.patience import PATIENCE_MS
 from spark_cas.log.rivals import FENCED_WAIT_SECONDS
 from spark_cas.spark.options.option import (
     EVERYWHERE,
@@ -263,7 +264,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "claimTimeoutMs",
         whole_number(),
-        str(DEFAULT_TIMEOUT_MS),
+        str(PATIENCE_MS),
         EVERYWHERE,
         per_log=True,
         kafka_only=True,
@@ -272,7 +273,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "transactionTimeoutMs",
         whole_number(),
-        str(DEFAULT_TIMEOUT_MS),
+        str(DEFAULT_TRANSACTION_MS),
         WRITING_AND_ROUTING,
         per_log=True,
         kafka_only=True,
