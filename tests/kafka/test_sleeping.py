@@ -1,0 +1,119 @@
+"""Whoever waits for a broker sleeps: by the processor time of this process, a broker standing still meanwhile."""
+
+import os
+import time
+from contextlib import contextmanager
+from threading import Event, Thread
+
+import pytest
+from confluent_kafka import Producer
+
+from spark_cas.core.chunks import Chunk
+from spark_cas.core.guarantee import AT_LEAST_ONCE, IDEMPOTENT
+from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.log.kafka import KafkaLog, blind, transaction
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.planning import pin_plan
+from spark_cas.testing.kafka_broker import KafkaBroker
+from spark_cas.testing.writing import TIME_MS, JobWriter, table_of
+from tests.kafka.clients import SECONDS, create_topic
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+
+RECORDS = 280_000
+"""Many requests, so that most are still to be sent when the broker stops."""
+STANDS_STILL_SECONDS = 5.0
+AT_REST_SECONDS = 0.05
+WAITING_SECONDS = 0.25
+
+
+def processor_seconds():
+    spent = os.times()
+    return spent.user + spent.system
+
+
+@contextmanager
+def standing_still(broker: KafkaBroker):
+    broker.freeze()
+    try:
+        yield
+    finally:
+        broker.thaw()
+
+
+def spent_in(seconds):
+    """The processor time that this process takes while its main thread sleeps."""
+    before = processor_seconds()
+    time.sleep(seconds)
+    return processor_seconds() - before
+
+
+@pytest.fixture(scope="module")
+def many():
+    return table_of([f"{number:0100}" for number in range(RECORDS)])
+
+
+def spent_while_sending(broker, monkeypatch, module, append):
+    """The processor time of a process whose records are under way to a broker that stands still."""
+    wait, handed_over = module.await_delivery, Event()
+
+    def waiting(*arguments, **named):
+        handed_over.set()
+        return wait(*arguments, **named)
+
+    monkeypatch.setattr(module, "await_delivery", waiting)
+    outcomes = []
+    sender = Thread(target=lambda: outcomes.append(append()), daemon=True)
+    sender.start()
+    assert handed_over.wait(SECONDS)
+    with standing_still(broker):
+        # What was sent before arrives, and the client notices that nothing comes any more.
+        time.sleep(1)
+        spent = spent_in(STANDS_STILL_SECONDS)
+    sender.join(SECONDS)
+    assert len(outcomes) == 1, "it goes on when the broker does"
+    return spent
+
+
+def test_a_writer_sleeps_while_its_records_are_under_way(broker, monkeypatch, many):
+    topic = create_topic(broker.bootstrap)
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
+        job = JobWriter(log, pin_plan(log, "job", ExpectedOffsets("end")))
+        job.must_append("first")  # so that the time is that of the records alone
+        spent = spent_while_sending(broker, monkeypatch, transaction, lambda: job.append(many))
+        assert log.bounds(0).end_offset > RECORDS
+    assert spent < WAITING_SECONDS
+
+
+@pytest.mark.parametrize("guarantee", [IDEMPOTENT, AT_LEAST_ONCE])
+def test_so_does_a_blind_one(broker, monkeypatch, many, guarantee):
+    topic = create_topic(broker.bootstrap)
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
+        layout = log.layout()
+        chunk = Chunk(many, RECORDS, "", complete=False, task="run/0", time_ms=TIME_MS)
+        spent = spent_while_sending(broker, monkeypatch, blind, lambda: log.append_blind(0, layout, chunk, guarantee))
+    assert spent < WAITING_SECONDS
+
+
+def test_an_open_log_rests(broker):
+    topic = create_topic(broker.bootstrap)
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
+        job = JobWriter(log, pin_plan(log, "job", ExpectedOffsets("end")))
+        job.must_append("a")
+        time.sleep(1)
+        assert spent_in(STANDS_STILL_SECONDS) < AT_REST_SECONDS
+
+
+def test_the_client_is_still_kept_awake_by_records_that_it_may_not_send(broker):
+    """Decision 0021. When this fails the client was mended: then records may linger, and be flushed, as usual."""
+    topic = create_topic(broker.bootstrap)
+    client = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "linger.ms": 1})
+    client.produce(topic, b"so that it is connected", partition=0)
+    assert client.flush(SECONDS) == 0
+    with standing_still(broker):
+        for _ in range(100_000):
+            client.produce(topic, b"v" * 100, partition=0)
+        time.sleep(1)
+        spent = spent_in(2)
+    client.purge()
+    assert spent > 0.3
