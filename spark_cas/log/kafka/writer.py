@@ -37,6 +37,7 @@ _MOST_ACTIVE = 8
 _TRIES = 6
 """Writers that came in between and then aborted push an append aside this often before it gives up."""
 
+_NOTHING = "Nothing of this chunk is in the log; what the job appended before stays."
 _INTERLEAVED = "other writers' records came in between, and none of them was committed"
 
 POLITE_SECONDS = 0.5
@@ -181,7 +182,10 @@ class PartitionWriter:
         attempts = interleaved = 0
         while True:
             attempts += 1
-            outcome = self._attempt(claim, chunk)
+            try:
+                outcome = self._attempt(claim, chunk)
+            except StorageError as error:
+                raise type(error)(f"{error.message} {_NOTHING}") from None
             if isinstance(outcome, Appended):
                 aborted_rows, self._aborted_rows = self._aborted_rows, 0
                 return replace(outcome, attempts=attempts, aborted_rows=aborted_rows)
@@ -190,14 +194,13 @@ class PartitionWriter:
             interleaved += outcome.why == _INTERLEAVED
             if interleaved == _TRIES:
                 raise StorageError(
-                    f"{doing}: {_INTERLEAVED}, in each of {_TRIES} attempts. Nothing of this chunk is in the log. "
+                    f"{doing}: {_INTERLEAVED}, in each of {_TRIES} attempts. {_NOTHING} "
                     f"Smaller chunks (maxRecordsPerChunk) find a gap between them sooner."
                 )
             if not wait.again(outcome.why):
                 raise StorageError(
-                    f"{doing}: {outcome.why}. It was tried again for {wait.waited:.0f} s. Nothing of this chunk is "
-                    f"in the log, what the job appended before stays. Check that the brokers are well, then run the "
-                    f"same job again."
+                    f"{doing}: {outcome.why}. It was tried again for {wait.waited:.0f} s. {_NOTHING} Check that the "
+                    f"brokers are well, then run the same job again."
                 )
 
     def _attempt(self, claim: Claim, chunk: Chunk) -> Outcome | Again:

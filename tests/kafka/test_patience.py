@@ -1,0 +1,155 @@
+"""A broker that stands still, or is killed and started again, at each step of a load: one attempt rides it out.
+
+The times keep the ratios of those in use: it stands still for half of the patience, which is six requests.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from spark_cas.core.errors import StorageError
+from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.log.kafka import KafkaLog, transaction, writer
+from spark_cas.log.kafka.clients import TransactionalProducer
+from spark_cas.log.planning import complete_job, pin_plan
+from spark_cas.testing.kafka_broker import KafkaBroker
+from spark_cas.testing.loads import LIMITS, load, rows_of
+from spark_cas.testing.writing import table_of, values_in
+from tests.kafka.clients import SECONDS, committed_values, create_topic
+from tests.kafka.faulted import planned_writer, spec_of
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+ROWS = rows_of(10, 0)
+REQUEST_SECONDS = 1.0
+STANDS_STILL_SECONDS = 6 * REQUEST_SECONDS
+RESTART_REQUEST_SECONDS = 8.0
+"""To start again takes a broker some seconds, and more on a busy machine."""
+IS_GONE_SECONDS = 5.0
+
+STEPS: dict[str, tuple[Any, str]] = {
+    "plan": (KafkaLog, "bounds_of"),
+    "recording the plan": (KafkaLog, "record_plan"),
+    "claim": (writer.PartitionWriter, "fence"),
+    "sending": (transaction, "await_delivery"),
+    "ledger": (TransactionalProducer, "adding"),
+    "commit": (TransactionalProducer, "commit"),
+    "visibility": (writer, "decided_behind"),
+    "completion": (KafkaLog, "record_completion"),
+}
+"""Before which call of which function the broker stops. Each is one that the step begins with."""
+
+
+@pytest.fixture(scope="module")
+def own_broker(conf):
+    with KafkaBroker(conf) as broker:
+        yield broker
+
+
+@contextmanager
+def struck(monkeypatch, step: str, strike: Callable[[], None]):
+    """Let something happen before the first call of a step's function."""
+    home, name = STEPS[step]
+    function, calls = getattr(home, name), []
+
+    def first_struck(*arguments, **named):
+        calls.append(name)
+        if len(calls) == 1:
+            strike()
+        return function(*arguments, **named)
+
+    monkeypatch.setattr(home, name, first_struck)
+    yield calls
+    assert calls, f"{name} was not called"
+
+
+def for_a_while(stop: Callable[[], None], go_on: Callable[[], None], seconds: float, threads: list[Thread]):
+    """What stops a broker, and lets it go on after some seconds."""
+
+    def later():
+        time.sleep(seconds)
+        go_on()
+
+    def strike():
+        stop()
+        threads.append(Thread(target=later))
+        threads[0].start()
+
+    return strike
+
+
+def run_once(spec) -> None:
+    """A job from its plan to its completion, as Spark runs it where it gives a task one attempt."""
+    with KafkaLog(spec) as log:
+        plan = pin_plan(log, "job", ExpectedOffsets.parse("end"))
+        complete_job(log, plan, load(log, plan, ROWS, task="run/0", limits=LIMITS, wait=1.0))
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_broker_that_stands_still_is_waited_for(own_broker, monkeypatch, step):
+    topic, threads = create_topic(own_broker.bootstrap), list[Thread]()
+    spec = spec_of(own_broker.bootstrap, topic, request_seconds=REQUEST_SECONDS)
+    strike = for_a_while(own_broker.freeze, own_broker.thaw, STANDS_STILL_SECONDS, threads)
+    try:
+        with struck(monkeypatch, step, strike):
+            run_once(spec)
+    finally:
+        for thread in threads:
+            thread.join()
+    assert committed_values(own_broker.bootstrap, topic) == ROWS[0]
+    with KafkaLog(spec) as log:
+        assert log.completion("job") is not None
+
+
+@pytest.mark.parametrize("step", ["sending", "commit"])
+def test_a_broker_that_is_killed_and_started_again_is_waited_for(own_broker, monkeypatch, step):
+    topic, threads = create_topic(own_broker.bootstrap), list[Thread]()
+    spec = spec_of(own_broker.bootstrap, topic, request_seconds=RESTART_REQUEST_SECONDS)
+    strike = for_a_while(own_broker.kill, own_broker.restart, IS_GONE_SECONDS, threads)
+    try:
+        with struck(monkeypatch, step, strike):
+            run_once(spec)
+    finally:
+        for thread in threads:
+            thread.join()
+    assert committed_values(own_broker.bootstrap, topic) == ROWS[0]
+
+
+def test_a_broker_that_stands_still_for_longer_is_told_of_and_nothing_is_visible(own_broker, monkeypatch, caplog):
+    topic = create_topic(own_broker.bootstrap)
+    spec = spec_of(own_broker.bootstrap, topic, request_seconds=REQUEST_SECONDS)
+    with KafkaLog(spec) as log:
+        job = planned_writer(log)
+        job.must_append("a")
+        own_broker.freeze()
+        try:
+            began = time.monotonic()
+            with pytest.raises(StorageError, match="Nothing of this chunk is in the log"):
+                job.append(table_of("bc"))
+            assert time.monotonic() - began < 3 * spec.patience_seconds
+        finally:
+            own_broker.thaw()
+    assert any("Waiting since" in record.getMessage() for record in caplog.records)
+    with KafkaLog(spec_of(own_broker.bootstrap, topic)) as log:
+        assert values_in(log, 0) == ["a"]
+
+
+def test_a_read_goes_on_when_the_broker_does(own_broker):
+    topic, threads = create_topic(own_broker.bootstrap), list[Thread]()
+    spec = spec_of(own_broker.bootstrap, topic, request_seconds=REQUEST_SECONDS, queued_min_messages="1")
+    values = [f"{number:01000}" for number in range(20_000)]
+    with KafkaLog(spec) as log:
+        planned_writer(log).must_append(*values)
+        bounds = log.bounds(0)
+        strike = for_a_while(own_broker.freeze, own_broker.thaw, STANDS_STILL_SECONDS, threads)
+        found = 0
+        for _, records in log.read(0, bounds.range):
+            if not found:
+                strike()
+            found += records.num_rows
+    threads[0].join(SECONDS)
+    assert found == len(values)
