@@ -134,6 +134,9 @@ class Plan:
     """The load that this plan is the rest of, since partitions were added; empty for any other."""
     earlier: tuple[EarlierRows, ...] = ()
     """What that load had appended before, oldest first: of each plan's input, what the next one's does not have."""
+    named: tuple[int, ...] = ()
+    """The partitions of which the user expects an offset, with rows or without; of plans from before this was noted,
+    those that a re-run names."""
     rejoined: bool = field(default=False, compare=False)
     """Whether an earlier run may have appended under this plan: not so for the run that recorded it."""
 
@@ -150,6 +153,11 @@ class Plan:
     def claims(self, partition: int) -> bool:
         """Whether the plan was made with a claim on a partition itself."""
         return self.expected_offsets[partition] is not None and not self.by_key
+
+    @property
+    def told_as(self) -> str:
+        """The job's name as its user knows it."""
+        return self.continues or self.job
 
     @property
     def earlier_rows(self) -> int:
@@ -219,6 +227,11 @@ class ExpectedOffsets:
         if len(offsets) < len(given):
             raise OptionError("expectedOffsets names a partition twice. Name each once.")
         return cls("offsets", tuple(sorted(offsets.items())))
+
+    @property
+    def named(self) -> tuple[int, ...]:
+        """The partitions of which an offset is expected by its number."""
+        return tuple(partition for partition, expected in self.offsets if expected is not None)
 
     def resolve(self, end_offsets: tuple[int, ...]) -> tuple[int | None, ...]:
         """The claim of each partition; partitions that the user did not name are claimed at their end."""
@@ -310,10 +323,12 @@ def rejoin(first: Plan, wanted: ExpectedOffsets, progress: tuple[Progress | None
     """
     claims = wanted.resolve(first.end_offsets)
     if any(expected is not None for expected in claims) != first.checked:
-        was = "with" if first.checked else "without"
+        was, again = "without", "with expectedOffsets=none"
+        if first.checked:
+            was, again = "with", "without the option expectedOffsets, or with the offsets to go on from"
         raise JobMismatchError(
-            f"job {first.continues or first.job!r} was planned {was} expected offsets and cannot be continued the "
-            f"other way. Run it again as it was planned, or use another job name."
+            f"job {first.told_as!r} was planned {was} expected offsets and cannot be continued the other way. "
+            f"Nothing was appended now. Run it again as it was planned: {again}."
         )
     replaced = tuple(
         Replacement(
@@ -324,7 +339,9 @@ def rejoin(first: Plan, wanted: ExpectedOffsets, progress: tuple[Progress | None
         for partition, expected in wanted.offsets
         if not _is_complete(progress[partition])
     )
-    return replace(first, replaced=replaced, rejoined=True)
+    unchecked = {partition for partition, expected in wanted.offsets if expected is None}
+    named = () if first.by_key else tuple(sorted({*first.named, *wanted.named} - unchecked))
+    return replace(first, replaced=replaced, named=named, rejoined=True)
 
 
 def _claim_now(expected: int | None, progress: Progress | None) -> int | None:
@@ -352,6 +369,7 @@ def plan_from_json(text: str | bytes) -> Plan:
     fields["end_offsets"] = tuple(fields["end_offsets"])
     fields["replaced"] = tuple(Replacement(**each) for each in fields["replaced"])
     fields["earlier"] = earlier_from_fields(fields.get("earlier", ()))
+    fields["named"] = tuple(fields.get("named", ()))
     return Plan(**fields)
 
 

@@ -1,5 +1,7 @@
 """From an outcome to the error that a person reads."""
 
+import json
+from collections.abc import Mapping
 from typing import assert_never
 
 from spark_cas.core.errors import (
@@ -8,6 +10,7 @@ from spark_cas.core.errors import (
     FencedError,
     LayoutChangedError,
     ProgressLostError,
+    StorageError,
     TruncatedError,
     UnknownOutcomeError,
 )
@@ -90,6 +93,58 @@ def error_of(outcome: Refusal | Unknown, partition: int) -> ConditionalLogError:
                 f"Run the same job again: it reads the ledger before it writes, so no row is appended twice."
             )
     assert_never(outcome)
+
+
+def mismatch_error(
+    found: Mapping[int, Conflict | Truncated], onward: Mapping[int, int | None], told: str
+) -> ConditionalLogError:
+    """One error for all partitions that do not end where a job expects.
+
+    ``onward`` is all of `expectedOffsets` that goes on; ``told`` says what is in the log of the job.
+    """
+    lost = {partition: each for partition, each in found.items() if isinstance(each, Truncated)}
+    if lost:
+        each_lost = "; ".join(
+            f"partition {partition}: expected offset {each.expected}, but the log ends at {each.actual}"
+            for partition, each in sorted(lost.items())
+        )
+        return TruncatedError(
+            f"{each_lost}: records that the writer has seen are gone. {told} Find out what was lost before you write "
+            f"again."
+        )
+    each_found = "; ".join(
+        f"partition {partition}: expected offset {each.expected} to be the end, but the log ends at {each.actual}"
+        f"{_trimmed(each)}"
+        for partition, each in sorted(found.items())
+        if isinstance(each, Conflict)
+    )
+    return ConflictError(
+        f"{each_found}: another writer appended. {told} Read what is new there, then run the same job again with "
+        f"expectedOffsets {json.dumps(onward)}."
+    )
+
+
+def told_rows(job: str, rows: int | None) -> str:
+    """A sentence on what is in the log of a job that an error ends; None: not known."""
+    if rows is None:
+        return f"How many rows of job {job!r} are in the log is not known now; another job name appends them again."
+    if rows == 0:
+        return f"No row of job {job!r} is in the log."
+    return f"{rows} rows of job {job!r} are in the log and stay; another job name appends them again."
+
+
+def not_appended(partition: int, cause: str) -> StorageError:
+    """The error for a chunk of which nothing is visible, now or later, though nothing speaks against it."""
+    return StorageError(
+        f"partition {partition}: nothing of this chunk is in the log: {cause}. Run the same job again: it goes on "
+        f"behind what the partition holds of it."
+    )
+
+
+def _trimmed(found: Conflict) -> str:
+    if found.expected >= found.start_offset:
+        return ""
+    return f" (offsets {found.expected} to {found.start_offset - 1} were trimmed and cannot be read any more)"
 
 
 def _row_error(found: RowConflict, partition: int) -> ConditionalLogError:

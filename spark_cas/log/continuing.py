@@ -85,6 +85,7 @@ def plan_of_rest(log: Backend, layout: Layout, newest: Plan, job: str, earlier: 
         end_offsets=tuple(each.end_offset for each in ends),
         continues=job,
         earlier=earlier,
+        named=newest.named,
     )
 
 

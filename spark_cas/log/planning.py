@@ -4,10 +4,18 @@ import time
 import uuid
 from dataclasses import replace
 
-from spark_cas.core.errors import InputChangedError, JobMismatchError, LayoutChangedError, TruncatedError
+from spark_cas.core.errors import (
+    ConditionalLogError,
+    ConflictError,
+    InputChangedError,
+    JobMismatchError,
+    LayoutChangedError,
+    TruncatedError,
+)
 from spark_cas.core.expansion import require_named_as_now
 from spark_cas.core.names import check_name
 from spark_cas.core.plan import (
+    BY_KEY,
     BY_PARTITION,
     Completion,
     EarlierRows,
@@ -17,8 +25,10 @@ from spark_cas.core.plan import (
     Progress,
     rejoin,
 )
-from spark_cas.log.continuing import newest_plan, plan_of_rest, require_rest_of
+from spark_cas.core.refusal import told_rows
+from spark_cas.log.continuing import newest_plan, plan_now, plan_of_rest, require_rest_of
 from spark_cas.log.expanding import settled_layouts
+from spark_cas.log.expecting import mismatch_now, require_expected, require_expected_again, require_expected_still
 from spark_cas.log.protocol import Backend
 
 
@@ -43,12 +53,16 @@ def pin_plan(
     Where partitions were added since its first plan it is the plan for the rest of the job, if the input lacks the
     rows that the job had appended before: ``earlier`` says which were taken out of it (`earlier_rows`).
 
+    Before it is recorded, and before a load that is not complete goes on, each partition that ``wanted`` names is
+    looked at: where one does not end as expected, ConflictError or TruncatedError names all of them.
+
     Raises OptionError for a bad name or expectation, JobMismatchError when the job was planned with
     another kind of expectation or is a load where a stream is wanted or the other way round, or not a round of
     the same,
     LayoutChangedError when partitions were added since and the input is not the rest, or they were added since the
     offsets that are ``wanted`` were read, unless ``any_layout`` will do. That is for who names the one partition that
-    it writes, and asks what the job appended before: every claim by a plan of an earlier layout is refused.
+    it writes, and asks what the job appended before: every claim by a plan of an earlier layout is refused, and the
+    append itself looks at that partition.
     ProgressLostError when nothing tells any more what of the input is the rest.
     """
     check_name(job, "the job name")
@@ -71,16 +85,19 @@ def pin_plan(
             pinned_at_ms=now_ms,
             compare=compare,
             round_of=round_of,
+            named=() if compare == BY_KEY else wanted.named,
         )
         _require_input_of(mine, earlier)
+        if not any_layout:
+            require_expected(log, mine, bounds)
         first = log.record_plan(mine)
         if first == mine:
             return mine
-    _require_same_kind(first, stream=stream, compare=compare, round_of=round_of)
+    _require_same_kind(log, first, stream=stream, compare=compare, round_of=round_of)
     if first.log_id != layout.log_id:
         raise TruncatedError(
-            f"job {job!r} was planned on another log that had this name; this one was created later. Nothing "
-            f"was appended. Use another job name if the rows are to go into the new log."
+            f"job {job!r} was planned on another log that had this name; this one was created later, and no row of "
+            f"the job is in it. Nothing was appended. Use another job name if the rows are to go into the new log."
         )
     plan = first
     if first.layout_epoch != layout.epoch and not any_layout:
@@ -92,43 +109,57 @@ def pin_plan(
             plan = log.record_plan(replace(rest, pinned_by=pinned_by, pinned_at_ms=now_ms))
             require_rest_of(job, plan)
     _require_input_of(plan, earlier)
-    # Only claims that a person gives now depend on the ledger, which may be undecided while a dead run's chunk is.
-    every = range(layout.partitions)
-    again = rejoin(plan, wanted, log.progress_of(every, plan.job) if wanted.offsets else (None,) * layout.partitions)
+    again = _rejoined(log, plan, wanted, looking=not any_layout)
     return replace(again, rejoined=plan.pinned_by != pinned_by)
 
 
-def _require_same_kind(first: Plan, *, stream: bool, compare: str, round_of: str) -> None:
+def _rejoined(log: Backend, plan: Plan, wanted: ExpectedOffsets, *, looking: bool) -> Plan:
+    """The plan of a known job with what is now ``wanted``, once the log was looked at if it should be."""
+    progress: tuple[Progress | None, ...] = (None,) * plan.partitions
+    # Only what a person expects depends on the ledger, which may be undecided while a dead run's chunk is.
+    if wanted.offsets or plan.named:
+        progress = log.progress_of(range(plan.partitions), plan.job)
+    try:
+        again = rejoin(plan, wanted, progress)
+    except JobMismatchError as other:
+        raise JobMismatchError(f"{other.message} {_told(log, plan.told_as)}") from None
+    # A stream is planned again for each of its batches: what it has no rows for is its business no more.
+    if looking and not again.stream:
+        require_expected_again(log, again, progress)
+    return again
+
+
+def _require_same_kind(log: Backend, first: Plan, *, stream: bool, compare: str, round_of: str) -> None:
     """JobMismatchError unless a job that is known comes again as what it was planned as."""
+    found = None
     if first.stream != stream:
         was, is_ = ("a stream", "a load") if first.stream else ("a load", "a stream")
-        raise JobMismatchError(
-            f"job {first.job!r} is {was}, and its name was now given to {is_}. Nothing was appended. Use another job "
-            f"name."
+        found = f"is {was}, and its name was now given to {is_}"
+    elif first.compare != compare:
+        found = (
+            f"was planned with compare={first.compare}, and its name was now given to a write with compare={compare}"
         )
-    if first.compare != compare:
-        raise JobMismatchError(
-            f"job {first.job!r} was planned with compare={first.compare}, and its name was now given to a write with "
-            f"compare={compare}. Nothing was appended. Run it again as it was planned, or use another job name."
+    elif first.round_of != round_of:
+        found = f"is {_kind(first.round_of)}, and its name was now given to {_kind(round_of)}"
+    elif first.continues:
+        found = (
+            f"is the rest of job {first.continues!r}, which is to be run again for it, and its name was now given "
+            f"to a write of its own"
         )
-    if first.round_of != round_of:
+    if found is not None:
         raise JobMismatchError(
-            f"job {first.job!r} is {_kind(first.round_of)}, and its name was now given to {_kind(round_of)}. Nothing "
-            f"was appended. Use another job name."
-        )
-    if first.continues:
-        raise JobMismatchError(
-            f"job {first.job!r} is the rest of job {first.continues!r}, and its name was now given to a write of its "
-            f"own. Nothing was appended. Run job {first.continues!r} again, or use another job name."
+            f"job {first.job!r} {found}. Nothing was appended. Run it again as it was planned; rows that are not its "
+            f"own need another job name. {_told(log, first.job)}"
         )
 
 
 def _require_incomplete(log: Backend, plan: Plan) -> None:
     if log.completion(plan.job) is not None:
         raise LayoutChangedError(
-            f"job {plan.continues or plan.job!r} is complete, and its rows are in the log. Partitions were added "
+            f"job {plan.told_as!r} is complete, and its rows are in the log. Partitions were added "
             f"since, so these rows, which were routed for the new ones, cannot be compared with them. Nothing was "
-            f"appended; there is nothing to do, unless they are other rows: write those under another job name."
+            f"appended; there is nothing to do, unless there are other rows: write those, and none that the job "
+            f"wrote, under another job name."
         )
 
 
@@ -139,7 +170,7 @@ def _require_input_of(plan: Plan, earlier: tuple[EarlierRows, ...]) -> None:
     taken = sum(sum(each.rows) for each in earlier)
     raise LayoutChangedError(
         f"{taken} rows were taken out of the input because they are in the log, but job "
-        f"{plan.continues or plan.job!r} had appended {plan.earlier_rows} before partitions were added. Nothing was "
+        f"{plan.told_as!r} had appended {plan.earlier_rows} before partitions were added. Nothing was "
         f"appended now. Call spark_cas.route again, with the options of this write, its job among them."
     )
 
@@ -168,16 +199,19 @@ def job_progress(log: Backend, job: str) -> tuple[Progress, ...]:
 def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...]) -> Completion:
     """Record that all partitions of a job are loaded; partitions without rows are not in ``results``.
 
-    Raises InputChangedError when the log holds rows of the job in a partition that the input has none for.
+    Raises InputChangedError when the log holds rows of the job in a partition that the input has none for;
+    ConflictError or TruncatedError when such a partition is expected to end where it does not.
     """
     loaded = {result.progress.partition for result in results}
     others = [partition for partition in range(plan.partitions) if partition not in loaded]
     for progress in log.progress_of(others, plan.job):
         if progress is not None and progress.rows:
             raise InputChangedError(
-                f"partition {progress.partition} holds rows of job {plan.job!r}, but the input now has none for it. "
-                f"Run the job with the input that it began with, or load the new input under another job name."
+                f"partition {progress.partition} holds {progress.rows} rows of job {plan.told_as!r}, but the input "
+                f"now has none for it. Run the job with the input that it began with: it goes on behind its rows. "
+                f"Rows that are not its own need another job name."
             )
+    require_expected_still(log, plan, others, sum(result.progress.rows for result in results))
     mine = Completion(
         job=plan.job,
         log_id=plan.log_id,
@@ -188,10 +222,30 @@ def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...])
     recorded = log.record_completion(mine)
     if _content(recorded) != _content(mine):
         raise InputChangedError(
-            f"job {plan.job!r} was completed by another run with other rows than this one has. Run it with the input "
-            f"that it began with, or load the new input under another job name."
+            f"job {plan.told_as!r} was completed by another run with other rows than this one has. The "
+            f"{recorded.rows} rows of that are in the log and stay; rows that are not among them need another job "
+            f"name."
         )
     return recorded
+
+
+def refused_as_a_whole(log: Backend, plan: Plan, refusal: ConditionalLogError) -> ConditionalLogError:
+    """The error of a job some of whose tasks were refused: what is in the log of it, and all that it takes to go on.
+
+    ``refusal`` is what one of them was refused with.
+    """
+    found = mismatch_now(log, plan) if isinstance(refusal, ConflictError) else None
+    return found or type(refusal)(f"{refusal.message} {_told(log, plan.told_as)}")
+
+
+def _told(log: Backend, job: str) -> str:
+    """What is in the log of a job, for the text of an error."""
+    try:
+        plan = plan_now(log, job)
+        rows = sum(each.rows for each in job_progress(log, job if plan is None else plan.job))
+    except ConditionalLogError:
+        return told_rows(job, None)
+    return told_rows(job, rows + (plan.earlier_rows if plan else 0))
 
 
 def _content(completion: Completion) -> list[tuple[int, int, str]]:

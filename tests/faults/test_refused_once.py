@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from spark_cas import open_log
+from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.log.planning import pin_plan
 from spark_cas.testing.writing import append_foreign
 from tests.faults.checker import files_of
 from tests.faults.failpoints import Failpoints
@@ -19,12 +21,12 @@ def test_a_conflict_in_every_partition_is_raised_once_and_names_them_all(
 ):
     with open_log(str(log)) as opened:
         opened.create(PARTITIONS)
+        pin_plan(opened, "load", ExpectedOffsets("end"))
         for partition in range(PARTITIONS):
             append_foreign(opened, partition, "somebody else's")
     before = files_of(log)
-    stale = '{"0": 0, "1": 0, "2": 0, "3": 0}'
 
-    answer = driver.write(write_input(tmp_path / "input", make_rows()), log, job="load", expectedOffsets=stale)
+    answer = driver.write(write_input(tmp_path / "input", make_rows()), log, job="load")
 
     assert answer["kind"] == "CONFLICT", answer["error"]
     assert answer["error"].count("[CONFLICT]") == 1

@@ -36,6 +36,7 @@ from spark_cas.spark.schema import Mark
 from spark_cas.spark.source import ConditionalLogSource
 from spark_cas.spark.writing import write as write_module
 from spark_cas.spark.writing.report import Refused, TaskReport, worst_refusal
+from spark_cas.testing.contract.expecting import to_go_on
 
 
 def frame(partitions=2, epoch=None, *more):
@@ -225,21 +226,61 @@ def test_rows_that_vanished_on_resume_are_noticed(plan, run, monkeypatch):
         run(plan())
 
 
-def test_a_conflict_is_reported_once_and_names_every_partition(plan, run, path):
+def test_a_stale_write_is_refused_before_any_task_with_all_that_it_takes_to_go_on(plan, run, path):
     run(plan(partitions="2"), *TWO_TASKS)
-    stale = plan(job="load-2", expectedoffsets='{"0": 3, "1": 4}')
+    with pytest.raises(ConflictError, match=r"partition 0: .* 3 .*; partition 1: .*Nothing was appended") as caught:
+        plan(job="load-2", expectedoffsets='{"0": 3, "1": 4}')
+    run(plan(job="load-2", expectedoffsets=to_go_on(caught)), *TWO_TASKS)
+    assert (len(keys(path, 0)), len(keys(path, 1))) == (20, 18)
+
+
+def test_a_conflict_is_reported_once_and_mended_in_one_run_whatever_the_number_of_partitions(plan, run, path):
+    writer = plan(partitions="2")
+    run(plan(job="faster"), *TWO_TASKS)
     with pytest.raises(ConflictError) as caught:
-        run(stale, *TWO_TASKS)
-    text = str(caught.value)
-    assert text.startswith("[CONFLICT] partition 0: expected offset 3")
-    assert "Refused as well: the task with partition 1 (CONFLICT)" in text
-    assert len(keys(path, 0)) == 10
+        run(writer, *TWO_TASKS)
+    assert str(caught.value).startswith(
+        "[CONFLICT] partition 0: expected offset 0 to be the end, but the log ends at"
+    )
+    assert "No row of job 'load-1' is in the log." in str(caught.value)
+    run(plan(expectedoffsets=to_go_on(caught)), *TWO_TASKS)
+    assert (len(keys(path, 0)), len(keys(path, 1))) == (20, 18)
+
+
+def test_what_appeared_where_a_write_has_no_rows_is_told_when_its_rows_are_there(plan, run, path):
+    writer = plan(partitions="2", expectedoffsets='{"0": 0, "1": 0}')
+    run(plan(job="other"), [batch(1, range(3))])
+    with pytest.raises(ConflictError, match=r"partition 1: expected offset 0 .* All 5 that it has are in") as caught:
+        run(writer, [batch(0, range(5))])
+    run(plan(expectedoffsets=to_go_on(caught)), [batch(0, range(5))])
+    assert (len(keys(path, 0)), len(keys(path, 1))) == (5, 3)
+
+
+@pytest.mark.parametrize("other", [{"expectedoffsets": "none"}, {"compare": "key"}])
+def test_a_half_done_job_that_is_run_otherwise_says_how_many_rows_would_come_again(plan, monkeypatch, other):
+    monkeypatch.setattr(write_module, "task_number", lambda: 0)
+    half_done(plan)
+    with pytest.raises(
+        JobMismatchError, match=r"8 rows of job 'load-1' are in the log and stay; another job name app"
+    ):
+        plan(**other)
+
+
+def test_a_batch_without_batch_id_is_told_of_the_option(plan, run):
+    run(plan(partitions="2"), [])
+    with pytest.raises(InputChangedError, match="In foreachBatch, give option batchId"):
+        run(plan(), *TWO_TASKS)
 
 
 def test_rows_of_one_partition_in_two_tasks_are_refused_naming_route(plan, run, path):
     with pytest.raises(NotRoutedError, match=r"spark_cas\.route"):
         run(plan(frame(None), routed="true", partitions="2"), [batch(0, range(5))], [batch(0, range(5, 9))])
     assert keys(path, 0) == [b"%d" % row for row in range(5)]
+
+
+def test_rows_that_were_moved_behind_route_are_refused_with_what_is_in_the_log(plan, run):
+    with pytest.raises(NotRoutedError, match="5 rows of job 'load-1' are in the log and stay"):
+        run(plan(partitions="2"), [batch(0, range(5))], [batch(0, range(5, 9))])
 
 
 def test_several_partitions_in_one_task_are_fine(plan, run, path):

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from spark_cas.core.batch import Batch
 from spark_cas.core.chunks import ChunkLimits
-from spark_cas.core.errors import OptionError
+from spark_cas.core.errors import ConflictError, OptionError
 from spark_cas.core.plan import ExpectedOffsets, Layout, Plan
 from spark_cas.log.batches import begin_stream, load_batch, require_whole_batch
 from spark_cas.log.open import AnySpec, open_log
@@ -25,7 +25,7 @@ from spark_cas.spark.schema import check_write_schema, refuse_claims
 from spark_cas.spark.worker import planned_log, task_number, told_by_spark
 from spark_cas.spark.writing.report import TaskReport, accepted, attempted
 from spark_cas.spark.writing.whole_input import whole_input
-from spark_cas.spark.writing.write import looked_at, require_layout
+from spark_cas.spark.writing.write import looked_at, require_layout, told_whole
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
@@ -89,7 +89,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 "the query has a continuous trigger, in which Spark gives no rows to a sink in Python: nothing was "
                 "appended. Use .trigger(processingTime=...) or .trigger(availableNow=True), and a new checkpoint."
             )
-        _commit(self.task.spec, messages)
+        _commit(self.task, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing: what was appended is known to the ledger when the batch comes again."""
@@ -107,7 +107,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Raise what was refused, once."""
-        _commit(self.task.spec, messages)
+        _commit(self.task, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing: what was appended is known to the ledger when the batch comes again."""
@@ -175,9 +175,12 @@ def _batch(task: BatchTask) -> Batch:
     return Batch(query, int(number))
 
 
-def _commit(spec: AnySpec, messages: Sequence[WriterCommitMessage | None]) -> None:
-    reports = [report for report in accepted(messages) if isinstance(report, BatchReport)]
+def _commit(task: BatchTask, messages: Sequence[WriterCommitMessage | None]) -> None:
+    try:
+        reports = [report for report in accepted(messages) if isinstance(report, BatchReport)]
+    except ConflictError as refusal:
+        raise refusal if task.plan is None else told_whole(task.spec, task.plan, refusal) from None
     if reports:
         results = [result for report in reports for result in report.results]
-        with open_log(spec) as log:
+        with open_log(task.spec) as log:
             require_whole_batch(log, reports[0].job, reports[0].batch, results)

@@ -11,12 +11,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from spark_cas.core.chunks import ChunkLimits
-from spark_cas.core.errors import LayoutChangedError, LogNotFoundError, OptionError, StorageError
+from spark_cas.core.errors import ConditionalLogError, LayoutChangedError, LogNotFoundError, OptionError, StorageError
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUESTED, REQUIRED
 from spark_cas.core.plan import Completion, Layout, Plan
 from spark_cas.log.loading import load_rows
 from spark_cas.log.open import AnySpec, open_log
-from spark_cas.log.planning import complete_job, fresh_job_name, pin_plan
+from spark_cas.log.planning import complete_job, fresh_job_name, pin_plan, refused_as_a_whole
 from spark_cas.log.protocol import Backend
 from spark_cas.spark.options.parse import WriteOptions
 from spark_cas.spark.records import by_partition
@@ -149,8 +149,11 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         return TaskReport(results)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Raise what was refused, once; else record that the job is complete."""
-        reports = accepted(messages)
+        """Raise what was refused, once, with what is in the log; else record that the job is complete."""
+        try:
+            reports = accepted(messages)
+        except ConditionalLogError as refusal:
+            raise told_whole(self.task.spec, self.task.plan, refusal) from None
         if self.task.completion is not None:
             require_same(self.task.completion, {each.partition: each for report in reports for each in report.hashed})
             completion = self.task.completion
@@ -163,6 +166,15 @@ class ConditionalLogWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing: what was appended is a prefix that the same job resumes, and a claim would fence a winner."""
+
+
+def told_whole(spec: AnySpec, plan: Plan, refusal: ConditionalLogError) -> ConditionalLogError:
+    """A refusal of tasks as their user needs it (`refused_as_a_whole`); as it is where the log cannot be asked."""
+    try:
+        with planned_log(spec, plan.log_id) as log:
+            return refused_as_a_whole(log, plan, refusal)
+    except ConditionalLogError:
+        return refusal
 
 
 def looked_at(

@@ -10,6 +10,7 @@ from spark_cas.testing.contract.claiming import RowClaimContract
 from spark_cas.testing.contract.continuing import ContinueContract
 from spark_cas.testing.contract.crashing import CrashContract
 from spark_cas.testing.contract.expanding import ExpandContract
+from spark_cas.testing.contract.expecting import ExpectContract
 from spark_cas.testing.contract.keying import KeyClaimContract
 from spark_cas.testing.contract.loading import LoadContract
 from spark_cas.testing.contract.racing import RaceContract
@@ -30,6 +31,7 @@ class LogContract(
     RaceContract,
     LoadContract,
     RefuseContract,
+    ExpectContract,
     RowClaimContract,
     KeyClaimContract,
     CrashContract,

@@ -137,7 +137,7 @@ class RefuseContract(ContractBase):
         rows = rows_of(4, 0, 2)
         plan = pin_plan(backend, "job", END)
         results = [load(backend, plan, {at: rows[at]}, task=f"run/{at}")[0] for at in (2, 0)]
-        with pytest.raises(InputChangedError, match="partition 0 holds rows of job 'job'"):
+        with pytest.raises(InputChangedError, match="partition 0 holds 4 rows of job 'job'"):
             complete_job(backend, plan, (results[0],))
         assert backend.completion("job") is None
         done = complete_job(backend, plan, tuple(results))

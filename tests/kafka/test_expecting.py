@@ -1,0 +1,59 @@
+"""What a job expects of partitions, on what only Kafka has: gaps that hold no record, and ledgers that forget."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from spark_cas.core.errors import ConflictError
+from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.planning import pin_plan
+from spark_cas.testing.loads import crash_after_chunks, rows_of, run_job
+from spark_cas.testing.writing import append_foreign, plan_of, values_in
+from tests.kafka.clients import append as append_as_others_do
+from tests.kafka.clients import create_topic
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+
+def expecting(*offsets: int) -> ExpectedOffsets:
+    return ExpectedOffsets.parse(json.dumps(dict(enumerate(offsets))))
+
+
+def test_markers_and_aborted_records_are_no_conflict_and_a_record_behind_them_is(broker, topic):
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000)) as log:
+        behind = append_foreign(log, 0, "x").range.base_offset + 1
+        append_as_others_do(broker.bootstrap, topic, "aborted", commit=False)
+        end = log.bounds(0).end_offset
+        assert end > behind + 1
+        for expected in range(behind, end + 1):
+            assert pin_plan(log, f"from-{expected}", expecting(expected)).expected_offsets == (expected,)
+        append_as_others_do(broker.bootstrap, topic, "y")
+        for expected in (behind, end):
+            with pytest.raises(
+                ConflictError, match=f"expected offset {expected} .* ends at {log.bounds(0).end_offset}"
+            ):
+                pin_plan(log, f"late-{expected}", expecting(expected))
+
+
+def test_on_a_compacted_topic_a_gap_shows_nothing_but_behind_the_jobs_own_young_rows(broker):
+    topic = create_topic(broker.bootstrap, cleanup_policy="compact", delete_retention_ms="86400000")
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000)) as log:
+        behind = append_foreign(log, 0, "x").range.base_offset + 1
+        with pytest.raises(ConflictError, match="Nothing was appended"):
+            run_job(log, "gap", rows_of(4, 0), expected=json.dumps({0: behind}))
+        given = json.dumps({0: log.bounds(0).end_offset})
+        crash_after_chunks(log, "own", rows_of(7, 0), 1, expected=given)
+        append_as_others_do(broker.bootstrap, topic, "aborted", commit=False)
+        assert run_job(log, "own", rows_of(7, 0), expected=given, run="run-2").rows == 7
+        assert values_in(log, 0) == ["x", *rows_of(7, 0)[0]]
+
+
+def test_a_job_that_is_older_than_its_ledger_may_be_is_told_to_look_for_its_own_rows(broker, topic):
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000)) as log:
+        log.record_plan(replace(plan_of(log, "old"), named=(0,), pinned_at_ms=1))
+        append_foreign(log, 0, "whose?")
+        with pytest.raises(ConflictError, match="look first whether what is new is its own"):
+            run_job(log, "old", rows_of(4, 0))
