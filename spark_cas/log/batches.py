@@ -20,7 +20,7 @@ from spark_cas.core.records import RECORDS
 from spark_cas.core.refusal import error_of, raise_for_outcome
 from spark_cas.log.loading import refuse_unknown_partition
 from spark_cas.log.planning import pin_plan
-from spark_cas.log.protocol import Backend, Claim, Log
+from spark_cas.log.protocol import Backend, Claim
 from spark_cas.log.rivals import FENCED_WAIT_SECONDS, await_other, refuse_second_task
 
 
@@ -43,7 +43,7 @@ def begin_stream(log: Backend, job: str, wanted: ExpectedOffsets, partition: int
 
 
 def load_batch(
-    log: Log,
+    log: Backend,
     plan: Plan,
     batch: Batch,
     rows: Iterable[tuple[int, pa.RecordBatch]],
@@ -146,7 +146,7 @@ class _BatchLoad:
     """The rows of one task's batch for one partition."""
 
     def __init__(
-        self, log: Log, plan: Plan, batch: Batch, partition: int, *, task: str, fenced_wait_seconds: float
+        self, log: Backend, plan: Plan, batch: Batch, partition: int, *, task: str, fenced_wait_seconds: float
     ) -> None:
         self._log = log
         self._batch = batch
@@ -234,10 +234,10 @@ class _BatchLoad:
         """Another attempt took over: its progress once it has completed the same rows."""
         progress = await_other(
             self._log,
-            self._partition,
-            self._claim.plan.job,
+            self._claim,
             fenced,
             done=lambda found: self._held(found).complete,
+            missing=lambda found: not self._held(found).complete,
             wait_seconds=self._wait_seconds,
         )
         self._require_same(self._held(progress), records)

@@ -8,7 +8,8 @@ from spark_cas.core.errors import NotRoutedError
 from spark_cas.core.outcome import Fenced
 from spark_cas.core.plan import Progress
 from spark_cas.core.refusal import error_of
-from spark_cas.log.protocol import Log
+from spark_cas.log.expecting import lost_to_another
+from spark_cas.log.protocol import Backend, Claim
 
 FENCED_WAIT_SECONDS = 30.0
 _RIVAL_TRIES = 24
@@ -38,25 +39,39 @@ def refuse_second_task(partition: int, mine: str, other: str | None) -> None:
     run = mine.rpartition("/")[0]
     if other and other != mine and other.rpartition("/")[0] == run:
         raise NotRoutedError(
-            f"partition {partition} gets rows from two tasks of one write. All rows of a log partition must be in "
-            f"one task: use spark_cas.route(df, ...) before you write."
+            f"partition {partition} gets rows from two tasks of one write, and those of one of them may be in the "
+            f"log by now. All rows of a log partition must be in one task: use spark_cas.route(df, ...), change "
+            f"nothing between it and the write, and run the same job again."
         )
 
 
 def await_other(
-    log: Log, partition: int, job: str, fenced: Fenced, *, done: Callable[[Progress], bool], wait_seconds: float
+    log: Backend,
+    claim: Claim,
+    fenced: Fenced,
+    *,
+    done: Callable[[Progress], bool],
+    missing: Callable[[Progress | None], bool],
+    wait_seconds: float,
 ) -> Progress:
-    """Another attempt took over: its ledger entry once that is ``done``, as long as it makes progress.
+    """Another writer took over: the job's ledger entry once that is ``done``, as long as it makes progress.
 
-    Raises FencedError after ``wait_seconds`` without any, and whatever ``done`` raises.
+    ``missing`` tells of an entry whether rows are still to be appended behind it. Where they cannot be any more,
+    because a record of another job is in their place, nobody is waited for.
+
+    Raises ConflictError then; FencedError after ``wait_seconds`` without progress; and whatever ``done`` raises.
     """
+    partition, plan = claim.partition, claim.plan
     seen: Progress | None = None
     deadline = time.monotonic() + wait_seconds
     pause = _FIRST_POLL_SECONDS
     while True:
-        progress = log.progress(partition, job)
+        progress = log.progress(partition, plan.job)
         if progress and done(progress):
             return progress
+        lost = lost_to_another(log, plan, partition, progress) if missing(progress) else None
+        if lost is not None:
+            raise error_of(lost, partition)
         if progress != seen:
             seen, deadline = progress, time.monotonic() + wait_seconds
         if time.monotonic() >= deadline:

@@ -1,6 +1,7 @@
 """Whole loads over the protocol: plan, rows, completion."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import partial
 
 import pyarrow as pa
@@ -213,6 +214,51 @@ class LoadContract(ContractBase):
             load(faulty, plan, TEN, wait=0.0)
         load(backend, plan, TEN)
         assert values_in(backend, 0) == TEN[0]
+
+    def test_a_fenced_attempt_waits_for_nobody_when_another_job_took_the_place(self, backend: Backend) -> None:
+        plan = pin_plan(backend, "job", END)
+
+        def overtake_and_die() -> None:
+            with pytest.raises(InjectedFaultError):
+                load(FaultyLog(backend, Fault("append", 1, When.AFTER)), plan, TEN)
+            append_foreign(backend, 0, "x")
+
+        faulty = FaultyLog(backend, Fault("append", 2, When.BEFORE, overtake_and_die))
+        with pytest.raises(ConflictError, match="the log ends at"):
+            load(faulty, plan, TEN, wait=3600.0)
+        assert values_in(backend, 0) == [*TEN[0][:6], "x"]
+
+    def test_a_partition_is_claimed_when_there_is_a_chunk_for_it(self, backend: Backend) -> None:
+        log, given = FaultyLog(backend), 0
+
+        def watched() -> Iterator[tuple[int, pa.RecordBatch]]:
+            nonlocal given
+            for partition, batch in batches_of(TEN, 2):
+                assert log.calls["claim"] == (given > LIMITS.max_records)
+                given += batch.num_rows
+                yield partition, batch
+
+        load_rows(log, pin_plan(backend, "job", END), watched(), task="run/0", limits=LIMITS)
+        assert (given, log.calls["claim"]) == (10, 1)
+
+    @pytest.mark.parametrize("chunks", [1, 2, 4])
+    @pytest.mark.parametrize("buffered", [1, 3, 9])
+    @pytest.mark.parametrize("changed", [False, True])
+    def test_what_another_attempt_appended_before_the_claim_is_compared_and_skipped(
+        self, backend: Backend, buffered: int, chunks: int, *, changed: bool
+    ) -> None:
+        plan = pin_plan(backend, "job", END)
+        limits = ChunkLimits(max_records=buffered, max_bytes=1_000_000, max_seconds=1_000)
+
+        def meanwhile() -> Iterator[tuple[int, pa.RecordBatch]]:
+            for number, each in enumerate(batches_of(edited(0, "changed") if changed else TEN, 1), 1):
+                if number == buffered:
+                    crash_after_chunks(backend, "job", TEN, chunks)
+                yield each
+
+        with pytest.raises(InputChangedError) if changed else nullcontext():
+            load_rows(backend, plan, meanwhile(), task="run-2/0", limits=limits)
+        assert values_in(backend, 0) == (TEN[0][: 3 * chunks] if changed else TEN[0])
 
     def test_a_fenced_attempt_with_other_rows_says_so(self, backend: Backend) -> None:
         plan = pin_plan(backend, "job", END)
