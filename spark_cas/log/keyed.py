@@ -11,7 +11,8 @@ from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import TrimmedError
 from spark_cas.core.key_claims import KeyClaims
 from spark_cas.core.offsets import Bounds
-from spark_cas.core.outcome import Appended, Conflict, KeyConflict, Outcome, Truncated, Unknown
+from spark_cas.core.outcome import Appended, Conflict, KeyConflict, Outcome, Truncated
+from spark_cas.core.refusal import not_appended
 from spark_cas.log.deletions import unproven_below
 from spark_cas.log.protocol import Backend, Claim
 from spark_cas.log.rivals import rival_tries
@@ -32,9 +33,11 @@ class KeyedAppends:
         """Append a chunk whose claims are about the keys of its rows, or leave nothing of it visible.
 
         A row's claim holds when no record of its key lies at or behind it, but for those of the same job. Refused
-        with KeyConflict naming the first row for which it does not. Records of other keys refuse nothing; after as
-        many tries as `rival_tries` allows in which others were faster, it is Unknown. The claim that is returned with
-        an `Appended` is the one that what follows rests on. Raises what reading and appending raise.
+        with KeyConflict naming the first row for which it does not. Records of other keys refuse nothing. The claim
+        that is returned with an `Appended` is the one that what follows rests on.
+
+        Raises StorageError after as many tries as `rival_tries` allows in which others were faster, with nothing of
+        the chunk visible; and what reading and appending raise.
         """
         look = _Look(self._log, self._tail, claim, chunk)
         cause = "other writers were faster each time, though with other keys"
@@ -63,7 +66,7 @@ class KeyedAppends:
                 return outcome, replace(ours, expected_offset=claim.expected_offset)
             conflicts += 1
             cause = "other writers were faster each time, though with other keys"
-        return Unknown(cause), claim
+        raise not_appended(self._partition, cause)
 
 
 class _Look:

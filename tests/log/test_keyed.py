@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from spark_cas.core.chunks import ChunkLimits
-from spark_cas.core.errors import ConflictError
-from spark_cas.core.outcome import Appended, KeyConflict, Truncated, Unknown
+from spark_cas.core.errors import ConflictError, StorageError
+from spark_cas.core.outcome import Appended, KeyConflict, Truncated
 from spark_cas.core.plan import BY_KEY, ExpectedOffsets
 from spark_cas.core.records import RECORDS
 from spark_cas.log import rivals
@@ -159,7 +159,10 @@ def test_a_writer_that_others_are_always_faster_than_gives_up(monkeypatch):
         for call in range(1, tries + 1)
     ]
     log, faulty = three_and(*faults)
-    assert isinstance(keyed_once(faulty, 0), Unknown)
+    with pytest.raises(
+        StorageError, match=r"partition 0: nothing of this chunk is in the log: other writers were fast"
+    ):
+        keyed_once(faulty, 0)
     assert faulty.calls["append"] == tries
     assert values_in(log, 0) == ["x", "y", "z", *["other"] * tries]
     assert isinstance(keyed_once(log, 0), Appended)
