@@ -92,9 +92,11 @@ def _found(log: Backend, plan: Plan, before: tuple[Progress, ...], partition: in
     """
     wanted = [(partition, digest.rows, digest.hexdigest(), True)]
     if [(each.partition, each.rows, each.digest, each.complete) for each in before] != wanted:
+        held = ", ".join(f"{each.rows} in partition {each.partition}" for each in before)
         raise InputChangedError(
-            f"job {plan.job!r} appended other records before, or the same to another partition. Nothing was "
-            f"appended now. Use another job name for another append."
+            f"job {plan.job!r} appended other records before, or the same to another partition: the log holds "
+            f"{held}. Nothing was appended now. Another append needs a job name of its own, under which these would "
+            f"be appended again."
         )
     completion = complete_job(log, plan, (PartitionResult(before[0], before[0].rows, 0),))
     result = completion.partitions[0]

@@ -159,5 +159,6 @@ def _decode(metadata: str | None, log_id: str) -> Progress | None:
     except (KeyError, TypeError, ValueError):
         raise FormatError(
             "the ledger of the job holds something that spark_cas did not write: another program commits offsets "
-            "to its group. Nothing was appended. Use another job name."
+            "to its group. Nothing was appended now. How many rows of the job are in the log is not known any more: "
+            "read it, and write what it does not hold yet, and no more, under another job name."
         ) from None

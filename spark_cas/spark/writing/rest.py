@@ -9,6 +9,7 @@ from pyspark import TaskContext
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import InputChangedError
 from spark_cas.core.plan import EarlierRows
+from spark_cas.core.refusal import told_rows
 from spark_cas.spark.records import by_partition, records_of
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def _changed(earlier: EarlierRows, partition: int, found: str) -> InputChangedEr
     return InputChangedError(
         f"partition {partition}: job {earlier.job!r} had appended {earlier.rows[partition]} rows before partitions "
         f"were added, and {found}. Run it with the same rows in the same order (materialise input that is computed "
-        f"anew each time), and change none of key, value, headers and timestamp after spark_cas.route; or use "
-        f"another job name."
+        f"anew each time), and change none of key, value, headers and timestamp after spark_cas.route. "
+        f"{told_rows(earlier.job, sum(earlier.rows))} Where the input cannot be had again, load what the log does "
+        f"not hold yet, and no more, under such a name."
     )

@@ -273,7 +273,9 @@ class _Rounds:
                 what = "these are not the same" if rows == piece.rows else f"now {rows} hold"
                 raise InputChangedError(
                     f"partition {partition}: job {self._job!r} appended {piece.rows} rows, and {what}: the rows are "
-                    f"others, or the log was trimmed since. Nothing was appended now. Use another job name."
+                    f"others, or the log was trimmed since. Nothing was appended now. Call it with the rows of the "
+                    f"first time; under another job name rows that expect nothing would be appended again, so give "
+                    f"it none of those that are in the log."
                 )
 
     def _layout_changed(self) -> LayoutChangedError:

@@ -8,6 +8,7 @@ import pyarrow as pa
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import InputChangedError
 from spark_cas.core.plan import Completion
+from spark_cas.core.refusal import told_rows
 from spark_cas.core.row_claims import split_claims
 
 
@@ -42,5 +43,7 @@ def require_same(completion: Completion, hashed: Mapping[int, Hashed]) -> None:
             continue
         raise InputChangedError(
             f"partition {partition}: job {completion.job!r} is complete, and its input has changed since: {found}. "
-            f"Nothing was appended. Load the new input under another job name."
+            f"Nothing was appended. {told_rows(completion.job, completion.rows)} So load only what is new, and that "
+            f"under another name. (In foreachBatch, give option batchId: without it the first batch is all that the "
+            f"job has.)"
         )
