@@ -41,7 +41,8 @@ RESULTS = st.builds(PartitionResult, PROGRESS, OFFSETS, OFFSETS, APPENDS)
 COMPLETIONS = st.builds(Completion, TEXT, TEXT, OFFSETS, st.lists(RESULTS, max_size=3).map(tuple), OFFSETS)
 CLAIMS = st.lists(st.none() | OFFSETS, max_size=4).map(tuple)
 REPLACED = st.lists(st.builds(Replacement, OFFSETS, OFFSETS, st.none() | OFFSETS), max_size=3).map(tuple)
-PLANS = st.builds(Plan, TEXT, TEXT, OFFSETS, CLAIMS, st.lists(OFFSETS, max_size=4).map(tuple), REPLACED)
+OFFSETS_OF_ALL = st.lists(OFFSETS, max_size=4).map(tuple)
+PLANS = st.builds(Plan, TEXT, TEXT, OFFSETS, CLAIMS, OFFSETS_OF_ALL, REPLACED, named=OFFSETS_OF_ALL)
 
 
 def plan(*expected: int | None, ends: tuple[int, ...] | None = None) -> Plan:
@@ -171,6 +172,14 @@ class TestRejoin:
         assert resume_offset(again, 2, progress[2]) == 3
         assert (again.expected_offsets, again.end_offsets) == (first.expected_offsets, first.end_offsets)
 
+    def test_a_run_names_what_it_is_given_and_what_the_first_run_named_but_for_what_it_lets_go(self):
+        first = replace(plan(5, 7, 0), named=(0, 1))
+        again = rejoin(first, ExpectedOffsets.parse('{"1": null, "2": 3}'), (None, None, None))
+        assert again.named == (0, 2)
+        assert rejoin(first, END, (None, None, None)).named == (0, 1)
+        by_key = replace(first, compare=BY_KEY, named=())
+        assert rejoin(by_key, ExpectedOffsets.parse('{"0": 1}'), (None, None, None)).named == ()
+
     @given(
         given_offset=st.integers(0, 50),
         chunks=st.lists(st.integers(1, 9), max_size=4),
@@ -291,7 +300,7 @@ def test_what_an_earlier_version_stored_is_read():
     """Entries without what was added since: nothing was compared by key then, and no row had a claim."""
     value = plan(0, None)
     before = Progress("job", 0, 3, "ab", 0, 3, 1, 0, complete=False, committed_at_ms=5, task="run/0")
-    assert plan_from_json(stored_without(value, "compare")) == value
+    assert plan_from_json(stored_without(value, "compare", "named")) == value
     assert progress_from_json(stored_without(before, "least_expected", "own_ranges")) == before
 
 

@@ -23,7 +23,7 @@ from spark_cas.core.outcome import (
     Truncated,
     Unknown,
 )
-from spark_cas.core.refusal import error_of, raise_for_outcome
+from spark_cas.core.refusal import error_of, mismatch_error, not_appended, raise_for_outcome, told_rows
 
 APPENDED = Appended(OffsetRange(3, 5), 2, None, 0, has_offset=True, resolved=False)
 
@@ -100,3 +100,40 @@ def test_each_refusal_says_what_was_found_and_what_to_do(
 
 def test_a_conflict_with_nothing_trimmed_does_not_speak_of_trimming():
     assert "trimmed" not in str(error_of(Conflict(7, 9, 7), 0))
+
+
+def test_all_partitions_that_differ_are_one_error_with_all_that_it_takes_to_go_on():
+    found = {12: Conflict(7, 20, 12), 3: Conflict(0, 9, 0)}
+    error = mismatch_error(found, {3: 9, 5: None, 12: 20}, "2 rows are there.")
+    assert isinstance(error, ConflictError)
+    assert error.message == (
+        "partition 3: expected offset 0 to be the end, but the log ends at 9; partition 12: expected offset 7 to be "
+        "the end, but the log ends at 20 (offsets 7 to 11 were trimmed and cannot be read any more): another writer "
+        "appended. 2 rows are there. Read what is new there, then run the same job again with expectedOffsets "
+        '{"3": 9, "5": null, "12": 20}.'
+    )
+
+
+def test_where_records_are_gone_no_offsets_are_given_to_go_on_with():
+    error = mismatch_error({0: Conflict(0, 9, 0), 3: Truncated(7, 5)}, {0: 9, 3: 5}, "Nothing was appended.")
+    assert isinstance(error, TruncatedError)
+    assert error.message.startswith("partition 3: expected offset 7, but the log ends at 5: records that")
+    assert "expectedOffsets" not in error.message
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (0, "No row of job 'j' is in the log."),
+        (7, "7 rows of job 'j' are in the log and stay; another job name appends them again."),
+        (None, "How many rows of job 'j' are in the log is not known now; another job name appends them again."),
+    ],
+)
+def test_what_is_in_the_log_of_a_job_is_told_with_what_another_name_would_do(rows: int | None, told: str):
+    assert told_rows("j", rows) == told
+
+
+def test_a_chunk_that_did_not_come_to_be_appended_is_no_unknown_outcome():
+    assert str(not_appended(3, "why")).startswith(
+        "[STORAGE] partition 3: nothing of this chunk is in the log: why. Run"
+    )

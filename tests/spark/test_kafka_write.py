@@ -104,11 +104,18 @@ def test_an_ordinary_producer_in_between_is_a_conflict(spark, flights, options):
     producer = Producer({"bootstrap.servers": options["kafka.bootstrap.servers"]})
     producer.produce(options["topic"], "-1", partition=0)
     assert producer.flush(30) == 0
-    before = rows_of(options)[0]
+    before = rows_of(options)
+    assert before[0][-1][1]["value"] == b"-1"
     late = {**options, "job": "late", "expectedOffsets": json.dumps(seen)}
-    assert "partition 0" in refused(ConflictError, lambda: save(route(flights, late), late))
-    assert rows_of(options)[0] == before
-    assert before[-1][1]["value"] == b"-1"
+    routed = route(flights, late)
+    for rows in (routed, routed.where("partition <> 0")):
+        message = refused(ConflictError, lambda rows=rows: save(rows, late))
+        assert "partition 0: expected offset" in message
+        assert rows_of(options) == before, "in no partition, with rows for that of the record or without"
+    onward = re.search(r"again with expectedOffsets (\{.*?\})", message)
+    assert onward, message
+    save(routed, {**late, "expectedOffsets": onward[1]})
+    assert values_of(options) == sorted([-1, *[*range(100)] * 2])
 
 
 def test_without_the_check_it_is_an_ordinary_sink(spark, flights, options, tmp_path):

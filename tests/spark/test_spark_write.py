@@ -9,7 +9,7 @@ from chispa import assert_df_equality
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 
-from spark_cas import error_from_text, open_log, route
+from spark_cas import bootstrap, error_from_text, open_log, route
 from spark_cas.core.errors import (
     ConflictError,
     InputChangedError,
@@ -17,6 +17,9 @@ from spark_cas.core.errors import (
     OptionError,
     SchemaError,
 )
+from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.log.planning import pin_plan
+from spark_cas.testing.writing import append_foreign
 
 pytestmark = pytest.mark.spark
 
@@ -101,6 +104,49 @@ def test_a_conflict_is_raised_once_and_not_tried_four_times(flights, path, ran):
     assert "expected offset 1" in message
     assert (before, ran.failed_tasks) == (0, 0)
     assert len(rows_of(path)) == 100
+
+
+def to_go_on(message):
+    found = re.search(r"run the same job again with expectedOffsets (\{.*?\})", message)
+    assert found, message
+    return found[1]
+
+
+def test_a_record_where_a_write_has_no_rows_refuses_it_with_nothing_anywhere(spark, flights, path):
+    save(route(flights, {"path": path, "partitions": 4, "job": "load-1"}), path, partitions=4, job="load-1")
+    few = route(flights.where("key = 'N1'"), path)
+    (mine,) = [row.partition for row in few.select("partition").distinct().collect()]
+    seen = bootstrap(spark, path).expected_offsets
+    with open_log(path) as log:
+        for partition in {0, 1, 2, 3} - {mine}:
+            append_foreign(log, partition, "somebody else's")
+    before = rows_of(path)
+    message = refused(ConflictError, lambda: save(few, path, job="late", expectedOffsets=seen))
+    assert "Nothing was appended" in message
+    assert message.count("to be the end, but the log ends at") == 3
+    assert rows_of(path) == before
+    save(few, path, job="late", expectedOffsets=to_go_on(message))
+    assert len(rows_of(path)) == len(before) + 10
+
+
+def test_a_conflict_of_tasks_is_mended_in_one_run_whatever_the_number_of_partitions(flights, path):
+    save(route(flights, {"path": path, "partitions": 4, "job": "load-1"}), path, partitions=4, job="load-1")
+    with open_log(path) as log:
+        pin_plan(log, "late", ExpectedOffsets("end"))
+        for partition in range(4):
+            append_foreign(log, partition, "somebody else's")
+    late = route(flights, path)
+    message = refused(ConflictError, lambda: save(late, path, job="late"))
+    assert message.count("to be the end, but the log ends at") == 4
+    assert "No row of job 'late' is in the log" in message
+    save(late, path, job="late", expectedOffsets=to_go_on(message))
+    assert len(rows_of(path)) == 204
+
+
+def test_rows_that_were_moved_behind_route_are_refused_with_what_is_in_the_log(flights, path):
+    moved = route(flights, {"path": path, "partitions": 4, "job": "moved"}).repartition(3)
+    message = refused(NotRoutedError, lambda: save(moved, path, partitions=4, job="moved"))
+    assert f"{len(rows_of(path))} rows of job 'moved' are in the log and stay" in message
 
 
 def test_all_columns_arrive(spark, path):
