@@ -89,6 +89,14 @@ class ExpectContract(ContractBase):
         run_job(backend, "job", rows, expected=to_go_on(refused), run="run-3")
         assert (values_in(backend, 0), values_in(backend, 1)) == (["x", *rows[0]], rows[1])
 
+    def test_another_attempt_that_comes_on_during_the_look_is_no_conflict(self, backend: Backend) -> None:
+        given, rows = ends_of(backend), rows_of(7, 0)
+        crash_after_chunks(backend, "job", rows, 1, expected=given)
+        go_on = Fault("bounds_of", 1, When.BEFORE, lambda: crash_after_chunks(backend, "job", rows, 1, run="alive"))
+        plan = pin_plan(FaultyLog(backend, go_on), "job", ExpectedOffsets.parse(given))
+        complete_job(backend, plan, load(backend, plan, rows, task="run-2/0"))
+        assert values_in(backend, 0) == rows[0]
+
     def test_a_partition_without_rows_is_looked_at_once_more_at_the_end(self, backend: Backend) -> None:
         given, rows = ends_of(backend), rows_of(4, 0, 2)
         meanwhile = Fault("append", 3, When.AFTER, lambda: void(append_foreign(backend, 1, "x")))

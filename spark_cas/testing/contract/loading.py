@@ -228,6 +228,21 @@ class LoadContract(ContractBase):
             load(faulty, plan, TEN, wait=3600.0)
         assert values_in(backend, 0) == [*TEN[0][:6], "x"]
 
+    def test_a_fenced_attempt_does_not_take_its_own_jobs_rows_for_anothers(self, backend: Backend) -> None:
+        plan = pin_plan(backend, "job", END)
+
+        def overtake() -> None:
+            with pytest.raises(InjectedFaultError):
+                load(FaultyLog(backend, Fault("append", 1, When.AFTER)), plan, TEN)
+
+        def go_on() -> None:
+            load(backend, plan, TEN)
+
+        faults = Fault("append", 2, When.BEFORE, overtake), Fault("bounds_of", 1, When.BEFORE, go_on)
+        (result,) = load(FaultyLog(backend, *faults), plan, TEN)
+        assert result.progress == backend.progress(0, "job")
+        assert values_in(backend, 0) == TEN[0]
+
     def test_a_partition_is_claimed_when_there_is_a_chunk_for_it(self, backend: Backend) -> None:
         log, given = FaultyLog(backend), 0
 
