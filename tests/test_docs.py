@@ -44,6 +44,7 @@ def test_the_commands_of_the_readme_are_understood():
         "docs/conditions.md",
         "docs/kips.md",
         "docs/options.md",
+        "docs/spark.md",
     ],
 )
 def test_links_lead_somewhere(page):

@@ -54,6 +54,9 @@ def route(
     When the options name a job that partitions were added under before it was complete, the rows that it had appended
     are taken out, and only the rest is placed (not on Spark Connect, whose client does not see the log).
 
+    The session of ``df`` becomes the active one of the calling thread, without which Spark would not find the format
+    when the thread writes.
+
     Raises OptionError, SchemaError; LogNotFoundError when the log is missing and its partition count unknown;
     whatever else reading the log raises. Warns with `JobNotNamedWarning` when a dict names no job
     and does not say ``idempotence=off``, which takes none.
@@ -71,6 +74,7 @@ def route(
             "Spark sorts no stream, and route was given order_by. Leave it out; the write's option orderBy sorts "
             "each batch within its partitions."
         )
+    _make_active(df.sparkSession)
     mark = _layout_mark(df.sparkSession, options)
     if df.isStreaming:
         placed = _with_partition(df, mark.partitions, by)
@@ -91,6 +95,17 @@ def route(
             "not df['x']."
         ) from error
     return routed.withMetadata("partition", mark.metadata())
+
+
+def _make_active(spark: "SparkSession") -> None:
+    """Let this thread write: Spark (4.2) finds a sink in Python through the active session of a thread alone.
+
+    A thread of Python other than the main one begins without. Spark's own `createDataFrame` sets it in the same way.
+    """
+    jvm = getattr(spark, "_jvm", None)
+    # With Spark Connect there is none, and no need.
+    if jvm is not None:
+        jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001 - Spark has no other way
 
 
 def _arranged(
