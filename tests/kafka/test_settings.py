@@ -8,11 +8,13 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from spark_cas.core.errors import OptionError
+from spark_cas.log.kafka.address import parse_kafka_url
 from spark_cas.log.kafka.refused_settings import REFUSALS, reason_against
 from spark_cas.log.kafka.secrets import resolve
 from spark_cas.log.kafka.setting_table import BY_JAVA_NAME, SETTINGS, Client
 from spark_cas.log.kafka.settings import ALLOWED, for_client, librdkafka_settings
 from spark_cas.log.kafka.transport import check_transport
+from spark_cas.log.kafka.unused_settings import UNUSED, holds_instead, tell
 
 CANARY = "canary\\\"'=;"  # unquoted it is no value of any setting, nor of a login
 NOBODY = "127.0.0.1:1"
@@ -220,15 +222,12 @@ OWNED = [
     ("bootstrap.servers", "kafka.bootstrap.servers"),
     ("enable.auto.commit", "startingOffsets"),
     ("enable.idempotence", "Option idempotence says"),
-    ("group.id", "option job"),
-    ("group.instance.id", "option job"),
     ("interceptor.classes", "run code"),
     ("isolation.level", "committed records"),
     ("key.deserializer", "bytes"),
     ("key.serializer", "bytes"),
     ("partitioner.class", "spark_cas.route"),
-    ("retries", "delivery.timeout.ms"),
-    ("transaction.timeout.ms", "The connector sets it"),
+    ("transaction.two.phase.commit.enable", "for ever"),
     ("transactional.id", "option job"),
     ("value.deserializer", "bytes"),
     ("value.serializer", "bytes"),
@@ -253,7 +252,6 @@ ELSEWHERE = [
     ("compression.codec", None),  # a name of librdkafka's that no row has: the nearest is told
     ("enable.ssl.certificate.verification", "kafka.ssl.truststore.location"),
     ("fetch.wait.max.ms", "Write kafka.fetch.max.wait.ms"),
-    ("max.poll.records", "joins no consumer group"),
     ("message.timeout.ms", "Write kafka.delivery.timeout.ms"),
     ("sasl.mechanisms", "Write kafka.sasl.mechanism"),
     ("sasl.password", "kafka.sasl.jaas.config"),
@@ -268,6 +266,28 @@ def test_a_setting_is_refused_with_what_to_do(name, says):
     text = refusal({name: CANARY, "linger.ms": "5"})
     assert f"option kafka.{name} may not be set." in text
     assert says is None or says in text
+
+
+HARMLESS = [
+    (name, value, each.instead) for each in UNUSED for name in each.names for value in each.values or (CANARY, "")
+]
+
+
+@pytest.mark.parametrize(("name", "value", "instead"), HARMLESS)
+def test_what_could_break_no_promise_is_taken_and_told(name, value, instead):
+    assert librdkafka_settings({name.upper(): value.upper(), "linger.ms": "5"}) == (("linger.ms", "5"),)
+    assert holds_instead(name, value) == instead
+    assert name not in ALLOWED
+
+
+def test_what_has_no_effect_is_told_once_and_without_its_value(caplog):
+    tell.cache_clear()
+    for _ in range(2):
+        parse_kafka_url("kafka://a:9092/flights", {"Group.Id": CANARY, "linger.ms": "1"})
+    told = [each.getMessage() for each in caplog.records]
+    assert told == [
+        "option kafka.group.id has no effect here. No consumer group is joined: records are read by their offsets.",
+    ]
 
 
 def test_a_misspelt_setting_is_answered_with_the_nearest():

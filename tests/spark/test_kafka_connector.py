@@ -5,9 +5,10 @@ from fnmatch import fnmatchcase
 import pytest
 
 from spark_cas.core.errors import OptionError
+from spark_cas.log.kafka.unused_settings import tell
 from spark_cas.spark.options.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, Verdict
 from spark_cas.spark.options.option import READING, Scope
-from spark_cas.spark.options.parse import parse_read, parse_write
+from spark_cas.spark.options.parse import parse_read, parse_read_stream, parse_route, parse_write
 from spark_cas.spark.options.table import OPTIONS
 
 # The keys that KafkaSourceProvider of spark-sql-kafka-0-10 4.2.0 names, spelt as there, but for a test's.
@@ -78,8 +79,34 @@ def test_every_option_of_sparks_connector_is_compared():
 @pytest.mark.parametrize(("options", "scopes"), [(SOURCE, READING), (SINK, {Scope.WRITE})])
 def test_what_is_said_to_be_taken_is_taken(options, scopes):
     taken = {option.name for option in OPTIONS if not option.scopes.isdisjoint(scopes)}
-    assert {each.name for each in options if each.verdict is not Verdict.REFUSED} <= taken
+    assert {each.name for each in options if each.verdict in (Verdict.SAME, Verdict.DIFFERENT)} <= taken
     assert all(each.note for each in options if each.verdict is not Verdict.SAME)
+
+
+@pytest.mark.parametrize(
+    ("options", "parse"),
+    [(SOURCE, parse_read), (SOURCE, parse_read_stream), (SINK, parse_write), (SINK, parse_route)],
+)
+@pytest.mark.parametrize(
+    "log", [{"kafka.bootstrap.servers": "a:9092", "topic": "flights"}, {"path": "/logs/flights"}]
+)
+def test_what_is_said_to_have_no_effect_is_taken_and_told_once(options, parse, log, caplog):
+    tell.cache_clear()
+    unused = [each for each in options if each.verdict is Verdict.NO_EFFECT]
+    unused = [each for each in unused if not ("path" in log and each.name.startswith("kafka."))]
+    given = {each.name.lower(): "read_committed" if "isolation" in each.name else "x" for each in unused}
+    for _ in range(2):
+        parse({**log, **given})
+    told = [each.getMessage() for each in caplog.records]
+    assert len(told) == len(given)
+    for each in unused:
+        (line,) = [line for line in told if line.startswith(f"option {each.name.lower()} has no effect here. ")]
+        assert each.name.startswith("kafka.") or line.endswith(each.note)
+
+
+def test_an_option_that_has_no_effect_in_a_read_is_no_option_of_a_write():
+    with pytest.raises(OptionError, match="there is no option 'groupidprefix'"):
+        parse_write({"path": "/logs/flights", "groupidprefix": "x"})
 
 
 @pytest.mark.parametrize(("options", "parse"), [(SOURCE, parse_read), (SINK, parse_write)])

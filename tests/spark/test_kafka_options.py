@@ -206,7 +206,7 @@ def test_what_is_no_address_of_a_topic_is_refused(url):
             ({**TOPIC, "maxinflight": each}, "option maxInFlight must be a whole number from 1 to 5")
             for each in ("0", "6", "-1", "2.5", "", "five", CANARY)
         ),
-        ({**TOPIC, "kafka.max.in.flight.requests.per.connection": "5"}, "Use the option maxInFlight"),
+        ({**TOPIC, "kafka.max.in.flight.requests.per.connection": "6"}, "Use the option maxInFlight"),
         ({**TOPIC, "startingoffsets": "earliest"}, "is one of read"),
     ],
 )

@@ -162,3 +162,16 @@ def test_what_is_not_kept_any_more_is_an_error(broker, reader):
 
 def test_a_topic_that_is_not_there(reader):
     assert "no-such-topic" in refused(LogNotFoundError, reader(subscribe="no-such-topic").load().collect)
+
+
+def test_options_of_sparks_source_that_have_no_effect_change_nothing(reader):
+    given = {
+        "groupIdPrefix": "team",
+        "kafkaConsumer.pollTimeoutMs": "512",
+        "fetchOffset.numRetries": "1",
+        "kafka.group.id": "team-a",
+        "kafka.max.poll.records": "1",
+        "kafka.session.timeout.ms": "10",
+        "kafka.isolation.level": "read_committed",
+    }
+    assert offsets_of(reader(**given).load()) == offsets_of(reader().load())

@@ -128,7 +128,7 @@ def test_an_unknown_option_is_named_with_the_nearest_one(parse, key, nearest):
 
 
 @pytest.mark.parametrize(
-    ("parse", "key"), [(parse_read, "job"), (parse_write, "view"), (parse_write, "includeheaders")]
+    ("parse", "key"), [(parse_read, "job"), (parse_write, "view"), (parse_write, "minpartitions")]
 )
 def test_an_option_of_the_other_side_is_refused(parse, key):
     assert "is one of" in refused(parse, {**PATH, key: CANARY})

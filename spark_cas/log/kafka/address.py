@@ -8,6 +8,7 @@ from spark_cas.core.names import check_name
 from spark_cas.log.kafka.settings import librdkafka_settings
 from spark_cas.log.kafka.spec import DEFAULT_PREFIX, DEFAULT_TRANSACTION_MS, MOST_IN_FLIGHT, KafkaSpec
 from spark_cas.log.kafka.transport import check_transport
+from spark_cas.log.kafka.unused_settings import holds_instead, tell
 from spark_cas.log.patience import PATIENCE_MS
 
 SCHEME = "kafka"
@@ -56,6 +57,10 @@ def kafka_spec(
 
 
 def parse_kafka_url(url: str, settings: Mapping[str, str]) -> KafkaSpec:
-    """The spec of ``kafka://host1:9092,host2:9092/topic``. Raises OptionError."""
+    """The spec of ``kafka://host1:9092,host2:9092/topic``, settings that have no effect told. Raises OptionError."""
+    for name, value in settings.items():
+        instead = holds_instead(name.lower(), value)
+        if instead is not None:
+            tell(f"kafka.{name.lower()}", instead)
     servers, _, topic = url.partition("://")[2].partition("/")
     return kafka_spec(servers, topic.strip("/"), settings)

@@ -1,7 +1,8 @@
 """Settings that are refused, each with its reason: what the connector owns, what runs code, what has no equivalent.
 
-All others that no table allows are refused too. These are here because a person may well have set one, under
-Java's name or librdkafka's, and has to be told what to do instead.
+Some are taken with a value that asks for what holds anyway: `spark_cas.log.kafka.unused_settings`. All others that no
+table allows are refused too. These are here because a person may well have set one, under Java's name or
+librdkafka's, and has to be told what to do instead.
 """
 
 from typing import NamedTuple
@@ -19,7 +20,6 @@ class Refusal(NamedTuple):
     suffixes: tuple[str, ...] = ()
 
 
-_NO_GROUP = "A read joins no consumer group. Leave it out; the progress of a load is kept under the option job."
 _NOT_BYTES = "Keys and values are bytes here. Encode and decode them in the DataFrame, and leave it out."
 _OFFSETS = "Spark keeps the offsets. Use the options startingOffsets and endingOffsets."
 
@@ -34,38 +34,34 @@ REFUSALS: tuple[Refusal, ...] = (
         ("transactional.id", "transactional.id.prefix"),
     ),
     Refusal(
-        "The connector sets it to fit what it waits for itself. Leave it out.",
-        ("transaction.timeout.ms", "transaction.two.phase.commit.enable"),
+        "A transaction that nobody ends would keep readers waiting for ever. Leave it out.",
+        ("transaction.two.phase.commit.enable",),
     ),
     Refusal(
-        "Every write waits for all replicas that are in sync. Leave it out, and set the topic's min.insync.replicas.",
+        "A row that was acknowledged could be lost with one broker: every write waits for all replicas that are in "
+        "sync. Leave it out, and set the topic's min.insync.replicas.",
         ("acks", "request.required.acks"),
     ),
     Refusal(
-        "Option idempotence says how much a write promises; a request is sent again until delivery.timeout.ms is "
-        "over. Leave it out.",
-        ("enable.idempotence", "enable.gapless.guarantee", "retries", "message.send.max.retries"),
+        "Option idempotence says how much a write promises. Leave it out.",
+        ("enable.idempotence", "enable.gapless.guarantee"),
+    ),
+    Refusal(
+        "A request is sent again until kafka.delivery.timeout.ms is over. Leave it out.",
+        ("message.send.max.retries",),
     ),
     Refusal(
         "Use the option maxInFlight, from 1 to 5: brokers keep the order of no more.",
         ("max.in.flight", "max.in.flight.requests.per.connection"),
     ),
-    Refusal("Reads are always of committed records. Leave it out.", ("isolation.level",)),
     Refusal(
-        _NO_GROUP,
-        (
-            "heartbeat.interval.ms",
-            "internal.leave.group.on.close",
-            "max.poll.interval.ms",
-            "max.poll.records",
-            "partition.assignment.strategy",
-            "session.timeout.ms",
-        ),
-        ("group.",),
+        "Rows of a write that was refused would be read: reads are always of committed records. Leave it out.",
+        ("isolation.level",),
     ),
+    Refusal(_OFFSETS, ("auto.offset.reset", "enable.auto.commit", "enable.auto.offset.store")),
     Refusal(
-        _OFFSETS,
-        ("auto.commit.interval.ms", "auto.offset.reset", "enable.auto.commit", "enable.auto.offset.store"),
+        "The brokers' own topics match no subscribePattern. Leave it out, and name the one that is meant.",
+        ("exclude.internal.topics",),
     ),
     Refusal(
         "Rows go to the partition that they are routed to. Use spark_cas.route.",
@@ -122,25 +118,14 @@ REFUSALS: tuple[Refusal, ...] = (
         (
             "ssl.cipher.suites",
             "ssl.enabled.protocols",
-            "ssl.keymanager.algorithm",
             "ssl.protocol",
-            "ssl.secure.random.implementation",
-            "ssl.trustmanager.algorithm",
         ),
     ),
     Refusal(
-        "The connector has deadlines of its own for each request. Leave it out; kafka.request.timeout.ms is for one "
-        "request.",
-        ("default.api.timeout.ms", "max.block.ms", "socket.connection.setup.timeout.max.ms"),
-    ),
-    Refusal(
-        "The client has no such setting: it compresses at each type's default level. Leave it out.",
-        ("compression.gzip.level", "compression.level", "compression.lz4.level", "compression.zstd.level"),
-    ),
-    Refusal(
-        "It sets up what Java's client tells of itself. Leave it out.",
-        ("auto.include.jmx.reporter",),
-        ("metrics.",),
+        "The client gets its tokens by client credentials. Leave it out, and give "
+        "kafka.sasl.oauthbearer.client.credentials.client.id and its secret.",
+        ("sasl.oauthbearer.header.urlencode",),
+        ("sasl.oauthbearer.assertion.",),
     ),
     # librdkafka's names: one name for each thing, and the one that Spark's connector takes too.
     Refusal("Write kafka.sasl.mechanism.", ("sasl.mechanisms",)),

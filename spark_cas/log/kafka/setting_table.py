@@ -119,7 +119,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("batch.size", "batch.size", whole(1, _MAX_INT), _PRODUCER),
     Setting("buffer.memory", "queue.buffering.max.kbytes", _kilobytes, _PRODUCER),
     Setting("compression.type", "compression.type", one_of("none", "gzip", "snappy", "lz4", "zstd"), _PRODUCER),
-    # 0 would be without end.
+    # Of all clients it says how long they go on (`KafkaSpec.patience_seconds`). 0 would be without end.
     Setting("delivery.timeout.ms", "message.timeout.ms", whole(1, _MAX_INT), _PRODUCER),
     Setting("linger.ms", "linger.ms", whole(0, 900_000), _PRODUCER),
     # A consumer would take librdkafka's name too, as the least that it fetches.

@@ -1,7 +1,8 @@
 """Client settings, given under the names of Kafka's Java client, for librdkafka: an allowlist.
 
-A user of Spark's own connector keeps his ``kafka.*`` options. What has a true equivalent is translated; all else is
-refused by name, with what to do, and nothing is passed on that no table holds. Everything here is pure: files and
+A user of Spark's own connector keeps his ``kafka.*`` options. What has a true equivalent is translated; what could
+not break a promise is passed over; all else is refused by name, with what to do, and nothing is passed on that no
+table holds. Everything here is pure: files and
 environment variables are read where clients are made, see `spark_cas.log.kafka.secrets`.
 """
 
@@ -13,12 +14,13 @@ from spark_cas.log.kafka.refused_settings import reason_against
 from spark_cas.log.kafka.sasl import SASL_NAMES, sasl_settings
 from spark_cas.log.kafka.setting_table import BY_JAVA_NAME, EVERY, SETTINGS, Client, one_of, text
 from spark_cas.log.kafka.tls import TLS_NAMES, tls_settings
+from spark_cas.log.kafka.unused_settings import holds_instead
 
 _PROTOCOL = "security.protocol"
 _protocol = one_of("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 
 ALLOWED = frozenset({*BY_JAVA_NAME, *SASL_NAMES, *TLS_NAMES, _PROTOCOL})
-"""Java's names, in lower case, that may be given."""
+"""Java's names, in lower case, that may be given and have an effect."""
 
 _CLIENTS_OF = {setting.rdkafka: setting.clients for setting in SETTINGS}
 
@@ -37,6 +39,7 @@ def librdkafka_settings(java: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
         if name in given:
             raise OptionError(f"option kafka.{name} is given twice, in different case. Leave one out.")
         given[name] = value
+    given = {name: value for name, value in given.items() if holds_instead(name, value) is None}
     for name in sorted(given.keys() - ALLOWED):
         raise OptionError(f"option kafka.{name} may not be set. {reason_against(name) or _nearest(name)}")
     found = {**_tuning(given), **_security(given)}

@@ -3,6 +3,8 @@
 import sys
 
 from spark_cas.log.kafka.settings import ALLOWED
+from spark_cas.log.kafka.unused_settings import UNUSED, Unused
+from spark_cas.log.patience import PATIENCE_MS
 from spark_cas.spark.options.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, SparkOption
 from spark_cas.spark.options.option import Option, Scope
 from spark_cas.spark.options.store import AWS, AZURE, GOOGLE, PREFIX
@@ -36,8 +38,18 @@ _KAFKA = """## Settings of Kafka's clients
 Each is given as `kafka.<name>` under the name of Kafka's Java client, as Spark's own connector takes it, to reads
 and writes alike, or in the file of per-log defaults. Passwords, and certificates and keys given as text, may be
 `env:NAME` or `file:PATH`: these are resolved where a client is made, on driver and workers, and so never travel;
-anything else travels with the plan as it is. Settings that are not listed are refused, with what to use instead.
+anything else travels with the plan as it is. These have an effect:
 """
+
+_ONE_PATIENCE = f"""`kafka.delivery.timeout.ms` ({PATIENCE_MS}) is the one patience:
+how long a write, a read, a plan, a look at the settings, a commit or a micro-batch goes on against brokers that are
+slow, restarting, electing or not to be reached, before it fails. It is above 0: nothing waits for ever.
+
+These are taken and have no effect, which the log (`spark_cas`, of Python's logging) tells once: nothing that they
+ask for could break a promise. Any other setting is refused, with what to use instead.
+
+| setting | values | what holds in its place |
+| --- | --- | --- |"""
 
 _STORE = f"""## Settings of the object store
 
@@ -49,8 +61,9 @@ anything else travels with the plan as it is. Settings that are not listed may n
 
 _CONNECTOR = """## Coming from Spark's Kafka connector
 
-Each option of Spark 4.2's own source and sink, and what becomes of it here: the **same**; **different**, and how; or
-**refused**, and what to do. All its other `kafka.*` options are settings of clients: the list below.
+Each option of Spark 4.2's own source and sink, and what becomes of it here: the **same**; **different**, and how;
+taken with **no effect**, which the log tells once, and what holds in its place; or **refused**, and what to do. All
+its other `kafka.*` options are settings of clients: the lists below.
 """
 
 
@@ -71,6 +84,9 @@ def render() -> str:
         _compared("setting of the application", APPLICATION),
         _KAFKA,
         f"{', '.join(f'`{name}`' for name in sorted(ALLOWED))}\n",
+        _ONE_PATIENCE,
+        *(_taken(each) for each in UNUSED),
+        "",
         _STORE,
         "- any: `allow_http`",
         f"- S3: {_names(AWS, 'aws_')}",
@@ -95,6 +111,11 @@ def _compared(title: str, options: tuple[SparkOption, ...]) -> str:
 def _row(option: Option) -> str:
     default = f"`{option.default}`" if option.default else ""
     return f"| `{option.name}` | {default} | {'✓' if option.per_log else ''} | {option.doc} |"
+
+
+def _taken(unused: Unused) -> str:
+    names, values = (", ".join(f"`{each}`" for each in some) for some in (unused.names, unused.values))
+    return f"| {names} | {values or 'any'} | {unused.instead} |"
 
 
 def _names(names: frozenset[str], prefix: str) -> str:

@@ -7,9 +7,11 @@ from typing import TypeVar, cast
 
 from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.unused_settings import holds_instead, tell
 from spark_cas.log.open import AnySpec
 from spark_cas.spark.options.addressing import NO_ADDRESS, Named, selection_of, with_settings
 from spark_cas.spark.options.conf import per_log_defaults
+from spark_cas.spark.options.kafka_connector import unused_by
 from spark_cas.spark.options.names import KAFKA, check_defaults, check_name, fits, is_for, settings_of
 from spark_cas.spark.options.option import Scope
 from spark_cas.spark.options.store import PREFIX as STORE
@@ -31,7 +33,10 @@ class Given:
     """
 
     def __init__(self, options: Mapping[str, str], *scopes: Scope) -> None:
-        self.explicit = {key.lower(): value for key, value in options.items() if not _is_catalogs(key.lower())}
+        given = {key.lower(): value for key, value in options.items() if not _is_catalogs(key.lower())}
+        unused = unused_by(*scopes)
+        self._unused = {key: unused[key] for key in given if key in unused}
+        self.explicit = {key: value for key, value in given.items() if key not in unused}
         _take_only_path(self.explicit)
         for key in self.explicit:
             check_name(key, *scopes)
@@ -83,6 +88,16 @@ class Given:
     def need_spec(self) -> AnySpec:
         """Where the one log is; OptionError showing how to say it."""
         return self.need_selection().only()
+
+    def tell_unused(self) -> None:
+        """Log which options have no effect here, each once in a process, and what holds in their place."""
+        for key, instead in self._unused.items():
+            tell(key, instead)
+        if isinstance(self._selection and self._selection.spec, KafkaSpec):
+            for name, value in settings_of(self.merged, KAFKA).items():
+                held = holds_instead(name, value)
+                if held is not None:
+                    tell(KAFKA + name, held)
 
     def _with_settings(self, address: AnySpec) -> AnySpec:
         return with_settings(

@@ -1,7 +1,11 @@
 """Spark's own Kafka connector (4.2), option by option: what a user of it finds here."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+
+from spark_cas.log.kafka.unused_settings import UNUSED_BY_NAME
+from spark_cas.spark.options.option import READING, Scope
 
 
 class Verdict(Enum):
@@ -9,6 +13,7 @@ class Verdict(Enum):
 
     SAME = "same"
     DIFFERENT = "different"
+    NO_EFFECT = "no effect"
     REFUSED = "refused"
 
 
@@ -19,10 +24,13 @@ class SparkOption:
     name: str
     verdict: Verdict
     note: str
-    """How it differs, or why it is refused and what to do."""
+    """How it differs, what holds in its place, or why it is refused and what to do."""
 
 
-_SAME, _DIFFERENT, _REFUSED = Verdict.SAME, Verdict.DIFFERENT, Verdict.REFUSED
+_SAME, _DIFFERENT, _NO_EFFECT, _REFUSED = Verdict
+
+_NO_GROUP = UNUSED_BY_NAME["group.id"].instead
+_PATIENCE = UNUSED_BY_NAME["default.api.timeout.ms"].instead
 
 SOURCE: tuple[SparkOption, ...] = (
     SparkOption("kafka.bootstrap.servers", _SAME, ""),
@@ -56,43 +64,26 @@ SOURCE: tuple[SparkOption, ...] = (
     ),
     SparkOption("minOffsetsPerTrigger", _DIFFERENT, "`Trigger.AvailableNow` passes over it, and reads everything."),
     SparkOption("maxTriggerDelay", _SAME, ""),
-    SparkOption(
-        "groupIdPrefix",
-        _REFUSED,
-        "A read joins no consumer group; idPrefix begins all names that a write needs, and the group that readers "
-        "name and never join.",
-    ),
-    SparkOption(
-        "kafka.group.id",
-        _REFUSED,
-        "A read joins no consumer group: it keeps its offsets in the plan or in the stream's checkpoint.",
-    ),
-    SparkOption(
-        "kafkaConsumer.pollTimeoutMs", _REFUSED, "A read waits 60 s for brokers that do not answer. Leave it out."
-    ),
-    SparkOption(
-        "fetchOffset.numRetries",
-        _REFUSED,
-        "Offsets are asked for again for 30 s while brokers change. Leave it out.",
-    ),
-    SparkOption(
-        "fetchOffset.retryIntervalMs",
-        _REFUSED,
-        "Offsets are asked for again for 30 s while brokers change. Leave it out.",
-    ),
+    SparkOption("groupIdPrefix", _NO_EFFECT, f"{_NO_GROUP} Names that a write needs begin with option idPrefix."),
+    SparkOption("kafka.group.id", _NO_EFFECT, _NO_GROUP),
+    SparkOption("kafkaConsumer.pollTimeoutMs", _NO_EFFECT, _PATIENCE),
+    SparkOption("fetchOffset.numRetries", _NO_EFFECT, _PATIENCE),
+    SparkOption("fetchOffset.retryIntervalMs", _NO_EFFECT, _PATIENCE),
     SparkOption("kafka.auto.offset.reset", _REFUSED, "`startingOffsets` and `failOnDataLoss` say what is meant."),
     SparkOption("kafka.key.deserializer", _REFUSED, "Keys are read as binary; cast the column."),
     SparkOption("kafka.value.deserializer", _REFUSED, "Values are read as binary; cast the column."),
     SparkOption("kafka.enable.auto.commit", _REFUSED, "A read commits no offsets."),
     SparkOption("kafka.interceptor.classes", _REFUSED, "There is no Java in the client."),
-    SparkOption("kafka.isolation.level", _REFUSED, "Only committed records are read."),
+    SparkOption(
+        "kafka.isolation.level", _NO_EFFECT, "Only committed records are read; any value but this is refused."
+    ),
 )
 """Options of ``spark.read.format("kafka")`` and ``spark.readStream.format("kafka")``."""
 
 SINK: tuple[SparkOption, ...] = (
     SparkOption("kafka.bootstrap.servers", _SAME, ""),
     SparkOption("topic", _DIFFERENT, "It is needed: a column `topic` does not name the topic of a row."),
-    SparkOption("includeHeaders", _REFUSED, "A column `headers` is always written. Leave the option out."),
+    SparkOption("includeHeaders", _NO_EFFECT, "A column headers is written wherever it is there."),
     SparkOption("kafka.key.serializer", _REFUSED, "Keys are written as they are; cast the column."),
     SparkOption("kafka.value.serializer", _REFUSED, "Values are written as they are; cast the column."),
     SparkOption("kafka.partitioner.class", _REFUSED, "`route` places rows, as Kafka's Java client does unless told."),
@@ -134,6 +125,23 @@ APPLICATION: tuple[SparkOption, ...] = (
 _REFUSALS = {each.name.lower(): each.note for each in (*SOURCE, *SINK) if each.verdict is Verdict.REFUSED}
 
 
+def _unused(options: Iterable[SparkOption]) -> dict[str, str]:
+    """But for the settings of clients, of which `spark_cas.log.kafka.unused_settings` says it."""
+    unused = [each for each in options if each.verdict is Verdict.NO_EFFECT]
+    return {each.name.lower(): each.note for each in unused if not each.name.startswith("kafka.")}
+
+
+_UNUSED_SOURCE, _UNUSED_SINK = _unused(SOURCE), _unused(SINK)
+
+
 def refusal_of(key: str) -> str | None:
     """Why an option of Spark's connector, in lower case, is refused and what to do; None for any other."""
     return _REFUSALS.get(key)
+
+
+def unused_by(*scopes: Scope) -> dict[str, str]:
+    """Options of Spark's connector, in lower case, that the scopes take without effect; what holds instead."""
+    return {
+        **(_UNUSED_SINK if not READING.issuperset(scopes) else {}),
+        **(_UNUSED_SOURCE if not READING.isdisjoint(scopes) else {}),
+    }

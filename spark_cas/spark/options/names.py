@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.settings import ALLOWED, librdkafka_settings
+from spark_cas.log.kafka.unused_settings import UNUSED_BY_NAME
 from spark_cas.spark.options.kafka_connector import refusal_of
 from spark_cas.spark.options.option import Scope
 from spark_cas.spark.options.store import PREFIX as STORE
@@ -76,7 +77,7 @@ def _check_setting(key: str) -> None:
         name = key.removeprefix(KAFKA)
         if difflib.get_close_matches(key, [SERVERS], cutoff=0.9):
             raise OptionError(f"there is no option {key!r}. Did you mean {SERVERS}?")
-        if name not in ALLOWED:
+        if name not in ALLOWED and name not in UNUSED_BY_NAME:
             librdkafka_settings({name: ""})  # which refuses it, and says what to do instead
         return
     if key.removeprefix(STORE) not in STORE_OPTIONS:

@@ -100,6 +100,7 @@ def check_read(options: Mapping[str, str]) -> tuple[str, bool]:
 def parse_read(options: Mapping[str, str]) -> ReadOptions:
     """Read the options of a read; OptionError for any that is unknown, malformed or missing."""
     given = Given(options, Scope.READ)
+    given.tell_unused()
     view = given.need("view", str)
     if view != "records":
         _refuse_for_views(given)
@@ -119,6 +120,7 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
 def parse_read_stream(options: Mapping[str, str]) -> StreamOptions:
     """Read the options of a streaming read; OptionError for any that is unknown, malformed or missing."""
     given = Given(options, Scope.READ_STREAM)
+    given.tell_unused()
     most, least = (given.get(name, int, explicit=False) for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"))
     if most is not None and least is not None and least > most:
         raise OptionError(
@@ -141,6 +143,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
     if "orderby" in given.explicit and not in_batch:
         raise OptionError("option orderBy is for streams. Sort a load with spark_cas.route(df, ..., order_by=[...]).")
     if not in_batch:
+        given.tell_unused()
         _refuse_of_plans(given)
     return _write_options(given, stream=in_batch)
 
@@ -235,6 +238,7 @@ def _write_options(given: Given, *, stream: bool) -> WriteOptions:
 def parse_route(options: Mapping[str, str]) -> RouteOptions:
     """Read the options that a write takes, as far as routing needs them."""
     given = Given(options, Scope.ROUTE)
+    given.tell_unused()
     given.need_spec()
     return RouteOptions(
         job=given.get("job", str),

@@ -1,0 +1,129 @@
+"""Settings of Java's client that are taken and have no effect: nothing that they ask for could break a promise.
+
+A user of Spark's own connector keeps them, and the log says once what holds in their place.
+"""
+
+import logging
+from functools import cache
+from typing import NamedTuple
+
+
+class Unused(NamedTuple):
+    """What holds whatever some settings say."""
+
+    instead: str
+    """As a sentence, which follows the name of the setting."""
+    names: tuple[str, ...]
+    values: tuple[str, ...] = ()
+    """In lower case, those that are taken, for it holds already what they ask for; empty when all are."""
+
+
+_LOG = logging.getLogger("spark_cas")
+
+UNUSED: tuple[Unused, ...] = (
+    Unused("Every write waits for all replicas that are in sync.", ("acks",), ("all", "-1")),
+    Unused("Option idempotence says how much a write promises.", ("enable.idempotence",), ("true",)),
+    Unused("Reads are always of committed records.", ("isolation.level",), ("read_committed",)),
+    Unused(
+        "Option maxInFlight says it, and rows come in order with each.",
+        ("max.in.flight.requests.per.connection",),
+        ("1", "2", "3", "4", "5"),
+    ),
+    Unused("No topic is made that is not there.", ("allow.auto.create.topics",), ("false",)),
+    Unused("The brokers' own topics match no subscribePattern.", ("exclude.internal.topics",), ("true",)),
+    Unused("Rows go where their key says.", ("partitioner.ignore.keys",), ("false",)),
+    Unused("No transaction is left open for a second phase.", ("transaction.two.phase.commit.enable",), ("false",)),
+    Unused("Client id and secret are sent as they are.", ("sasl.oauthbearer.header.urlencode",), ("false",)),
+    Unused(
+        "Rows go to the partition that they are routed to.",
+        ("partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms"),
+    ),
+    Unused(
+        "No consumer group is joined: records are read by their offsets.",
+        (
+            "group.id",
+            "group.instance.id",
+            "group.protocol",
+            "group.remote.assignor",
+            "heartbeat.interval.ms",
+            "internal.leave.group.on.close",
+            "internal.throw.on.fetch.stable.offset.unsupported",
+            "max.poll.interval.ms",
+            "partition.assignment.strategy",
+            "session.timeout.ms",
+            "share.acknowledgement.mode",
+        ),
+    ),
+    Unused("A read commits no offsets.", ("auto.commit.interval.ms",)),
+    Unused("Records come in batches as they are fetched; kafka.fetch.max.bytes limits these.", ("max.poll.records",)),
+    Unused("A request is sent again until kafka.delivery.timeout.ms is over.", ("retries",)),
+    Unused(
+        "kafka.delivery.timeout.ms says how long anything is waited for.", ("default.api.timeout.ms", "max.block.ms")
+    ),
+    Unused(
+        "kafka.socket.connection.setup.timeout.ms is for each try to connect.",
+        ("socket.connection.setup.timeout.max.ms",),
+    ),
+    Unused("Option transactionTimeoutMs says it.", ("transaction.timeout.ms",)),
+    Unused("What is known of a topic is kept while a client is open.", ("metadata.max.idle.ms",)),
+    Unused(
+        "Each type compresses at its default level.",
+        ("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"),
+    ),
+    Unused(
+        "There is no Java client that could tell of itself.",
+        (
+            "auto.include.jmx.reporter",
+            "metrics.num.samples",
+            "metrics.recording.level",
+            "metrics.sample.window.ms",
+        ),
+    ),
+    Unused(
+        "OpenSSL is used in place of Java's TLS.",
+        ("ssl.keymanager.algorithm", "ssl.secure.random.implementation", "ssl.trustmanager.algorithm"),
+    ),
+    Unused(
+        "The client renews its login by itself.",
+        (
+            "sasl.login.connect.timeout.ms",
+            "sasl.login.read.timeout.ms",
+            "sasl.login.refresh.buffer.seconds",
+            "sasl.login.refresh.min.period.seconds",
+            "sasl.login.refresh.window.factor",
+            "sasl.login.refresh.window.jitter",
+            "sasl.login.retry.backoff.max.ms",
+            "sasl.login.retry.backoff.ms",
+        ),
+    ),
+    Unused(
+        "It is the brokers that verify tokens.",
+        (
+            "sasl.oauthbearer.clock.skew.seconds",
+            "sasl.oauthbearer.expected.audience",
+            "sasl.oauthbearer.expected.issuer",
+            "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+            "sasl.oauthbearer.jwks.endpoint.url",
+            "sasl.oauthbearer.scope.claim.name",
+            "sasl.oauthbearer.sub.claim.name",
+        ),
+    ),
+)
+
+UNUSED_BY_NAME = {name: each for each in UNUSED for name in each.names}
+
+
+def holds_instead(name: str, value: str) -> str | None:
+    """What holds in place of a setting, its name in lower case; None when it is not taken with this value."""
+    unused = UNUSED_BY_NAME.get(name)
+    if unused is None or (unused.values and value.strip().lower() not in unused.values):
+        return None
+    return unused.instead
+
+
+@cache
+def tell(option: str, instead: str) -> None:
+    """Log, once in a process, that an option has no effect and what holds."""
+    _LOG.warning("option %s has no effect here. %s", option, instead)
