@@ -179,7 +179,7 @@ def test_expand_adds_partitions_and_refuses_what_adds_none(log, run):
     assert "has 4 partitions and was to be expanded to 4" in told
     code, _, told = run("expand", f"{log}-not-there", "--partitions", "4")
     assert code == 1
-    assert "there is no log at this address" in told
+    assert f"there is no log at {log}-not-there" in told
 
 
 def test_the_job_that_expands_is_the_command(log):

@@ -60,11 +60,11 @@ def open_topics(spec: KafkaSpec) -> TopicList:
 
 def answered_before(spec: AnySpec) -> AnySpec:
     """The same log for somebody who knows that it was reached: what cannot be connected to now is waited for."""
-    return replace(spec, met=True) if isinstance(spec, KafkaSpec) else spec
+    return replace(spec, met=True)
 
 
 def for_a_look(spec: AnySpec, patience_ms: int) -> AnySpec:
-    """The same log for somebody who only looks, and does not wait longer for others' transactions than this."""
+    """The same log for somebody who only looks, and does not wait longer for others or for the store than this."""
     if isinstance(spec, KafkaSpec):
         return replace(spec, claim_timeout_ms=min(spec.claim_timeout_ms, patience_ms))
-    return spec
+    return replace(spec, patience_ms=min(spec.patience_ms, patience_ms))

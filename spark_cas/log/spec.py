@@ -1,14 +1,22 @@
 """Where a log is: plain values that cross processes; clients are opened from them where they are used."""
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 from urllib.parse import unquote, urlsplit
 
 from spark_cas.core.errors import OptionError
 from spark_cas.core.names import check_name
+from spark_cas.log.patience import PATIENCE_MS
 
 CLOUD_SCHEMES = ("s3", "s3a", "az", "adl", "azure", "abfs", "abfss", "gs")
+
+RETRY_TIMEOUT = "retry_timeout"
+"""The setting of a store client, under obstore's name, for how long what failed is tried again."""
+_DURATION = re.compile(r"([1-9][0-9]{0,8})\s*(ms|s|m|min|h)")
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +27,10 @@ class LogSpec:
     """A URL whose local path is absolute: ``file:///data/logs/flights``, ``s3://bucket/logs/flights``."""
     store_options: tuple[tuple[str, str], ...] = ()
     """Settings of the store client under obstore's names. They may be secret and are never shown."""
+    patience_ms: int = PATIENCE_MS
+    """How long anything goes on against a store that is down, busy or silent."""
+    met: bool = False
+    """Whether this store answered before: then a port that is closed now is one that opens again."""
 
     @classmethod
     def parse(cls, address: str, store_options: dict[str, str] | None = None) -> Self:
@@ -26,13 +38,12 @@ class LogSpec:
 
         Raises OptionError for an address that no store serves.
         """
-        options = tuple(sorted((store_options or {}).items()))
         scheme = urlsplit(address).scheme.lower()
         if len(scheme) <= 1 or scheme == "file":
             path = unquote(address[len("file:") :].removeprefix("//")) if scheme == "file" else address
             if not path.strip("/"):
                 raise OptionError("the path of a log must name a directory, such as /data/logs/flights.")
-            return cls(Path(path).expanduser().absolute().as_uri(), options)
+            return cls(Path(path).expanduser().absolute().as_uri()).with_options(store_options or {})
         if scheme not in (*CLOUD_SCHEMES, "memory"):
             raise OptionError(
                 "the address of a log must be a directory or a URL that begins with file:, memory:, "
@@ -44,7 +55,17 @@ class LogSpec:
                 "the address of a log holds a password, a query or a fragment. An address is shown and logged: give "
                 "credentials with store.* options or the environment instead."
             )
-        return cls(address.rstrip("/"), options)
+        return cls(address.rstrip("/")).with_options(store_options or {})
+
+    def with_options(self, store_options: Mapping[str, str]) -> Self:
+        """The same log with these settings of its store client. Raises OptionError."""
+        options = dict(store_options)
+        retry_timeout = options.pop(RETRY_TIMEOUT, f"{PATIENCE_MS}ms")
+        found = _DURATION.fullmatch(retry_timeout.strip().lower())
+        if found is None:
+            raise OptionError(f"option store.{RETRY_TIMEOUT} must be a time such as 500ms, 90s or 5min; it is not.")
+        patience_ms = int(found[1]) * _UNITS_MS[found[2]]
+        return replace(self, store_options=tuple(sorted(options.items())), patience_ms=patience_ms)
 
     @property
     def scheme(self) -> str:
@@ -56,6 +77,11 @@ class LogSpec:
         """The log's name: the last segment of its address."""
         name = Path(urlsplit(self.url).path).name or urlsplit(self.url).netloc
         return check_name(name, "the last part of a log's address")
+
+    def at(self, path: str = "") -> str:
+        """Where the log is, or what lies at a path below it, as a person would write it."""
+        root = unquote(urlsplit(self.url).path) if self.scheme == "file" else self.url
+        return f"{root}/{path}" if path else root
 
     def __repr__(self) -> str:
         return f"LogSpec(url={self.url!r}, store_options=<{len(self.store_options)} hidden>)"

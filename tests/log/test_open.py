@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,11 +40,12 @@ def test_a_spec_is_the_same_after_a_round_trip():
     assert "linger" not in repr(TOPIC)
 
 
-def test_who_only_looks_waits_less_for_others():
+def test_who_only_looks_waits_less_for_others_and_for_a_store():
     assert for_a_look(TOPIC, 10) == KafkaSpec("127.0.0.1:1", "flights", "spark-cas", TOPIC.client_options, 10)
     assert for_a_look(TOPIC, 10**9) == TOPIC
     path = LogSpec.parse("/data/flights")
-    assert for_a_look(path, 10) == path
+    assert for_a_look(path, 10) == replace(path, patience_ms=10)
+    assert for_a_look(path, 10**9) == path
 
 
 def loads_kafkas_client(statement):

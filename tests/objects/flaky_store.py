@@ -54,6 +54,9 @@ class FlakyStore:
         self._ask("delete", ",".join(paths))
         self.inner.delete(paths)
 
+    def settle(self, path: str) -> None:
+        self.inner.settle(path)
+
     def _ask(self, operation: str, path: str) -> None:
         self.asked[operation] += 1
         if operation in self.before:

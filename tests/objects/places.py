@@ -26,9 +26,9 @@ def memory_spec() -> LogSpec:
     return LogSpec.parse(f"memory:///{uuid4().hex}/flights")
 
 
-def flaky_log(partitions: int = 1) -> tuple[ObjectLog, FlakyStore]:
+def flaky_log(partitions: int = 1, *, patience: str = "120s") -> tuple[ObjectLog, FlakyStore]:
     """A new log over a store with faults to be given."""
-    spec = memory_spec()
+    spec = memory_spec().with_options({"retry_timeout": patience})
     store = FlakyStore(open_store(spec))
     log = ObjectLog(spec, store)
     log.create(partitions)

@@ -6,7 +6,8 @@ from spark_cas.core.errors import StorageError, StoreUnsafeError
 from spark_cas.core.guarantee import OFF, REQUESTED, REQUIRED
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Conflict, Fenced, PutReply, Truncated, Unknown
-from spark_cas.log.objects import ObjectLog, putting
+from spark_cas.log.objects import ObjectLog
+from spark_cas.log.objects.answers import NotNowError
 from spark_cas.log.protocol import Claim
 from spark_cas.testing.contract.blind import blindly
 from spark_cas.testing.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
@@ -14,10 +15,8 @@ from tests.objects import flaky_store
 from tests.objects.flaky_store import FlakyStore
 from tests.objects.places import flaky_log, memory_spec, reopened
 
-
-@pytest.fixture
-def _short_deadline(monkeypatch):
-    monkeypatch.setattr(putting, "PUT_DEADLINE_SECONDS", 0.4)
+NOT_NOW = NotNowError("reading", "no reply", "Wait.")
+SHORT = "400ms"
 
 
 @pytest.mark.parametrize(
@@ -46,10 +45,9 @@ def test_what_did_not_arrive_is_put_again(fault):
     assert values_in(log, 0) == ["a"]
 
 
-@pytest.mark.usefixtures("_short_deadline")
 @pytest.mark.parametrize("applied", [True, False])
 def test_no_reply_until_the_deadline_is_unknown_and_a_new_claim_decides(applied):
-    log, store = flaky_log()
+    log, store = flaky_log(patience=SHORT)
     plan = plan_of(log, "job")
     writer = JobWriter(log, plan)
     store.on_create = [("partition=", flaky_store.lost)] * 100
@@ -57,21 +55,21 @@ def test_no_reply_until_the_deadline_is_unknown_and_a_new_claim_decides(applied)
         store.on_create.insert(0, ("partition=", flaky_store.applied_but_unclear))
 
     def no_reading(path):
-        raise StorageError("no reply")
+        raise NOT_NOW
 
     append = writer.chunk(table_of("a"))
     store.before["get_end"] = lambda path: no_reading(path) if store.asked["create"] > created else None
     created = store.asked["create"]
+    asked = store.asked["get_end"]
     assert isinstance(log.append(writer.claim, append), Unknown)
-    assert store.asked["create"] > created + 1
+    assert store.asked["get_end"] > asked + 2
     again = claim_of(reopened(log), 0, plan)
     assert (again.progress.rows if again.progress else 0) == applied
     assert values_in(reopened(log), 0) == ["a"] * applied
 
 
-@pytest.mark.usefixtures("_short_deadline")
 def test_a_refusal_after_an_unclear_reply_is_not_definite():
-    log, store = flaky_log()
+    log, store = flaky_log(patience=SHORT)
     writer = JobWriter(log, plan_of(log, "job"))
 
     def forbidden(*_):
@@ -90,7 +88,7 @@ def test_a_failure_after_the_put_is_no_refusal():
     log, store = flaky_log()
     plan = plan_of(log, "job")
     writer = JobWriter(log, plan)
-    failures = [StorageError("not now")] * 2
+    failures = [NOT_NOW] * 2
 
     def fail_after_the_put(_):
         if values_in(reopened(log), 0) and failures:
@@ -102,15 +100,14 @@ def test_a_failure_after_the_put_is_no_refusal():
     assert failures == []
 
 
-@pytest.mark.usefixtures("_short_deadline")
 def test_when_nothing_is_heard_after_the_put_the_answer_is_unknown():
-    log, store = flaky_log()
+    log, store = flaky_log(patience=SHORT)
     plan = plan_of(log, "job")
     writer = JobWriter(log, plan)
 
     def silent_after_the_put(_):
         if values_in(reopened(log), 0):
-            raise StorageError("not now")
+            raise NOT_NOW
 
     store.before["below"] = silent_after_the_put
     assert isinstance(writer.append(table_of("a")), Unknown)
@@ -165,9 +162,8 @@ def test_a_store_that_overwrites_is_refused_before_anything_is_appended():
     assert not log._store.below("partition=00000")
 
 
-@pytest.mark.usefixtures("_short_deadline")
 def test_a_store_without_an_answer_proves_nothing():
-    spec = memory_spec()
+    spec = memory_spec().with_options({"retry_timeout": SHORT})
     store = FlakyStore(ObjectLog(spec)._store)
     silent = [("probe", flaky_store.applied_but_unclear), ("probe", flaky_store.lost)]
     store.on_create = [*silent, ("probe", overwriting), ("probe", overwriting)]

@@ -159,7 +159,8 @@ def test_a_full_disk_is_an_error_and_the_retry_works(log, root):
     log.record_plan(plan_of(log, "job"))
     ended = run(root, "full")
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.startswith("[STORAGE] writing to the log's directory: The file size limit is reached")
+    path = root / paths.chunk(0, 4)
+    assert ended.stdout.startswith(f"[STORAGE] writing {path}: the file size limit is reached. Raise it")
     assert staged(root) == []
     expected = [f"{chunk}{end}" for chunk in range(killed_writer.CHUNKS) for end in ("", "'")]
     assert values_in(log, 0) == expected

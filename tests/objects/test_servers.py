@@ -68,6 +68,8 @@ def test_an_address_where_nobody_answers(listening):
             "aws_region": "us-east-1",
             "allow_http": "true",
         }
+        if listening:
+            options["retry_timeout"] = "2s"  # It may yet answer.
         waiting = fill_backlog(server) if listening else []
         with pytest.raises(StorageError, match=r"^\[STORAGE\] .*did not answer") as caught:
             ObjectLog(LogSpec.parse("s3://logs/flights", options)).layout()
@@ -86,15 +88,6 @@ def fill_backlog(server):
         client.connect_ex(server.getsockname())
         waiting.append(client)
     return waiting
-
-
-def test_retries_end_in_time():
-    """Worst case of one request: as many connections as are tried, each given up at its own limit, and the pauses."""
-    from spark_cas.log.objects import store
-
-    connecting = float(store._CLIENT["connect_timeout"].removesuffix("s"))
-    assert (store._RETRY["max_retries"] + 1) * connecting <= 12
-    assert store._RETRY["retry_timeout"].total_seconds() <= 15
 
 
 @pytest.mark.s3

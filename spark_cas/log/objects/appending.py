@@ -32,16 +32,16 @@ from spark_cas.log.objects import paths
 from spark_cas.log.objects.chunk_file import MAX_CHUNK_BYTES, ChunkHeader, StoredChunk, encode
 from spark_cas.log.objects.ledger import Ledger
 from spark_cas.log.objects.partition import PartitionChunks, TrimmedMeanwhileError
-from spark_cas.log.objects.putting import tries
-from spark_cas.log.objects.store import Store
+from spark_cas.log.objects.patient import PatientStore
 from spark_cas.log.objects.trimming import was_in_log
+from spark_cas.log.patience import within
 from spark_cas.log.protocol import Claim
 
 
 class Appender:
     """Appends to one partition."""
 
-    def __init__(self, store: Store, chunks: PartitionChunks, ledger: Ledger) -> None:
+    def __init__(self, store: PatientStore, chunks: PartitionChunks, ledger: Ledger) -> None:
         self._store = store
         self._chunks = chunks
         self._ledger = ledger
@@ -52,16 +52,22 @@ class Appender:
         """Append a chunk at the claim's expected offset, or at whatever the end is where none is expected."""
         self._puts = 0
         attempt = self._append_rows if chunk.records.num_rows else self._close
-        for _ in tries():
+        doing = f"appending to {self._store.at(paths.partition(claim.partition))}"
+        wait = self._store.wait(doing)
+        while True:
             try:
                 outcome = attempt(claim, chunk)
             except TrimmedMeanwhileError:
-                continue
+                outcome = None
             except UnknownOutcomeError as error:
                 return Unknown(error.message)
             if outcome is not None:
                 return outcome
-        return Unknown("other writers were faster until the deadline")
+            if not wait.again("others were faster"):
+                raise StorageError(
+                    f"{doing}: others appended or trimmed first, again and again for {wait.waited:.0f} s. Nothing "
+                    f"of this chunk is in the log. Run the same job again, with fewer writers at once."
+                )
 
     def _append_rows(self, claim: Claim, chunk: Chunk) -> Outcome | None:
         """One attempt; None when another writer came first and no claim forbids to try again."""
@@ -138,26 +144,30 @@ class Appender:
             case PutVerdict.CONFLICT:
                 return self._conflict(claim)
             case PutVerdict.AGAIN:
-                return Unknown("the store neither took the chunk nor holds it, until the deadline")
+                where = self._store.at(paths.chunk(claim.partition, at.base_offset))
+                return Unknown(f"writing {where}: the store neither took the chunk nor holds it")
 
     def _put(self, claim: Claim, data: memoryview, stored: StoredChunk) -> tuple[PutVerdict, StoredChunk | None]:
-        """Put the same bytes until it is clear what became of them, or the deadline."""
+        """Put the same bytes until it is clear what became of them, or patience is over."""
         path = paths.chunk(claim.partition, stored.header.base_offset)
-        for attempt in tries():
-            refused = None
-            self._puts += 1
-            try:
-                reply = self._store.create(path, data)
-            except StorageError as error:
-                # Its client may have asked before, and may have been heard without being answered.
-                reply, refused = PutReply.UNCLEAR, error
-            found, whose = (None, Found.ABSENT) if reply is PutReply.CREATED else self._read_back(claim, stored)
-            verdict = judge_put(reply, whose)
-            if verdict is not PutVerdict.AGAIN:
-                break
-            if refused and attempt == 0 and whose is Found.ABSENT:
-                raise refused
-        return verdict, found
+        with within(self._store.patience_seconds):
+            wait, first = self._store.wait(f"writing {self._store.at(path)}"), self._puts + 1
+            while True:
+                refused = None
+                self._puts += 1
+                try:
+                    reply = self._store.create(path, data)
+                except StorageError as error:
+                    # Its client may have asked before, and may have been heard without being answered.
+                    reply, refused = PutReply.UNCLEAR, error
+                found, whose = (None, Found.ABSENT) if reply is PutReply.CREATED else self._read_back(claim, stored)
+                verdict = judge_put(reply, whose)
+                if verdict is not PutVerdict.AGAIN:
+                    return verdict, found
+                if refused and self._puts == first and whose is Found.ABSENT:
+                    raise refused
+                if not wait.again("the store did not say whether it took the chunk"):
+                    return verdict, found
 
     def _read_back(self, claim: Claim, mine: StoredChunk) -> tuple[StoredChunk | None, Found]:
         try:
@@ -176,17 +186,14 @@ class Appender:
 
     def _acknowledge(self, claim: Claim, chunk: Chunk, stored: StoredChunk, *, resolved: bool) -> Outcome | None:
         """The chunk is in the log, unless it came so late that it got a name that trimming had freed."""
-        for _ in tries():
-            try:
-                start = self._chunks.start_offset()
-                in_log = stored.header.base_offset >= start or was_in_log(self._store, self._chunks, stored)
-                if in_log is False:
-                    return self._conflict(claim)
-                break
-            except StorageError:
-                continue  # The chunk is put: from here on, no failure of the store is a definite refusal.
-        else:
-            return Unknown("the chunk was put, but then the store did not answer until the deadline")
+        try:
+            start = self._chunks.start_offset()
+            in_log = stored.header.base_offset >= start or was_in_log(self._store, self._chunks, stored)
+        except StorageError as error:
+            # The chunk is put: from here on, no failure of the store is a definite refusal.
+            return Unknown(f"the chunk was put, but then {error.message}")
+        if in_log is False:
+            return self._conflict(claim)
         if in_log is None:
             return Unknown("the log was trimmed past the chunk, and it cannot be told whether it was in time")
         self._chunks.appended(stored)

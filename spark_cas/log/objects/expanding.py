@@ -16,8 +16,9 @@ from spark_cas.core.plan import Layout
 from spark_cas.core.records import RECORDS
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import ChunkHeader, encode
-from spark_cas.log.objects.partition import PartitionChunks, TrimmedMeanwhileError
-from spark_cas.log.objects.putting import put_once, tries
+from spark_cas.log.objects.partition import PartitionChunks
+from spark_cas.log.objects.patient import PatientStore
+from spark_cas.log.objects.putting import put_once
 from spark_cas.log.objects.store import Store
 
 _NO_RECORDS = pa.Table.from_batches([], RECORDS)
@@ -68,28 +69,27 @@ def read_pending(store: Store, stored: StoredLayouts) -> Intent | None:
     return None if stored.pending is None else _decode_intent(_data(store, stored.pending))
 
 
-def put_intent(store: Store, intent: Intent) -> Intent:
+def put_intent(store: PatientStore, intent: Intent) -> Intent:
     """Record an expansion as begun, unless one to its epoch is, and return what is recorded. Raises StorageError."""
     return _decode_intent(put_once(store, paths.intent(intent.epoch), documents.encode(asdict(intent))))
 
 
-def put_layout(store: Store, log_id: str, expansion: Expansion) -> None:
+def put_layout(store: PatientStore, log_id: str, expansion: Expansion) -> None:
     """Record the layout that an expansion leads to, unless it is recorded. Raises StorageError."""
     layout = asdict(Layout(log_id, expansion.epoch, expansion.partitions))
     document = documents.encode({**layout, "thresholds": list(expansion.thresholds)})
     put_once(store, paths.layout(expansion.epoch), document)
 
 
-def end_partition(store: Store, chunks: PartitionChunks, epoch: int) -> int:
+def end_partition(store: PatientStore, chunks: PartitionChunks, epoch: int) -> int:
     """Put a control chunk of an epoch where a partition ends, unless there is one, and return where it ends then.
 
     It is looked again after each put: whatever the store said to it, and whoever else puts one.
     """
-    for _ in tries():
-        try:
-            bounds, newest = chunks.find_end()
-        except TrimmedMeanwhileError:
-            continue
+    doing = f"ending {store.at(paths.partition(chunks.number))}"
+    wait = store.wait(doing)
+    while True:
+        bounds, newest = chunks.find_end()
         if newest and newest.header.layout_epoch >= epoch:
             return bounds.end_offset
         header = ChunkHeader(
@@ -104,10 +104,11 @@ def end_partition(store: Store, chunks: PartitionChunks, epoch: int) -> int:
         )
         data, _ = encode(header, _NO_RECORDS)
         store.create(paths.chunk(chunks.number, bounds.end_offset), data)
-    raise StorageError(
-        f"partition {chunks.number} could not be ended until the deadline: other writers were faster, or the store "
-        f"did not answer. Expand the log again, to the same count."
-    )
+        if not wait.again("others were faster, or the store did not answer"):
+            raise StorageError(
+                f"{doing}: others were faster, or the store did not answer, for {wait.waited:.0f} s. Expand the log "
+                f"again, to the same count."
+            )
 
 
 def _decode_intent(data: bytes | memoryview) -> Intent:

@@ -8,8 +8,8 @@ from spark_cas.core.plan import Progress, progress_from_fields
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import StoredChunk
 from spark_cas.log.objects.partition import PartitionChunks, TrimmedMeanwhileError
-from spark_cas.log.objects.putting import put_once, tries
-from spark_cas.log.objects.store import Store
+from spark_cas.log.objects.patient import PatientStore
+from spark_cas.log.objects.putting import put_once
 
 _HINT_EVERY_CHUNKS = 8
 """A walk from a hint passes at most this many chunks of the job."""
@@ -18,7 +18,7 @@ _HINT_EVERY_CHUNKS = 8
 class Ledger:
     """The progress of jobs in one partition."""
 
-    def __init__(self, store: Store, chunks: PartitionChunks) -> None:
+    def __init__(self, store: PatientStore, chunks: PartitionChunks) -> None:
         self._store = store
         self._chunks = chunks
         self._seen: dict[str, tuple[Progress | None, int]] = {}
@@ -26,15 +26,28 @@ class Ledger:
 
     def progress(self, job: str, planned_end: int) -> tuple[Bounds, Progress | None]:
         """The bounds, and the ledger entry of a job, none of whose chunks lies below ``planned_end``."""
-        for _ in tries():
+        doing = f"looking for job {job!r} in {self._store.at(paths.partition(self._chunks.number))}"
+        wait = self._store.wait(doing)
+        while True:
             bounds, _ = self._chunks.find_end()
             try:
-                return bounds, self._progress_within(bounds, job, planned_end)
+                found = self._progress_within(bounds, job, planned_end)
             except TrimmedMeanwhileError:
                 self._seen.pop(job, None)
-        raise StorageError(
-            "the log was trimmed again and again while it was looked at. Run the same job again later."
-        )
+            else:
+                if found is not None:
+                    self._settle(job)
+                return bounds, found
+            if not wait.again("the log was trimmed meanwhile"):
+                raise StorageError(
+                    f"{doing}: the log was trimmed again and again for {wait.waited:.0f} s. Run the same job again "
+                    f"later."
+                )
+
+    def _settle(self, job: str) -> None:
+        """What others build on must outlive a power cut, also where its writer died before it saw to that."""
+        self._store.settle(paths.chunk(self._chunks.number, 0))
+        self._store.settle(paths.closed(job, self._chunks.number))
 
     def _progress_within(self, bounds: Bounds, job: str, planned_end: int) -> Progress | None:
         closed = self.closed(job)

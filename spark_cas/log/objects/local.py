@@ -6,6 +6,7 @@ bytes, the name and every folder from the root on are on the disk: a power cut d
 
 import errno
 import os
+import re
 import time
 import uuid
 from contextlib import suppress
@@ -48,7 +49,7 @@ class LocalFolder:
             reply = PutReply.ALREADY_EXISTS
         except OSError as error:
             if error.errno in _REFUSED:
-                raise _plain(error) from None
+                raise plain(error.errno, f"writing {target}") from None
             reply = PutReply.UNCLEAR  # A network file system may have made the link and lost its reply.
         finally:
             _remove(staged)
@@ -57,8 +58,8 @@ class LocalFolder:
             _sync_folder(target.parent)
         except OSError as error:
             raise UnknownOutcomeError(
-                f"writing to the log's directory: the disk failed ({os.strerror(error.errno or 0)}) before it had "
-                f"taken the new name. Mend it, then run the same job again."
+                f"writing {target}: the disk failed ({os.strerror(error.errno or 0)}) before it had taken the new "
+                f"name. Mend it, then run the same job again."
             ) from None
         return reply
 
@@ -70,7 +71,33 @@ class LocalFolder:
             staged.replace(target)
         except OSError as error:
             _remove(staged)
-            raise _plain(error) from None
+            raise plain(error.errno, f"writing {target}") from None
+
+    def settle(self, path: str) -> None:
+        """See to it that the name of a file that is there, and those beside it, are on the disk.
+
+        Who linked it may have died before that; its bytes were there before the link. Raises StorageError.
+        """
+        folder = self._target(path).parent
+        try:
+            _sync_folder(folder)
+        except FileNotFoundError:
+            pass  # Nothing lies there.
+        except OSError as error:
+            if error.errno != errno.EROFS:  # Nobody writes to it from here, so nothing comes to rest on it.
+                raise plain(error.errno, f"syncing {folder}") from None
+
+    def look_again(self, path: str) -> bool:
+        """After a file was not found: whether its folder is there, opened, so that what is cached of it is renewed.
+
+        A network file system may remember for a minute that a name was free. It asks its server when a folder is
+        opened (close-to-open).
+        """
+        try:
+            os.close(os.open(self._target(path).parent, os.O_RDONLY | os.O_DIRECTORY))
+        except OSError:
+            return False
+        return True
 
     def _target(self, path: str) -> Path:
         target = self._root / path
@@ -89,7 +116,7 @@ class LocalFolder:
             _write(staged, data, sync=sync)
         except OSError as error:
             _remove(staged)
-            raise _plain(error) from None
+            raise plain(error.errno, f"writing {target}") from None
         return staged
 
     def _make_ready(self, folder: Path) -> None:
@@ -153,13 +180,20 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-def _plain(error: OSError) -> StorageError:
-    remedy = {
-        errno.ENOSPC: "The disk is full: free some space",
-        errno.EDQUOT: "The disk quota is used up: free some space",
-        errno.EFBIG: "The file size limit is reached: raise it",
-        errno.EACCES: "The directory cannot be written: give this user the right to",
-        errno.EPERM: "The file system refused, perhaps because it has no hard links: use another",
-        errno.EROFS: "The file system is read-only: use another",
-    }.get(error.errno or 0, f"The file system failed ({os.strerror(error.errno or 0)}): mend it")
-    return StorageError(f"writing to the log's directory: {remedy}, then run the same job again.")
+def number_of(error: Exception) -> int | None:
+    """The number of the system's error that obstore tells of, None when it tells of none."""
+    said = re.search(r"\(os error (\d+)\)", str(error))
+    return int(said[1]) if said else None
+
+
+def plain(number: int | None, doing: str) -> StorageError:
+    """What to raise for an error of the file system, by its number; ``doing`` names the path."""
+    cause, remedy = {
+        errno.ENOSPC: ("the disk is full", "Free some space"),
+        errno.EDQUOT: ("the disk quota is used up", "Free some space"),
+        errno.EFBIG: ("the file size limit is reached", "Raise it"),
+        errno.EACCES: ("permission denied", "Give this user the right to"),
+        errno.EPERM: ("the file system refused, perhaps because it has no hard links", "Use another"),
+        errno.EROFS: ("the file system is read-only", "Use another"),
+    }.get(number or 0, (f"the file system failed ({os.strerror(number) if number else 'no reason'})", "Mend it"))
+    return StorageError(f"{doing}: {cause}. {remedy}, then run the same job again.")

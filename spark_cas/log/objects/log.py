@@ -30,7 +30,8 @@ from spark_cas.log.objects.expanding import (
 )
 from spark_cas.log.objects.ledger import Ledger
 from spark_cas.log.objects.partition import PartitionChunks
-from spark_cas.log.objects.putting import put_once, tries
+from spark_cas.log.objects.patient import PatientStore
+from spark_cas.log.objects.putting import put_once
 from spark_cas.log.objects.reading import offset_since, read_chunks
 from spark_cas.log.objects.registry import ObjectRegistry
 from spark_cas.log.objects.store import Store, open_store
@@ -45,7 +46,7 @@ class ObjectLog(ObjectRegistry):
     def __init__(self, spec: LogSpec, store: Store | None = None) -> None:
         self.spec = spec
         self.topic = spec.topic
-        self._store = store or open_store(spec)
+        self._store = PatientStore(store or open_store(spec), spec)
         super().__init__(self._store)
         self._chunks: dict[int, PartitionChunks] = {}
         self._ledgers: dict[int, Ledger] = {}
@@ -65,8 +66,8 @@ class ObjectLog(ObjectRegistry):
         if not stored.layouts:
             self._refuse_other_content()
             raise LogNotFoundError(
-                "there is no log at this address. Check the address, or give the option 'partitions' (a count) "
-                "when you write, and the log is made."
+                f"there is no log at {self.spec.at()}. Check the address; what makes a log is a write that says how "
+                f"many partitions it gets."
             )
         layout, _ = read_layout(self._store, stored.layouts[-1])
         if layout.log_id != self._log_id:
@@ -178,6 +179,7 @@ class ObjectLog(ObjectRegistry):
         if stored.pending is not None:
             return LayoutChanged(epoch, layout.epoch + 1)
         layout.require(partition)
+        self._store.settle(stored.layouts[-1])
         return None
 
     def _partition(self, partition: int) -> PartitionChunks:
@@ -197,7 +199,9 @@ class ObjectLog(ObjectRegistry):
         if self._proven:
             return
         probe = documents.encode({"probe": "a second put on this name must fail"})
-        for _ in tries():
+        doing = f"writing {self._store.at(paths.PROBE)}"
+        wait = self._store.wait(doing)
+        while True:
             reply = self._store.create(paths.PROBE, probe)
             if reply is PutReply.CREATED:
                 reply = self._store.create(paths.PROBE, probe)
@@ -210,14 +214,18 @@ class ObjectLog(ObjectRegistry):
             if reply is PutReply.ALREADY_EXISTS:
                 self._proven = True
                 return
-        raise StorageError("the store did not answer until the deadline. Check that it is well, then run again.")
+            if not wait.again("the store did not answer"):
+                raise StorageError(
+                    f"{doing}: the store did not answer for {wait.waited:.0f} s. Check that it is well, then run "
+                    f"the same job again."
+                )
 
     def _refuse_other_content(self) -> None:
         # Below _log there may be what another creator has put a moment ago, or one that died in between.
         if any(name != paths.LOG for name in self._store.folders("")):
             raise FormatError(
-                "the address holds something, but no log of spark_cas (there is no _log/layout in it). Give the "
-                "address of a log, or of an empty or new directory."
+                f"{self.spec.at()} holds something, but no log of spark_cas (there is no _log/layout in it). Give "
+                f"the address of a log, or of an empty or new directory."
             )
 
 

@@ -5,14 +5,14 @@ import json
 from spark_cas.core.errors import FormatError
 from spark_cas.core.plan import Completion, Plan, completion_from_json, plan_from_json, to_json
 from spark_cas.log.objects import documents, paths
+from spark_cas.log.objects.patient import PatientStore
 from spark_cas.log.objects.putting import put_once
-from spark_cas.log.objects.store import Store
 
 
 class ObjectRegistry:
     """`spark_cas.log.protocol.Registry` over a store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: PatientStore) -> None:
         self._objects = store
 
     def record_plan(self, plan: Plan) -> Plan:
@@ -20,7 +20,7 @@ class ObjectRegistry:
         return _plan(put_once(self._objects, paths.plan(plan.job), data), plan.job)
 
     def plan(self, job: str) -> Plan | None:
-        data = self._objects.get(paths.plan(job))
+        data = self._settled(paths.plan(job))
         return None if data is None else _plan(data, job)
 
     def record_completion(self, completion: Completion) -> Completion:
@@ -28,12 +28,19 @@ class ObjectRegistry:
         return _completion(put_once(self._objects, paths.completion(completion.job), data), completion.job)
 
     def completion(self, job: str) -> Completion | None:
-        data = self._objects.get(paths.completion(job))
+        data = self._settled(paths.completion(job))
         return None if data is None else _completion(data, job)
 
     def jobs(self) -> tuple[str, ...]:
         names = (folder.rpartition("/")[2] for folder in self._objects.folders(paths.JOBS))
         return tuple(sorted(names))
+
+    def _settled(self, path: str) -> memoryview | None:
+        """What was recorded, if anything: from here on it may be built on."""
+        data = self._objects.get(path)
+        if data is not None:
+            self._objects.settle(path)
+        return data
 
 
 def _plan(data: bytes | memoryview, job: str) -> Plan:

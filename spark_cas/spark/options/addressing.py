@@ -104,7 +104,7 @@ def with_settings(
 ) -> AnySpec:
     """The same log with the settings of its client, and what else a topic needs. Raises OptionError."""
     if isinstance(address, LogSpec):
-        return LogSpec(address.url, tuple(sorted(settings.items())))
+        return address.with_options(settings)
     return kafka_spec(
         address.bootstrap_servers,
         address.topic,

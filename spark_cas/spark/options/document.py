@@ -5,6 +5,7 @@ import sys
 from spark_cas.log.kafka.settings import ALLOWED
 from spark_cas.log.kafka.unused_settings import UNUSED, Unused
 from spark_cas.log.patience import PATIENCE_MS
+from spark_cas.log.spec import RETRY_TIMEOUT
 from spark_cas.spark.options.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, SparkOption
 from spark_cas.spark.options.option import Option, Scope
 from spark_cas.spark.options.store import AWS, AZURE, GOOGLE, PREFIX
@@ -56,6 +57,10 @@ _STORE = f"""## Settings of the object store
 Each is given as `{PREFIX}<name>`, to reads and writes alike, or in the file of per-log defaults. A value
 `env:NAME` or `file:NAME` is resolved where the store is opened, on driver and workers, and so never travels;
 anything else travels with the plan as it is. Settings that are not listed may not be set.
+
+`{PREFIX}{RETRY_TIMEOUT}`, `{PATIENCE_MS // 1000}s` unless given (as `90s` or `5min`), says how long anything goes on
+against a store that is down, busy or silent: what `kafka.delivery.timeout.ms` is for a topic. A request that is not
+answered within a quarter of it is made again.
 """
 
 
@@ -88,7 +93,7 @@ def render() -> str:
         *(_taken(each) for each in UNUSED),
         "",
         _STORE,
-        "- any: `allow_http`",
+        f"- any: `allow_http`, `{RETRY_TIMEOUT}`",
         f"- S3: {_names(AWS, 'aws_')}",
         f"- Azure: {_names(AZURE, 'azure_')}",
         f"- Google: {_names(GOOGLE, 'google_')}",

@@ -5,6 +5,8 @@ Left out on purpose: the bucket and container (the address names them), ``condit
 worker), ``credential_type``, and all that weakens TLS but ``allow_http``, which test servers need.
 """
 
+from spark_cas.log.spec import RETRY_TIMEOUT
+
 _AWS = (
     "access_key_id",
     "checksum_algorithm",
@@ -89,5 +91,5 @@ AZURE = frozenset(
 )
 GOOGLE = frozenset({*_GOOGLE, *(f"google_{name}" for name in _GOOGLE)})
 
-STORE_OPTIONS = AWS | AZURE | GOOGLE | {"allow_http"}
+STORE_OPTIONS = AWS | AZURE | GOOGLE | {"allow_http", RETRY_TIMEOUT}
 """The names, without prefix, in lower case."""

@@ -145,8 +145,8 @@ def _layout_mark(spark: "SparkSession", options: RouteOptions) -> Mark:
             raise plain from None
         if options.new_partitions is None:
             raise LogNotFoundError(
-                "there is no log at this address yet, so route cannot know its partition count. Give route the "
-                "options of the write, with 'partitions' in them, or mend the path or the name of the topic."
+                f"{plain.message} Without it route cannot know the partition count: give route the options of the "
+                f"write, with 'partitions' in them, or mend the path or the name of the topic."
             ) from None
         return Mark(options.new_partitions, layout_epoch=None)
     if options.partitions not in (None, len(found)):

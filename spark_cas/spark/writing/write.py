@@ -200,8 +200,8 @@ def require_layout(log: Backend, options: WriteOptions, mark: Mark | None) -> La
     except LogNotFoundError:
         if options.new_partitions is None:
             raise LogNotFoundError(
-                "there is no log at this address yet. Give option('partitions', <count>) to create it, or mend the "
-                "path or the name of the topic."
+                f"there is no log at {options.spec.url} yet. Give option('partitions', <count>) to create it, or "
+                f"mend the path or the name of the topic."
             ) from None
         if mark is not None:
             mark.require_new(options.new_partitions)

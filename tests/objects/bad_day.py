@@ -1,0 +1,135 @@
+"""A proxy before an HTTP store that gives it a bad day: from a given request on, for some seconds, or for ever."""
+
+import http.client
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import unquote
+
+SILENT = "silent"
+"""Connections are taken and not answered; what was asked meanwhile is done when the store wakes up."""
+BUSY = "503"
+GIVES_UP = "RequestTimeout"
+"""S3's answer, an HTTP 400, to a connection that stood still."""
+
+_ANSWERS = {
+    BUSY: (503, b"<Error><Code>SlowDown</Code></Error>"),
+    GIVES_UP: (400, b"<Error><Code>RequestTimeout</Code></Error>"),
+}
+
+
+@dataclass
+class BadDay:
+    """What becomes of requests from the first on that is a ``method`` on a path with this text in it."""
+
+    kind: str
+    seconds: float
+    method: str = ""
+    path: str = ""
+    after: bool = False
+    """Whether that first request is carried out, and only its answer lost."""
+    began: threading.Event = field(default_factory=threading.Event)
+    asked: int = 0
+    """How many requests met it."""
+    _until: float = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def meets(self, method: str, path: str) -> tuple[bool, bool]:
+        """Whether it strikes a request, and whether after the store did what was asked."""
+        with self._lock:
+            first = not self.began.is_set() and method.startswith(self.method) and self.path in unquote(path)
+            if first:
+                self.began.set()
+                self._until = time.monotonic() + self.seconds
+            struck = self.began.is_set() and self.left > 0
+            self.asked += struck
+            return struck, first and self.after
+
+    @property
+    def left(self) -> float:
+        """Seconds until it is over."""
+        return max(0.0, self._until - time.monotonic())
+
+
+class Proxy(ThreadingHTTPServer):
+    """Stands between a log and its store."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, target: str, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.target = target.removeprefix("http://")
+        self.day: BadDay | None = None
+
+    @property
+    def endpoint(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def handle_error(self, *_: object) -> None:
+        """Clients that gave up are no news."""
+
+
+@contextmanager
+def proxy_to(target: str, port: int = 0) -> Iterator[Proxy]:
+    """A proxy to a server, until the end of the block."""
+    with Proxy(target, port) as proxy:
+        threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        yield proxy
+        proxy.shutdown()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Proxy
+
+    def answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        day = self.server.day
+        struck, after = day.meets(self.command, self.path) if day else (False, False)
+        if not struck or day is None:
+            self._pass_on(*self._ask(body))
+            return
+        if after:
+            self._ask(body)
+        if day.kind == SILENT:
+            self.close_connection = True
+            time.sleep(min(day.left, 60))
+            if not after and day.left == 0:
+                self._ask(body)
+            return
+        status, text = _ANSWERS[day.kind]
+        self._pass_on(status, [], b"" if self.command == "HEAD" else text)
+
+    def _ask(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+        server = http.client.HTTPConnection(self.server.target, timeout=30)
+        # As it came, host included: the request is signed.
+        server.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+        for name, value in self.headers.items():
+            server.putheader(name, value)
+        server.endheaders(body)
+        reply = server.getresponse()
+        data = reply.read()
+        server.close()
+        return reply.status, reply.getheaders(), data
+
+    def _pass_on(self, status: int, headers: list[tuple[str, str]], data: bytes) -> None:
+        self.send_response(status)
+        length = str(len(data))
+        for name, value in headers:
+            if name.lower() == "content-length":
+                length = value  # of a HEAD, whose answer has no body
+            elif name.lower() not in ("transfer-encoding", "connection", "date", "server"):
+                self.send_header(name, value)
+        self.send_header("Content-Length", length)
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = answer  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        """Be quiet."""

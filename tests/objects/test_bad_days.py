@@ -1,0 +1,191 @@
+"""A store that is silent, busy or gone for half of one's patience, at each step: the load ends well, each row once.
+
+Patience, the time of one request and the bad time are in the ratio of real use: 120 s, 30 s and 60 s.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from spark_cas.core.chunks import ChunkLimits
+from spark_cas.core.errors import LogNotFoundError, StorageError
+from spark_cas.core.outcome import Unknown
+from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.log.loading import load_rows
+from spark_cas.log.objects import ObjectLog
+from spark_cas.log.patience import within
+from spark_cas.log.planning import complete_job, pin_plan
+from spark_cas.log.spec import LogSpec
+from spark_cas.testing.writing import JobWriter, append_foreign, plan_of, table_of, values_in
+from tests.objects.bad_day import BUSY, GIVES_UP, SILENT, BadDay, Proxy, proxy_to
+from tests.objects.servers import Served
+
+pytestmark = pytest.mark.s3
+
+ROWS = ["a", "b", "c", "d", "e"]
+
+STEPS = {
+    "layout sought": ("GET", "prefix=", False),
+    "layout put": ("PUT", "_log/layout", False),
+    "layout put, reply lost": ("PUT", "_log/layout", True),
+    "preflight": ("PUT", "_log/probe", False),
+    "preflight, reply lost": ("PUT", "_log/probe", True),
+    "plan sought": ("GET", "plan.json", False),
+    "bounds": ("GET", "_log/start", False),
+    "plan put": ("PUT", "plan.json", False),
+    "plan put, reply lost": ("PUT", "plan.json", True),
+    "claim": ("GET", "_log/closed", False),
+    "first append": ("PUT", "/00000000000000000000.parquet", False),
+    "first append, reply lost": ("PUT", "/00000000000000000000.parquet", True),
+    "end sought": ("HEAD", "/00000000000000000002.parquet", False),
+    "second append": ("PUT", "/00000000000000000002.parquet", False),
+    "second append, reply lost": ("PUT", "/00000000000000000002.parquet", True),
+    "hint": ("PUT", "_log/hints", False),
+    "completion": ("PUT", "complete.json", False),
+    "completion, reply lost": ("PUT", "complete.json", True),
+    "read": ("GET", "/00000000000000000002.parquet", False),
+}
+
+
+@pytest.fixture
+def proxy(s3: Served) -> Iterator[Proxy]:
+    with proxy_to(s3.endpoint) as proxy:
+        yield proxy
+
+
+def spec_through(proxy: Proxy, s3: Served, seconds: float) -> LogSpec:
+    """A new place behind the proxy, for those who have so much patience."""
+    return s3.spec(aws_endpoint=proxy.endpoint, retry_timeout=f"{seconds * 1000:.0f}ms")
+
+
+def load(log: ObjectLog) -> list[str]:
+    """All that a load of a new log does, and a read of it."""
+    with pytest.raises(LogNotFoundError):
+        log.layout()
+    log.create(1)
+    log.preflight()
+    plan = pin_plan(log, "job", ExpectedOffsets.parse("end"))
+    rows = [(0, batch) for batch in table_of(ROWS).to_batches()]
+    results = load_rows(log, plan, rows, task="run/0", limits=ChunkLimits(max_records=2))
+    assert complete_job(log, plan, results).rows == len(ROWS)
+    return values_in(log, 0)
+
+
+@contextmanager
+def bad_day(s3: Served, day: BadDay) -> Iterator[LogSpec]:
+    """A new place, which is to have this day. Patience is twice as long as it lasts."""
+    with proxy_to(s3.endpoint) as proxy:
+        proxy.day = day
+        yield spec_through(proxy, s3, 2 * day.seconds)
+
+
+@pytest.mark.parametrize("kind", [SILENT, BUSY, GIVES_UP])
+def test_a_load_rides_out_a_bad_time_at_each_step(s3, kind):
+    def ride_out(step: str) -> tuple[list[str], list[str], bool]:
+        method, path, after = STEPS[step]
+        day = BadDay(kind, 6, method, path, after)
+        with bad_day(s3, day) as spec:
+            return load(ObjectLog(spec)), values_in(ObjectLog(spec), 0), day.began.is_set()
+
+    with ThreadPoolExecutor(len(STEPS)) as threads:
+        found = dict(zip(STEPS, threads.map(ride_out, STEPS), strict=True))
+    assert found == dict.fromkeys(STEPS, (ROWS, ROWS, True))
+
+
+@pytest.mark.parametrize("kind", [SILENT, BUSY, GIVES_UP])
+def test_a_store_that_never_comes_back_is_given_up_with_its_path(s3, proxy, kind):
+    spec = spec_through(proxy, s3, 2)
+    log = ObjectLog(spec)
+    log.create(1)
+    plan = plan_of(log, "job")
+    writer = JobWriter(log, plan)
+    writer.must_append("a")
+    asked: dict[str, Callable[[], object]] = {
+        "listing .*/_log/layout": log.layout,
+        "reading .*/plan.json": lambda: log.plan("job"),
+        "(writing|reading) .*/job/plan.json": lambda: log.record_plan(plan),
+        "(listing|reading) .*": lambda: log.claim(0, plan),
+        "reading .*/partition=00000/.*": lambda: log.bounds(0),
+        "reading .*/00000000000000000001.parquet": lambda: writer.append(table_of("b")),
+        "listing .*/_log/jobs": log.jobs,
+    }
+    for at, ask in asked.items():
+        proxy.day = BadDay(kind, 1e9)
+        start = time.monotonic()
+        with pytest.raises(StorageError, match=rf"^\[STORAGE\] {at}: the store ") as refused:
+            ask()
+        assert 1 < time.monotonic() - start < 20
+        assert spec.url in str(refused.value)
+        assert "canary" not in str(refused.value)
+        assert "127.0.0.1" not in str(refused.value)
+        assert proxy.day.asked > 1
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["not stored", "stored"])
+def test_only_a_put_whose_fate_cannot_be_read_is_unknown(s3, proxy, after):
+    spec = spec_through(proxy, s3, 2)
+    log = ObjectLog(spec)
+    log.create(1)
+    plan = plan_of(log, "job")
+    writer = JobWriter(log, plan)
+    proxy.day = BadDay(BUSY, 1e9, "PUT", "/partition=00000/", after)
+    outcome = writer.append(table_of("a"))
+    assert isinstance(outcome, Unknown)
+    assert f"{spec.url}/partition=00000/00000000000000000000.parquet" in outcome.cause
+    proxy.day = None
+    again = JobWriter(ObjectLog(spec), plan)
+    assert (again.claim.progress.rows if again.claim.progress else 0) == after
+
+
+def test_whose_deadline_is_nearer_than_patience_is_told_then(s3, proxy):
+    log = ObjectLog(spec_through(proxy, s3, 60))
+    log.create(1)
+    proxy.day = BadDay(BUSY, 1e9)
+    start = time.monotonic()
+    with within(1), pytest.raises(StorageError):
+        log.bounds(0)
+    assert time.monotonic() - start < 20
+
+
+@pytest.mark.parametrize("met_by", ["this log", "the driver"])
+def test_a_port_that_is_closed_opens_again_where_somebody_was_met(s3, met_by):
+    with proxy_to(s3.endpoint) as proxy:
+        port, spec = proxy.server_port, spec_through(proxy, s3, 30)
+        log = ObjectLog(spec)
+        log.create(1)
+        append_foreign(log, 0, "a")
+    with pytest.raises(StorageError, match="did not answer"):
+        ObjectLog(spec).bounds(0)  # At once: at first contact it is the address that is wrong.
+    if met_by == "the driver":
+        log = ObjectLog(replace(spec, met=True))
+    opened = threading.Event()
+
+    def open_again() -> None:
+        time.sleep(2)
+        with proxy_to(s3.endpoint, port):
+            opened.wait(30)
+
+    server = threading.Thread(target=open_again)
+    server.start()
+    try:
+        assert log.bounds(0).end_offset == 1
+    finally:
+        opened.set()
+        server.join()
+
+
+def test_a_long_wait_is_logged_with_what_is_waited_for(s3, proxy, caplog):
+    spec = spec_through(proxy, s3, 30)
+    log = ObjectLog(spec)
+    log.create(1)
+    proxy.day = BadDay(BUSY, 7)
+    log.bounds(0)
+    told = [record.getMessage() for record in caplog.records if record.name == "spark_cas"]
+    assert len(told) == 1
+    assert spec.url in told[0]
+    assert "the store failed (HTTP 503). Waiting since" in told[0]
