@@ -25,8 +25,8 @@ _NO_LIMIT_BYTES = 1_000_000_000
 """The most that the client may be told: how large a record may be is the topic's to say."""
 _MOST_LINGER_MS = 900_000
 _OVERDUE_SECONDS = 1.0
-_COMMIT_REQUESTS = 2
-"""For so long a commit is sent again by the client, before a new claim finds out what became of it."""
+_TRIED_REQUESTS = 2
+"""For so long the client sends a request of a transaction again, before a new claim finds out what became of it."""
 
 _LEAST_SECONDS = 0.1
 _CONNECT_SHARE = 0.3
@@ -234,7 +234,7 @@ class TransactionalProducer:
 
         librdkafka (2.16) may wait for the group's coordinator for ever, whatever its timeout (its issue 5456).
         """
-        client, seconds = self.client, self._request_seconds
+        client, seconds = self.client, _TRIED_REQUESTS * self._request_seconds
 
         def call() -> None:
             with self.watched():
@@ -245,7 +245,7 @@ class TransactionalProducer:
     def commit(self) -> None:
         """Commit. Raises KafkaException: then only the ledger, read under a new claim, tells what became of it."""
         with self.watched():
-            self.client.commit_transaction(_COMMIT_REQUESTS * self._request_seconds)
+            self.client.commit_transaction(_TRIED_REQUESTS * self._request_seconds)
         self._idle = True
 
     def abort(self) -> bool:

@@ -1,6 +1,6 @@
 """What can be known of a topic before the first row: whether it can be written to, and what weakens a promise."""
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition, TopicPartitionInfo
 from confluent_kafka.admin import AclOperation, TopicDescription
 
 from spark_cas.core.errors import LogNotFoundError, StorageError
@@ -36,7 +36,7 @@ def preflight(admin: Admin, spec: KafkaSpec, *, begun: bool, idempotence: str) -
 
     Raises LogNotFoundError; StorageError naming the missing right, or saying why no append would be acknowledged.
     """
-    description, settings = _in_sync(admin, spec.topic)
+    description, settings = _in_sync(admin, spec.topic, AclOperation.WRITE)
     notes = [_not_seen(spec.topic)] if settings is None else _notes(description, settings)
     guarantee = AT_LEAST_ONCE
     if idempotence != OFF:
@@ -68,20 +68,42 @@ def _require_exactly_once(admin: Admin, spec: KafkaSpec, description: TopicDescr
     return _notes_on_registry(admin, spec.registry_topic)
 
 
-def _in_sync(admin: Admin, topic: str) -> tuple[TopicDescription, TopicSettings | None]:
-    """A topic that may be written, once it has leaders and as many replicas as an append needs."""
+def _in_sync(admin: Admin, topic: str, *needed: AclOperation) -> tuple[TopicDescription, TopicSettings | None]:
+    """A topic that this principal has rights on, once it has leaders and as many replicas in sync as an append needs.
+
+    Waited for is what comes back by itself: not more replicas than the topic has.
+    """
     wait = Wait(admin.patience_seconds, f"looking for the replicas of topic {topic}")
     while True:
         description = describe(admin, topic, with_rights=True)
-        _require_right(description, "Write", AclOperation.WRITE)
+        for operation in needed:
+            _require_right(description, operation.name.capitalize(), operation)
         settings = topic_settings(admin, topic)
-        try:
-            _require_in_sync(description, settings)
-        except StorageError:
-            if not wait.again("too few of them are in sync"):
-                raise
-        else:
+        wanted = 1 if settings is None else settings.min_insync_replicas
+        lacking_ones = [each for each in description.partitions if _leader(each) < 0 or len(each.isr) < wanted]
+        if not lacking_ones:
             return description, settings
+        hopeless = any(len(each.replicas) < wanted for each in lacking_ones)
+        if hopeless or not wait.again("too few of them are in sync"):
+            raise _not_acknowledged(topic, lacking_ones[0], wanted)
+
+
+def _leader(partition: TopicPartitionInfo) -> int:
+    return getattr(partition.leader, "id", -1)  # None, whatever its type says, when there is none
+
+
+def _not_acknowledged(topic: str, partition: TopicPartitionInfo, wanted: int) -> StorageError:
+    what = f"partition {partition.id} of topic {topic} has"
+    if _leader(partition) < 0:
+        return StorageError(
+            f"{what} no leader: no append would be acknowledged. Nothing was appended. Start the brokers that hold "
+            f"its replicas, then run the same job again."
+        )
+    return StorageError(
+        f"{what} {len(partition.isr)} of {len(partition.replicas)} replicas in sync, and min.insync.replicas is "
+        f"{wanted}: no append would be acknowledged. Nothing was appended. Start the missing brokers, or give the "
+        f"topic that many replicas, then run the same job again."
+    )
 
 
 def _require_right(description: TopicDescription, name: str, operation: AclOperation) -> None:
@@ -92,14 +114,6 @@ def _require_right(description: TopicDescription, name: str, operation: AclOpera
         )
 
 
-def _writable(admin: Admin, topic: str) -> TopicDescription:
-    """A topic that this principal may read and write."""
-    description = describe(admin, topic, with_rights=True)
-    _require_right(description, "Write", AclOperation.WRITE)
-    _require_right(description, "Read", AclOperation.READ)
-    return description
-
-
 def _require_id(description: TopicDescription) -> None:
     """A plan names the topic that it was made for by its id, not only by its name."""
     if str(description.topic_id) == _NO_ID:
@@ -107,23 +121,6 @@ def _require_id(description: TopicDescription) -> None:
             f"topic {description.name} has no id: the brokers are older than Kafka 2.8, or run an older metadata "
             f"version. Nothing was appended. Bring them to a newer version, then run the same job again."
         )
-
-
-def _require_in_sync(description: TopicDescription, settings: TopicSettings | None) -> None:
-    wanted = 1 if settings is None else settings.min_insync_replicas
-    for partition in description.partitions:
-        what = f"partition {partition.id} of topic {description.name} has"
-        if getattr(partition.leader, "id", -1) < 0:  # None, whatever its type says, when there is none
-            raise StorageError(
-                f"{what} no leader: no append would be acknowledged. Nothing was appended. Start the brokers that "
-                f"hold its replicas, then run the same job again."
-            )
-        if len(partition.isr) < wanted:
-            raise StorageError(
-                f"{what} {len(partition.isr)} of {len(partition.replicas)} replicas in sync, and min.insync.replicas "
-                f"is {wanted}: no append would be acknowledged. Nothing was appended. Start the missing brokers, or "
-                f"give the topic that many replicas, then run the same job again."
-            )
 
 
 def _require_transactions(admin: Admin, spec: KafkaSpec) -> None:
@@ -208,12 +205,10 @@ def _notes_on_retention(settings: TopicSettings) -> list[str]:
 def _notes_on_registry(admin: Admin, name: str) -> list[str]:
     """The topic of plans can be used or made, and keeps them for ever."""
     try:
-        description = _writable(admin, name)
+        description, settings = _in_sync(admin, name, AclOperation.WRITE, AclOperation.READ)
     except LogNotFoundError:
         create_registry_topic(admin, name, only_try=True)
         return []
-    settings = topic_settings(admin, name)
-    _require_in_sync(description, settings)
     if settings is None:
         return []
     if settings.deleted and max(settings.retention_ms, settings.retention_bytes) >= 0:
