@@ -59,7 +59,10 @@ def open_topics(spec: KafkaSpec) -> TopicList:
 
 
 def answered_before(spec: AnySpec) -> AnySpec:
-    """The same log for somebody who knows that it was reached: what cannot be connected to now is waited for."""
+    """The same log for somebody who knows that it was reached: what cannot be connected to now is waited for.
+
+    At first contact it is an error at once, as a wrong address is.
+    """
     return replace(spec, met=True)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from spark_cas.core.errors import OptionError, TruncatedError
 from spark_cas.core.plan import Layout
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.open import AnySpec
+from spark_cas.log.open import AnySpec, answered_before
 from spark_cas.spark.reading.topic_partitions import TopicPartition, listing
 
 
@@ -27,6 +27,10 @@ class Selection:
     def spec_of(self, topic: str) -> AnySpec:
         """Where one of the logs is."""
         return replace(self.spec, topic=topic) if isinstance(self.spec, KafkaSpec) else self.spec
+
+    def answered_before(self) -> "Selection":
+        """The same for somebody who knows that they were reached, as `spark_cas.log.open.answered_before` says."""
+        return replace(self, spec=answered_before(self.spec))
 
     def only(self) -> AnySpec:
         """The one log; OptionError where several may be read."""

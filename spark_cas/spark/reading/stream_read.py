@@ -78,6 +78,8 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._look_now(waiting=True)
 
     def initialOffset(self) -> dict[str, Any]:
+        # The first contact of the query: an address that is wrong is told at once.
+        self._logs = self._logs or SelectedLogs(self.options.selection)
         seen = self._look({})
         ranges = self.options.range.resolve(bounds_in(seen), self._selected().since)
         return StreamOffsets.first(seen, {at: each.base_offset for at, each in ranges.items()}).to_json()
@@ -125,7 +127,7 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._logs.close()
 
     def _selected(self) -> SelectedLogs:
-        self._logs = self._logs or SelectedLogs(self.options.selection)
+        self._logs = self._logs or SelectedLogs(self.options.selection.answered_before())
         return self._logs
 
     def _look(self, known_epochs: Mapping[str, int]) -> Seen:

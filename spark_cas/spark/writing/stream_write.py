@@ -6,7 +6,7 @@ of the options alone. What is known of a stream is in the log: its plan, and a l
 
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ConflictError, OptionError
 from spark_cas.core.plan import ExpectedOffsets, Layout, Plan
 from spark_cas.log.batches import begin_stream, load_batch, require_whole_batch
-from spark_cas.log.open import AnySpec, open_log
+from spark_cas.log.open import AnySpec, answered_before, open_log
 from spark_cas.spark.options.parse import WriteOptions
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import check_write_schema, refuse_claims
@@ -62,7 +62,8 @@ class BatchReport(TaskReport):
 
 def plan_stream_write(options: WriteOptions, schema: StructType) -> "StreamWriter":
     """The writer of a query's micro-batches: what can be checked is, and the plan is pinned or taken again."""
-    return StreamWriter(_task(options, schema, run=None))
+    # For each batch anew: nearly always the brokers were reached for the batch before.
+    return StreamWriter(_task(replace(options, spec=answered_before(options.spec)), schema, run=None))
 
 
 def plan_batch_write(options: WriteOptions, schema: StructType) -> "BatchWriter":
@@ -182,5 +183,5 @@ def _commit(task: BatchTask, messages: Sequence[WriterCommitMessage | None]) -> 
         raise refusal if task.plan is None else told_whole(task.spec, task.plan, refusal) from None
     if reports:
         results = [result for report in reports for result in report.results]
-        with open_log(task.spec) as log:
+        with open_log(answered_before(task.spec)) as log:
             require_whole_batch(log, reports[0].job, reports[0].batch, results)
