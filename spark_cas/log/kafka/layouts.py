@@ -61,9 +61,11 @@ class TopicLayouts:
             intents, done = self._recorded(layout.log_id)
         except NotPermittedError:
             if known_epoch is None:
+                spec = self.registry.spec
                 raise NotPermittedError(
                     f"looking for partitions that were added to topic {self.topic} earlier: "
-                    f"{lacking(on_topic('Read', self.registry.topic))}. Then read again."
+                    f"{lacking(on_topic('Read', spec.layouts_topic), on_topic('Read', spec.registry_topic))}. "
+                    f"Then read again."
                 ) from None
             intents, done = [], []
         pending = _pending(intents, done)
@@ -76,11 +78,11 @@ class TopicLayouts:
     def begin(self, layout: Layout, partitions: int) -> Intent:
         """Record that the topic is to have more partitions. Raises FormatError, StorageError."""
         intent = Intent(partitions, partitions, layout.partitions)
-        return _intent(self.registry.put(self._key("expansion", layout.log_id, intent.before), _json(intent)))
+        return _intent(self.registry.put_layout(self._key("expansion", layout.log_id, intent.before), _json(intent)))
 
     def finish(self, log_id: str, expansion: Expansion) -> None:
         """Record that it has them. Raises StorageError."""
-        self.registry.put(self._key("layout", log_id, expansion.epoch), _json(expansion))
+        self.registry.put_layout(self._key("layout", log_id, expansion.epoch), _json(expansion))
 
     def _changed_as_counted(self, log_id: str, epoch: int) -> LayoutChanged | None:
         count = len(require_planned(self.admin, self.topic, log_id).partitions)
@@ -96,7 +98,7 @@ class TopicLayouts:
 
     def _recorded(self, log_id: str) -> tuple[list[Intent], list[Expansion]]:
         """What was begun, and what was finished, oldest first."""
-        entries = self.registry.below(f"{self.topic}/")
+        entries = self.registry.layouts_below(f"{self.topic}/")
         begun = [_intent(value) for key, value in entries.items() if key.startswith(f"expansion/{log_id}/")]
         done = [_expansion(value) for key, value in entries.items() if key.startswith(f"layout/{log_id}/")]
         return begun, sorted(done, key=lambda each: each.epoch)

@@ -11,7 +11,7 @@ from spark_cas.log.kafka.broker_settings import broker_settings
 from spark_cas.log.kafka.clients import TransactionalProducer, group_member
 from spark_cas.log.kafka.codes import Meaning, meaning_of
 from spark_cas.log.kafka.plain import NotGivenError, NotPermittedError
-from spark_cas.log.kafka.registry_topic import create_registry_topic
+from spark_cas.log.kafka.registry_topic import create_registry_topics
 from spark_cas.log.kafka.rights import lacking, on_topic, to_append
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import TopicSettings, describe, topic_settings
@@ -65,7 +65,8 @@ def _require_exactly_once(admin: Admin, spec: KafkaSpec, description: TopicDescr
     _require_id(description)
     if not begun:
         _require_transactions(admin, spec)
-    return _notes_on_registry(admin, spec.registry_topic)
+    create_registry_topics(admin, spec, only_try=True)
+    return [note for name in (spec.registry_topic, spec.layouts_topic) for note in _notes_on_registry(admin, name)]
 
 
 def _in_sync(admin: Admin, topic: str, *needed: AclOperation) -> tuple[TopicDescription, TopicSettings | None]:
@@ -203,11 +204,10 @@ def _notes_on_retention(settings: TopicSettings) -> list[str]:
 
 
 def _notes_on_registry(admin: Admin, name: str) -> list[str]:
-    """The topic of plans can be used or made, and keeps them for ever."""
+    """A topic of the registry, if it is there, can be used, and keeps what is in it for ever."""
     try:
         description, settings = _in_sync(admin, name, AclOperation.WRITE, AclOperation.READ)
     except LogNotFoundError:
-        create_registry_topic(admin, name, only_try=True)
         return []
     if settings is None:
         return []

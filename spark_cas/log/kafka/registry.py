@@ -1,115 +1,117 @@
-"""The registry: one compacted topic for plans and completions, appended to by drivers under the log's own rule.
+"""The registry of a prefix: plans and completions in one compacted topic, expansions in another.
 
-The first record of a key holds for ever: a writer becomes the topic's only writer, reads all of it, and appends only
-when the key is not there and its record lands at the very end it has read up to.
+Each claim of each task reads the expansions, so they lie apart: what it reads does not grow with the jobs. A job's
+plan and completion lie in one of the partitions of the other topic, which a hash of the job's name tells. The entry
+`registry` says of how many; it was recorded by who first wrote to the prefix with this version.
+
+Versions before that one kept all of it in partition 0 of the one topic. Until there is the entry, that is where
+everything is looked for, expansions too. Who records it copies these first, so none is ever out of sight. An old and
+a new version must not write at the same time: what the old one records then is not seen.
 """
 
-import random
-import time
+import json
+from zlib import crc32
 
-import pyarrow as pa
-from confluent_kafka import KafkaException, TopicPartition
-
-from spark_cas.core.errors import FormatError, LogNotFoundError, StorageError
-from spark_cas.core.offsets import OffsetRange
+from spark_cas.core.errors import FormatError
 from spark_cas.core.plan import Completion, Plan, completion_from_json, plan_from_json, to_json
-from spark_cas.core.records import RECORDS
-from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.admin import Admin
-from spark_cas.log.kafka.clients import TransactionalProducer
-from spark_cas.log.kafka.codes import Meaning, meaning_of
-from spark_cas.log.kafka.plain import plain_error
-from spark_cas.log.kafka.reading import read_records
-from spark_cas.log.kafka.registry_topic import create_registry_topic
-from spark_cas.log.kafka.rights import on_topic, to_claim
+from spark_cas.log.kafka.entries import Entries, kind_of, records_of
+from spark_cas.log.kafka.registry_topic import create_registry_topics
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.kafka.transaction import produce
+from spark_cas.log.kafka.topic_settings import describe
 
-_DEADLINE_SECONDS = 60.0
-_PAUSE_SECONDS = 0.1
-_JITTER = random.SystemRandom()
+_SETTLED = "registry"
+_OF_JOBS = ("plan", "completion", "piece")
+_OF_LAYOUTS = ("expansion", "layout")
 
 
 class Registry:
-    """Entries of which the first of each key holds."""
+    """The entries of both topics."""
 
     def __init__(self, spec: KafkaSpec, admin: Admin) -> None:
-        self._spec = spec
+        self.spec = spec
         self._admin = admin
-        self._at = TopicPartition(spec.registry_topic, 0)
-        self._entries: dict[str, str] = {}
-        self._read_to = 0
+        self._layouts = Entries(spec, admin, spec.layouts_topic, 0)
+        self._jobs: dict[int, Entries] = {}
 
-    @property
-    def topic(self) -> str:
-        """The topic that holds them."""
-        return self._at.topic
+    def layouts_below(self, prefix: str) -> dict[str, str]:
+        """All entries about layouts whose keys begin so, by the rest of the key; as of now.
 
-    def get(self, key: str) -> str | None:
-        """The value of an entry, None when it has none."""
-        return self._refresh().get(key)
+        Raises FormatError, StorageError.
+        """
+        sources = [self._layouts.refresh()]
+        if self._settled() is None:
+            sources.append(self._partition(0).refresh())
+        found: dict[str, str] = {}
+        for source in sources:
+            for key in list(source.held):
+                text = source.text(key) if key.startswith(prefix) and kind_of(key) in _OF_LAYOUTS else None
+                if text is not None:
+                    found.setdefault(key.removeprefix(prefix), text)
+        return found
 
-    def below(self, prefix: str) -> dict[str, str]:
-        """All entries whose keys begin so, by the rest of the key."""
-        entries = self._refresh().items()
-        return {key.removeprefix(prefix): value for key, value in entries if key.startswith(prefix)}
+    def put_layout(self, key: str, text: str) -> str:
+        """Record an entry about layouts unless there is one; returns the one that holds."""
+        self._settle()
+        return _put(self._layouts, key, text)
 
-    def put(self, key: str, value: str) -> str:
-        """Record an entry unless there is one; returns the one that holds."""
-        create_registry_topic(self._admin, self._at.topic)
-        deadline = time.monotonic() + _DEADLINE_SECONDS
-        while time.monotonic() < deadline:
-            try:
-                held = self._try_put(key, value)
-            except KafkaException as error:
-                if meaning_of(error.args[0].code()) is Meaning.REFUSED:
-                    name = self._at.topic
-                    rights = (on_topic("Write", name), *to_claim(self._spec))
-                    raise plain_error(error, f"writing to the registry topic {name}", *rights) from None
-                held = None
-            if held is not None:
-                return held
-            time.sleep(_PAUSE_SECONDS * _JITTER.uniform(0.5, 1.5))
-        raise StorageError(
-            f"the registry topic {self._at.topic} did not take an entry within {_DEADLINE_SECONDS:.0f} s. Check that "
-            f"the brokers are well, then run the same job again."
-        )
+    def of_job(self, topic: str, job: str) -> Entries:
+        """The entries among which those of a job are looked for, as of now."""
+        return self._partition(self._number(topic, job)).refresh()
 
-    def _try_put(self, key: str, value: str) -> str | None:
-        """One try; None when another driver came in between."""
-        producer = TransactionalProducer(self._spec, f"{self._spec.prefix}/{self._at.topic}/{self._at.partition}")
+    def put_of_job(self, topic: str, job: str, key: str, text: str) -> str:
+        """Record an entry of a job unless there is one; returns the one that holds."""
+        self._settle()
+        return _put(self._partition(self._number(topic, job)), key, text)
+
+    def all_jobs(self) -> list[Entries]:
+        """The entries of all jobs, as of now."""
+        return [self._partition(number).refresh() for number in range(self._count() or 1)]
+
+    def _number(self, topic: str, job: str) -> int:
+        return crc32(f"{topic}/{job}".encode()) % (self._count() or 1)
+
+    def _count(self) -> int | None:
+        """Over how many partitions jobs are spread; None where that is not recorded, and all lie in the first."""
+        return self._settled() or self._settled(self._layouts.refresh())
+
+    def _settled(self, layouts: Entries | None = None) -> int | None:
+        text = (layouts or self._layouts).text(_SETTLED)
         try:
-            producer.init(self._spec.request_seconds)
-            held = self._refresh().get(key)
-            if held is not None:
-                return held
-            end = self._read_to
-            producer.begin()
-            delivered = produce(producer, self._at, _record(key, value), self._spec.request_seconds)
-            if delivered is None or delivered.range() != OffsetRange(end, end + 1):
-                producer.abort()
-                return None
-            producer.commit()
-        finally:
-            producer.close()
-        return self._refresh().get(key)
+            return None if text is None else int(json.loads(text)["partitions"])
+        except (KeyError, TypeError, ValueError):
+            raise FormatError(
+                f"the entry {_SETTLED!r} of topic {self.spec.layouts_topic} is not what this spark_cas writes. Was "
+                f"it written by a newer version, or does another program write to the topic?"
+            ) from None
 
-    def _refresh(self) -> dict[str, str]:
-        """All entries as of now: an entry once read holds for ever, so only what came since is read."""
-        try:
-            bounds = ends.barrier(self._admin, self._at, self._spec.request_seconds)
-        except LogNotFoundError:
-            return self._entries
-        new = OffsetRange(max(self._read_to, bounds.start_offset), bounds.end_offset)
-        for _, records in read_records(self._spec, self._at, new, ("key", "value")):
-            for key, value in zip(records.column("key"), records.column("value"), strict=True):
-                self._entries.setdefault(key.as_py().decode(), value.as_py().decode())
-        self._read_to = bounds.end_offset
-        return self._entries
+    def _settle(self) -> None:
+        """Have both topics, and the entry that says so."""
+        if self._count() is not None:
+            return
+        create_registry_topics(self._admin, self.spec)
+        before = self._partition(0).refresh()
+        for key, entry in list(before.held.items()):
+            if kind_of(key) in _OF_LAYOUTS:
+                self._layouts.put(key, [(key, entry.value)])
+        old = any(kind_of(key) in _OF_JOBS for key in before.held)
+        count = 1 if old else len(describe(self._admin, self.spec.registry_topic).partitions)
+        _put(self._layouts, _SETTLED, json.dumps({"partitions": count}))
+
+    def _partition(self, number: int) -> Entries:
+        if number not in self._jobs:
+            self._jobs[number] = Entries(self.spec, self._admin, self.spec.registry_topic, number)
+        return self._jobs[number]
+
+
+def _put(entries: Entries, key: str, text: str) -> str:
+    entries.put(key, records_of(key, text))
+    held = entries.text(key)
+    return text if held is None else held
 
 
 class KafkaRegistry:
-    """`spark_cas.log.protocol.Registry` over the registry topic.
+    """`spark_cas.log.protocol.Registry` over the registry of a prefix.
 
     Entries go by the topic's name, and each names the id of the topic it was made for: so a job that is run again
     on another topic of the same name is told so.
@@ -120,22 +122,23 @@ class KafkaRegistry:
         self._registry = Registry(spec, admin)
 
     def record_plan(self, plan: Plan) -> Plan:
-        return _plan(self._registry.put(self._key("plan", plan.job), to_json(plan)), plan.job)
+        return _plan(self._put("plan", plan.job, to_json(plan)), plan.job)
 
     def plan(self, job: str) -> Plan | None:
-        value = self._registry.get(self._key("plan", job))
+        value = self._get("plan", job)
         return None if value is None else _plan(value, job)
 
     def record_completion(self, completion: Completion) -> Completion:
-        value = self._registry.put(self._key("completion", completion.job), to_json(completion))
-        return _completion(value, completion.job)
+        return _completion(self._put("completion", completion.job, to_json(completion)), completion.job)
 
     def completion(self, job: str) -> Completion | None:
-        value = self._registry.get(self._key("completion", job))
+        value = self._get("completion", job)
         return None if value is None else _completion(value, job)
 
     def jobs(self) -> tuple[str, ...]:
-        return tuple(sorted(self._registry.below(self._key("plan", ""))))
+        plans = self._key("plan", "")
+        found = [key for entries in self._registry.all_jobs() for key in entries.held if key.startswith(plans)]
+        return tuple(sorted(key.removeprefix(plans) for key in found))
 
     def jobs_with_own_id(self, log_id: str, partition: int) -> list[str]:
         """The jobs on a topic of this id that may still write a partition under an id with their name in it.
@@ -145,21 +148,30 @@ class KafkaRegistry:
 
         Raises StorageError, FormatError.
         """
-        plans = self._registry.below(self._key("plan", ""))
-        complete = self._registry.below(self._key("completion", ""))
+        plans = self._key("plan", "")
         return [
-            job
-            for job, value in plans.items()
-            if _has_own_id(_plan(value, job), log_id, partition)
-            and not (job in complete and _tells_of(_completion(complete[job], job), partition))
+            key.removeprefix(plans)
+            for entries in self._registry.all_jobs()
+            for key in entries.held
+            if key.startswith(plans) and self._has_own_id(entries, key.removeprefix(plans), log_id, partition)
         ]
+
+    def _has_own_id(self, entries: Entries, job: str, log_id: str, partition: int) -> bool:
+        text = entries.text(self._key("plan", job))
+        plan = None if text is None else _plan(text, job)
+        if plan is None or plan.log_id != log_id or partition >= plan.partitions or plan.claims(partition):
+            return False
+        done = entries.text(self._key("completion", job))
+        return done is None or not _tells_of(_completion(done, job), partition)
+
+    def _get(self, kind: str, job: str) -> str | None:
+        return self._registry.of_job(self._topic, job).text(self._key(kind, job))
+
+    def _put(self, kind: str, job: str, text: str) -> str:
+        return self._registry.put_of_job(self._topic, job, self._key(kind, job), text)
 
     def _key(self, kind: str, job: str) -> str:
         return f"{self._topic}/{kind}/{job}"
-
-
-def _has_own_id(plan: Plan, log_id: str, partition: int) -> bool:
-    return plan.log_id == log_id and partition < plan.partitions and not plan.claims(partition)
 
 
 def _tells_of(completion: Completion, partition: int) -> bool:
@@ -185,8 +197,3 @@ def _foreign(what: str) -> FormatError:
         f"{what} in the registry topic is not what this spark_cas writes. Was it written by a newer version, or does "
         f"another program write to the topic?"
     )
-
-
-def _record(key: str, value: str) -> pa.Table:
-    now = time.time_ns() // 1_000_000
-    return pa.table([[key.encode()], [value.encode()], [None], [now]], schema=RECORDS)

@@ -70,5 +70,10 @@ class KafkaSpec:
         """The compacted topic that holds plans and completions."""
         return f"{self.prefix}.registry"
 
+    @property
+    def layouts_topic(self) -> str:
+        """The compacted topic that holds expansions."""
+        return f"{self.prefix}.layouts"
+
     def __repr__(self) -> str:
         return f"KafkaSpec(topic={self.topic!r}, prefix={self.prefix!r}, client_options=<hidden>)"

@@ -12,7 +12,7 @@ class Topics:
 
     def __init__(self, spec: KafkaSpec) -> None:
         self._admin = admin_client(spec)
-        self._not_these = _OF_THE_BROKERS | {spec.registry_topic}
+        self._not_these = _OF_THE_BROKERS | {spec.registry_topic, spec.layouts_topic}
 
     def names(self) -> tuple[str, ...]:
         """Their names, sorted, but for the brokers' own and the registry. Raises StorageError."""

@@ -20,10 +20,12 @@ class Traffic:
 
     requests: Counter[int] = field(default_factory=Counter)
     responses: Counter[int] = field(default_factory=Counter)
+    response_bytes: Counter[int] = field(default_factory=Counter)
 
     def clear(self) -> None:
         self.requests.clear()
         self.responses.clear()
+        self.response_bytes.clear()
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,7 @@ class Link:
             correlation_id = correlation_id_of(frame)
             exchange = self._unanswered[correlation_id]
             self._traffic.responses[exchange.request.api] += 1
+            self._traffic.response_bytes[exchange.request.api] += len(frame)
             for rule in exchange.rules:
                 rule.was_answered(frame)
             exchange.answered.set()

@@ -1,0 +1,296 @@
+"""The registry topics: what is read of them, who may write at once, what older versions left, what is no entry."""
+
+import json
+import logging
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic
+
+from spark_cas.core.errors import FormatError
+from spark_cas.core.outcome import LayoutChanged
+from spark_cas.core.plan import Completion, PartitionResult, Plan, Progress, to_json
+from spark_cas.log.expanding import expand_log
+from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.clients import TransactionalProducer
+from spark_cas.log.kafka.entries import kind_of
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.protocol import Claim
+from spark_cas.testing.contract.base import at_once
+from spark_cas.testing.loads import TEN, run_job
+from spark_cas.testing.writing import plan_of
+from tests.kafka.clients import SECONDS, admin_of, create_topic
+from tests.kafka.faulted import spec_of
+from tests.kafka.proxy.frames import Api
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+DRIVERS = 32
+DRIVERS_SECONDS = 60
+JOBS = 100_000
+CLAIM_BYTES = 20_000
+
+
+@pytest.fixture
+def spec(broker) -> KafkaSpec:
+    return spec_of(broker.bootstrap, create_topic(broker.bootstrap))
+
+
+def make_topic(address: str, name: str, partitions: int = 1) -> None:
+    admin = admin_of(address)  # its futures fail when it is no longer held
+    made = admin.create_topics([NewTopic(name, partitions, config={"cleanup.policy": "compact"})])
+    made[name].result(SECONDS)
+
+
+def record(
+    address: str, topic: str, *entries: tuple[str | bytes | None, str | bytes | None], partitions: int = 1
+) -> None:
+    """Append entries to each of the first partitions, as anybody can."""
+    producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "queue.buffering.max.messages": 0})
+    for key, value in entries:
+        for partition in range(partitions):
+            producer.produce(topic, value, key, partition)
+    assert producer.flush(SECONDS) == 0
+
+
+def key_of(spec: KafkaSpec, kind: str, *rest: object) -> str:
+    return "/".join(map(str, (spec.topic, kind, *rest)))
+
+
+def completion_of(plan: Plan, partitions: int) -> Completion:
+    """Of a job that filled so many partitions, with nothing in it that could be left out."""
+    results = [
+        PartitionResult(
+            Progress(
+                plan.job,
+                partition,
+                rows=1000 + partition,
+                digest=os.urandom(16).hex(),
+                base_offset=10**9 + partition,
+                end_offset=10**9 + 1001 + partition,
+                chunks=3,
+                layout_epoch=partitions,
+                complete=True,
+                committed_at_ms=1_795_000_000_000 + partition,
+                task=f"{os.urandom(16).hex()}/{partition}",
+            ),
+            resumed_rows=0,
+            resolved=0,
+        )
+        for partition in range(partitions)
+    ]
+    return Completion(plan.job, plan.log_id, plan.layout_epoch, tuple(results), 1)
+
+
+def test_what_a_claim_reads_does_not_grow_with_the_jobs_of_the_past(proxied):
+    spec = spec_of(proxied.bootstrap, create_topic(proxied.direct))
+    with KafkaLog(replace(spec, bootstrap_servers=proxied.direct)) as log:
+        plan = log.record_plan(plan_of(log, "job"))
+        entries = [
+            (key_of(spec, kind, job), to_json(value))
+            for job in (f"job-{number}" for number in range(JOBS))
+            for kind, value in (
+                ("plan", replace(plan, job=job)),
+                ("completion", Completion(job, plan.log_id, 1, (), 1)),
+            )
+        ]
+        # All in one partition: whatever partition a job's entries lie in, no claim reads it.
+        record(proxied.direct, spec.registry_topic, *entries)
+        assert len(log.jobs()) == JOBS + 1
+    traffic = proxied.proxy.traffic
+    traffic.clear()
+    with KafkaLog(spec) as log:
+        assert isinstance(log.claim(0, plan), Claim)
+    assert 0 < traffic.response_bytes[Api.FETCH] < CLAIM_BYTES
+
+
+def test_many_drivers_at_once_record_their_plans_within_a_bounded_time(spec):
+    def plan_a_job(number: int) -> float:
+        began = time.monotonic()
+        with KafkaLog(spec) as log:
+            mine = plan_of(log, f"job-{number}")
+            assert log.record_plan(mine) == mine
+        return time.monotonic() - began
+
+    took = at_once(*(partial(plan_a_job, number) for number in range(DRIVERS)))
+    assert max(took) < DRIVERS_SECONDS
+    with KafkaLog(spec) as log:
+        assert len(log.jobs()) == DRIVERS
+
+
+def test_of_many_drivers_that_record_the_same_job_at_once_one_wins_for_all(spec):
+    def plan_the_job(_: int) -> Plan:
+        with KafkaLog(spec) as log:
+            mine = replace(plan_of(log, "job"), pinned_by=os.urandom(8).hex())
+            return log.record_plan(mine)
+
+    for _ in range(3):
+        with ThreadPoolExecutor(8) as threads:
+            plans = set(threads.map(plan_the_job, range(8)))
+        with KafkaLog(spec) as log:
+            assert plans == {log.plan("job")}
+
+
+def test_a_completion_of_any_number_of_partitions_is_recorded(spec):
+    with KafkaLog(spec) as log:
+        plan = log.record_plan(plan_of(log, "job"))
+        completion = completion_of(plan, 20_000)
+        assert len(to_json(completion)) > 9_000_000
+        assert log.record_completion(completion) == completion
+    with KafkaLog(spec) as log:
+        assert log.completion("job") == completion
+        assert log.record_completion(completion_of(plan, 1)) == completion
+
+
+def test_what_an_older_version_recorded_is_found_and_stays(spec):
+    make_topic(spec.bootstrap_servers, spec.registry_topic)
+    with KafkaLog(spec) as log:
+        old = plan_of(log, "old")
+        done = completion_of(old, 3)
+        intent = {"epoch": 2, "partitions": 2, "before": 1}
+        expansion = {"epoch": 2, "partitions": 2, "thresholds": [0]}
+        record(
+            spec.bootstrap_servers,
+            spec.registry_topic,
+            (key_of(spec, "plan", "old"), to_json(old)),
+            (key_of(spec, "completion", "old"), to_json(done)),
+            (key_of(spec, "plan", "old"), to_json(replace(old, pinned_by="second"))),
+            (key_of(spec, "expansion", old.log_id, 1), json.dumps(intent)),
+        )
+        assert (log.plan("old"), log.completion("old"), log.jobs()) == (old, done, ("old",))
+        assert log.claim(0, old) == LayoutChanged(1, 2)
+        pending = log.layouts().pending
+        assert pending is not None
+        # Whoever records something has the expansions of the whole prefix where claims look for them from then on.
+        new = log.record_plan(plan_of(log, "new"))
+    with KafkaLog(spec) as log:
+        assert (log.plan("old"), log.completion("old"), log.jobs()) == (old, done, ("new", "old"))
+        assert log.record_plan(replace(old, pinned_by="third")) == old
+        assert log.claim(0, new) == LayoutChanged(1, 2)
+        assert log.layouts().pending == pending
+        assert log.begin_expansion(log.layout(), 7) == pending
+        record(
+            spec.bootstrap_servers,
+            spec.registry_topic,
+            (key_of(spec, "layout", old.log_id, 2), json.dumps(expansion)),
+        )
+        assert log.layouts().pending == pending, "an older version that writes at the same time is not seen"
+        assert expand_log(log, 2).partitions == 2
+        assert log.layouts().expansions[0].thresholds == (0,)
+    with KafkaLog(spec) as log:
+        run_job(log, "newer", TEN)
+        assert log.jobs() == ("new", "newer", "old")
+
+
+def test_an_expansion_that_an_older_version_finished_is_found_by_who_only_reads(broker):
+    spec = spec_of(broker.bootstrap, create_topic(broker.bootstrap, 2))
+    make_topic(broker.bootstrap, spec.registry_topic)
+    with KafkaLog(spec) as log:
+        log_id = log.layout().log_id
+        intent, expansion = {"epoch": 2, "partitions": 2}, {"epoch": 2, "partitions": 2, "thresholds": [7]}
+        for key, fields in (
+            (key_of(spec, "expansion", log_id, 1), {**intent, "before": 1}),
+            (key_of(spec, "layout", log_id, 2), expansion),
+        ):
+            record(broker.bootstrap, spec.registry_topic, (key, json.dumps(fields)))
+        assert [each.thresholds for each in log.layouts().expansions] == [(7,)]
+        assert spec.layouts_topic not in admin_of(broker.bootstrap).list_topics(timeout=SECONDS).topics
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_jobs_are_found_whatever_number_of_partitions_an_administrator_chose(spec, partitions):
+    make_topic(spec.bootstrap_servers, spec.registry_topic, partitions)
+    names = tuple(sorted(f"job-{number}" for number in range(5)))
+    with KafkaLog(spec) as log:
+        for name in names:
+            log.record_plan(plan_of(log, name))
+    with KafkaLog(spec) as log:
+        assert log.jobs() == names
+        assert all(log.plan(name) is not None for name in names)
+
+
+def test_records_that_are_no_entries_are_named_and_passed_over(spec, caplog):
+    with KafkaLog(spec) as log:
+        first = log.record_plan(plan_of(log, "job"))
+    foreign: list[tuple[bytes | None, bytes | None]] = [
+        (b"\xff\xfe", b"a key that is no text"),
+        (b"a key without a kind", b"{}"),
+        (key_of(spec, "verdict", "job").encode(), b"a kind of a newer version"),
+        (key_of(spec, "plan", "gone").encode(), None),
+    ]
+    for topic in (spec.registry_topic, spec.layouts_topic):
+        record(spec.bootstrap_servers, topic, *foreign)
+    with caplog.at_level(logging.WARNING, "spark_cas"), KafkaLog(spec) as log:
+        assert log.jobs() == ("job",)
+        assert log.plan("job") == first
+        assert isinstance(log.claim(0, first), Claim)
+        run_job(log, "other", TEN)
+    said = [each.getMessage() for each in caplog.records if "is no entry of the registry" in each.getMessage()]
+    assert len([each for each in said if f"of topic {spec.layouts_topic} " in each]) == 3
+    assert all("the record at offset " in each for each in said)
+
+
+def test_a_record_without_a_key_is_passed_over_where_the_topic_takes_one(broker):
+    spec = spec_of(broker.bootstrap, create_topic(broker.bootstrap))
+    for name in (spec.registry_topic, spec.layouts_topic):
+        admin = admin_of(broker.bootstrap)
+        admin.create_topics([NewTopic(name, 1, config={"retention.ms": "-1"})])[name].result(SECONDS)
+        record(broker.bootstrap, name, (None, b"no key"), (None, None))
+    with KafkaLog(spec) as log:
+        assert run_job(log, "job", TEN).rows == 10
+
+
+def test_an_entry_that_cannot_be_read_stops_the_job_that_it_is_of_and_no_other(spec):
+    with KafkaLog(spec) as log:
+        log.record_plan(plan_of(log, "job"))
+    # In all partitions, so also in that of the job which it names.
+    record(spec.bootstrap_servers, spec.registry_topic, (key_of(spec, "plan", "damaged"), b"\xff"), partitions=16)
+    with KafkaLog(spec) as log:
+        assert log.plan("job") is not None
+        run_job(log, "other", TEN)
+        with pytest.raises(FormatError, match=r"damaged' at offset \d+ of partition \d+ of topic"):
+            log.plan("damaged")
+
+
+def test_a_tombstone_takes_a_job_away_and_the_next_record_is_the_first(spec):
+    make_topic(spec.bootstrap_servers, spec.registry_topic)
+    with KafkaLog(spec) as log:
+        plan = log.record_plan(plan_of(log, "job"))
+        record(spec.bootstrap_servers, spec.registry_topic, (key_of(spec, "plan", "job"), None))
+        assert log.plan("job") is None
+        again = replace(plan, pinned_by="again")
+        assert log.record_plan(again) == again
+    with KafkaLog(spec) as log:
+        assert log.plan("job") == again
+        assert log.record_plan(plan) == again
+
+
+def test_a_driver_that_died_in_the_middle_of_a_put_keeps_nobody_waiting_for_long(spec):
+    make_topic(spec.bootstrap_servers, spec.registry_topic)
+    with KafkaLog(spec) as log:
+        log.record_plan(plan_of(log, "job"))
+        entries = log._registry.of_job(spec.topic, "job")
+        dead = TransactionalProducer(entries._spec, f"{spec.prefix}/dead")
+        dead.init(SECONDS)
+        dead.begin()
+        dead.client.produce(spec.registry_topic, b"{}", key_of(spec, "plan", "dead"), 0)
+        assert dead.client.flush(SECONDS) == 0
+        dead.close()
+        claimed_after = time.monotonic()
+        # Expansions lie elsewhere: a claim does not wait at all.
+        assert isinstance(log.claim(0, plan_of(log, "job")), Claim)
+        assert time.monotonic() - claimed_after < 10
+        mine = plan_of(log, "other")
+        assert log.record_plan(mine) == mine
+        assert log.plan("dead") is None
+
+
+def test_the_kind_of_an_entry_is_the_middle_of_its_key():
+    assert kind_of("flights/plan/job") == "plan"
+    assert kind_of("flights/expansion/id/3") == "expansion"
+    assert kind_of("registry") == kind_of("flights") == kind_of("flights/other/job") == ""
