@@ -1,4 +1,4 @@
-"""`spark-cas`: load files into a log, look at a log and its records, trim it, expand it."""
+"""`spark-cas`: load files into a log, look at a log and its records, trim it, expand it, forget its jobs."""
 
 import sys
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from spark_cas.cli.expanding import expand
+from spark_cas.cli.forgetting import forget
 from spark_cas.cli.looking import describe, offsets, progress
 from spark_cas.cli.opening import Address, LogOptions, Servers, Topic, opened
 from spark_cas.cli.records import read, tail
@@ -68,7 +69,7 @@ def load(context: typer.Context) -> None:
     raise typer.Exit(code)
 
 
-for command in (describe, offsets, progress, read, tail, expand):
+for command in (describe, offsets, progress, read, tail, expand, forget):
     app.command()(command)
 
 

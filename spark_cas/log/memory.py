@@ -237,6 +237,13 @@ class MemoryLog:
     def jobs(self) -> tuple[str, ...]:
         return tuple(sorted(self._plans))
 
+    def forget(self, plan: Plan) -> None:
+        with self._lock:
+            for at in self._partitions:
+                at.ledger.pop(plan.job, None)
+            self._completions.pop(plan.job, None)
+            self._plans.pop(plan.job, None)
+
     def _partition(self, partition: int) -> _Partition:
         self.layout().require(partition)
         return self._partitions[partition]

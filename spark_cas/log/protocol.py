@@ -315,7 +315,7 @@ class Expandable(Protocol):
 
 
 class Registry(Protocol):
-    """Plans and completions: kept for ever, written by drivers only, the first writer wins."""
+    """Plans and completions: kept until they are forgotten, written by drivers only, the first writer wins."""
 
     def record_plan(self, plan: Plan) -> Plan:
         """Record a job's plan and return the job's first one, which may be another. Raises StorageError."""
@@ -335,6 +335,15 @@ class Registry(Protocol):
 
     def jobs(self) -> tuple[str, ...]:
         """All jobs that have a plan, sorted. Raises StorageError."""
+        ...
+
+    def forget(self, plan: Plan) -> None:
+        """Remove what is recorded of a job under this name: its progress, its completion and, last, its plan.
+
+        Interrupted, it may be done again, and the plan stands for as long as anything does. Whether it is safe is
+        decided by `spark_cas.log.forgetting`. What a writer without a claim on a partition may still hold there is
+        ended first, as an expansion would have had to. Raises StorageError.
+        """
         ...
 
 

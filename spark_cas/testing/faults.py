@@ -145,6 +145,9 @@ class FaultyLog:
     def completion(self, job: str) -> Completion | None:
         return self._at("completion", lambda: self._inner.completion(job))
 
+    def forget(self, plan: Plan) -> None:
+        return self._at("forget", lambda: self._inner.forget(plan))
+
     def jobs(self) -> tuple[str, ...]:
         return self._at("jobs", self._inner.jobs)
 

@@ -25,7 +25,14 @@ _AT_ONCE = 8
 
 def fence_writers(spec: KafkaSpec, partition: int, jobs: Iterable[str]) -> None:
     """Take over every transactional id that these jobs may write a partition under. Raises StorageError."""
-    ids = [spec.transactional_id(partition, None), *(spec.transactional_id(partition, job) for job in jobs)]
+    fence(spec, [spec.transactional_id(partition, None), *(spec.transactional_id(partition, job) for job in jobs)])
+
+
+def fence(spec: KafkaSpec, ids: Iterable[str]) -> None:
+    """Take over transactional ids: what their holders have open is aborted, and no more of them taken.
+
+    Raises StorageError.
+    """
     try:
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             for taken in [threads.submit(_take_over, spec, each) for each in ids]:

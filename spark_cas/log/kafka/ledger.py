@@ -103,6 +103,18 @@ class Ledger:
 
         return added
 
+    def erase(self, ats: Sequence[TopicPartition]) -> None:
+        """Put offsets that say nothing in the place of the job's entries; brokers drop them with time.
+
+        Not the group as a whole: another topic may have a job of this name. Raises StorageError.
+        """
+        try:
+            self._consumer.commit(
+                offsets=[TopicPartition(at.topic, at.partition, 0) for at in ats], asynchronous=False
+            )
+        except KafkaException as error:
+            raise plain_error(error, "erasing the ledger of a job", *self._rights) from None
+
     def close(self) -> None:
         """Let go of the client."""
         self._consumer.close()

@@ -12,10 +12,14 @@ a new version must not write at the same time: what the old one records then is 
 import json
 from zlib import crc32
 
+from confluent_kafka import TopicPartition
+
 from spark_cas.core.errors import FormatError
 from spark_cas.core.plan import Completion, Plan, completion_from_json, plan_from_json, to_json
 from spark_cas.log.kafka.admin import Admin
 from spark_cas.log.kafka.entries import Entries, kind_of, records_of
+from spark_cas.log.kafka.expanding import fence
+from spark_cas.log.kafka.ledger import Ledger
 from spark_cas.log.kafka.registry_topic import create_registry_topics
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import describe
@@ -118,6 +122,7 @@ class KafkaRegistry:
     """
 
     def __init__(self, spec: KafkaSpec, admin: Admin) -> None:
+        self._spec = spec
         self._topic = spec.topic
         self._registry = Registry(spec, admin)
 
@@ -140,6 +145,17 @@ class KafkaRegistry:
         found = [key for entries in self._registry.all_jobs() for key in entries.held if key.startswith(plans)]
         return tuple(sorted(key.removeprefix(plans) for key in found))
 
+    def forget(self, plan: Plan) -> None:
+        job, done = plan.job, self.completion(plan.job)
+        own = [each for each in range(plan.partitions) if _may_hold_own_id(plan, done, each)]
+        fence(self._spec, [self._spec.transactional_id(each, job) for each in own])
+        ledger = Ledger(self._spec, job)
+        try:
+            ledger.erase([TopicPartition(self._topic, each) for each in range(plan.partitions)])
+        finally:
+            ledger.close()
+        self._registry.of_job(self._topic, job).remove([self._key("plan", job), self._key("completion", job)])
+
     def jobs_with_own_id(self, log_id: str, partition: int) -> list[str]:
         """The jobs on a topic of this id that may still write a partition under an id with their name in it.
 
@@ -159,10 +175,10 @@ class KafkaRegistry:
     def _has_own_id(self, entries: Entries, job: str, log_id: str, partition: int) -> bool:
         text = entries.text(self._key("plan", job))
         plan = None if text is None else _plan(text, job)
-        if plan is None or plan.log_id != log_id or partition >= plan.partitions or plan.claims(partition):
+        if plan is None or plan.log_id != log_id or partition >= plan.partitions:
             return False
         done = entries.text(self._key("completion", job))
-        return done is None or not _tells_of(_completion(done, job), partition)
+        return _may_hold_own_id(plan, None if done is None else _completion(done, job), partition)
 
     def _get(self, kind: str, job: str) -> str | None:
         return self._registry.of_job(self._topic, job).text(self._key(kind, job))
@@ -174,8 +190,10 @@ class KafkaRegistry:
         return f"{self._topic}/{kind}/{job}"
 
 
-def _tells_of(completion: Completion, partition: int) -> bool:
-    return any(result.progress.partition == partition for result in completion.partitions)
+def _may_hold_own_id(plan: Plan, completion: Completion | None, partition: int) -> bool:
+    """Whether a writer of a job may write a partition of its plan under an id with the job's name in it."""
+    told = () if completion is None else completion.partitions
+    return not plan.claims(partition) and all(each.progress.partition != partition for each in told)
 
 
 def _plan(value: str, job: str) -> Plan:

@@ -53,9 +53,11 @@ class Ledger:
         closed = self.closed(job)
         if closed is not None:
             return closed
-        found, upto = self._seen.get(job) or self._hinted(job, bounds.start_offset) or (None, planned_end)
-        if upto < bounds.start_offset:
-            found, upto = None, bounds.start_offset
+        since = max(bounds.start_offset, planned_end)
+        found, upto = self._seen.get(job) or self._hinted(job, since) or (None, planned_end)
+        if upto < since or (found is not None and found.base_offset < planned_end):
+            # It was trimmed, or it is of a job of this name that was forgotten.
+            found, upto = None, since
         found, upto = self._newest_from(job, upto, bounds, found)
         self._seen[job] = found, upto
         return found if found and found.end_offset > bounds.start_offset else None

@@ -66,6 +66,12 @@ def plan(job: str) -> str:
     return f"{JOBS}/{_checked(job)}/plan.json"
 
 
+def planned_job(path: str) -> str | None:
+    """The job whose plan this path is; None when it is no plan's."""
+    folder, _, name = path.rpartition("/")
+    return folder.rpartition("/")[2] if name == "plan.json" else None
+
+
 def completion(job: str) -> str:
     """What a job was completed with."""
     return f"{JOBS}/{_checked(job)}/complete.json"

@@ -1,4 +1,4 @@
-"""The registry: plans and completions as objects that are put once and kept for ever."""
+"""The registry: plans and completions as objects that are put once and kept until the job is forgotten."""
 
 import json
 
@@ -32,8 +32,16 @@ class ObjectRegistry:
         return None if data is None else _completion(data, job)
 
     def jobs(self) -> tuple[str, ...]:
-        names = (folder.rpartition("/")[2] for folder in self._objects.folders(paths.JOBS))
-        return tuple(sorted(names))
+        # Not by folder: a directory keeps that of a job which was forgotten.
+        found = (paths.planned_job(each.path) for each in self._objects.below(paths.JOBS))
+        return tuple(sorted(job for job in found if job is not None))
+
+    def forget(self, plan: Plan) -> None:
+        """Its chunks still tell of it, but a plan that is made from now on looks for none of them."""
+        for partition in range(plan.partitions):
+            self._objects.delete([paths.closed(plan.job, partition), paths.job_hint(plan.job, partition)])
+        self._objects.delete([paths.completion(plan.job)])
+        self._objects.delete([paths.plan(plan.job)])
 
     def _settled(self, path: str) -> memoryview | None:
         """What was recorded, if anything: from here on it may be built on."""

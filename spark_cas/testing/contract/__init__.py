@@ -11,6 +11,7 @@ from spark_cas.testing.contract.continuing import ContinueContract
 from spark_cas.testing.contract.crashing import CrashContract
 from spark_cas.testing.contract.expanding import ExpandContract
 from spark_cas.testing.contract.expecting import ExpectContract
+from spark_cas.testing.contract.forgetting import ForgetContract
 from spark_cas.testing.contract.keying import KeyClaimContract
 from spark_cas.testing.contract.loading import LoadContract
 from spark_cas.testing.contract.racing import RaceContract
@@ -39,5 +40,6 @@ class LogContract(
     ExpandContract,
     BlindContract,
     ContinueContract,
+    ForgetContract,
 ):
     """All of it."""
