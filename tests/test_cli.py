@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from spark_cas import cli, open_log
 from spark_cas.log.objects import ObjectLog
+from spark_cas.log.planning import complete_job
 from spark_cas.testing.writing import JobWriter, plan_of, table_of
 
 ROOT = Path(__file__).parents[1]
@@ -189,3 +191,54 @@ def test_the_job_that_expands_is_the_command(log):
     again = subprocess.run([*command, "2"], capture_output=True, text=True, cwd=ROOT, check=False)
     assert again.returncode == 2
     assert "[OPTION] the log has 3 partitions" in again.stderr
+
+
+def an_hour_later(monkeypatch):
+    now = time.time_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: now + 3_700 * 10**9)
+
+
+def test_forget(log, run, monkeypatch):
+    with open_log(log) as opened:
+        plan = opened.record_plan(plan_of(opened, "load-2"))
+        complete_job(opened, plan, ())
+    code, _, said = run("forget", "load-2", log)
+    assert (code, "was at work within the last hour" in said) == (2, True)
+    an_hour_later(monkeypatch)
+    code, said, _ = run("forget", "load-2", log)
+    assert code == 0
+    assert said == ("forgot job load-2: its 0 rows stay in the log, and a load of this name appends its rows again\n")
+    with open_log(log) as opened:
+        assert opened.jobs() == ("load-1",)
+
+
+def test_forget_leaves_a_job_that_is_not_complete_unless_forced(log, run):
+    code, _, said = run("forget", "load-1", log)
+    assert (code, "'load-1' is not complete" in said, "Of its rows 4 are in the log" in said) == (2, True, True)
+    code, said, _ = run("forget", "load-1", log, "--force")
+    assert (code, "forgot job load-1: its 4 rows stay" in said) == (0, True)
+    code, _, said = run("forget", "load-1", log)
+    assert (code, "knows no job 'load-1'" in said) == (2, True)
+
+
+def test_forget_by_age(log, run, monkeypatch):
+    with open_log(log) as opened:
+        for name in ("load-2", "load-3"):
+            complete_job(opened, opened.record_plan(plan_of(opened, name)), ())
+    an_hour_later(monkeypatch)
+    assert run("forget", "--older-than", "2h", log) == (0, "", "")
+    code, said, _ = run("forget", "--older-than", "1h", log)
+    assert (code, [line.split(":")[0] for line in said.splitlines()]) == (
+        0,
+        ["forgot job load-2", "forgot job load-3"],
+    )
+    with open_log(log) as opened:
+        assert opened.jobs() == ("load-1",)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [[], ["job", "--older-than", "1d"], ["--older-than", "soon"], ["--older-than", "1d", "--force"]],
+)
+def test_forget_says_what_is_wrong_with_its_call(log, run, argv):
+    assert run("forget", *argv, log)[0] == 2

@@ -9,6 +9,7 @@ from confluent_kafka.admin import NewTopic
 
 from spark_cas.core.errors import LogError, StorageError
 from spark_cas.core.offsets import OffsetRange
+from spark_cas.log.forgetting import forget_job
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.rights import Right, on_groups, on_ids, on_topic
 from spark_cas.log.kafka.spec import DEFAULT_PREFIX, KafkaSpec
@@ -23,13 +24,16 @@ DOCS = Path(__file__).parents[2] / "docs" / "kafka.md"
 
 def least(topic: str, prefix: str) -> dict[str, Right]:
     """As docs/kafka.md lists them. Read and Write bring Describe along."""
-    registry = f"{prefix}.registry"
+    registry, layouts = f"{prefix}.registry", f"{prefix}.layouts"
     return {
         "topic read": on_topic("Read", topic),
         "topic write": on_topic("Write", topic),
         "registry read": on_topic("Read", registry),
         "registry write": on_topic("Write", registry),
         "registry create": on_topic("Create", registry),
+        "layouts read": on_topic("Read", layouts),
+        "layouts write": on_topic("Write", layouts),
+        "layouts create": on_topic("Create", layouts),
         "groups": on_groups("Read", prefix),
         "ids": on_ids("Write", prefix),
     }
@@ -44,10 +48,12 @@ def spec(secured) -> KafkaSpec:
     return secured.spec(create_topic(secured.open))
 
 
-def make_registry(secured, spec) -> None:
-    topic = NewTopic(spec.registry_topic, 1, config={"cleanup.policy": "compact"})
+def make_registry(secured, spec, *names: str) -> None:
+    """Both topics of it, or those named."""
     admin = admin_of(secured.open)  # its futures fail when it is no longer held
-    admin.create_topics([topic])[spec.registry_topic].result(SECONDS)
+    for name in names or (spec.registry_topic, spec.layouts_topic):
+        topic = NewTopic(name, 1, config={"cleanup.policy": "compact"})
+        admin.create_topics([topic])[name].result(SECONDS)
 
 
 @contextmanager
@@ -69,7 +75,7 @@ def test_a_whole_load_works_with_exactly_the_documented_rights(secured, spec):
 def test_the_right_to_create_is_not_needed_once_the_registry_is_there(secured, spec):
     make_registry(secured, spec)
     rights = least(spec.topic, spec.prefix)
-    del rights["registry create"]
+    del rights["registry create"], rights["layouts create"]
     secured.allow(rights.values())
     with KafkaLog(spec) as log:
         log.preflight()
@@ -89,7 +95,7 @@ def test_without_a_look_at_the_settings_a_load_works_and_says_what_was_not_check
 def test_preflight_names_the_right_that_is_missing(secured, spec, missing):
     rights = least(spec.topic, spec.prefix)
     right = rights.pop(missing)
-    if missing != "registry create":
+    if not missing.endswith("create"):
         make_registry(secured, spec)
     secured.allow(rights.values())
     with KafkaLog(spec) as log, refused_soon() as refused:
@@ -104,7 +110,7 @@ def test_preflight_names_the_right_that_is_missing(secured, spec, missing):
 def test_a_load_without_preflight_names_the_right_that_is_missing(secured, spec, missing, capfd):
     rights = least(spec.topic, spec.prefix)
     right = rights.pop(missing)
-    if missing != "registry create":
+    if not missing.endswith("create"):
         make_registry(secured, spec)
     secured.allow(rights.values())
     with KafkaLog(spec) as log, refused_soon() as refused:
@@ -115,11 +121,13 @@ def test_a_load_without_preflight_names_the_right_that_is_missing(secured, spec,
     assert "canary" not in capfd.readouterr().err  # where the client says what is fatal for it
 
 
-def test_a_registry_that_may_not_be_made_comes_with_the_line_for_an_administrator(secured, spec):
+@pytest.mark.parametrize(("which", "partitions"), [("registry", 16), ("layouts", 1)])
+def test_a_registry_that_may_not_be_made_comes_with_the_line_for_an_administrator(secured, spec, which, partitions):
     rights = least(spec.topic, spec.prefix)
-    del rights["registry create"]
+    del rights[f"{which} create"]
     secured.allow(rights.values())
-    line = f"kafka-topics.sh --create --topic {spec.registry_topic} --partitions 1 --config cleanup.policy=compact"
+    name = f"{spec.prefix}.{which}"
+    line = f"kafka-topics.sh --create --topic {name} --partitions {partitions} --config cleanup.policy=compact"
     with KafkaLog(spec) as log:
         with refused_soon() as refused:
             log.preflight()
@@ -127,6 +135,15 @@ def test_a_registry_that_may_not_be_made_comes_with_the_line_for_an_administrato
         with refused_soon() as refused:
             run_job(log, "job", TEN)
         assert line in str(refused.value)
+
+
+def test_forgetting_a_job_takes_no_right_that_its_load_did_not(secured, spec):
+    secured.allow(least(spec.topic, spec.prefix).values())
+    with KafkaLog(spec) as log:
+        run_job(log, "job", TEN, expected="none")
+        forget_job(log, "job", time.time_ns() // 1_000_000, force=True)
+        assert log.jobs() == ()
+        assert run_job(log, "job", TEN, expected="none").rows == 10
 
 
 def test_a_refused_append_keeps_no_reader_waiting(secured, spec):
@@ -168,7 +185,7 @@ def test_a_registry_that_may_not_be_seen_is_not_taken_for_none(secured, spec):
     make_registry(secured, spec)
     with KafkaLog(spec) as log, refused_soon() as refused:
         log.completion("job")
-    assert str(on_topic("Describe", spec.registry_topic)) in str(refused.value)
+    assert str(on_topic("Describe", spec.layouts_topic)) in str(refused.value)
     assert isinstance(refused.value, StorageError)
 
 

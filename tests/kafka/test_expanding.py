@@ -187,7 +187,7 @@ def test_an_expansion_names_the_right_that_is_missing(secured, spec):
     selection = Selection(spec, (spec.topic,))
     with refused_soon() as refused:
         ViewReader(selection, "offsets", (), OFFSETS).partitions()
-    assert f"lacks an ACL: {on_topic('Read', spec.registry_topic)}." in str(refused.value)
+    assert f"lacks an ACL: {on_topic('Read', spec.layouts_topic)} or " in str(refused.value)
     with SelectedLogs(selection) as logs:
         begun = logs.in_layouts(logs.look(waiting=False), {})[spec.topic]
         assert (begun.expansions, [*begun.bounds]) == ((), [0, 1])

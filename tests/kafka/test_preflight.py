@@ -198,6 +198,7 @@ def test_a_transaction_timeout_that_the_brokers_do_not_allow(broker):
 
 
 def registry_of(broker, spec: KafkaSpec, partitions: int = 1, **config: str) -> None:
+    """The topic of jobs, made by an administrator."""
     settings = {key.replace("_", "."): value for key, value in config.items()}
     admin = admin_of(broker.bootstrap)
     made = admin.create_topics([NewTopic(spec.registry_topic, partitions, config=settings)])

@@ -13,17 +13,18 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
 from spark_cas.core.errors import FormatError
-from spark_cas.core.outcome import LayoutChanged
+from spark_cas.core.outcome import Appended, LayoutChanged
 from spark_cas.core.plan import Completion, PartitionResult, Plan, Progress, to_json
 from spark_cas.log.expanding import expand_log
+from spark_cas.log.forgetting import forget_job
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.clients import TransactionalProducer
 from spark_cas.log.kafka.entries import kind_of
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.protocol import Claim
 from spark_cas.testing.contract.base import at_once
-from spark_cas.testing.loads import TEN, run_job
-from spark_cas.testing.writing import plan_of
+from spark_cas.testing.loads import TEN, crash_after_chunks, run_job
+from spark_cas.testing.writing import JobWriter, plan_of, table_of, values_in
 from tests.kafka.clients import SECONDS, admin_of, create_topic
 from tests.kafka.faulted import spec_of
 from tests.kafka.proxy.frames import Api
@@ -31,7 +32,7 @@ from tests.kafka.proxy.frames import Api
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 DRIVERS = 32
-DRIVERS_SECONDS = 60
+DRIVERS_SECONDS = 90
 JOBS = 100_000
 CLAIM_BYTES = 20_000
 
@@ -288,6 +289,30 @@ def test_a_driver_that_died_in_the_middle_of_a_put_keeps_nobody_waiting_for_long
         mine = plan_of(log, "other")
         assert log.record_plan(mine) == mine
         assert log.plan("dead") is None
+
+
+def test_whoever_slept_with_an_id_that_only_a_forgotten_plan_named_appends_no_more(spec):
+    """An expansion knows such ids by the plans in the registry: so they are fenced before one goes."""
+    with KafkaLog(spec) as log, KafkaLog(spec) as sleeper:
+        plan = log.record_plan(plan_of(log, "job", "none"))
+        writer = JobWriter(sleeper, plan)
+        writer.must_append("a")
+        assert log.jobs_with_own_id(plan.log_id, 0) == ["job"]
+        assert forget_job(log, "job", 0, force=True) == 1
+        assert log.jobs_with_own_id(plan.log_id, 0) == []
+        assert expand_log(log, 2).partitions == 2
+        assert not isinstance(writer.append(table_of("b")), Appended)
+        assert values_in(log, 0) == ["a"]
+
+
+def test_a_forgotten_job_leaves_that_of_the_same_name_on_another_topic_alone(spec):
+    other = replace(spec, topic=create_topic(spec.bootstrap_servers))
+    with KafkaLog(spec) as log, KafkaLog(other) as neighbour:
+        run_job(log, "job", TEN)
+        crash_after_chunks(neighbour, "job", TEN, 2)
+        forget_job(log, "job", 0, force=True)
+        assert run_job(neighbour, "job", TEN).rows == 10
+        assert values_in(neighbour, 0) == TEN[0]
 
 
 def test_the_kind_of_an_entry_is_the_middle_of_its_key():

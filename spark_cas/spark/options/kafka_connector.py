@@ -38,7 +38,7 @@ SOURCE: tuple[SparkOption, ...] = (
     SparkOption(
         "subscribePattern",
         _DIFFERENT,
-        "The expression is one of Python's module re, in place of Java's; the registry topic is left out.",
+        "The expression is one of Python's module re, in place of Java's; the registry topics are left out.",
     ),
     SparkOption("assign", _SAME, "For a log under a `path` too."),
     SparkOption("startingTimestamp", _SAME, ""),

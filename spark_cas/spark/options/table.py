@@ -258,8 +258,9 @@ OPTIONS: tuple[Option, ...] = (
         per_log=True,
         kafka_only=True,
         doc="Begins every transactional id (`<prefix>/<topic>/<partition>`), every ledger group (`<prefix>/<job>`) "
-        "and the name of the registry topic (`<prefix>.registry`), so that ACLs can be given by prefix. All writers "
-        "of a topic have to use the same, and its readers where `spark-cas expand` added partitions.",
+        "and the names of the registry topics (`<prefix>.registry`, `<prefix>.layouts`), so that ACLs can be given "
+        "by prefix. All writers of a topic have to use the same, and its readers where `spark-cas expand` added "
+        "partitions.",
     ),
     Option(
         "claimTimeoutMs",
