@@ -14,7 +14,7 @@ from spark_cas.testing.batches import run_batch
 from spark_cas.testing.contract.base import ContractBase
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
 from spark_cas.testing.loads import TEN, crash_after_chunks, load, rows_of, run_job, run_rest
-from spark_cas.testing.writing import append_foreign, values_in
+from spark_cas.testing.writing import JobWriter, append_foreign, plan_of, values_in
 
 _HOUR_MS = 3_600_000
 _ALL = len(TEN[0])
@@ -81,8 +81,18 @@ class ForgetContract(ContractBase):
         with pytest.raises(OptionError, match="was at work within the last hour"):
             forget_job(backend, "job", in_hours(0))
         assert backend.completion("job") is not None
-        forget_job(backend, "job", in_hours(0), force=True)
+        assert forget_job(backend, "job", in_hours(0), force=True) == _ALL
         assert backend.plan("job") is None
+        run_job(backend, "job", TEN)
+        assert values_in(backend, 0) == TEN[0] * 2
+
+    def test_a_job_that_ended_after_its_last_chunk_was_out(self, backend: Backend) -> None:
+        writer = JobWriter(backend, backend.record_plan(plan_of(backend, "job")))
+        writer.must_append("a")
+        writer.must_append(complete=True)
+        forget_job(backend, "job", in_hours(0), force=True)
+        run_job(backend, "job", {0: ["a"]})
+        assert values_in(backend, 0) == ["a", "a"]
 
     def test_a_stream_is_not_forgotten_unless_one_says_so(self, backend: Backend) -> None:
         run_batch(backend, 0, rows_of(2, 0))
