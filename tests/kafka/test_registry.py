@@ -149,7 +149,7 @@ def test_a_completion_of_any_number_of_partitions_is_recorded(spec):
 
 
 def test_what_an_older_version_recorded_is_found_and_stays(spec):
-    make_topic(spec.bootstrap_servers, spec.registry_topic)
+    make_topic(spec.bootstrap_servers, spec.registry_topic, 3)
     with KafkaLog(spec) as log:
         old = plan_of(log, "old")
         done = completion_of(old, 3)

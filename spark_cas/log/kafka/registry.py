@@ -165,12 +165,12 @@ class KafkaRegistry:
         Raises StorageError, FormatError.
         """
         plans = self._key("plan", "")
-        return [
+        return sorted(
             key.removeprefix(plans)
             for entries in self._registry.all_jobs()
             for key in entries.held
             if key.startswith(plans) and self._has_own_id(entries, key.removeprefix(plans), log_id, partition)
-        ]
+        )
 
     def _has_own_id(self, entries: Entries, job: str, log_id: str, partition: int) -> bool:
         text = entries.text(self._key("plan", job))
