@@ -126,6 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
             elif name.lower() not in ("transfer-encoding", "connection", "date", "server"):
                 self.send_header(name, value)
         self.send_header("Content-Length", length)
+        self.send_header("Connection", "close")  # What is asked after the proxy was closed finds it closed.
         self.end_headers()
         self.wfile.write(data)
 

@@ -220,6 +220,20 @@ def test_the_winner_of_a_race_decides_the_answer(job):
     assert values_in(reopened(log), 0) == ["w"]
 
 
+def test_who_is_always_overtaken_is_told_that_nothing_is_in_the_log():
+    log, store = flaky_log(patience=SHORT)
+    writer = JobWriter(log, plan_of(log, "job", "none"))
+
+    def overtaken(create, path, data):
+        append_foreign(reopened(log), 0, "w")
+        return create(path, data)
+
+    store.on_create = [("partition=", overtaken)] * 1000
+    with pytest.raises(StorageError, match=r"others appended .* Nothing of this chunk is in the log"):
+        writer.append(table_of("x"))
+    assert set(values_in(reopened(log), 0)) == {"w"}
+
+
 def test_without_check_a_writer_goes_behind_the_winner():
     log, store = flaky_log()
     writer = JobWriter(log, plan_of(log, "job", "none"))

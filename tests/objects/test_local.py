@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from spark_cas.core.outcome import Appended, PutReply, Unknown
 from spark_cas.core.plan import Completion
 from spark_cas.log.objects import local, paths
 from spark_cas.log.objects.local import LocalFolder
+from spark_cas.log.objects.store import _ObjectStore
 from spark_cas.testing.writing import JobWriter, append_foreign, plan_of, table_of, values_in
 from tests.objects import killed_writer
 from tests.objects.places import local_log
@@ -126,6 +128,90 @@ def test_a_name_that_did_not_reach_the_disk_is_not_acknowledged(log, root, monke
     again = JobWriter(local_log(root), writer.claim.plan)
     assert again.claim.progress is not None
     assert again.claim.progress.rows == 2
+
+
+def linked_but_not_synced(root, complete):
+    """A chunk whose writer dies between the link and the sync of the folder."""
+    log = local_log(root)
+    plan = log.record_plan(plan_of(log, "job"))
+    writer = JobWriter(log, plan)
+    with pytest.MonkeyPatch.context() as patch:
+        Recorded(patch).fail["fsync", str(root / "partition=00000")] = OSError(errno.EIO, "killed here")
+        assert isinstance(writer.append(table_of("a"), complete=complete), Unknown)
+    return plan
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_what_a_dead_writer_left_unsynced_is_synced_before_anything_rests_on_it(log, root, monkeypatch, complete):
+    plan = linked_but_not_synced(root, complete)
+    folder = str(root / "partition=00000")
+    for ask in (lambda fresh: fresh.claim(0, plan).progress, lambda fresh: fresh.progress(0, "job")):
+        with monkeypatch.context() as patch:
+            recorded = Recorded(patch)
+            assert ask(local_log(root)).rows == 1
+            assert ("fsync", folder) in recorded.calls
+        with monkeypatch.context() as patch:
+            Recorded(patch).fail["fsync", folder] = OSError(errno.EIO, "I/O error")
+            with pytest.raises(StorageError, match=rf"^\[STORAGE\] syncing {folder}: "):
+                ask(local_log(root))
+
+
+def test_records_that_others_build_on_are_synced_by_who_reads_them(log, root, monkeypatch):
+    plan = log.record_plan(plan_of(log, "job"))
+    assert isinstance(JobWriter(log, plan).append(table_of(""), complete=True), Appended)
+    for folder, ask in {
+        "_log/layout": lambda fresh: fresh.claim(0, plan),
+        "_log/jobs/job": lambda fresh: fresh.claim(0, plan),
+        "_log/closed/partition=00000": lambda fresh: fresh.claim(0, plan),
+    }.items():
+        with monkeypatch.context() as patch:
+            recorded = Recorded(patch)
+            assert ask(local_log(root)) is not None
+            assert ("fsync", str(root / folder)) in recorded.calls
+
+
+def test_a_name_is_free_only_once_its_folder_was_opened(log, root, monkeypatch):
+    """A client of a network file system remembers free names until the folder is opened."""
+    log.bounds(0)
+    opened = set()
+    real_open, real_get_end = os.open, _ObjectStore.get_end
+
+    def opening(path, *args, **options):
+        opened.add(str(path))
+        return real_open(path, *args, **options)
+
+    def remembering(self, path, size):
+        return real_get_end(self, path, size) if str((root / path).parent) in opened else None
+
+    append_foreign(local_log(root), 0, "a", "b")
+    monkeypatch.setattr(os, "open", opening)
+    monkeypatch.setattr(_ObjectStore, "get_end", remembering)
+    assert log.bounds(0) == Bounds(0, 2)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up its rights and get them back")
+def test_a_directory_without_rights_is_named_with_the_cause():
+    denied = "permission denied. Give this user the right to, then run the same job again."
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "flights"
+        Path(folder).chmod(0o755)
+        log = local_log(root)
+        log.create(1)
+        plan = log.record_plan(plan_of(log, "job"))
+        os.seteuid(65534)
+        try:
+            with pytest.raises(StorageError) as refused:
+                local_log(root)
+            assert str(refused.value) == f"[STORAGE] opening {root}: {denied}"
+            os.seteuid(0)
+            for path in (root, *root.rglob("*")):
+                path.chmod(0o755 if path.is_dir() else 0o644)
+            os.seteuid(65534)
+            with pytest.raises(StorageError) as refused:
+                local_log(root).claim(0, plan)
+            assert str(refused.value) == f"[STORAGE] writing {root}/{paths.PROBE}: {denied}"
+        finally:
+            os.seteuid(0)
 
 
 def run(root, point, **options):

@@ -7,6 +7,7 @@ from pyspark.sql import functions as sf
 from typer.testing import CliRunner
 
 from spark_cas import cli, route
+from tests.objects.bad_day import BUSY, GIVES_UP, SILENT, BadDay, proxy_to
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3]
 
@@ -59,6 +60,25 @@ def test_a_load_and_the_same_load_again(spark, flights, options):
     assert sum(first.values()) == 300
     save(flights, options)
     assert ends(spark, options) == first
+    read = spark.read.format("conditional-log").options(**reading(options)).load()
+    found = read.select(sf.col("key").cast("string"), sf.col("value").cast("string")).collect()
+    assert sorted(found) == sorted(flights.collect())
+
+
+@pytest.mark.parametrize("fault", [(SILENT, "/partition=00001/"), (BUSY, "plan.json"), (GIVES_UP, "complete.json")])
+def test_a_load_rides_out_a_bad_time_of_its_store_without_a_failed_task(spark, s3, flights, options, fault):
+    kind, path = fault
+    spark.sparkContext.setJobGroup(options["path"], "a load with a bad time")
+    with proxy_to(s3.endpoint) as proxy:
+        through = options | {"store.aws_endpoint": proxy.endpoint, "store.retry_timeout": "12s"}
+        proxy.day = BadDay(kind, 6, "PUT", path, after=True)
+        save(flights, through)
+        assert proxy.day.began.is_set()
+    status = spark.sparkContext.statusTracker()
+    jobs = [status.getJobInfo(job) for job in status.getJobIdsForGroup(options["path"])]
+    stages = [status.getStageInfo(stage) for job in jobs for stage in job.stageIds]
+    assert stages
+    assert sum(stage.numFailedTasks for stage in stages if stage) == 0
     read = spark.read.format("conditional-log").options(**reading(options)).load()
     found = read.select(sf.col("key").cast("string"), sf.col("value").cast("string")).collect()
     assert sorted(found) == sorted(flights.collect())

@@ -23,6 +23,8 @@ class Ledger:
         self._chunks = chunks
         self._seen: dict[str, tuple[Progress | None, int]] = {}
         """Per job what was found last, and the offset up to which it was looked for."""
+        self._settled_upto = 0
+        """The chunks below this offset have their names on the disk."""
 
     def progress(self, job: str, planned_end: int) -> tuple[Bounds, Progress | None]:
         """The bounds, and the ledger entry of a job, none of whose chunks lies below ``planned_end``."""
@@ -36,7 +38,7 @@ class Ledger:
                 self._seen.pop(job, None)
             else:
                 if found is not None:
-                    self._settle(job)
+                    self._settle(found, bounds)
                 return bounds, found
             if not wait.again("the log was trimmed meanwhile"):
                 raise StorageError(
@@ -44,10 +46,11 @@ class Ledger:
                     f"later."
                 )
 
-    def _settle(self, job: str) -> None:
+    def _settle(self, found: Progress, bounds: Bounds) -> None:
         """What others build on must outlive a power cut, also where its writer died before it saw to that."""
-        self._store.settle(paths.chunk(self._chunks.number, 0))
-        self._store.settle(paths.closed(job, self._chunks.number))
+        if found.end_offset > self._settled_upto:
+            self._store.settle(paths.chunk(self._chunks.number, found.base_offset))
+            self._settled_upto = bounds.end_offset
 
     def _progress_within(self, bounds: Bounds, job: str, planned_end: int) -> Progress | None:
         closed = self.closed(job)
@@ -69,8 +72,12 @@ class Ledger:
 
     def closed(self, job: str) -> Progress | None:
         """The entry with which a job ended without more rows, None when it did not."""
-        found = self._store.get(paths.closed(job, self._chunks.number))
-        return None if found is None else self._decode(found, job)
+        path = paths.closed(job, self._chunks.number)
+        found = self._store.get(path)
+        if found is None:
+            return None
+        self._store.settle(path)
+        return self._decode(found, job)
 
     def close(self, progress: Progress) -> Progress:
         """Record the entry of a job that ended without more rows; returns the entry that holds."""

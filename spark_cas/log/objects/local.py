@@ -146,13 +146,22 @@ class LocalFolder:
                         _remove(Path(entry.path))
 
 
-def refuse_links(root: Path) -> None:
-    """FormatError when the log's folders are symbolic links: they would lead writes out of the root."""
-    if not root.is_dir():
-        return
-    with os.scandir(root) as entries:
-        if any(entry.is_symlink() for entry in entries):
-            raise FormatError("the log's directory holds symbolic links, which could lead out of it. Remove them.")
+def check_root(root: Path) -> None:
+    """FormatError when the address of a log is a file, or one of the log's folders is a symbolic link.
+
+    A link would lead writes out of the root. StorageError when the directory cannot be looked at.
+    """
+    try:
+        if not root.exists():
+            return
+        if not root.is_dir():
+            raise FormatError(f"{root} is a file. Give the address of a log, or of a new directory.")
+        with os.scandir(root) as entries:
+            linked = any(entry.is_symlink() for entry in entries)
+    except OSError as error:
+        raise plain(error.errno, f"opening {root}") from None
+    if linked:
+        raise FormatError(f"{root} holds symbolic links, which could lead out of it. Remove them.")
 
 
 def _write(path: Path, data: bytes | memoryview, *, sync: bool) -> None:

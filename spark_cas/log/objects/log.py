@@ -109,6 +109,7 @@ class ObjectLog(ObjectRegistry):
         if changed is not None:
             return changed
         self._prove_put_if_absent()
+        self._store.settle(paths.plan(plan.job))
         bounds, progress = self._ledger(partition).progress(plan.job, plan.end_offsets[partition])
         if progress_lost(plan, partition, progress, bounds.start_offset):
             return ProgressLost(plan.job)

@@ -20,7 +20,7 @@ class ObjectRegistry:
         return _plan(put_once(self._objects, paths.plan(plan.job), data), plan.job)
 
     def plan(self, job: str) -> Plan | None:
-        data = self._settled(paths.plan(job))
+        data = self._objects.get(paths.plan(job))
         return None if data is None else _plan(data, job)
 
     def record_completion(self, completion: Completion) -> Completion:
@@ -28,7 +28,7 @@ class ObjectRegistry:
         return _completion(put_once(self._objects, paths.completion(completion.job), data), completion.job)
 
     def completion(self, job: str) -> Completion | None:
-        data = self._settled(paths.completion(job))
+        data = self._objects.get(paths.completion(job))
         return None if data is None else _completion(data, job)
 
     def jobs(self) -> tuple[str, ...]:
@@ -42,13 +42,6 @@ class ObjectRegistry:
             self._objects.delete([paths.closed(plan.job, partition), paths.job_hint(plan.job, partition)])
         self._objects.delete([paths.completion(plan.job)])
         self._objects.delete([paths.plan(plan.job)])
-
-    def _settled(self, path: str) -> memoryview | None:
-        """What was recorded, if anything: from here on it may be built on."""
-        data = self._objects.get(path)
-        if data is not None:
-            self._objects.settle(path)
-        return data
 
 
 def _plan(data: bytes | memoryview, job: str) -> Plan:

@@ -13,7 +13,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError,
 from obstore.store import LocalStore, MemoryStore, from_url
 from obstore.store import ObjectStore as ObstoreStore
 
-from spark_cas.core.errors import FormatError, OptionError, StorageError
+from spark_cas.core.errors import OptionError, StorageError
 from spark_cas.core.outcome import PutReply
 from spark_cas.log.objects import local
 from spark_cas.log.objects.answers import NotNowError, plain
@@ -76,9 +76,7 @@ def open_store(spec: LogSpec) -> "Store":
     """The store that a spec names, rooted at the log. Nothing is written or read."""
     if spec.scheme == "file":
         root = Path(unquote(urlsplit(spec.url).path)).resolve()
-        if root.exists() and not root.is_dir():
-            raise FormatError(f"{root} is a file. Give the address of a log, or of a new directory.")
-        local.refuse_links(root)
+        local.check_root(root)
         return _LocalStore(root, spec)
     if spec.scheme == "memory":
         return _ObjectStore(_memory_stores.setdefault(spec.url, MemoryStore()), spec)
@@ -224,11 +222,13 @@ class _LocalStore(_ObjectStore):
     def overwrite(self, path: str, data: bytes) -> None:
         self._folder.overwrite(path, data)
 
+    def get(self, path: str) -> memoryview | None:
+        found = super().get(path)
+        return super().get(path) if found is None and self._folder.look_again(path) else found
+
     def get_end(self, path: str, size: int) -> memoryview | None:
         found = super().get_end(path, size)
-        if found is None and self._folder.look_again(path):
-            found = super().get_end(path, size)
-        return found
+        return super().get_end(path, size) if found is None and self._folder.look_again(path) else found
 
     def settle(self, path: str) -> None:
         self._folder.settle(path)
