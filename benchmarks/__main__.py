@@ -12,6 +12,7 @@ from benchmarks.kafka_appending import compare_appends
 from benchmarks.kafka_broker import running_broker
 from benchmarks.kafka_copy import compare_copies
 from benchmarks.kafka_in_flight import compare_in_flight
+from benchmarks.kafka_in_turn import compare_in_turn
 from benchmarks.kafka_killed import compare_killed
 from benchmarks.kafka_reading import compare_topic_reads
 from benchmarks.kafka_restart import compare_restarts
@@ -29,7 +30,7 @@ from spark_cas.testing.kafka_broker.connector import connector_jars
 
 BUILD = Path(__file__).parents[1] / "build"
 IN_SESSION = ("write", "route", "read")
-ON_KAFKA = ("kafka-write", "kafka-read", "kafka-state", "kafka-copy", "kafka-killed", "kafka-append")
+ON_KAFKA = ("kafka-write", "kafka-in-turn", "kafka-read", "kafka-state", "kafka-copy", "kafka-killed", "kafka-append")
 PARTS = (*IN_SESSION, "completed", "memory", "kafka-restart", "kafka-in-flight", *ON_KAFKA)
 
 
@@ -113,6 +114,8 @@ def _on_kafka(parts: Sequence[str], sizes: Sizes, path: Path, scratch: Path) -> 
             rows = make_rows(spark, path, sizes.rows)
             if "kafka-write" in parts:
                 results += compare_topic_writes(rows, topics, sizes.repeats)
+            if "kafka-in-turn" in parts:
+                results += compare_in_turn(rows, topics)
             if "kafka-read" in parts:
                 results.append(compare_topic_reads(spark, rows, topics, sizes.repeats))
             if "kafka-state" in parts:

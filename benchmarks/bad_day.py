@@ -1,0 +1,100 @@
+"""A broker that stands still, or is killed and started again, in the middle of a load in local mode.
+
+`python -m benchmarks.bad_day` prints for each case how long the load took, ours and that of Spark's own sink, and how
+many of its rows are in the topic.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Timer
+
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks.kafka_broker import CONF, Topics
+from benchmarks.kafka_writing import append_to, sink_into
+from benchmarks.rows import in_partitions, make_rows
+from benchmarks.session import start_session
+from spark_cas.testing.kafka_broker import KafkaBroker
+from spark_cas.testing.kafka_broker.connector import connector_jars
+
+ROWS = 2_000_000
+INTO_SECONDS = 2.0
+"""So long after the load began."""
+GONE_SECONDS = 20.0
+STOPS = (8.0, 25.0, 60.0, 100.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What happens to the broker."""
+
+    name: str
+    begin: Callable[[KafkaBroker], None]
+    end: Callable[[KafkaBroker], None]
+    seconds: float
+
+
+CASES = (
+    Case("nothing", lambda _: None, lambda _: None, 0.1),
+    *(Case(f"stands still for {each:.0f} s", KafkaBroker.freeze, KafkaBroker.thaw, each) for each in STOPS),
+    Case(f"killed, started again after {GONE_SECONDS:.0f} s", KafkaBroker.kill, KafkaBroker.restart, GONE_SECONDS),
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the cases for both sides; 1 when a load of ours failed or has not every row once."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.bad_day", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--without-peer", action="store_true", help="ours alone")
+    given = parser.parse_args(argv)
+    spark = start_session(connector_jars())
+    sides = {"ours": append_to} if given.without_peer else {"ours": append_to, "peer": sink_into}
+    failed = False
+    with TemporaryDirectory() as folder, KafkaBroker(CONF) as broker:
+        rows = make_rows(spark, Path(folder) / "rows", given.rows)
+        for case in CASES:
+            for side, write in sides.items():
+                said = _run(spark, broker, case, rows, write)
+                print(f"{case.name}, {side}: {said}", flush=True)
+                failed = failed or (side == "ours" and not said.endswith(f" {given.rows} rows"))
+    spark.stop()
+    return int(failed)
+
+
+def _run(
+    spark: SparkSession,
+    broker: KafkaBroker,
+    case: Case,
+    rows: DataFrame,
+    write: Callable[[DataFrame, dict[str, str]], None],
+) -> str:
+    topics = Topics(broker.bootstrap)
+    topic = topics.fresh()
+
+    def strike() -> None:
+        case.begin(broker)
+        time.sleep(case.seconds)
+        case.end(broker)
+
+    timer = Timer(INTO_SECONDS, strike)
+    timer.start()
+    began = time.monotonic()
+    try:
+        write(in_partitions(rows), topics.options(topic))
+        ended = "ended well"
+    except Exception as error:  # noqa: BLE001 - whatever it is, the next case is run
+        ended = f"failed ({str(error).strip().splitlines()[0]})"
+    seconds = time.monotonic() - began
+    timer.join()
+    committed = {"subscribe": topic, "startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
+    found = spark.read.format("kafka").options(**topics.options(topic, **committed)).load().count()
+    return f"{ended} after {seconds:.1f} s, {found} rows"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
