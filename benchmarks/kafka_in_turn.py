@@ -1,4 +1,4 @@
-"""Many writes in one application, ours and Spark's own sink in turn: do all end well, how slow is the slowest?"""
+"""Many writes in one application, ours and those of Spark's own sink in turn: do all end well, and how soon."""
 
 import statistics
 from collections.abc import Callable

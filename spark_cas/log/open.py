@@ -69,5 +69,5 @@ def answered_before(spec: AnySpec) -> AnySpec:
 def for_a_look(spec: AnySpec, patience_ms: int) -> AnySpec:
     """The same log for somebody who only looks, and does not wait longer for others or for the store than this."""
     if isinstance(spec, KafkaSpec):
-        return replace(spec, claim_timeout_ms=min(spec.claim_timeout_ms, patience_ms))
+        return spec.with_patience(patience_ms)
     return replace(spec, patience_ms=min(spec.patience_ms, patience_ms))

@@ -1,6 +1,7 @@
 """Where a topic is: plain values that cross processes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from spark_cas.log.patience import PATIENCE_MS
 
@@ -37,6 +38,16 @@ class KafkaSpec:
     def patience_seconds(self) -> float:
         """How long anything goes on against brokers that are slow, restarting or electing: delivery.timeout.ms."""
         return int(dict(self.client_options).get("message.timeout.ms", PATIENCE_MS)) / 1000
+
+    def with_patience(self, most_ms: int) -> Self:
+        """The same topic for who waits no longer than this: not for others' transactions either."""
+        shorter = min(most_ms, int(1000 * self.patience_seconds))
+        options = {**dict(self.client_options), "message.timeout.ms": str(shorter)}
+        return replace(
+            self,
+            client_options=tuple(sorted(options.items())),
+            claim_timeout_ms=min(self.claim_timeout_ms, most_ms),
+        )
 
     @property
     def request_seconds(self) -> float:
