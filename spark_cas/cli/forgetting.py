@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from spark_cas.cli.opening import LogOptions, Servers, Topic, opened
-from spark_cas.log.forgetting import forget_job, jobs_to_forget
+from spark_cas.log.forgetting import forget as forget_kept
+from spark_cas.log.forgetting import forget_job, older_jobs
 from spark_cas.spark.options.option import duration_ms
 
 Names = Annotated[
@@ -22,7 +23,9 @@ def forget(
     topic: Topic = None,
     older_than: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="In place of JOB: all that were completed longer ago, such as 90d."),
+        typer.Option(
+            metavar="DURATION", help="In place of JOB: all that are complete and at rest for so long, such as 90d."
+        ),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Also a job that is not complete, or that ended within the last hour.")
@@ -38,14 +41,18 @@ def forget(
         raise typer.BadParameter(
             "is for jobs that are named: --older-than takes complete ones only", param_hint="--force"
         )
-    age_ms = 0 if older_than is None else _age_ms(older_than)
     now_ms = time.time_ns() // 1_000_000
+    age_ms = None if older_than is None else _age_ms(older_than)
     with opened(address, bootstrap_servers, topic, log_option) as source:
-        for job in jobs if older_than is None else jobs_to_forget(source, now_ms - age_ms):
-            rows = forget_job(source, job, now_ms, force=force)
-            typer.echo(
-                f"forgot job {job}: its {rows:,} rows stay in the log, and a load of this name appends its rows again"
-            )
+        for job in jobs:
+            _tell(job, forget_job(source, job, now_ms, force=force))
+        for kept in [] if age_ms is None else older_jobs(source, now_ms, age_ms):
+            forget_kept(source, kept)
+            _tell(kept.job, kept.rows)
+
+
+def _tell(job: str, rows: int) -> None:
+    typer.echo(f"forgot job {job}: its {rows:,} rows stay in the log, and a load of this name appends its rows again")
 
 
 def _age_ms(text: str) -> int:

@@ -21,6 +21,8 @@ _QUIET_MS = 3_600_000
 class Kept:
     """What the log holds of a job."""
 
+    job: str
+    """As a person named it."""
     plans: tuple[Plan, ...]
     """Its first plan, those of its rest since partitions were added, or those of its rounds."""
     rows: int
@@ -37,7 +39,6 @@ def forget_job(log: Backend, job: str, now_ms: int, *, force: bool = False) -> i
     Raises OptionError when there is no such job, or it would not be safe; LayoutChangedError while partitions are
     being added; LogNotFoundError, FormatError; StorageError: then the same call is to be made again.
     """
-    settled_layouts(log)
     names = [each for each in log.jobs() if each == job or each.startswith(f"{job}.")]
     plans = [plan for plan in map(log.plan, names) if plan is not None]
     for plan in plans:
@@ -46,25 +47,31 @@ def forget_job(log: Backend, job: str, now_ms: int, *, force: bool = False) -> i
     own = [plan for plan in plans if _owner(plan) == job]
     if not own:
         raise OptionError(f"the log knows no job {job!r}. Nothing was removed; 'spark-cas describe' lists all jobs.")
-    kept = _kept(log, own)
+    kept = _kept(log, job, own)
     if not force:
-        _require_safe(job, kept, now_ms)
-    for plan in kept.plans:
-        log.forget(plan)
+        _require_safe(kept, now_ms)
+    forget(log, kept)
     return kept.rows
 
 
-def jobs_to_forget(log: Backend, before_ms: int) -> list[str]:
-    """The jobs that were completed before a time, sorted. Raises FormatError, StorageError, LogNotFoundError."""
+def forget(log: Backend, kept: Kept) -> None:
+    """Remove what is recorded of a job that may be forgotten. Raises what `forget_job` does but for OptionError."""
+    settled_layouts(log)
+    for plan in kept.plans:
+        log.forget(plan)
+
+
+def older_jobs(log: Backend, now_ms: int, age_ms: int) -> list[Kept]:
+    """The jobs that are complete and at rest for that long, an hour at least, sorted.
+
+    Raises FormatError, StorageError, LogNotFoundError.
+    """
     by_owner: dict[str, list[Plan]] = {}
     for plan in map(log.plan, log.jobs()):
         if plan is not None:
             by_owner.setdefault(_owner(plan), []).append(plan)
-    return sorted(job for job, plans in by_owner.items() if _is_older(_kept(log, plans), before_ms))
-
-
-def _is_older(kept: Kept, before_ms: int) -> bool:
-    return kept.complete and kept.newest_ms < before_ms
+    found = (_kept(log, job, plans) for job, plans in sorted(by_owner.items()))
+    return [each for each in found if each.complete and now_ms - each.newest_ms >= max(age_ms, _QUIET_MS)]
 
 
 def _owner(plan: Plan) -> str:
@@ -72,7 +79,7 @@ def _owner(plan: Plan) -> str:
     return plan.continues or plan.round_of or plan.job
 
 
-def _kept(log: Backend, plans: Iterable[Plan]) -> Kept:
+def _kept(log: Backend, job: str, plans: Iterable[Plan]) -> Kept:
     """What there is of a job that has these plans. The first goes first: without it the others are of no job."""
     ordered = sorted(plans, key=lambda plan: (bool(plan.continues), plan.layout_epoch, plan.job))
     rows, newest_ms, complete = 0, 0, True
@@ -85,7 +92,7 @@ def _kept(log: Backend, plans: Iterable[Plan]) -> Kept:
             newest_ms = max(newest_ms, done.completed_at_ms)
         elif not _is_superseded(plan, ordered) and not (plan.round_of and _rows_of(found) == 0):
             complete = False
-    return Kept(tuple(ordered), rows, complete, newest_ms)
+    return Kept(job, tuple(ordered), rows, complete, newest_ms)
 
 
 def _found(log: Backend, plan: Plan) -> list[Progress]:
@@ -102,8 +109,9 @@ def _is_superseded(plan: Plan, plans: Iterable[Plan]) -> bool:
     return any(each.continues and each.layout_epoch > plan.layout_epoch for each in plans)
 
 
-def _require_safe(job: str, kept: Kept, now_ms: int) -> None:
+def _require_safe(kept: Kept, now_ms: int) -> None:
     """OptionError unless a job is complete and at rest."""
+    job = kept.job
     if any(plan.stream for plan in kept.plans):
         what = f"job {job!r} is a stream, which is never complete"
     elif not kept.complete:

@@ -7,7 +7,7 @@ import pytest
 from spark_cas.core.errors import LayoutChangedError, OptionError
 from spark_cas.core.plan import ExpectedOffsets, Plan
 from spark_cas.log.expanding import expand_log
-from spark_cas.log.forgetting import forget_job, jobs_to_forget
+from spark_cas.log.forgetting import forget, forget_job, older_jobs
 from spark_cas.log.planning import complete_job, job_progress, pin_plan
 from spark_cas.log.protocol import Backend
 from spark_cas.testing.batches import run_batch
@@ -128,8 +128,9 @@ class ForgetContract(ContractBase):
         complete_job(backend, plan, results)
         with pytest.raises(OptionError, match=r"'job.unchanged.2' is a part of job 'job'"):
             forget_job(backend, "job.unchanged.2", in_hours(1))
-        assert jobs_to_forget(backend, in_hours(1)) == ["job"]
-        assert forget_job(backend, "job", in_hours(1)) == _ALL
+        (kept,) = older_jobs(backend, in_hours(1), 0)
+        assert (kept.job, kept.rows) == ("job", _ALL)
+        forget(backend, kept)
         assert backend.jobs() == ()
 
     def test_nothing_is_forgotten_while_partitions_are_being_added(self, backend: Backend) -> None:
@@ -145,8 +146,9 @@ class ForgetContract(ContractBase):
         run_job(backend, "complete", TEN)
         crash_after_chunks(backend, "half", rows_of(10, 1), 1)
         run_batch(backend, 0, rows_of(1, 2))
-        assert jobs_to_forget(backend, in_hours(0) - _HOUR_MS) == []
-        assert jobs_to_forget(backend, in_hours(0)) == ["complete"]
+        assert older_jobs(backend, in_hours(0), 0) == []
+        assert older_jobs(backend, in_hours(1), 2 * _HOUR_MS) == []
+        assert [each.job for each in older_jobs(backend, in_hours(2), 2 * _HOUR_MS)] == ["complete"]
 
     @pytest.mark.parametrize(("at", "when"), [(1, When.BEFORE), (1, When.AFTER), (2, When.BEFORE)])
     def test_forgetting_that_was_interrupted_is_done_again(self, backend: Backend, at: int, when: When) -> None:
