@@ -17,7 +17,7 @@ from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.names import check_name
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Outcome, ProgressLost, Refusal
-from spark_cas.core.plan import Layout, Plan, Progress, progress_expired, progress_lost, resume_offset
+from spark_cas.core.plan import Layout, Plan, Progress, progress_lost, resume_offset
 from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.admin import Admin
@@ -211,7 +211,7 @@ class KafkaLog(KafkaRegistry):
         if expected is None and plan.by_key and time.time_ns() // 1_000_000 - plan.pinned_at_ms < KEPT_MS:
             lost = False  # The ledger cannot have forgotten yet; and others may write at any time.
         elif expected is None:
-            lost = progress_expired(plan, partition, progress, bounds.end_offset)
+            progress, lost = writer.forgotten(progress, bounds.end_offset)
         else:
             lost = progress_lost(plan, partition, progress, bounds.start_offset)
         if lost:

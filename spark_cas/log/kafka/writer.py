@@ -11,7 +11,7 @@ from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import ConditionalLogError, StorageError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Fenced, LayoutChanged, Outcome, Refusal, Truncated, Unknown, says_lost
-from spark_cas.core.plan import BatchProgress, Plan, Progress
+from spark_cas.core.plan import BatchProgress, Plan, Progress, progress_expired
 from spark_cas.core.records import fill_timestamps
 from spark_cas.core.row_claims import check_rows
 from spark_cas.log.kafka import ends
@@ -144,6 +144,18 @@ class PartitionWriter:
     def barrier(self) -> Bounds:
         """The partition's bounds once everything in it is decided."""
         return ends.barrier(self._admin, self._at, self._timeout)
+
+    def forgotten(self, progress: Progress | None, end_offset: int) -> tuple[Progress | None, bool]:
+        """The job's ledger entry, and whether there is none although records may be the job's (`progress_expired`).
+
+        Said only after a second look: what came a moment ago may be another attempt's, whose entry is there once it
+        is decided, or was aborted.
+        """
+        plan, partition = self._plan, self._at.partition
+        if not progress_expired(plan, partition, progress, end_offset):
+            return progress, False
+        bounds, progress = self.barrier(), self.progress()
+        return progress, progress is None and self._check(None, plan.end_offsets[partition], bounds) is not None
 
     def plainly_refused(self, progress: Progress | None, expected: int | None) -> Refusal | None:
         """A refusal that can be told without fencing anybody, and without waiting for an open transaction.
