@@ -1,6 +1,7 @@
 """From an outcome to the error that a person reads."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import assert_never
 
@@ -122,6 +123,12 @@ def mismatch_error(
         f"{each_found}: another writer appended. {told} Read what is new there, then run the same job again with "
         f"expectedOffsets {json.dumps(onward)}."
     )
+
+
+def offsets_to_go_on(message: str) -> str | None:
+    """The offsets that the text of a `mismatch_error` says to go on with, as JSON."""
+    found = re.search(r"expectedOffsets (\{[^{}]*\})\.$", message)
+    return found[1] if found else None
 
 
 def told_rows(job: str, rows: int | None) -> str:

@@ -20,6 +20,7 @@ from spark_cas.core.errors import (
     RecordTooLargeError,
     StorageError,
 )
+from spark_cas.core.refusal import offsets_to_go_on
 from spark_cas.testing.writing import records_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -112,9 +113,7 @@ def test_an_ordinary_producer_in_between_is_a_conflict(spark, flights, options):
         message = refused(ConflictError, lambda rows=rows: save(rows, late))
         assert "partition 0: expected offset" in message
         assert rows_of(options) == before, "in no partition, with rows for that of the record or without"
-    onward = re.search(r"again with expectedOffsets (\{.*?\})", message)
-    assert onward, message
-    save(routed, {**late, "expectedOffsets": onward[1]})
+    save(routed, {**late, "expectedOffsets": offsets_to_go_on(message)})
     assert values_of(options) == sorted([-1, *[*range(100)] * 2])
 
 

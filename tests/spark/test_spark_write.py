@@ -18,6 +18,7 @@ from spark_cas.core.errors import (
     SchemaError,
 )
 from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.core.refusal import offsets_to_go_on
 from spark_cas.log.planning import pin_plan
 from spark_cas.testing.writing import append_foreign
 
@@ -106,12 +107,6 @@ def test_a_conflict_is_raised_once_and_not_tried_four_times(flights, path, ran):
     assert len(rows_of(path)) == 100
 
 
-def to_go_on(message):
-    found = re.search(r"run the same job again with expectedOffsets (\{.*?\})", message)
-    assert found, message
-    return found[1]
-
-
 def test_a_record_where_a_write_has_no_rows_refuses_it_with_nothing_anywhere(spark, flights, path):
     save(route(flights, {"path": path, "partitions": 4, "job": "load-1"}), path, partitions=4, job="load-1")
     few = route(flights.where("key = 'N1'"), path)
@@ -125,7 +120,7 @@ def test_a_record_where_a_write_has_no_rows_refuses_it_with_nothing_anywhere(spa
     assert "Nothing was appended" in message
     assert message.count("to be the end, but the log ends at") == 3
     assert rows_of(path) == before
-    save(few, path, job="late", expectedOffsets=to_go_on(message))
+    save(few, path, job="late", expectedOffsets=offsets_to_go_on(message))
     assert len(rows_of(path)) == len(before) + 10
 
 
@@ -139,7 +134,7 @@ def test_a_conflict_of_tasks_is_mended_in_one_run_whatever_the_number_of_partiti
     message = refused(ConflictError, lambda: save(late, path, job="late"))
     assert message.count("to be the end, but the log ends at") == 4
     assert "No row of job 'late' is in the log" in message
-    save(late, path, job="late", expectedOffsets=to_go_on(message))
+    save(late, path, job="late", expectedOffsets=offsets_to_go_on(message))
     assert len(rows_of(path)) == 204
 
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from spark_cas.core.errors import ConditionalLogError, LogNotFoundError, UnknownOutcomeError
+from spark_cas.core.errors import ConditionalLogError, ConflictError, LogNotFoundError, UnknownOutcomeError
 from spark_cas.core.guarantee import EXACTLY_ONCE, REQUIRED
 from spark_cas.core.plan import completion_from_json
+from spark_cas.core.refusal import offsets_to_go_on
 from spark_cas.log.open import AnySpec, open_log
 from spark_cas.log.protocol import Backend
 from spark_cas.spark.programs.exit_codes import ExitCode, UsageError, plain_error
@@ -133,6 +134,11 @@ def _report_of(arguments: Arguments, start_session: StartSession, console: Conso
             traceback.print_exc()
         plain = plain_error(error)
         console.print(f"error: {plain}", style="red", markup=False, highlight=False, soft_wrap=True)
+        onward = offsets_to_go_on(plain.message) if isinstance(plain, ConflictError) else None
+        if onward is not None:
+            named = f"--job {request.job} " if request.job_is_fresh else ""
+            line = f"to go on: the same command with {named}--expected-offsets '{onward}'"
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
         return _failed(plain, request, time.monotonic() - began)
 
 

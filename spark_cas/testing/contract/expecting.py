@@ -1,12 +1,12 @@
 """What a job expects of partitions: looked at before its first row, and where it has none, after its last."""
 
 import json
-import re
 
 import pytest
 
 from spark_cas.core.errors import ConflictError, TruncatedError
 from spark_cas.core.plan import BY_KEY, ExpectedOffsets
+from spark_cas.core.refusal import offsets_to_go_on
 from spark_cas.log.planning import complete_job, pin_plan, refused_as_a_whole
 from spark_cas.log.protocol import Backend
 from spark_cas.testing.contract.base import ContractBase
@@ -22,9 +22,9 @@ def ends_of(backend: Backend) -> str:
 
 def to_go_on(error: pytest.ExceptionInfo[ConflictError]) -> str:
     """The offsets that an error says to go on with."""
-    found = re.search(r"run the same job again with expectedOffsets (\{.*\})\.$", error.value.message)
+    found = offsets_to_go_on(error.value.message)
     assert found, error.value.message
-    return found[1]
+    return found
 
 
 def all_of(backend: Backend) -> list[object]:
