@@ -26,7 +26,7 @@ def require_expected(log: Backend, plan: Plan, bounds: Sequence[Bounds]) -> None
 
     ``bounds`` are those of all partitions. Raises ConflictError or TruncatedError naming all that do not.
     """
-    found = mismatches(log, plan, plan.named, dict(enumerate(bounds)), {})
+    found = _mismatches(log, plan, plan.named, dict(enumerate(bounds)), {})
     if found:
         raise mismatch_error(found, _onward(plan, found, {}), "Nothing was appended.")
 
@@ -78,14 +78,16 @@ def lost_to_another(log: Backend, plan: Plan, partition: int, progress: Progress
     ``progress`` is how far the job came; when that is not true any more, nothing is said. Nobody's open transaction
     is waited for.
     """
-    bounds = {partition: log.bounds_of([partition], waiting=False)[0]}
-    found = mismatches(log, plan, [partition], bounds, {partition: progress}).get(partition)
+    expected, (bounds,) = resume_offset(plan, partition, progress), log.bounds_of([partition], waiting=False)
+    if expected is None or bounds.end_offset < expected:
+        return None
+    found = _mismatch(log, partition, expected, bounds, progress)
     if not isinstance(found, Conflict) or log.progress(partition, plan.job) != progress:
         return None
     return found
 
 
-def mismatches(
+def _mismatches(
     log: Backend,
     plan: Plan,
     partitions: Iterable[int],
@@ -116,7 +118,7 @@ def _mismatches_now(
     log: Backend, plan: Plan, partitions: list[int], progress: Mapping[int, Progress | None]
 ) -> dict[int, Mismatch]:
     bounds = log.bounds_of(partitions, waiting=True)
-    return mismatches(log, plan, partitions, dict(zip(partitions, bounds, strict=True)), progress)
+    return _mismatches(log, plan, partitions, dict(zip(partitions, bounds, strict=True)), progress)
 
 
 def _mismatch(
