@@ -19,7 +19,8 @@
     │   ├── InputChangedError
     │   ├── JobMismatchError
     │   ├── CheckpointMismatchError
-    │   └── BatchTooLargeError
+    │   ├── BatchTooLargeError
+    │   └── SparkSetupError
     └── LogError                the log or its store cannot be used as it is
         ├── LogNotFoundError
         ├── LogNotSharedError
@@ -64,6 +65,7 @@ class ErrorKind(StrEnum):
     TRIMMED = "TRIMMED"
     CHECKPOINT_MISMATCH = "CHECKPOINT_MISMATCH"
     BATCH_TOO_LARGE = "BATCH_TOO_LARGE"
+    SPARK_SETUP = "SPARK_SETUP"
 
 
 class ConditionalLogError(Exception):
@@ -175,6 +177,12 @@ class BatchTooLargeError(InputError):
     """Rows for one partition that have to be one chunk, of a micro-batch or an atomic load, are more than that."""
 
     kind = ErrorKind.BATCH_TOO_LARGE
+
+
+class SparkSetupError(InputError):
+    """Spark, as it is set up, cannot run what is asked: its version, or the Python of its workers."""
+
+    kind = ErrorKind.SPARK_SETUP
 
 
 class LogError(ConditionalLogError):

@@ -25,6 +25,7 @@ ConditionalLogError
     JobMismatchError JOB_MISMATCH
     CheckpointMismatchError CHECKPOINT_MISMATCH
     BatchTooLargeError BATCH_TOO_LARGE
+    SparkSetupError SPARK_SETUP
   LogError
     LogNotFoundError LOG_NOT_FOUND
     LogNotSharedError LOG_NOT_SHARED

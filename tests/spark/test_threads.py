@@ -58,7 +58,7 @@ def test_threads_write_bootstrap_and_read_at_the_same_time(spark, path, kind):
         options: dict[str, str | float] = {"path": log, "partitions": 2, "job": "load"}
         df = numbers(spark, number)
         routed = route(df, options)
-        routed.write.format("conditional-log").mode("append").option("job", "load").save(log)
+        routed.write.format("conditional-log").mode("append").options(job="load", partitions="2").save(log)
         found = bootstrap(spark, log)
         read = spark.read.format("conditional-log").load(log)
         return found.state.count(), read.count(), verify_log(df, log).holds

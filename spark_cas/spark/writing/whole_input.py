@@ -6,8 +6,11 @@ from io import BufferedReader, BufferedRWPair
 from types import FrameType
 
 import pyarrow as pa
+import pyspark
 from pyspark import TaskContext
 from pyspark.serializers import SpecialLengths
+
+from spark_cas.core.errors import SparkSetupError
 
 _END = SpecialLengths.END_OF_STREAM.to_bytes(4, "big", signed=True)
 
@@ -15,16 +18,19 @@ _END = SpecialLengths.END_OF_STREAM.to_bytes(4, "big", signed=True)
 def whole_input(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The batches that Spark sends to a task; EOFError where they end although more were to come.
 
+    Raises SparkSetupError before the first one where that could not be told.
+
     When an attempt is killed, by a cancelled job or the end of its executor, its input just ends. Between two batches
     Arrow takes that for the end of the stream, and so the rows so far would pass for all of them. Spark's worker
     finds out only after `write` has returned, for then the number that stands behind the last batch is missing. It
     is looked for here, where nothing was made of the end yet.
     """
+    stream = None if TaskContext.get() is None else _stream_from_jvm()
     yield from batches
-    if TaskContext.get() is None:
+    if stream is None:
         return
     # It comes in one piece, and of a stream that was cut off nothing comes any more.
-    behind = _stream_from_jvm().peek(len(_END))[: len(_END)]
+    behind = stream.peek(len(_END))[: len(_END)]
     if not behind or not _END.startswith(behind):
         raise EOFError(
             "Spark ended this attempt of the task before all of its rows had come. Chunks that were appended stay: "
@@ -33,12 +39,18 @@ def whole_input(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _stream_from_jvm() -> BufferedReader | BufferedRWPair:
-    """The stream that this task's worker reads: a variable of its main function, which Spark shows nobody."""
+    """The stream that this task's worker reads: a variable of the functions that run it, which Spark shows nobody.
+
+    It is told by its type: in pyspark 4.2 and 4.3 no other such stream is between a worker's main function and here.
+    """
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - there is no other way
     while frame is not None:
-        stream = frame.f_locals.get("infile")
-        if frame.f_code.co_name == "main" and isinstance(stream, BufferedReader | BufferedRWPair):
-            return stream
+        for found in frame.f_locals.values():
+            if isinstance(found, BufferedReader | BufferedRWPair):
+                return found
         frame = frame.f_back
-    msg = "this version of pyspark runs its workers in a way that spark_cas does not know: use pyspark 4.2"
-    raise RuntimeError(msg)
+    raise SparkSetupError(
+        f"this Spark (pyspark {pyspark.__version__}) hands rows to its Python workers in a way that spark_cas does "
+        f"not know: it cannot tell all rows of a task from those of one that was cut off. The task appended nothing. "
+        f"Write with pyspark 4.2 or 4.3; reads work as they are."
+    )

@@ -1,0 +1,66 @@
+"""How a task tells the end of its rows: with streams as Spark's workers have them, and without. No JVM."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from pyspark import TaskContext
+from pyspark.serializers import SpecialLengths, write_int
+
+from spark_cas.core.errors import SparkSetupError
+from spark_cas.spark.writing.whole_input import whole_input
+
+BATCHES = ["first", "second"]
+
+
+@pytest.fixture
+def in_task():
+    TaskContext._setTaskContext(TaskContext())
+    yield
+    TaskContext._taskContext = None
+
+
+def worker(under_any_name, seen):
+    """Calls what a task runs, as a worker's main function does: it holds the stream that the rows came from."""
+    assert under_any_name.readable()
+    seen.extend(whole_input(iter(BATCHES)))
+
+
+def run(work, *arguments):
+    """In a thread, whose stack holds no file of the tests."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work, *arguments).result(60)
+
+
+def stream_of(*numbers):
+    read, write = os.pipe()
+    with os.fdopen(write, "wb") as out:
+        for number in numbers:
+            write_int(number, out)
+    return os.fdopen(read, "rb")
+
+
+def test_the_end_is_told_whatever_the_worker_calls_its_stream(in_task):
+    seen: list[str] = []
+    with stream_of(SpecialLengths.END_OF_STREAM) as stream:
+        run(worker, stream, seen)
+    assert seen == BATCHES
+
+
+@pytest.mark.parametrize("behind", [(), (SpecialLengths.END_OF_DATA_SECTION,)])
+def test_an_input_that_was_cut_off_is_an_error(in_task, behind):
+    seen: list[str] = []
+    with stream_of(*behind) as stream, pytest.raises(EOFError, match="before all of its rows had come"):
+        run(worker, stream, seen)
+    assert seen == BATCHES
+
+
+def test_a_worker_of_another_kind_is_refused_before_the_first_row(in_task):
+    seen: list[str] = []
+    with pytest.raises(SparkSetupError, match=r"pyspark 4\.\d.*appended nothing.*pyspark 4\.2 or 4\.3"):
+        run(lambda: seen.extend(whole_input(iter(BATCHES))))
+    assert seen == []
+
+
+def test_without_a_task_there_is_nothing_to_tell():
+    assert list(whole_input(iter(BATCHES))) == BATCHES
