@@ -12,7 +12,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from spark_cas.spark.called import called_by_spark
 
+
+@called_by_spark
 class ConditionalLogSource(DataSource):
     """``spark.read``, ``spark.readStream`` and ``df.write`` with ``.format("conditional-log")``.
 

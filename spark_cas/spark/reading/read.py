@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import RECORDS
 from spark_cas.log.protocol import Backend
+from spark_cas.spark.called import called_by_spark
 from spark_cas.spark.reading.read_range import ReadRange, kept
 from spark_cas.spark.reading.selected_logs import Seen, SelectedLogs, bounds_in
 from spark_cas.spark.reading.selection import Selection
@@ -29,6 +30,7 @@ class RecordsPartition(InputPartition):
     offsets: OffsetRange
 
 
+@called_by_spark
 class RecordsReader(DataSourceReader):
     """Reads records as Arrow batches, in the columns of ``schema``, which `check_read_schema` has seen.
 

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from spark_cas.core.errors import LogNotFoundError, TruncatedError
 from spark_cas.core.offsets import OffsetRange
+from spark_cas.spark.called import called_by_spark
 from spark_cas.spark.options.parse import StreamOptions
 from spark_cas.spark.reading.read import RecordsPartition, read_records
 from spark_cas.spark.reading.read_range import kept
@@ -42,6 +43,7 @@ _SECOND_LOOK_SECONDS = 1.0
 Answer = TypeVar("Answer")
 
 
+@called_by_spark
 class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads records as `RecordsReader` does, batch after batch.
 

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 from spark_cas.core.plan import PartitionResult
 from spark_cas.log.planning import job_results
 from spark_cas.log.protocol import Backend
+from spark_cas.spark.called import called_by_spark
 from spark_cas.spark.reading.selected_logs import SelectedLogs
 from spark_cas.spark.reading.selection import Selection
 
@@ -27,6 +28,7 @@ class ViewPartition(InputPartition):
     rows: tuple[Row, ...]
 
 
+@called_by_spark
 class ViewReader(DataSourceReader):
     """Reads a view: its rows are those of the moment at which the read was planned.
 

@@ -16,6 +16,7 @@ from spark_cas.core.row_claims import COLUMN
 from spark_cas.log.blind import load_blind
 from spark_cas.log.open import AnySpec
 from spark_cas.log.protocol import Backend
+from spark_cas.spark.called import called_by_spark
 from spark_cas.spark.options.parse import WriteOptions
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.worker import planned_log, task_number
@@ -49,6 +50,7 @@ def plan_blind_write(
     return BlindWriter(BlindTask(options.spec, layout, uuid.uuid4().hex, limits, guarantee, options.report))
 
 
+@called_by_spark
 class BlindWriter(DataSourceArrowWriter):
     """Appends the rows of each log partition at whatever its end is. A task that is tried again does so again."""
 

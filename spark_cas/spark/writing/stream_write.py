@@ -19,6 +19,7 @@ from spark_cas.core.errors import ConflictError, OptionError
 from spark_cas.core.plan import ExpectedOffsets, Layout, Plan
 from spark_cas.log.batches import begin_stream, load_batch, require_whole_batch
 from spark_cas.log.open import AnySpec, answered_before, open_log
+from spark_cas.spark.called import called_by_spark
 from spark_cas.spark.options.parse import WriteOptions
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import check_write_schema, refuse_claims
@@ -71,6 +72,7 @@ def plan_batch_write(options: WriteOptions, schema: StructType) -> "BatchWriter"
     return BatchWriter(_task(options, schema, run=uuid.uuid4().hex))
 
 
+@called_by_spark
 class StreamWriter(DataSourceStreamArrowWriter):
     """Appends each micro-batch of a streaming query exactly once, or says why not."""
 
@@ -96,6 +98,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Nothing: what was appended is known to the ledger when the batch comes again."""
 
 
+@called_by_spark
 class BatchWriter(DataSourceArrowWriter):
     """Appends one batch within ``foreachBatch`` exactly once, or says why not."""
 

@@ -18,6 +18,7 @@ from spark_cas.log.loading import load_rows
 from spark_cas.log.open import AnySpec, open_log
 from spark_cas.log.planning import complete_job, fresh_job_name, pin_plan, refused_as_a_whole
 from spark_cas.log.protocol import Backend
+from spark_cas.spark.called import called_by_spark
 from spark_cas.spark.options.parse import WriteOptions
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import Mark, check_write_schema, refuse_claims
@@ -115,6 +116,7 @@ def _completion(log: Backend, options: WriteOptions) -> Completion | None:
         raise
 
 
+@called_by_spark
 class ConditionalLogWriter(DataSourceArrowWriter):
     """Appends the rows of each log partition exactly once, at the expected offset, or says why not."""
 
