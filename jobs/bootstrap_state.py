@@ -6,5 +6,6 @@ from spark_cas.spark.programs.bootstrap_state import main
 from spark_cas.spark.programs.session import submitted_session
 
 if __name__ == "__main__":
-    # Spark's log is the cluster's business here: log4j2 says what of it is shown.
-    sys.exit(main(sys.argv[1:], "bootstrap_state.py", lambda _: submitted_session("bootstrap state")))
+    sys.exit(
+        main(sys.argv[1:], "bootstrap_state.py", lambda shown: submitted_session("bootstrap state", show_log=shown))
+    )

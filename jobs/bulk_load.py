@@ -6,5 +6,4 @@ from spark_cas.spark.programs.bulk_load import main
 from spark_cas.spark.programs.session import submitted_session
 
 if __name__ == "__main__":
-    # Spark's log is the cluster's business here: log4j2 says what of it is shown.
-    sys.exit(main(sys.argv[1:], "bulk_load.py", lambda _: submitted_session("bulk load")))
+    sys.exit(main(sys.argv[1:], "bulk_load.py", lambda shown: submitted_session("bulk load", show_log=shown)))

@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.demo_state import show_state
@@ -15,7 +15,7 @@ from jobs.demo_steps import (
     flights_into,
     load,
     load_again,
-    parse_folder,
+    run,
     say,
     title,
     write_flights,
@@ -27,14 +27,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the demonstration from a clean slate."""
-    build = parse_folder(argv, "demo.py", __doc__)
+def demonstrate(build: Path, show_log: bool) -> None:  # noqa: FBT001 - as `run` calls it
+    """The demonstration, from a clean slate."""
     log = str(build / "demo" / "flights")
     began = time.monotonic()
     shutil.rmtree(build / "demo", ignore_errors=True)
     flights = flights_into(log, write_flights(build))
-    spark = submitted_session("spark_cas demo")
+    spark = submitted_session("spark_cas demo", show_log=show_log)
     load(spark, flights)
     load_again(spark, flights)
     refuse_stale_writer(spark, log)
@@ -42,7 +41,6 @@ def main(argv: Sequence[str]) -> int:
     shown = os.path.relpath(log)
     console.print(f"\nDone in {time.monotonic() - began:.0f} s. The log is plain Parquet in {shown}. Look at it with")
     say(f".venv/bin/spark-cas offsets {shown}", f".venv/bin/spark-cas progress {shown}")
-    return 0
 
 
 def refuse_stale_writer(spark: "SparkSession", log: str) -> None:
@@ -51,7 +49,7 @@ def refuse_stale_writer(spark: "SparkSession", log: str) -> None:
     before = ends(log)
     row = spark.sql("SELECT 'N14228' AS key, 'written without having seen the other flights' AS value")
     stale = route(row, log).write.format("conditional-log").mode("append").option("job", "stale")
-    with expect_refusal(spark):
+    with expect_refusal():
         stale.option("expectedOffsets", '{"0": 0, "1": 0, "2": 0, "3": 0}').save(log)
     if ends(log) != before:
         raise RuntimeError("the refused write left something in the log: this is a bug")
@@ -59,4 +57,4 @@ def refuse_stale_writer(spark: "SparkSession", log: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run(sys.argv[1:], "demo.py", __doc__, demonstrate))

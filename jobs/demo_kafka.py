@@ -2,7 +2,6 @@
 
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from jobs.demo_steps import (
     flights_into,
     load,
     load_again,
-    parse_folder,
+    run,
     say,
     title,
     write_flights,
@@ -39,14 +38,13 @@ TOPIC = "flights"
 PATIENCE_SECONDS = 30
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the demonstration on a broker of its own, which is gone afterwards."""
+def demonstrate(build: Path, show_log: bool) -> None:  # noqa: FBT001 - as `run` calls it
+    """The demonstration, on a broker of its own, which is gone afterwards."""
     began = time.monotonic()
-    build = parse_folder(argv, "demo_kafka.py", __doc__)
     flights_2013 = write_flights(build)
     with KafkaBroker(CONF) as broker:
         console.print(f"A Kafka broker, as it comes from Apache, listens on {broker.bootstrap}.")
-        spark = submitted_session("spark_cas demo on Kafka")
+        spark = submitted_session("spark_cas demo on Kafka", show_log=show_log)
         try:
             flights = flights_into(f"kafka://{broker.bootstrap}/{TOPIC}", flights_2013)
             load(spark, flights)
@@ -58,7 +56,6 @@ def main(argv: Sequence[str]) -> int:
             spark.stop()
     console.print(f"\nDone in {time.monotonic() - began:.0f} s. The broker is gone; to try more, start one with")
     say("make kafka")
-    return 0
 
 
 def refuse_load_after_foreign_records(spark: "SparkSession", bootstrap: str, flights: LoadRequest) -> None:
@@ -69,7 +66,7 @@ def refuse_load_after_foreign_records(spark: "SparkSession", bootstrap: str, fli
         plan = pin_plan(log, corrected.job, ExpectedOffsets("end"))
     produce_everywhere(bootstrap, plan.partitions)
     before = ends(flights.log)
-    with expect_refusal(spark):
+    with expect_refusal():
         bulk_load(corrected, lambda: spark, console)
     with open_log(flights.log) as log:
         left = job_progress(log, corrected.job)
@@ -88,4 +85,4 @@ def produce_everywhere(bootstrap: str, partitions: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run(sys.argv[1:], "demo_kafka.py", __doc__, demonstrate))

@@ -1,8 +1,7 @@
 """What the demonstrations share: a year of flights, and the steps that are the same on every backend."""
 
 import shutil
-from argparse import ArgumentParser
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +15,10 @@ from rich.text import Text
 
 from spark_cas import error_from_text, open_log
 from spark_cas.spark.programs.bulk_load import bulk_load
+from spark_cas.spark.programs.exit_codes import ExitCode
+from spark_cas.spark.programs.load_progress import console_for_people
 from spark_cas.spark.programs.load_request import LoadRequest
+from spark_cas.spark.programs.program import Result, outcome_of, parser_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,13 +29,21 @@ FILES = 4
 console = Console(highlight=False)
 
 
-def parse_folder(argv: Sequence[str], prog: str, description: str | None) -> Path:
-    """The folder that a demonstration is told to leave its files in."""
-    parser = ArgumentParser(prog=prog, description=description, allow_abbrev=False)
+def run(argv: Sequence[str], prog: str, description: str | None, demonstrate: Callable[[Path, bool], None]) -> int:
+    """Run a demonstration from its command line and return the exit code.
+
+    ``demonstrate`` takes the folder that its files go to, and whether to show Spark's log.
+    """
+    parser = parser_of(prog, description or "", "")
     into = "where the flights and the log go; build unless given"
     parser.add_argument("--into", type=Path, default=BUILD, metavar="FOLDER", help=into)
-    folder: Path = parser.parse_args(argv).into
-    return folder.absolute()
+    given = parser.parse_args(argv)
+
+    def work() -> tuple[ExitCode, Result]:
+        demonstrate(given.into.absolute(), given.traceback)
+        return ExitCode.COMPLETE, {}
+
+    return outcome_of(work, console_for_people(), with_traceback=given.traceback)[0]
 
 
 def flights_into(log: str, flights_2013: Path) -> LoadRequest:
@@ -46,7 +56,8 @@ def flights_into(log: str, flights_2013: Path) -> LoadRequest:
         key="tailnum",
         value=None,
         order_by=("time_hour", "dep_time"),
-        log_options=(("partitions", "4"),),
+        # Small chunks, so that a load of seconds is seen to go on.
+        log_options=(("partitions", "4"), ("maxRecordsPerChunk", "20000")),
     )
 
 
@@ -108,10 +119,8 @@ def title(what: str, why: str) -> None:
 
 
 @contextmanager
-def expect_refusal(spark: "SparkSession") -> Iterator[None]:
+def expect_refusal() -> Iterator[None]:
     """Show the refusal of the log that the block ends in."""
-    # Spark would log as an error what is about to happen on purpose.
-    spark.sparkContext.setLogLevel("OFF")
     try:
         yield
     except PySparkException as error:
@@ -121,5 +130,3 @@ def expect_refusal(spark: "SparkSession") -> Iterator[None]:
         console.print(Padding(Text(f"refused: {refusal}", style="yellow"), (0, 3)))
     else:
         raise RuntimeError("what should have been refused was not: this is a bug")
-    finally:
-        spark.sparkContext.setLogLevel("WARN")

@@ -6,5 +6,4 @@ from spark_cas.spark.programs.session import submitted_session
 from spark_cas.spark.programs.stream_copy import main
 
 if __name__ == "__main__":
-    # Spark's log is the cluster's business here: log4j2 says what of it is shown.
-    sys.exit(main(sys.argv[1:], "stream_copy.py", lambda _: submitted_session("stream copy")))
+    sys.exit(main(sys.argv[1:], "stream_copy.py", lambda shown: submitted_session("stream copy", show_log=shown)))

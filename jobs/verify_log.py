@@ -6,5 +6,4 @@ from spark_cas.spark.programs.session import submitted_session
 from spark_cas.spark.programs.verify_log import main
 
 if __name__ == "__main__":
-    # Spark's log is the cluster's business here: log4j2 says what of it is shown.
-    sys.exit(main(sys.argv[1:], "verify_log.py", lambda _: submitted_session("verify log")))
+    sys.exit(main(sys.argv[1:], "verify_log.py", lambda shown: submitted_session("verify log", show_log=shown)))

@@ -1,15 +1,18 @@
 """`spark-cas` without Spark: looking at a log, trimming it, and how it says what is wrong."""
 
 import os
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from spark_cas import cli, open_log
+from spark_cas.cli import tables
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.planning import complete_job
 from spark_cas.testing.writing import JobWriter, plan_of, table_of
@@ -106,6 +109,32 @@ def test_a_log_that_is_not_there_exits_with_1(run, tmp_path):
     code, _, told = run("offsets", str(tmp_path / "nowhere"))
     assert code == 1
     assert told.startswith("error: [LOG_NOT_FOUND]")
+    assert told.endswith(f"The log is file://{tmp_path}/nowhere.\n")
+    assert len(told.splitlines()) == 1
+
+
+def test_a_table_is_not_cut_on_a_screen_of_80_columns(capsys):
+    table = tables.table_of(
+        "job", "partition", "rows", "first offset", "end offset", "chunks", "complete", "newest chunk"
+    )
+    row = ("flights-2013-corrected-once-more", 12, 336_776, 123_456, 460_232, 12, "yes", "2026-11-22 16:55:48")
+    tables.add_row(table, *row)
+    Console(width=80).print(table)
+    head, *lines = [line for line in capsys.readouterr().out.splitlines() if line[0] in "┃│"][1:]
+    assert re.findall(r"\w+", head) == [
+        "job",
+        "partition",
+        "rows",
+        "offset",
+        "offset",
+        "chunks",
+        "complete",
+        "newest",
+        "chunk",
+    ]
+    columns = zip(*([cell.strip() for cell in line.strip("│").split("│")] for line in lines), strict=True)
+    found = ["".join(column) for column in columns]
+    assert found == [f"{cell:,}" if isinstance(cell, int) else cell.replace(" ", "") for cell in row]
 
 
 def test_load_shows_the_help_of_the_bulk_load(run):

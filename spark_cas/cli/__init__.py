@@ -65,7 +65,7 @@ def load(context: typer.Context) -> None:
     from spark_cas.spark.programs.bulk_load import main as bulk_load
     from spark_cas.spark.programs.session import local_session
 
-    code = bulk_load(context.args, "spark-cas load", lambda debug: local_session("spark-cas load", show_log=debug))
+    code = bulk_load(context.args, "spark-cas load", lambda shown: local_session("spark-cas load", show_log=shown))
     raise typer.Exit(code)
 
 

@@ -1,9 +1,12 @@
 """How the commands say which log they are about."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
+from spark_cas.core.errors import LogError
 from spark_cas.log.open import open_log
 from spark_cas.log.protocol import Backend
 from spark_cas.spark.options.parse import parse_read
@@ -24,8 +27,11 @@ LogOptions = Annotated[
 ]
 
 
-def opened(log: str | None, servers: str | None, topic: str | None, log_options: list[str] | None) -> Backend:
-    """The log of a command line. Raises typer.BadParameter, OptionError."""
+@contextmanager
+def opened(
+    log: str | None, servers: str | None, topic: str | None, log_options: list[str] | None
+) -> Iterator[Backend]:
+    """The log of a command line, open. Raises typer.BadParameter, OptionError; a LogError names the log."""
     pairs = [each.partition("=") for each in log_options or ()]
     if not all(equals for _, equals, _ in pairs):
         raise typer.BadParameter("expected NAME=VALUE", param_hint="--log-option")
@@ -33,6 +39,9 @@ def opened(log: str | None, servers: str | None, topic: str | None, log_options:
         address = log_address(log, servers, topic)
     except UsageError as error:
         raise typer.BadParameter(str(error), param_hint="LOG") from None
-    return open_log(
-        parse_read({**{name.strip(): value for name, _, value in pairs}, "path": address}).selection.only()
-    )
+    spec = parse_read({**{name.strip(): value for name, _, value in pairs}, "path": address}).selection.only()
+    try:
+        with open_log(spec) as source:
+            yield source
+    except LogError as error:
+        raise type(error)(f"{error.message} The log is {spec.url}.") from None

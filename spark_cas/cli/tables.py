@@ -3,17 +3,20 @@
 import sys
 from datetime import UTC, datetime
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 
 _TEXT = frozenset({"job", "complete", "newest chunk"})
+_LONG = frozenset({"job", "newest chunk"})
 
 
 def table_of(*columns: str) -> Table:
-    """An empty table."""
-    table = Table()
+    """An empty table; where the screen is narrow, long cells go on in the next line."""
+    table = Table(padding=0)
     for column in columns:
-        table.add_column(column, justify="left" if column in _TEXT else "right", no_wrap=True)
+        header = column.replace(" ", "\n") if column.endswith("offset") else column
+        justify: JustifyMethod = "left" if column in _TEXT else "right"
+        table.add_column(header, justify=justify, no_wrap=column not in _LONG, overflow="fold")
     return table
 
 

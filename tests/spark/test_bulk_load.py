@@ -105,6 +105,7 @@ def test_a_load_and_the_same_load_again(load, parquet, tmp_path):
 
     code, report, told = load(*command)
     assert (code, report["already_complete"], report["appended_rows"], report["rows"]) == (0, True, 0, 1000)
+    assert "its input was not compared with them (--verify does that)" in told
     assert report["partitions"] == partitions, "what was recorded, and not what this run did"
     assert "nothing was appended" in told
     assert load.sessions == 1
@@ -121,7 +122,8 @@ def test_verify_reads_the_input_again_and_sees_a_changed_row(load, parquet):
     write_parquet(pa.table(changed), parquet)
     code, report, told = load(*command)
     assert (code, report["status"], report["error"]) == (4, "input_changed", "INPUT_CHANGED")
-    assert "1000 rows of job 'load-1' are in the log and stay; another job name appends them again" in told
+    assert "job 'load-1' was complete before, with 1,000 rows: the input is not what it was completed with" in told
+    assert "is not complete" not in told
     assert "Traceback" not in told
     assert values(load.log) == list(range(1000))
 
@@ -133,8 +135,9 @@ def test_a_stale_expected_offset_is_refused(load, parquet):
     assert "error: [CONFLICT] partition 0: expected offset 0" in told
     assert "Traceback" not in told
     assert (report["partitions"], len(values(load.log))) == ([], 1000), "nothing anywhere"
-    _, _, onward = told.partition("to go on: the same command with ")
-    code, report, _ = load("--input", parquet, *BY_TAIL, "--job", "load-2", *shlex.split(onward.splitlines()[0]))
+    # Ready to be pasted: the shell gives the program just these offsets.
+    (onward,) = re.findall(r"^to go on, add to the same command: (.+)$", told, re.MULTILINE)
+    code, report, _ = load("--input", parquet, *BY_TAIL, "--job", "load-2", *shlex.split(onward))
     assert (code, report["rows"]) == (0, 1000)
     assert len(values(load.log)) == 2000
 
@@ -191,14 +194,46 @@ def test_csv_and_json(load, tmp_path, suffix):
     assert None in {row["key"] for records in all_records(load.log) for _, row in records}
 
 
-def test_a_malformed_row_is_an_error_and_not_a_row_of_nulls(load, tmp_path):
-    (tmp_path / "bad.json").write_text('{"tail": "N1"}\n{"tail": \n')
-    code, report, told = load(
-        "--input", str(tmp_path / "bad.json"), "--schema", "tail STRING", *BY_TAIL, "--job", "j"
-    )
-    assert (code, report["status"]) == (1, "failed")
-    assert "Traceback" not in told
-    assert len(told.splitlines()) < 8
+def test_csv_is_that_of_rfc_4180(load, tmp_path):
+    file = tmp_path / "said.csv"
+    file.write_bytes(b'id,said\r\n1,"say ""hi"", ok"\r\n2,"two\r\nlines, one value"\r\n3,c:\\dir\\\r\n')
+    code, report, told = load("--input", str(file), "--value", "id || said", "--partitions", "1", "--job", "load-1")
+    assert (code, report["rows"]) == (0, 3), told
+    (records,) = all_records(load.log)
+    assert {row["value"] for _, row in records} == {b'1say "hi", ok', b"2two\r\nlines, one value", b"3c:\\dir\\"}
+
+
+BROKEN = {
+    "a.csv": (b'tail,number\nN1,1\nN2,"a"b,c,d\n', "[MALFORMED_CSV_RECORD] Malformed CSV record: N2,"),
+    "a.json": (b'{"tail": "N1", "number": 1}\n{"tail": \n', "[MALFORMED_RECORD_IN_PARSING"),
+    "a.parquet": (b"PAR1 and no more of it", "[FAILED_READ_FILE.CANNOT_READ_FILE_FOOTER]"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_of_input_that_cannot_be_read_cause_and_file_are_the_first_line(load, tmp_path, name):
+    content, cause = BROKEN[name]
+    (tmp_path / name).write_bytes(content)
+    schema = () if name == "a.parquet" else ("--schema", "tail STRING, number INT")
+    code, report, told = load("--input", str(tmp_path / name), *schema, *BY_TAIL, "--job", "load-1")
+    assert (code, report["status"], report["rows"]) == (2, "usage", 0)
+    (error,) = re.findall(r"^error: (.+)$", told, re.MULTILINE)
+    assert error.startswith(cause)
+    assert str(tmp_path / name) in error
+    assert not re.search(r"Traceback|Py4J|^\s+at ", told, re.MULTILINE)
+    assert len(told.splitlines()) < 12
+
+
+def test_a_file_of_another_schema_is_told_with_column_and_types(load, parquet):
+    code, _, told = load("--input", parquet, "--schema", "tail STRING, number STRING", *BY_TAIL, "--job", "load-1")
+    assert code == 2
+    assert "[FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH]" in told
+    assert "column [number]. Expected Spark type string, actual Parquet type INT64" in told
+
+
+def test_a_log_that_is_not_there_is_named(load, parquet):
+    told = load("--input", parquet, "--value-json", "--job", "load-1")[2]
+    assert f"the log is file://{load.log}\n" in told
 
 
 def test_several_inputs_in_an_order_of_columns_that_are_not_loaded(load, tmp_path):
@@ -249,7 +284,7 @@ def test_what_is_wrong_is_said_in_a_line_and_an_exit_code(load, parquet, argv, c
 
 
 def test_a_stack_trace_is_shown_when_asked_for(load, parquet):
-    assert "Traceback" in load("--input", parquet, "--value-json", "--job", "j", "--debug")[2]
+    assert "Traceback" in load("--input", parquet, "--value-json", "--job", "j", "--traceback")[2]
 
 
 @pytest.fixture
@@ -257,13 +292,14 @@ def programs(tmp_path):
     """Starts real programs, each with a process group of its own; none survives the test."""
     started = []
 
-    def start(*command):
+    def start(*command, without=()):
         env = os.environ | {
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": str(ROOT),
             "SPARK_CONF_DIR": str(ROOT / "conf"),
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
+        env = {name: value for name, value in env.items() if name not in without}
         streams = {"stdout": subprocess.PIPE, "stderr": (tmp_path / "told.txt").open("w"), "text": True}
         process = subprocess.Popen(command, env=env, cwd=tmp_path, start_new_session=True, **streams)
         streams["stderr"].close()
@@ -275,6 +311,20 @@ def programs(tmp_path):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+
+
+@pytest.mark.timeout(2 * PATIENCE)
+def test_spark_submit_shows_progress_and_the_sentence_also_without_settings_for_its_log(programs, path, tmp_path):
+    (tmp_path / "a.csv").write_bytes(BROKEN["a.csv"][0])
+    command = submit("--input", str(tmp_path / "a.csv"), *BY_TAIL, "--log", path, "--job", "load-1")
+    process = programs(*command, without=("SPARK_CONF_DIR",))
+    out, _ = process.communicate(timeout=PATIENCE)
+    told = (tmp_path / "told.txt").read_text()
+    assert process.returncode == 2
+    lines = [line for line in (out + told).splitlines() if not line.startswith(("starting: ", "routing: "))]
+    assert sum(line.startswith("error: [MALFORMED_CSV_RECORD] ") for line in lines) == 1
+    # Of Spark what it says before the program begins, of us the error, what is in the log, and the JSON.
+    assert len(lines) <= 12, lines
 
 
 def submit(*argv):
@@ -309,9 +359,11 @@ def test_ctrl_c_in_a_plain_process_then_the_same_command(programs, path, tmp_pat
     stopped = interrupt_while_appending(programs(*command), path)
     report = json.loads(stopped.splitlines()[-1])
     assert report["status"] == "interrupted"
-    # Workers outlive the report, and append what their tasks still hold.
-    assert 0 < report["rows"] <= len(values(path))
-    assert "goes on from here" in (tmp_path / "told.txt").read_text()
+    # No worker outlives the session, so the count stays what it is.
+    assert 0 < report["rows"] == len(values(path))
+    told = (tmp_path / "told.txt").read_text()
+    assert "interrupted: the same command goes on from here" in told
+    assert not re.search("Traceback|KeyboardInterrupt|py4j", told), told
     code, report = result_of(programs(*command))
     assert (code, report["rows"]) == (0, ROWS)
     told = (tmp_path / "told.txt").read_text()

@@ -10,11 +10,12 @@ from rich.console import Console
 from spark_cas.core import errors
 from spark_cas.core.plan import EarlierRows, PartitionResult, Plan, Progress
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.spark.programs.exit_codes import ExitCode, UsageError, exit_code_of, in_short
+from spark_cas.spark.programs.exit_codes import ExitCode, UsageError, exit_code_of
 from spark_cas.spark.programs.load_arguments import parse_arguments
 from spark_cas.spark.programs.load_progress import describe, duration, live_progress
 from spark_cas.spark.programs.load_report import Held, completed_report, failed_report
 from spark_cas.spark.programs.load_watch import LedgerWatch, LoadWatch, Phase, Snapshot, Stages, StageWatch
+from spark_cas.spark.programs.plain_errors import in_short, plain_error
 
 NEEDED = ["--input", "flights.parquet", "--value-json", "--log", "log"]
 
@@ -133,11 +134,15 @@ class FakeStages(StageWatch):
 
 
 class FakeLedger(LedgerWatch):
-    def __init__(self, *rows):
+    def __init__(self, *rows, silent=None):
         self.seen = list(rows)
+        self.silent = silent
 
     def rows(self):
         return self.seen.pop(0)
+
+    def waiting(self):
+        return self.silent
 
 
 def test_a_load_goes_through_its_phases():
@@ -147,7 +152,7 @@ def test_a_load_goes_through_its_phases():
         Stages(100, 2, 0, routed=True),
         Stages(100, 2, 1, routed=True),
     )
-    watch = LoadWatch(FakeLedger(40, 40, 70), stages, verifying=False)
+    watch = LoadWatch(FakeLedger(0, 40, 40, 70), stages, verifying=False)
     assert watch.look().phase is Phase.STARTING
     routing = watch.look()
     assert (routing.phase, routing.share, routing.total) == (Phase.ROUTING, 0.25, None)
@@ -158,6 +163,16 @@ def test_a_load_goes_through_its_phases():
     second = watch.look()
     assert second.share == 0.7
     assert second.rows_per_second == pytest.approx(second.seconds_left and 30 / second.seconds_left)
+
+
+def test_what_gives_no_answer_is_told_in_each_phase():
+    silent = "waiting for the brokers of topic flights since 12 s"
+    ledger = FakeLedger(0, 40, silent=silent)
+    watch = LoadWatch(
+        ledger, FakeStages(Stages(0, 0, 0, routed=False), Stages(100, 2, 0, routed=True)), verifying=False
+    )
+    assert describe(watch.look()) == silent
+    assert describe(watch.look()) == f"40 of 100 rows, {silent}"
 
 
 def test_without_stages_the_ledger_is_shown():
@@ -201,8 +216,97 @@ def test_a_report_is_a_table_and_a_line_of_json():
     assert report.summary().endswith("1,300 rows appended in 2.0 s, 650 rows/s, 240 were there before")
     out = io.StringIO()
     Console(file=out, width=120).print(report.table())
-    assert "resumed at row 200" in out.getvalue()
+    assert "resumed at row 200, lost replies resolved: 1" in out.getvalue()
     assert "fresh" in out.getvalue()
+
+
+def test_the_table_of_a_report_is_not_cut_on_80_columns():
+    held = Held.of((result(12, 1_336_776, resumed=1_234_567), result(13, 20)), None)
+    out = io.StringIO()
+    Console(file=out, width=80).print(completed_report("j", held, "file:///log", 2.0, rows_before=0).table())
+    assert "…" not in out.getvalue()
+    words = "partition rows offset chunks run guarantee 1,336,776 1,336,786 1,234,567, exactly-once"
+    assert set(words.split()) <= set(out.getvalue().split())
+
+
+def test_a_changed_input_of_a_complete_job_is_no_job_that_is_not_complete():
+    held = Held.of((result(0, 1000),), None, complete=True)
+    report = failed_report(errors.InputChangedError("x"), "j", "log", 1.0, held)
+    assert report.summary() == (
+        "job 'j' was complete before, with 1,000 rows: the input is not what it was completed with, nothing was "
+        "appended"
+    )
+    report = failed_report(UsageError("x"), "j", "log", 1.0, held)
+    assert "the input was not compared, nothing was appended" in report.summary()
+
+
+CAUSES = [
+    (
+        [
+            (
+                "SparkException",
+                "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///a.csv.  SQLSTATE: KD001",
+            ),
+            (
+                "SparkException",
+                "[MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] Malformed: [1].\nParse Mode: F SQLSTATE: 22023",
+            ),
+            ("SparkRuntimeException", '[MALFORMED_CSV_RECORD] Malformed CSV record: 1,"a SQLSTATE: KD000'),
+        ],
+        UsageError,
+        '[MALFORMED_CSV_RECORD] Malformed CSV record: 1,"a (in file:///a.csv)',
+    ),
+    (
+        [
+            (
+                "SparkException",
+                "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file s3a://b/a.csv.  SQLSTATE: KD001",
+            ),
+            ("AccessDeniedException", "s3a://b/a.csv: Forbidden"),
+        ],
+        UsageError,
+        "AccessDeniedException: s3a://b/a.csv: Forbidden",
+    ),
+    (
+        [
+            (
+                "SparkException",
+                "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file s3a://b/a.csv.  SQLSTATE: KD001",
+            ),
+            ("SocketTimeoutException", "Read timed out"),
+        ],
+        RuntimeError,
+        "SocketTimeoutException: Read timed out",
+    ),
+    (
+        [("SparkException", "Job aborted due to stage failure"), ("IOException", "No space left on device")],
+        RuntimeError,
+        "IOException: No space left on device",
+    ),
+]
+
+
+@pytest.mark.parametrize(("causes", "kind", "said"), CAUSES)
+def test_of_a_chain_of_causes_the_root_is_told_with_the_file(causes, kind, said):
+    class Java:
+        """As Py4J hands on an exception of the JVM."""
+
+        def __init__(self, name, message, cause):
+            self.getClass = lambda: self
+            self.getSimpleName = lambda: name
+            self.getMessage = lambda: message
+            self.getCause = lambda: cause
+
+    link = None
+    for name, message in reversed(causes):
+        link = Java(name, message, link)
+    error = RuntimeError("An error occurred while calling o126.save.\n: " + causes[0][1])
+    error.java_exception = link  # type: ignore[attr-defined]
+    found = plain_error(error)
+    assert type(found) is kind
+    assert said in str(found)
+    assert "SQLSTATE" not in str(found)
+    assert "\n" not in str(found)
 
 
 def test_a_failure_is_reported_with_its_token():

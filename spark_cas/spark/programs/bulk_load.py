@@ -1,9 +1,10 @@
 """The bulk load: files go into a log exactly once; run again, it resumes, or finds that it is done."""
 
+import shlex
 import sys
 import time
-import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from spark_cas.core.errors import ConditionalLogError, ConflictError, LogNotFoundError, UnknownOutcomeError
+from spark_cas.core.errors import ConditionalLogError, ConflictError, LogError, LogNotFoundError, UnknownOutcomeError
 from spark_cas.core.guarantee import EXACTLY_ONCE, REQUIRED
 from spark_cas.core.plan import completion_from_json
 from spark_cas.core.refusal import offsets_to_go_on
 from spark_cas.log.open import AnySpec, open_log
 from spark_cas.log.protocol import Backend
-from spark_cas.spark.programs.exit_codes import ExitCode, UsageError, plain_error
+from spark_cas.spark.programs.exit_codes import ExitCode, UsageError
 from spark_cas.spark.programs.load_arguments import Arguments, parse_arguments
 from spark_cas.spark.programs.load_progress import console_for_people, live_progress
 from spark_cas.spark.programs.load_report import (
@@ -30,6 +31,7 @@ from spark_cas.spark.programs.load_report import (
 )
 from spark_cas.spark.programs.load_request import LoadRequest
 from spark_cas.spark.programs.load_watch import LedgerWatch, LoadWatch, StageWatch
+from spark_cas.spark.programs.program import tell, tell_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +51,7 @@ def main(argv: Sequence[str], prog: str, start_session: Callable[[bool], "SparkS
     """
     arguments = parse_arguments(argv, prog)
     console = console_for_people()
-    report = _report_of(arguments, lambda: start_session(arguments.debug), console)
+    report = _report_of(arguments, lambda: start_session(arguments.with_traceback), console)
     if report.partitions:
         console.print(report.table())
     console.print(report.summary(), highlight=False, soft_wrap=True)
@@ -120,26 +122,36 @@ def _report_of(arguments: Arguments, start_session: StartSession, console: Conso
     """Run, and make of every end a report."""
     request = arguments.request
     began = time.monotonic()
+    sessions: list[SparkSession] = []
+
+    def remembered() -> "SparkSession":
+        sessions.append(start_session())
+        return sessions[-1]
+
     try:
-        return bulk_load(request, start_session, console)
+        return bulk_load(request, remembered, console)
     except KeyboardInterrupt as interrupt:
+        # The workers of a session that goes on would append what they hold, after it is told what is in the log.
+        for spark in sessions:
+            with suppress(Exception):  # under spark-submit Ctrl-C ends the JVM as well
+                spark.stop()
         report = _failed(interrupt, request, time.monotonic() - began)
         left = "the same command goes on from here"
         if report.job is None:
             left = "what was appended stays, and the same command appends all rows again"
-        console.print(f"interrupted: {left}", style="yellow", soft_wrap=True)
+        tell(console, f"interrupted: {left}", "yellow")
         return report
     except Exception as error:  # noqa: BLE001 - whatever it was, the caller reads it in the report
-        if arguments.debug:
-            traceback.print_exc()
-        plain = plain_error(error)
-        console.print(f"error: {plain}", style="red", markup=False, highlight=False, soft_wrap=True)
+        plain = tell_error(error, console, with_traceback=arguments.with_traceback)
+        report = _failed(plain, request, time.monotonic() - began)
+        if isinstance(plain, LogError):
+            tell(console, f"the log is {report.log}", "red")
         onward = offsets_to_go_on(plain.message) if isinstance(plain, ConflictError) else None
         if onward is not None:
             named = f"--job {request.job} " if request.job_is_fresh else ""
-            line = f"to go on: the same command with {named}--expected-offsets '{onward}'"
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
-        return _failed(plain, request, time.monotonic() - began)
+            line = f"to go on, add to the same command: {named}--expected-offsets {shlex.quote(onward)}"
+            tell(console, line, "yellow")
+        return report
 
 
 def _failed(error: BaseException, request: LoadRequest, seconds: float) -> LoadReport:

@@ -1,9 +1,8 @@
 """Exit codes of the programs: a scheduler decides by them whether to run a job again."""
 
-import re
 from enum import IntEnum
 
-from spark_cas.core.errors import ConditionalLogError, InputChangedError, InputError, RefusedError, error_from_text
+from spark_cas.core.errors import ConditionalLogError, InputChangedError, InputError, RefusedError
 
 
 class ExitCode(IntEnum):
@@ -46,24 +45,3 @@ def exit_code_of(error: BaseException) -> ExitCode:
 def kind_of(error: BaseException) -> str:
     """The stable token of an error of this project; else the name of its class."""
     return str(error.kind) if isinstance(error, ConditionalLogError) else type(error).__name__
-
-
-_RAISED_IN_PYTHON = re.compile(r"^\s*[\w.]*(?:Error|Exception): \S.*$", re.MULTILINE)
-
-
-def in_short(error: BaseException) -> str:
-    """What an error of Spark says, without plans and stack traces: of a Python worker's, the last line."""
-    text = str(error)
-    raised = _RAISED_IN_PYTHON.findall(text) if "Traceback (most recent call last)" in text else []
-    lines = [line.strip() for line in raised[-1:] or text.splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
-
-
-def plain_error(error: Exception) -> Exception:
-    """The error of the log that a Spark exception carries in its text; else what Spark said, in short."""
-    if isinstance(error, ConditionalLogError | UsageError):
-        return error
-    plain = error_from_text(str(error))
-    if plain is not None:
-        return plain
-    return RuntimeError(f"{type(error).__name__}: {in_short(error)}")

@@ -9,6 +9,7 @@ from spark_cas.log.planning import fresh_job_name
 from spark_cas.spark.programs.exit_codes import UsageError
 from spark_cas.spark.programs.load_request import FORMATS, LoadRequest, guess_format
 from spark_cas.spark.programs.log_argument import Group, add_log_arguments, log_address, name_and_value
+from spark_cas.spark.programs.program import add_traceback
 
 _LIMITS = ("maxRecordsPerChunk", "maxBytesPerChunk", "maxSecondsPerChunk")
 
@@ -26,7 +27,7 @@ class Arguments:
 
     request: LoadRequest
     report: str | None
-    debug: bool
+    with_traceback: bool
 
 
 def parse_arguments(argv: Sequence[str], prog: str) -> Arguments:
@@ -61,7 +62,7 @@ def _arguments(given: argparse.Namespace) -> Arguments:
         verify=given.verify,
         job_is_fresh=given.job is None,
     )
-    return Arguments(request, given.report, given.debug)
+    return Arguments(request, given.report, given.traceback)
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
@@ -90,7 +91,8 @@ def add_input(group: Group) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="an option of Spark's reader, such as sep=; (csv has header=true, csv and json mode=FAILFAST)",
+        help="an option of Spark's reader, such as sep=; (csv is that of RFC 4180 with a header, and one task reads "
+        "a file, unless multiLine=false says that no value holds a line break; csv and json have mode=FAILFAST)",
     )
 
 
@@ -128,4 +130,4 @@ def _add_log(group: Group) -> None:
 def _add_run(group: Group) -> None:
     group.add_argument("--report", metavar="FILE", help="write the JSON result to a file as well")
     group.add_argument("--verify", action="store_true", help="of a complete job, read the input again and compare")
-    group.add_argument("--debug", action="store_true", help="show Spark's log and stack traces")
+    add_traceback(group)

@@ -6,19 +6,22 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
-from spark_cas.spark.programs.exit_codes import UsageError, in_short
+from spark_cas.spark.programs.exit_codes import UsageError
 from spark_cas.spark.programs.load_request import LoadRequest
+from spark_cas.spark.programs.plain_errors import in_short
 from spark_cas.spark.writing.route import route
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# A malformed row is an error: Spark's default would load it as nulls, silently and for ever.
 _JSON = {"timeZone": "UTC"}
 """Times in a value must not depend on the session that loads it: another one may resume the job."""
 
+# A malformed row is an error: Spark's default would load it as nulls, silently and for ever. CSV is that of RFC 4180:
+# a quote in a value is doubled, and a value may hold line breaks. Without multiLine Spark makes of such a row two,
+# and finds nothing wrong where the columns fit; with it a file is read by one task.
 _READ_DEFAULTS = {
-    "csv": {"header": "true", "mode": "FAILFAST"},
+    "csv": {"header": "true", "mode": "FAILFAST", "escape": '"', "multiLine": "true"},
     "json": {"mode": "FAILFAST"},
     "parquet": {},
 }

@@ -15,7 +15,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from spark_cas.spark.programs.load_watch import Phase, Snapshot
 
 _POLL_SECONDS = 0.5
-_LINE_SECONDS = 5.0
+_FIRST_LINE_SECONDS, _LAST_LINE_SECONDS = 1.0, 30.0
+_LINES_SHARE = 10
+"""Between two lines lies this part of the time so far, within these bounds: short loads are told of as well."""
 _POLLING_SHARE = 4
 """Between two looks at the ledger lies at least this many times what one of them takes."""
 
@@ -64,13 +66,15 @@ def live_progress(console: Console, look: Callable[[], Snapshot]) -> Iterator[No
 def describe(seen: Snapshot) -> str:
     """A load in a few words: ``120,000 of 336,776 rows, 41,000 rows/s, 5 s left``."""
     if seen.phase is Phase.STARTING:
-        return "Spark plans the load"
+        return seen.waiting or "Spark plans the load"
     parts = [f"{seen.rows:,} rows" if seen.total is None else f"{seen.rows:,} of {seen.total:,} rows"]
     if seen.tasks:
         parts = [f"{parts[0]} read", f"{seen.tasks_done} of {seen.tasks} tasks done"]
     if seen.rows_per_second is not None:
         parts.append(f"{seen.rows_per_second:,.0f} rows/s")
-    if seen.seconds_left is not None:
+    if seen.waiting is not None:
+        parts.append(seen.waiting)
+    elif seen.seconds_left is not None:
         parts.append(f"{duration(seen.seconds_left)} left")
     return ", ".join(parts)
 
@@ -125,11 +129,13 @@ class _Lines:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._phase: Phase | None = None
+        self._began = time.monotonic()
         self._said = 0.0
 
     def show(self, seen: Snapshot) -> None:
         now = time.monotonic()
-        if seen.phase is self._phase and now - self._said < _LINE_SECONDS:
+        pause = min(_LAST_LINE_SECONDS, max(_FIRST_LINE_SECONDS, (now - self._began) / _LINES_SHARE))
+        if seen.phase is self._phase and now - self._said < pause:
             return
         self._phase, self._said = seen.phase, now
         self._console.print(f"{seen.phase.value}: {describe(seen)}", highlight=False, soft_wrap=True)

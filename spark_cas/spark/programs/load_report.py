@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from spark_cas.core.errors import ConditionalLogError, LogNotFoundError
@@ -87,13 +88,22 @@ class LoadReport:
     def summary(self) -> str:
         """The result in one sentence."""
         load = f"job {self.job!r}" if self.job else "the load"
+        if self.already_complete and self.exit_code is not ExitCode.COMPLETE:
+            differs = self.exit_code is ExitCode.INPUT_CHANGED
+            found = "the input is not what it was completed with" if differs else "the input was not compared"
+            return f"{load} was complete before, with {self.rows:,} rows: {found}, nothing was appended"
         if self.exit_code is not ExitCode.COMPLETE:
             known = "how many of its rows are in the log is not known now"
             # Tasks of a load that was stopped may still append what they hold.
             held = known if self.rows is None else f"at least {self.rows:,} of its rows are in the log"
+            held = "none of its rows is in the log so far" if self.rows == 0 else held
             return f"{load} is not complete: {held}"
         if self.already_complete:
-            done = "its input was read again and is the same" if self.verified else "no input was read"
+            done = (
+                "its input was read again and is the same"
+                if self.verified
+                else "no input was compared (--verify does)"
+            )
             return f"{load} was complete before, with {self.rows:,} rows: {done}, nothing was appended"
         if self.partitions is None:
             return f"{load} is complete: how many rows were appended is known where Spark's driver runs"
@@ -104,16 +114,15 @@ class LoadReport:
         return f"{load} is complete: {appended:,} rows appended in {self.seconds:.1f} s{speed}{resumed}"
 
     def table(self) -> Table:
-        """The partitions for a person."""
-        table = Table()
-        for column in ("partition", "rows", "first offset", "end offset", "chunks"):
-            table.add_column(column, justify="right")
+        """The partitions for a person: on 80 columns no number or word is cut."""
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+        for column in ("partition", "rows", "first\noffset", "end\noffset", "chunks"):
+            table.add_column(column, justify="right", no_wrap=True)
         table.add_column("run")
-        table.add_column("guarantee")
-        table.add_column("resolved replies", justify="right")
+        table.add_column("guarantee", no_wrap=True)
         for each in self.partitions or ():
             numbers = (each.partition, each.rows, each.base_offset, each.end_offset, each.chunks)
-            table.add_row(*map(_number, numbers), _how(each), each.guarantee, _number(each.resolved))
+            table.add_row(*(f"{number:,}" for number in numbers), _how(each), each.guarantee)
         return table
 
 
@@ -123,11 +132,12 @@ class Held:
 
     partitions: tuple[PartitionReport, ...]
     earlier_rows: int = 0
+    complete: bool = False
 
     @classmethod
-    def of(cls, results: Iterable[PartitionResult], plan: Plan | None) -> "Held":
+    def of(cls, results: Iterable[PartitionResult], plan: Plan | None, *, complete: bool = False) -> "Held":
         """What the results under the plan of now come to."""
-        return cls(tuple(map(_partition, results)), plan.earlier_rows if plan else 0)
+        return cls(tuple(map(_partition, results)), plan.earlier_rows if plan else 0, complete)
 
     @property
     def rows(self) -> int:
@@ -157,15 +167,19 @@ def failed_report(error: BaseException, job: str | None, log: str, seconds: floa
         seconds=seconds,
         partitions=None if held is None else held.partitions,
         earlier_rows=0 if held is None else held.earlier_rows,
+        already_complete=held is not None and held.complete,
         error=kind_of(error),
         message=error.message if isinstance(error, ConditionalLogError) else str(error) or None,
     )
 
 
 def held_now(spec: AnySpec, job: str) -> Held | None:
-    """What the log holds of a job that is not complete; None when the log cannot tell, or not soon."""
+    """What the log holds of a job, complete or not; None when the log cannot tell, or not soon."""
     try:
         with open_log(for_a_look(spec, _PATIENCE_MS)) as log:
+            done = held_when_done(log, job)
+            if done is not None:
+                return done
             plan = plan_now(log, job)
             found = job_results(log, job if plan is None else plan.job)
     except LogNotFoundError:
@@ -179,7 +193,7 @@ def held_when_done(log: Backend, job: str) -> Held | None:
     """What the log holds of a job that is complete; None when it is not. Raises what the log does."""
     plan = plan_now(log, job)
     completion = log.completion(job if plan is None else plan.job)
-    return None if completion is None else Held.of(completion.partitions, plan)
+    return None if completion is None else Held.of(completion.partitions, plan, complete=True)
 
 
 def _partition(result: PartitionResult) -> PartitionReport:
@@ -203,11 +217,8 @@ def _partition(result: PartitionResult) -> PartitionReport:
     )
 
 
-def _number(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"
-
-
 def _how(each: PartitionReport) -> str:
     if not each.complete:
         return "not complete"
-    return f"resumed at row {each.resumed_rows:,}" if each.resumed_rows else "fresh"
+    how = f"resumed at row {each.resumed_rows:,}" if each.resumed_rows else "fresh"
+    return f"{how}, lost replies resolved: {each.resolved:,}" if each.resolved else how

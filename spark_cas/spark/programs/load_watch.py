@@ -2,13 +2,15 @@
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from spark_cas.core.errors import ConditionalLogError
+from spark_cas.core.errors import ConditionalLogError, StorageError
 from spark_cas.log.continuing import plan_now
+from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.open import AnySpec, for_a_look, open_log
+from spark_cas.log.patience import within
 from spark_cas.log.protocol import Backend
 
 if TYPE_CHECKING:
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 _PATIENCE_MS = 1000
 """Of a chunk that is on its way, the count before it is as good."""
+_QUIET_SECONDS = 5
+"""A log that gives no answer for less is nobody's business."""
 
 
 class Phase(StrEnum):
@@ -44,6 +48,8 @@ class Snapshot:
     tasks_done: int = 0
     rows_per_second: float | None = None
     seconds_left: float | None = None
+    waiting: str | None = None
+    """What gives no answer, where the log has given none for a while, and for how long."""
 
     @property
     def share(self) -> float | None:
@@ -115,17 +121,37 @@ class LedgerWatch:
         self._earlier = 0
         self._rows: dict[int, int] = {}
         self._complete: set[int] = set()
+        self._answered = time.monotonic()
 
     def rows(self) -> int:
         """Rows of the job in all partitions; what was known last when the log cannot be asked."""
-        with suppress(ConditionalLogError):
-            if self._log is None:
-                self._log = open_log(for_a_look(self._spec, _PATIENCE_MS))
-            earlier = self._follow(self._log)
-            for partition in range(self._log.layout().partitions):
-                self._ask(self._log, partition)
-            self._earlier = earlier
+        try:
+            with within(_PATIENCE_MS / 1000):
+                self._look()
+        except StorageError:
+            pass
+        except ConditionalLogError:
+            # Such as that the log is not there yet: an answer, if not one that tells of rows.
+            self._answered = time.monotonic()
+        else:
+            self._answered = time.monotonic()
         return self._earlier + sum(self._rows.values())
+
+    def waiting(self) -> str | None:
+        """What gave no answer for how long, when it was asked again and again and this is no moment any more."""
+        seconds = time.monotonic() - self._answered
+        if seconds < _QUIET_SECONDS:
+            return None
+        who = "the brokers of topic" if isinstance(self._spec, KafkaSpec) else "the store of log"
+        return f"waiting for {who} {self._spec.topic} since {seconds:.0f} s"
+
+    def _look(self) -> None:
+        if self._log is None:
+            self._log = open_log(for_a_look(self._spec, _PATIENCE_MS))
+        earlier = self._follow(self._log)
+        for partition in range(self._log.layout().partitions):
+            self._ask(self._log, partition)
+        self._earlier = earlier
 
     def _follow(self, log: Backend) -> int:
         """Go by the plan of now, once the load goes on behind an expansion; return what it had appended before."""
@@ -160,6 +186,11 @@ class LoadWatch:
 
     def look(self) -> Snapshot:
         """The load as it is now."""
+        rows = 0 if self._ledger is None else self._ledger.rows()
+        waiting = None if self._ledger is None else self._ledger.waiting()
+        return replace(self._look(rows), waiting=waiting)
+
+    def _look(self, rows: int) -> Snapshot:
         stages = self._stages.stages()
         if stages is not None and not stages.tasks:
             return Snapshot(Phase.STARTING, rows=0)
@@ -170,7 +201,6 @@ class LoadWatch:
                 return Snapshot(Phase.STARTING, rows=0)
             phase = Phase.APPENDING if stages.routed else Phase.ROUTING
             return Snapshot(phase, stages.rows, tasks=stages.tasks, tasks_done=stages.tasks_done)
-        rows = self._ledger.rows()
         now = time.monotonic()
         if stages is not None and not stages.routed:
             return _routing(stages, now - self._begun)

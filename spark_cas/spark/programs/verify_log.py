@@ -64,7 +64,7 @@ def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
 def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
     """Run the program from its command line and return the exit code."""
     given = parse_arguments(argv, prog)
-    return run(lambda spark: _verify(given, spark), start_session, debug=given.debug)
+    return run(lambda spark: _verify(given, spark), start_session, with_traceback=given.traceback)
 
 
 def _verify(given: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, Result]:

@@ -1,0 +1,30 @@
+"""The progress of a load says when the brokers give no answer, and goes on when they do."""
+
+import pytest
+
+from spark_cas import open_log
+from spark_cas.log.open import parse_address
+from spark_cas.spark.programs.load_watch import LedgerWatch
+from spark_cas.testing.kafka_broker.waiting import wait_until
+from spark_cas.testing.writing import JobWriter, plan_of
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+PATIENCE = 60
+"""Seconds: a look may take as long as one request of the client."""
+
+
+def test_brokers_that_give_no_answer_are_named(broker, topic):
+    spec = parse_address(f"kafka://{broker.bootstrap}/{topic}")
+    with open_log(spec) as log:
+        JobWriter(log, log.record_plan(plan_of(log, "load-1"))).must_append("a", "b")
+    watch = LedgerWatch(spec, "load-1")
+    assert (watch.rows(), watch.waiting()) == (2, None)
+    broker.freeze()
+    try:
+        wait_until(lambda: watch.rows() == 2 and watch.waiting() is not None, PATIENCE, lambda: "nothing was told")
+        told = watch.waiting()
+    finally:
+        broker.thaw()
+    assert str(told).startswith(f"waiting for the brokers of topic {topic} since ")
+    wait_until(lambda: watch.rows() == 2 and watch.waiting() is None, PATIENCE, lambda: "still told to wait")
