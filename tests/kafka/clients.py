@@ -5,6 +5,8 @@ import os
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
+from spark_cas.testing.kafka_broker.waiting import wait_until
+
 SECONDS = 60
 
 
@@ -13,11 +15,20 @@ def admin_of(address: str) -> AdminClient:
 
 
 def create_topic(address: str, partitions: int = 1, **config: str) -> str:
-    """A topic of a new name, once it exists; underscores in the names of settings stand for dots."""
+    """A topic of a new name, once it exists; underscores in the names of settings stand for dots.
+
+    The controller says that it is made before the broker that it asked knows of it: on a busy machine seconds before.
+    """
     name = f"t-{os.urandom(4).hex()}"
     settings = {key.replace("_", "."): value for key, value in config.items()}
     admin = admin_of(address)  # its futures fail when it is no longer held
     admin.create_topics([NewTopic(name, partitions, config=settings)])[name].result(SECONDS)
+
+    def is_led():
+        found = admin.list_topics(name, SECONDS).topics[name].partitions
+        return len(found) == partitions and all(each.leader >= 0 for each in found.values())
+
+    wait_until(is_led, SECONDS, lambda: f"{name} has no leaders")
     return name
 
 
