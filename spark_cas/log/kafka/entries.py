@@ -170,10 +170,15 @@ class Entries:
             if not records:
                 return True
             producer.begin()
-            delivered = produce(producer, self._at, _table(records), self._spec.request_seconds)
-            first = None if delivered is None else delivered.first
-            if first is None or not self._right_at(first, records, change):
-                producer.abort()
+            right = False
+            try:
+                delivered = produce(producer, self._at, _table(records), self._spec.request_seconds)
+                first = None if delivered is None else delivered.first
+                right = first is not None and self._right_at(first, records, change)
+            finally:
+                if not right:
+                    producer.abort()  # whatever stopped it: others need not wait for the transaction's timeout
+            if not right:
                 return False
             producer.commit()
         finally:
