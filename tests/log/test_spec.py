@@ -52,3 +52,27 @@ def test_settings_of_the_store_are_never_shown():
     spec = LogSpec.parse("s3://bucket/flights", {"aws_secret_access_key": "canary"})
     assert "canary" not in repr(spec)
     assert "canary" not in str(spec)
+
+
+@pytest.mark.parametrize(
+    ("given", "patience_ms"), [("1500ms", 1500), ("90s", 90_000), ("5 min", 300_000), ("1h", 3_600_000)]
+)
+def test_patience_is_named_as_the_client_of_the_store_names_it(given, patience_ms):
+    spec = LogSpec.parse("s3://bucket/flights", {"retry_timeout": given, "region": "eu-north-1"})
+    assert spec.patience_ms == patience_ms
+    assert spec.store_options == (("region", "eu-north-1"),)
+    assert LogSpec.parse("s3://bucket/flights").patience_ms == 120_000
+
+
+@pytest.mark.parametrize("given", ["", "0s", "-1s", "90", "canary", "1.5s"])
+def test_patience_without_a_unit_or_a_length_is_refused(given):
+    with pytest.raises(
+        OptionError, match=r"store\.retry_timeout must be a time such as 500ms, 90s or 5min"
+    ) as refused:
+        LogSpec.parse("/data/flights", {"retry_timeout": given})
+    assert "canary" not in str(refused.value)
+
+
+def test_errors_name_places_as_people_write_them():
+    assert LogSpec.parse("/data/a b/flights").at() == "/data/a b/flights"
+    assert LogSpec.parse("s3://bucket/flights").at("_log/x") == "s3://bucket/flights/_log/x"

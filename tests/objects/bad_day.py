@@ -10,10 +10,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
 SILENT = "silent"
-"""Connections are taken and not answered; what was asked meanwhile is done when the store wakes up."""
+"""Connections are taken and never answered; what was asked meanwhile is done when the store wakes up."""
 BUSY = "503"
 GIVES_UP = "RequestTimeout"
 """S3's answer, an HTTP 400, to a connection that stood still."""
+CUT_OFF = "cut off"
+"""What is asked is done, and half of the answer comes."""
 
 _ANSWERS = {
     BUSY: (503, b"<Error><Code>SlowDown</Code></Error>"),
@@ -64,6 +66,7 @@ class Proxy(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Handler)
         self.target = target.removeprefix("http://")
         self.day: BadDay | None = None
+        self.closed = threading.Event()
 
     @property
     def endpoint(self) -> str:
@@ -80,6 +83,7 @@ def proxy_to(target: str, port: int = 0) -> Iterator[Proxy]:
     with Proxy(target, port) as proxy:
         threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         yield proxy
+        proxy.closed.set()
         proxy.shutdown()
 
 
@@ -98,9 +102,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._ask(body)
         if day.kind == SILENT:
             self.close_connection = True
-            time.sleep(min(day.left, 60))
-            if not after and day.left == 0:
+            if not self.server.closed.wait(min(day.left, 60)) and not after:
                 self._ask(body)
+            self.server.closed.wait(60)
+            return
+        if day.kind == CUT_OFF:
+            status, headers, data = self._ask(body)
+            self._pass_on(status, headers, data, half=True)
             return
         status, text = _ANSWERS[day.kind]
         self._pass_on(status, [], b"" if self.command == "HEAD" else text)
@@ -117,7 +125,10 @@ class _Handler(BaseHTTPRequestHandler):
         server.close()
         return reply.status, reply.getheaders(), data
 
-    def _pass_on(self, status: int, headers: list[tuple[str, str]], data: bytes) -> None:
+    def _pass_on(self, status: int, headers: list[tuple[str, str]], data: bytes, *, half: bool = False) -> None:
+        self.close_connection = True
+        if half and not data:
+            return
         self.send_response(status)
         length = str(len(data))
         for name, value in headers:
@@ -128,7 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", length)
         self.send_header("Connection", "close")  # What is asked after the proxy was closed finds it closed.
         self.end_headers()
-        self.wfile.write(data)
+        self.wfile.write(data[: len(data) // 2] if half else data)
 
     do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = answer  # noqa: N815
 

@@ -42,8 +42,16 @@ def endpoint():
     server.server_close()
 
 
-@pytest.mark.parametrize("status", [400, 501])
-def test_a_store_that_refuses_conditional_puts_is_told_at_once(endpoint, monkeypatch, status):
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (400, "HTTP 400.*conditional puts"),
+        (417, "HTTP 417.*conditional puts"),
+        (501, "HTTP 501.*conditional puts"),
+        (301, "not such a store.*region"),
+    ],
+)
+def test_a_store_that_refuses_conditional_puts_is_told_at_once(endpoint, monkeypatch, status, told):
     monkeypatch.setattr(RefusesPuts, "status", status)
     options = {
         "aws_endpoint": endpoint,
@@ -54,7 +62,9 @@ def test_a_store_that_refuses_conditional_puts_is_told_at_once(endpoint, monkeyp
     }
     with (
         open_log("s3://bucket/flights", options) as log,
-        pytest.raises(StorageError, match=f"HTTP {status}.*conditional puts") as refused,
+        pytest.raises(
+            StorageError, match=rf"^\[STORAGE\] writing s3://bucket/flights/_log/probe: .*{told}"
+        ) as refused,
     ):
         log.create(1)
     assert "canary" not in str(refused.value)

@@ -280,6 +280,13 @@ def test_secrets_are_not_shown():
     assert CANARY not in repr(parse_write(secret)) + repr(parse_read(secret))
 
 
+def test_the_patience_for_a_store_is_a_setting_of_it():
+    spec = parse_write({**PATH, "store.retry_timeout": "90s"}).spec
+    assert isinstance(spec, LogSpec)
+    assert (spec.patience_ms, spec.store_options) == (90_000, ())
+    assert "store.retry_timeout" in refused(parse_write, {**PATH, "store.retry_timeout": CANARY})
+
+
 def test_route_takes_what_the_write_takes():
     options = parse_route({**PATH, "job": "j", "partitions": "4", "routed": "true", "store.region": "x"})
     assert (options.job, options.partitions) == ("j", 4)

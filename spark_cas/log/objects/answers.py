@@ -9,13 +9,19 @@ from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 
 from spark_cas.core.errors import StorageError
 
-_REQUEST_REFUSED = ("400", "405", "411", "413", "501", "505")
-"""Answers that say that the request itself is refused: nothing was done, and asking again is no use."""
+_PASSING = re.compile("400 RequestTimeout|408|409|425|429|5(?!01|05)..")
+"""Answers of a store that is busy, down or changing; any other says that the request itself is refused."""
 
+_NO_ANSWER = "HTTP error:"
+"""In obstore's words, none or half of one came; else it could make nothing of what came."""
 _NOBODY_THERE = ("kind: Connect", "://169.254.")
 """Signs of a port that is closed and a host or certificate that is unknown (what only takes too long is a Timeout);
 and of nobody who gives this machine credentials, which are asked for there when none are given."""
 
+_CHECK = (
+    "Check the address, the endpoint and region in the store.* options and that it can be reached from here, and "
+    "that credentials are given."
+)
 _RUN_AGAIN = "See the store's own log, then run the same job again."
 
 
@@ -47,34 +53,28 @@ def plain(error: BaseException, doing: str) -> StorageError:
             f"{doing}: the store has no such bucket or container. Create it, or check the address and the "
             f"endpoint and region in the store.* options."
         )
-    if status == "400" and _is_timeout(str(error)):
-        return NotNowError(doing, "the store gave the request up (HTTP 400 RequestTimeout)", _RUN_AGAIN)
-    if status in _REQUEST_REFUSED:
+    if _PASSING.fullmatch(status):
+        return NotNowError(doing, f"the store failed (HTTP {status})", _RUN_AGAIN)
+    if status:
         return StorageError(
             f"{doing}: the store refused the request (HTTP {status}). It may not know conditional puts "
             f"(If-None-Match: *), on which the log rests: then use another store, or a newer version of this one."
         )
-    if status:
-        return NotNowError(doing, f"the store failed (HTTP {status})", _RUN_AGAIN)
+    if _NO_ANSWER not in str(error):
+        return StorageError(f"{doing}: what answers is not such a store ({type(error).__name__}). {_CHECK}")
     nobody = any(sign in str(error) for sign in _NOBODY_THERE)
     kind = NobodyThereError if nobody else NotNowError
-    return kind(
-        doing,
-        f"the store did not answer ({type(error).__name__})",
-        "Check the address, the endpoint in the store.* options and that it can be reached from here, and that "
-        "credentials are given.",
-    )
+    return kind(doing, f"the store did not answer ({type(error).__name__})", _CHECK)
 
 
 def _status(error: BaseException) -> str:
-    """The HTTP status that a store answered with, empty when it did not answer."""
-    said = re.search(r"status code: (\d{3})", str(error))
-    return said[1] if said else ""
+    """The HTTP status that a store answered with, empty when it did not answer.
 
-
-def _is_timeout(text: str) -> bool:
-    """Whether a 400 is the one with which S3 gives up a connection that stood still, and not a refusal.
-
-    The answer to a HEAD has no body, so it does not say.
+    A 400 may be the one with which S3 gives up a connection that stood still, and no refusal. The answer to a HEAD
+    has no body, so it does not say.
     """
-    return "<Code>RequestTimeout</Code>" in text or "Error performing HEAD" in text
+    text = str(error)
+    found = re.search(r"status code: (\d{3})", text)
+    status = found[1] if found else ""
+    timed_out = "<Code>RequestTimeout</Code>" in text or "Error performing HEAD" in text
+    return "400 RequestTimeout" if status == "400" and timed_out else status
