@@ -7,11 +7,11 @@ import pytest
 
 from spark_cas.core.errors import ConflictError
 from spark_cas.core.plan import ExpectedOffsets
-from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka import KafkaLog, ends
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.planning import pin_plan
 from spark_cas.testing.loads import crash_after_chunks, rows_of, run_job
-from spark_cas.testing.writing import append_foreign, plan_of, values_in
+from spark_cas.testing.writing import JobWriter, append_foreign, claim_of, plan_of, values_in
 from tests.kafka.clients import append as append_as_others_do
 from tests.kafka.clients import create_topic
 
@@ -41,6 +41,7 @@ def test_markers_and_aborted_records_are_no_conflict_and_a_record_behind_them_is
 def test_on_a_compacted_topic_a_gap_shows_nothing_but_behind_the_jobs_own_young_rows(broker):
     topic = create_topic(broker.bootstrap, cleanup_policy="compact", delete_retention_ms="86400000")
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000)) as log:
+        log.create(1)  # it is there, and waited for until its brokers know it
         behind = append_foreign(log, 0, "x").range.base_offset + 1
         with pytest.raises(ConflictError, match="Nothing was appended"):
             run_job(log, "gap", rows_of(4, 0), expected=json.dumps({0: behind}))
@@ -57,3 +58,23 @@ def test_a_job_that_is_older_than_its_ledger_may_be_is_told_to_look_for_its_own_
         append_foreign(log, 0, "whose?")
         with pytest.raises(ConflictError, match="look first whether what is new is its own"):
             run_job(log, "old", rows_of(4, 0))
+
+
+def test_what_another_attempt_appends_during_an_unchecked_claim_is_not_taken_for_a_lost_ledger(
+    broker, topic, monkeypatch
+):
+    spec = KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000)
+    with KafkaLog(spec) as log, KafkaLog(spec) as other:
+        plan = pin_plan(log, "job", ExpectedOffsets("none"))
+        undecided = ends.undecided
+
+        def meanwhile(*asked):
+            monkeypatch.setattr(ends, "undecided", undecided)
+            JobWriter(other, plan).must_append("a")
+            return undecided(*asked)
+
+        monkeypatch.setattr(ends, "undecided", meanwhile)
+        late = JobWriter(log, replace(plan, rejoined=True))
+        assert late.claim.progress == other.progress(0, "job")
+        append_as_others_do(broker.bootstrap, topic, "aborted", commit=False)
+        assert claim_of(log, 0, replace(plan, job="never-begun", rejoined=True, end_offsets=(2,))).progress is None
