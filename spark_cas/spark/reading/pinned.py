@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from spark_cas.core.errors import OptionError, error_from_text
+from spark_cas.core.errors import OptionError
 from spark_cas.core.offsets import Bounds
 from spark_cas.spark.options.parse import parse_read
+from spark_cas.spark.setup import error_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -121,7 +122,7 @@ def _pin(spark: "SparkSession", options: Mapping[str, str]) -> Pinned:
     try:
         rows = view.load().orderBy("topic", "partition").collect()
     except Exception as error:
-        plain = error_from_text(str(error))
+        plain = error_in(str(error))
         if plain is None:
             raise
         raise plain from None

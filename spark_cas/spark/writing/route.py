@@ -12,7 +12,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, TimestampType
 from pyspark.sql.utils import is_remote
 
-from spark_cas.core.errors import LogNotFoundError, OptionError, SchemaError, StorageError, error_from_text
+from spark_cas.core.errors import LogNotFoundError, OptionError, SchemaError, StorageError
 from spark_cas.core.guarantee import OFF, REQUIRED
 from spark_cas.core.partitioner import partition_of
 from spark_cas.core.plan import EarlierRows
@@ -22,6 +22,7 @@ from spark_cas.log.open import open_log
 from spark_cas.spark.options.parse import RouteOptions, parse_read, parse_route
 from spark_cas.spark.records import as_record_column
 from spark_cas.spark.schema import HEADERS, Mark
+from spark_cas.spark.setup import error_in
 from spark_cas.spark.writing.rest import without
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def _layout_mark(spark: "SparkSession", options: RouteOptions) -> Mark:
         # As a schema, not as a selection: the reader is told of it, and looks for no more.
         found = reader.schema("layout_epoch int").load().collect()
     except Exception as error:
-        plain = error_from_text(str(error))
+        plain = error_in(str(error))
         if plain is None:
             raise
         if not isinstance(plain, LogNotFoundError):

@@ -1,0 +1,39 @@
+"""What is wrong with how Spark was set up, made out from its errors."""
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from spark_cas.core.errors import ConditionalLogError, SparkSetupError, error_from_text
+
+_NO_MODULE = re.compile(r"No module named '[\w.]+'")
+_CRASHED = "Python worker exited unexpectedly"
+"""What Spark says, and nothing else, when a worker lacks a module that Spark's own code needs, such as pyarrow."""
+
+
+def error_in(text: str) -> ConditionalLogError | None:
+    """Of a text of Spark's, which came of reading a log, the error of ours; None when there is none."""
+    found = error_from_text(text)
+    if found is not None:
+        return found
+    no_module = _NO_MODULE.search(text)
+    if no_module:
+        missing = no_module[0]
+    elif "DATA_SOURCE_NOT_FOUND" in text:
+        missing = "spark_cas is not there"
+    elif _CRASHED in text and _workers_run_another_python():
+        missing = "a worker ended as it began; standard error has its last words"
+    else:
+        return None
+    return SparkSetupError(
+        f"the Python that Spark runs its workers with is another one than this program's, and cannot run spark_cas "
+        f"({missing}). Spark takes the first python3 on its PATH. Before the session is made, say "
+        f"os.environ['PYSPARK_PYTHON'] = sys.executable; on a cluster, name a Python there that has the package."
+    )
+
+
+def _workers_run_another_python() -> bool:
+    first = shutil.which("python3")
+    return "PYSPARK_PYTHON" not in os.environ and (first is None or Path(first).parent != Path(sys.executable).parent)

@@ -1,0 +1,48 @@
+"""Spark that is not set up for this package: what a person reads. A driver of its own, on one machine."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.spark.conftest import QUIET, ROOT
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+PROGRAM = """
+import sys
+from pyspark.sql import SparkSession
+from spark_cas import bootstrap, route
+spark = SparkSession.builder.master("local[1]").getOrCreate()
+rows = spark.createDataFrame([("N1", "x")], "key STRING, value STRING")
+for call in (lambda: route(rows, {"path": sys.argv[1], "partitions": 1, "job": "load"}),
+             lambda: bootstrap(spark, sys.argv[1])):
+    try:
+        call()
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_workers_with_another_python_are_told_of_in_one_sentence(tmp_path):
+    workers = tmp_path / "python3"
+    workers.write_text(f'#!/bin/sh\nexec "{sys._base_executable}" "$@"\n')  # type: ignore[attr-defined]
+    workers.chmod(0o755)
+    quiet = f"--driver-java-options -Dlog4j2.configurationFile=file:{QUIET} pyspark-shell"
+    settings = {"PYSPARK_SUBMIT_ARGS": quiet, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT)}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
+    environment = {**kept, **settings, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "flights")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
+    )
+    told = ran.stdout.splitlines()
+    assert len(told) == 2, ran.stdout + ran.stderr
+    for line in told:
+        assert line.startswith("SparkSetupError [SPARK_SETUP] the Python that Spark runs its workers with")
+        assert "os.environ['PYSPARK_PYTHON'] = sys.executable" in line
