@@ -242,7 +242,9 @@ def refuse_claims(schema: StructType, why: str) -> None:
 def check_not_overwrite(*, overwrite: bool) -> None:
     """OptionError for a write that would replace the log."""
     if overwrite:
-        raise OptionError("a log is only ever appended to, and overwrite was asked for. Use .mode('append').")
+        raise OptionError(
+            "a log is only ever appended to, and overwrite was asked for. Use .mode('append'), in SQL INSERT INTO."
+        )
 
 
 def check_append_mode(*, complete: bool) -> None:

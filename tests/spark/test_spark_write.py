@@ -13,6 +13,7 @@ from spark_cas import bootstrap, error_from_text, open_log, route
 from spark_cas.core.errors import (
     ConflictError,
     InputChangedError,
+    LogNotFoundError,
     NotRoutedError,
     OptionError,
     SchemaError,
@@ -263,9 +264,36 @@ def test_writing_and_reading_in_sql(spark, flights, path):
     spark.sql("CREATE TABLE r USING `conditional-log`")
     try:
         (row,) = spark.sql(f"SELECT count(*) AS n FROM r WITH (path='{path}')").collect()  # noqa: S608
+        spark.sql(f"CREATE VIEW of_log AS SELECT * FROM r WITH (path='{path}')")  # noqa: S608
+        assert spark.table("of_log").count() == row.n == 100, "a view keeps the options that a table does not"
     finally:
+        spark.sql("DROP VIEW IF EXISTS of_log")
         spark.sql("DROP TABLE r")
-    assert row.n == 100
+
+
+@pytest.mark.parametrize("options", ["OPTIONS (path '{}')", "LOCATION '{}'", "TBLPROPERTIES (path '{}')"])
+def test_no_option_of_a_table_is_handed_on(spark, path, options):
+    """Once one is, docs/spark.md and the error can say so."""
+    with open_log(path) as log:
+        log.create(1)
+    spark.sql("CREATE TABLE t USING `conditional-log` " + options.format(path))
+    try:
+        message = refused(OptionError, lambda: spark.table("t").collect())
+    finally:
+        spark.sql("DROP TABLE t")
+    assert "Spark hands on no option of a table" in message
+
+
+def test_routed_rows_in_front_of_others_are_refused_and_what_was_appended_stays(spark, flights, path):
+    options: dict[str, str | float] = {"path": path, "partitions": 2, "job": "load"}
+    routed, others = route(flights, options), flights.withColumn("partition", sf.lit(0))
+    message = refused(NotRoutedError, lambda: save(routed.union(others), path, job="load", partitions=2))
+    assert "partition 0 gets rows from two tasks" in message
+    values = [row["value"] for row in rows_of(path)]
+    assert len(values) == len(set(values)) <= 100, "at most the rows of one of the two frames"
+    refused(NotRoutedError, lambda: save(others.union(routed), f"{path}-2", job="load", partitions=2))
+    with pytest.raises(LogNotFoundError):
+        rows_of(f"{path}-2")
 
 
 def test_rows_that_expect_offsets_get_them_or_are_refused_by_number(spark, path):

@@ -17,8 +17,9 @@ _BOTH_WAYS = (
 )
 
 _IN_SQL = (
-    "In SQL, where a table keeps no options, at each use: SELECT * FROM t WITH (path='/data/logs/flights'), INSERT "
-    "INTO t WITH (path='/data/logs/flights', job='load-1') SELECT ..."
+    "In SQL, where Spark hands on no option of a table, at each use: SELECT * FROM t WITH "
+    "(path='/data/logs/flights'), INSERT INTO t WITH (path='/data/logs/flights', job='load-1') SELECT key, value, "
+    "partition FROM routed, where t has just these columns and routed is a view of a routed frame: docs/spark.md."
 )
 
 NO_ADDRESS = (
