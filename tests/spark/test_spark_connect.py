@@ -1,6 +1,7 @@
 """The same on Spark Connect: route, write, refusal, read and views through a remote session."""
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as sf
 
 from spark_cas import bootstrap, error_from_text, route
@@ -26,3 +27,24 @@ def test_route_write_read_and_refusal_on_connect(connect, path):
     assert isinstance(error_from_text(str(caught.value)), ConflictError)
     with pytest.raises(LogNotFoundError):
         route(df, path + "-missing")
+
+
+def test_in_foreach_batch_on_connect_a_batch_is_a_load_of_its_own(connect, path, tmp_path):
+    """Spark tells the writes of such a function nothing of their query, so none can be part of it."""
+    numbers = str(tmp_path / "numbers")
+    connect.range(20).write.parquet(numbers)
+    stream = connect.readStream.schema("id BIGINT").parquet(numbers)
+    rows = stream.selectExpr("CAST(id AS STRING) AS key", "CAST(id AS STRING) AS value")
+
+    def run(checkpoint, options_of):
+        def append(batch, number):
+            options = {"path": path, "partitions": 2, **options_of(number)}
+            route(batch, options).write.format("conditional-log").mode("append").options(**options).save()
+
+        writer = rows.writeStream.foreachBatch(append).option("checkpointLocation", str(tmp_path / checkpoint))
+        assert writer.trigger(availableNow=True).start().awaitTermination(200)
+
+    with pytest.raises(StreamingQueryException, match=r"not with Spark Connect\. Nothing was appended"):
+        run("refused", lambda number: {"job": "load", "batchId": number})
+    run("loads", lambda number: {"job": f"load-{number}"})
+    assert connect.read.format("conditional-log").load(path).count() == 20

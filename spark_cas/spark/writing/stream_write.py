@@ -173,8 +173,9 @@ def _batch(task: BatchTask) -> Batch:
     if not query or number is None:
         raise OptionError(
             "this write is part of a stream, but Spark tells of no streaming query whose batch it is: option batchId "
-            "works only within foreachBatch, on the thread that calls it. Nothing was appended. Write there, or "
-            "leave batchId out: then each write is a load of its own and needs its own job name."
+            "works only within foreachBatch, on the thread that calls it, and not with Spark Connect. Nothing was "
+            "appended. Write there, or leave batchId out: then each write is a load of its own and needs its own job "
+            "name, such as 'flights-17' for batch 17."
         )
     return Batch(query, int(number))
 
