@@ -41,11 +41,11 @@ class Wait:
     ``doing`` says what is waited for, as errors begin: "looking for topic flights".
     """
 
-    def __init__(self, seconds: float, doing: str) -> None:
+    def __init__(self, seconds: float, doing: str, first_pause_seconds: float = _FIRST_PAUSE_SECONDS) -> None:
         self._began = time.monotonic()
         self._deadline = min(_deadline.get(), self._began + seconds)
         self._doing = doing
-        self._pause = _FIRST_PAUSE_SECONDS
+        self._pause = first_pause_seconds
         self._say_at = self._began + _QUIET_SECONDS
 
     @property

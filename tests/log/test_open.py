@@ -41,8 +41,11 @@ def test_a_spec_is_the_same_after_a_round_trip():
 
 
 def test_who_only_looks_waits_less_for_others_and_for_a_store():
-    assert for_a_look(TOPIC, 10) == KafkaSpec("127.0.0.1:1", "flights", "spark-cas", TOPIC.client_options, 10)
-    assert for_a_look(TOPIC, 10**9) == TOPIC
+    look, patient = for_a_look(TOPIC, 10), for_a_look(TOPIC, 10**9)
+    assert isinstance(look, KafkaSpec)
+    assert isinstance(patient, KafkaSpec)
+    assert (look.patience_seconds, look.claim_timeout_ms, look.url) == (0.01, 10, TOPIC.url)
+    assert (patient.patience_seconds, patient.claim_timeout_ms) == (TOPIC.patience_seconds, TOPIC.claim_timeout_ms)
     path = LogSpec.parse("/data/flights")
     assert for_a_look(path, 10) == replace(path, patience_ms=10)
     assert for_a_look(path, 10**9) == path

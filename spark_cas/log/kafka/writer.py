@@ -43,6 +43,8 @@ _INTERLEAVED = "other writers' records came in between, and none of them was com
 POLITE_SECONDS = 0.5
 """How long it is waited for a ledger entry before anybody is fenced: an open transaction may hold it for longer."""
 
+_FIRST_PAUSE_SECONDS = 0.1
+"""An abort returns before its marker is in the log, where it would come between the next attempt's records."""
 _OVERDUE_SECONDS = 1.0
 _FATAL_PAUSE_SECONDS = 0.0005
 _FATAL_WITHIN_SECONDS = 0.5
@@ -190,7 +192,7 @@ class PartitionWriter:
             why = self._why_fenced(claim, chunk)
             return Fenced(None) if isinstance(why, Again) else why
         doing = f"appending to partition {self._at.partition} of topic {self._at.topic}"
-        wait = Wait(self._spec.patience_seconds, doing)
+        wait = Wait(self._spec.patience_seconds, doing, _FIRST_PAUSE_SECONDS)
         attempts = interleaved = 0
         while True:
             attempts += 1
@@ -370,7 +372,9 @@ class PartitionWriter:
             return self._why_fenced(claim, chunk)
         if meaning is Meaning.REFUSED and code not in NOT_FOUND:
             raise plain_error(error, f"appending to topic {self._at.topic}", *to_append(self._spec)) from None
-        # A leader that is new may not know its topic yet; whether it is gone is looked at before the next attempt.
+        if code in NOT_FOUND:
+            # A leader that is new may not know its topic yet, but it may as well be gone.
+            require_planned(self._admin, self._at.topic, claim.plan.log_id)
         return Again(reason_of(code))
 
     def _code_of(self, error: KafkaException) -> int:
