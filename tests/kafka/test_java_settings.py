@@ -19,7 +19,7 @@ def words(text):
 HONOURED = words("""
     batch.size buffer.memory check.crcs client.dns.lookup client.id client.rack compression.type
     connections.max.idle.ms delivery.timeout.ms enable.metrics.push fetch.max.bytes fetch.max.wait.ms
-    fetch.min.bytes linger.ms max.partition.fetch.bytes max.request.size metadata.max.age.ms
+    fetch.min.bytes max.partition.fetch.bytes max.request.size metadata.max.age.ms
     metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy receive.buffer.bytes
     reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms retry.backoff.max.ms retry.backoff.ms
     sasl.jaas.config sasl.mechanism sasl.oauthbearer.client.credentials.client.id
@@ -32,7 +32,7 @@ HONOURED = words("""
 TAKEN = words("""
     auto.commit.interval.ms compression.gzip.level compression.lz4.level compression.zstd.level
     default.api.timeout.ms group.id group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms
-    internal.leave.group.on.close internal.throw.on.fetch.stable.offset.unsupported max.block.ms
+    internal.leave.group.on.close internal.throw.on.fetch.stable.offset.unsupported linger.ms max.block.ms
     max.poll.interval.ms max.poll.records metadata.max.idle.ms metrics.num.samples metrics.recording.level
     metrics.sample.window.ms partition.assignment.strategy partitioner.adaptive.partitioning.enable
     partitioner.availability.timeout.ms retries sasl.login.connect.timeout.ms sasl.login.read.timeout.ms

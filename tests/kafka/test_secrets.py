@@ -53,7 +53,7 @@ def test_what_is_no_reference_stays_as_it_is(name, value):
     assert resolve([(name, given_value)]) == {name: given_value}
 
 
-@pytest.mark.parametrize("name", ["client.id", "ssl.ca.location", "ssl.keystore.location", "linger.ms"])
+@pytest.mark.parametrize("name", ["client.id", "ssl.ca.location", "ssl.keystore.location", "batch.size"])
 def test_only_settings_that_hold_secrets_are_resolved(name, monkeypatch):
     monkeypatch.setenv("A_SECRET", "s")
     assert resolve([(name, "env:A_SECRET")]) == {name: "env:A_SECRET"}

@@ -16,13 +16,13 @@ from spark_cas.log.open import for_a_look, open_log, parse_address
 from spark_cas.log.spec import LogSpec
 
 ROOT = Path(__file__).parents[2]
-TOPIC = KafkaSpec("127.0.0.1:1", "flights", client_options=(("linger.ms", "5"),))
+TOPIC = KafkaSpec("127.0.0.1:1", "flights", client_options=(("batch.size", "5"),))
 
 
 def test_an_address_finds_its_backend(tmp_path):
     assert isinstance(parse_address("s3://bucket/flights", {"aws_region": "x"}), LogSpec)
-    assert parse_address("kafka://127.0.0.1:1/flights", {"linger.ms": "5"}) == TOPIC
-    assert parse_address(TOPIC.url, {"linger.ms": "5"}) == TOPIC
+    assert parse_address("kafka://127.0.0.1:1/flights", {"batch.size": "5"}) == TOPIC
+    assert parse_address(TOPIC.url, {"batch.size": "5"}) == TOPIC
     assert isinstance(open_log(str(tmp_path / "kafka")), ObjectLog)
     with open_log(TOPIC) as log:
         assert isinstance(log, KafkaLog)
@@ -37,7 +37,7 @@ def test_an_address_that_is_none_shows_no_value():
 
 def test_a_spec_is_the_same_after_a_round_trip():
     assert pickle.loads(pickle.dumps(TOPIC)) == TOPIC  # noqa: S301 - made here
-    assert "linger" not in repr(TOPIC)
+    assert "batch" not in repr(TOPIC)
 
 
 def test_who_only_looks_waits_less_for_others_and_for_a_store():

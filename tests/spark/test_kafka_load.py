@@ -71,7 +71,7 @@ def shown(*argv):
 
 
 def test_a_load_again_and_a_foreign_record_in_between(load, rows, broker, topic, address):
-    first = ("--job", "load-1", "--partitions", "4", "--log-option", "kafka.linger.ms=3")
+    first = ("--job", "load-1", "--partitions", "4", "--log-option", "kafka.retry.backoff.ms=3")
     code, report, told = load(*first)
     assert (code, report["status"], report["appended_rows"]) == (0, "complete", 100)
     assert report["log"] == f"kafka://{broker.bootstrap}/{topic}"

@@ -56,9 +56,9 @@ def test_brokers_and_topic_are_an_address():
 
 def test_every_option_of_a_topic_is_read():
     times = {"claimtimeoutms": "5000", "transactiontimeoutms": "7000"}
-    more = {"idprefix": "team-a", **times, "maxinflight": "3", "kafka.linger.ms": "5"}
+    more = {"idprefix": "team-a", **times, "maxinflight": "3", "kafka.retry.backoff.ms": "5"}
     spec = parse_write({**TOPIC, **more}).spec
-    assert spec == KafkaSpec("a:9092,b:9092", "flights", "team-a", (("linger.ms", "5"),), 5000, 7000, 3)
+    assert spec == KafkaSpec("a:9092,b:9092", "flights", "team-a", (("retry.backoff.ms", "5"),), 5000, 7000, 3)
     assert parse_write({"path": "kafka://a:9092,b:9092/flights", **more}).spec == spec
     assert parse_write_stream({**TOPIC, **more}).spec == spec
 
@@ -187,7 +187,7 @@ def test_what_is_no_address_of_a_topic_is_refused(url):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({**PATH, "kafka.linger.ms": "5"}, "option kafka.linger.ms is for topics"),
+        ({**PATH, "kafka.retry.backoff.ms": "5"}, "option kafka.retry.backoff.ms is for topics"),
         ({**PATH, "idprefix": "x"}, "option idPrefix is for topics"),
         ({**PATH, "transactiontimeoutms": "5"}, "option transactionTimeoutMs is for topics"),
         ({**PATH, "maxinflight": "1"}, "option maxInFlight is for topics"),
@@ -195,9 +195,9 @@ def test_what_is_no_address_of_a_topic_is_refused(url):
         ({**TOPIC, "kafka.acks": "1"}, "kafka.acks may not be set"),
         ({**TOPIC, "kafka.transactional.id": CANARY}, "Use the option job"),
         ({**TOPIC, "kafka.plugin.library.paths": CANARY}, "kafka.plugin.library.paths may not be set"),
-        ({**TOPIC, "kafka.linger.msec": CANARY}, "Did you mean kafka.linger.ms?"),
+        ({**TOPIC, "kafka.retry.backoff.msec": CANARY}, "Did you mean kafka.retry.backoff.ms?"),
         ({**TOPIC, "kafka.bootstrap.server": CANARY}, "Did you mean kafka.bootstrap.servers?"),
-        ({**TOPIC, "kafka.linger.ms": CANARY}, "kafka.linger.ms must be"),
+        ({**TOPIC, "kafka.retry.backoff.ms": CANARY}, "kafka.retry.backoff.ms must be"),
         ({**TOPIC, "kafka.sasl.jaas.config": JAAS}, "kafka.security.protocol"),
         ({**TOPIC, **SASL, "kafka.sasl.mechanism": CANARY}, "kafka.sasl.mechanism"),
         ({**TOPIC, "idprefix": f"a/{CANARY}"}, "option idPrefix"),
@@ -262,10 +262,10 @@ def test_defaults_hold_for_the_topic_that_they_name_and_for_its_backend(tmp_path
         idPrefix = "team-a"
         claimTimeoutMs = 5
         store.aws_region = "eu-north-1"
-        kafka.linger.ms = 1
+        kafka.retry.backoff.ms = 1
         [logs.flights]
         kafka.security.protocol = "SSL"
-        kafka.linger.ms = 2
+        kafka.retry.backoff.ms = 2
         kafka.enable.metrics.push = false
         [logs."kafka://a:9092,b:9092/flights"]
         claimTimeoutMs = 6
@@ -274,12 +274,12 @@ def test_defaults_hold_for_the_topic_that_they_name_and_for_its_backend(tmp_path
         claimTimeoutMs = 7
         """,
     )
-    settings = (("enable.metrics.push", "false"), ("linger.ms", "3"), ("security.protocol", "ssl"))
+    settings = (("enable.metrics.push", "false"), ("retry.backoff.ms", "3"), ("security.protocol", "ssl"))
     spec = KafkaSpec("a:9092,b:9092", "flights", "team-a", settings, 6)
-    assert parse_read({**TOPIC, **file, "kafka.linger.ms": "3"}).selection.spec == spec
-    assert parse_read({"path": spec.url, **file, "kafka.linger.ms": "3"}).selection.spec == spec
-    assert parse_write({**TOPIC, **file, "kafka.linger.ms": "3"}).spec == replace(spec, max_in_flight=2)
-    assert parse_write({**TOPIC, **file, "kafka.linger.ms": "3", "maxinflight": "4"}).spec == replace(
+    assert parse_read({**TOPIC, **file, "kafka.retry.backoff.ms": "3"}).selection.spec == spec
+    assert parse_read({"path": spec.url, **file, "kafka.retry.backoff.ms": "3"}).selection.spec == spec
+    assert parse_write({**TOPIC, **file, "kafka.retry.backoff.ms": "3"}).spec == replace(spec, max_in_flight=2)
+    assert parse_write({**TOPIC, **file, "kafka.retry.backoff.ms": "3", "maxinflight": "4"}).spec == replace(
         spec, max_in_flight=4
     )
     assert parse_read({**PATH, **file}).selection.spec == LogSpec(
@@ -293,7 +293,7 @@ def test_defaults_hold_for_the_topic_that_they_name_and_for_its_backend(tmp_path
         ('[defaults]\nkafka.bootstrap.servers = "hunter2"', "may not set kafka.bootstrap.servers"),
         ('[defaults]\ntopic = "hunter2"', "may not set topic"),
         ('[logs.other]\nkafka.transactional.id = "hunter2"', "kafka.transactional.id may not be set"),
-        ('[logs.flights]\nkafka.linger.ms = "hunter2"', "kafka.linger.ms must be"),
+        ('[logs.flights]\nkafka.retry.backoff.ms = "hunter2"', "kafka.retry.backoff.ms must be"),
     ],
 )
 def test_the_file_of_defaults_is_checked(tmp_path, text, said):

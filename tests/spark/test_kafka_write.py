@@ -120,7 +120,7 @@ def test_an_ordinary_producer_in_between_is_a_conflict(spark, flights, options):
 def test_without_the_check_it_is_an_ordinary_sink(spark, flights, options, tmp_path):
     save(route(flights, options), options)
     file = tmp_path / "conditional-log.toml"
-    file.write_text(f"[logs.{options['topic']}]\ncheckExpectedOffsets = false\nkafka.linger.ms = 3\n")
+    file.write_text(f"[logs.{options['topic']}]\ncheckExpectedOffsets = false\nkafka.retry.backoff.ms = 3\n")
     sink = {**options, "job": "sink", "conf": str(file)}
     for _ in range(2):
         save(route(flights, sink), sink)

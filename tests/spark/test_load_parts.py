@@ -110,10 +110,10 @@ def test_options_of_the_write_are_handed_on():
 
 def test_a_topic_is_named_by_its_brokers_and_its_name():
     rows = ("--input", "flights.parquet", "--value-json", "--job", "j")
-    topic = ("--bootstrap-servers", "a:9092,b:9092", "--topic", "flights", "--log-option", "kafka.linger.ms=5")
+    topic = ("--bootstrap-servers", "a:9092,b:9092", "--topic", "flights", "--log-option", "kafka.client.id=5")
     request = parse_arguments([*rows, *topic], "x").request
-    assert request.write_options() == {"path": "kafka://a:9092,b:9092/flights", "job": "j", "kafka.linger.ms": "5"}
-    assert request.parse().spec == KafkaSpec("a:9092,b:9092", "flights", client_options=(("linger.ms", "5"),))
+    assert request.write_options() == {"path": "kafka://a:9092,b:9092/flights", "job": "j", "kafka.client.id": "5"}
+    assert request.parse().spec == KafkaSpec("a:9092,b:9092", "flights", client_options=(("client.id", "5"),))
     with pytest.raises(SystemExit):
         parse_arguments([*rows, "--bootstrap-servers", "a:9092"], "x")
 

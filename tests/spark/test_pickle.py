@@ -35,7 +35,7 @@ from spark_cas.spark.writing.verify import Hashed
 from spark_cas.spark.writing.write import ConditionalLogWriter, WriteTask
 
 SPEC = LogSpec.parse("/data/logs/flights", {"aws_region": "x"})
-TOPIC = parse_address("kafka://host:9092/flights", {"linger.ms": "5"})
+TOPIC = parse_address("kafka://host:9092/flights", {"retry.backoff.ms": "5"})
 FLIGHTS = TopicPartition("flights", 0)
 SELECTION = Selection(SPEC, ("flights",), assigned=(FLIGHTS,))
 PLAN = Plan("load-1", "log", 0, (0, None), (0, 0))

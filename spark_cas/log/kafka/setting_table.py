@@ -121,7 +121,6 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("compression.type", "compression.type", one_of("none", "gzip", "snappy", "lz4", "zstd"), _PRODUCER),
     # Of all clients it says how long they go on (`KafkaSpec.patience_seconds`). 0 would be without end.
     Setting("delivery.timeout.ms", "message.timeout.ms", whole(1, _MAX_INT), _PRODUCER),
-    Setting("linger.ms", "linger.ms", whole(0, 900_000), _PRODUCER),
     # A consumer would take librdkafka's name too, as the least that it fetches.
     Setting("max.request.size", "message.max.bytes", whole(1000, 1_000_000_000), _PRODUCER),
     # Consumers.

@@ -56,6 +56,7 @@ UNUSED: tuple[Unused, ...] = (
     ),
     Unused("A read commits no offsets.", ("auto.commit.interval.ms",)),
     Unused("Records come in batches as they are fetched; kafka.fetch.max.bytes limits these.", ("max.poll.records",)),
+    Unused("A request goes out when it is full, and the last one of a chunk when the chunk is.", ("linger.ms",)),
     Unused("A request is sent again until kafka.delivery.timeout.ms is over.", ("retries",)),
     Unused(
         "kafka.delivery.timeout.ms says how long anything is waited for.", ("default.api.timeout.ms", "max.block.ms")

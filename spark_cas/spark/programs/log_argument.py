@@ -20,7 +20,7 @@ def add_log_arguments(group: Group) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="any other option of docs/options.md, such as store.aws_region=eu-central-1 or kafka.linger.ms=5",
+        help="any other option of docs/options.md, such as store.aws_region=eu-central-1 or kafka.batch.size=500000",
     )
 
 
