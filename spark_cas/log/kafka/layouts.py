@@ -15,6 +15,7 @@ from spark_cas.core.outcome import LayoutChanged
 from spark_cas.core.plan import Layout, Plan
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.admin import Admin
+from spark_cas.log.kafka.asking import second_look
 from spark_cas.log.kafka.plain import NotPermittedError
 from spark_cas.log.kafka.registry import Registry
 from spark_cas.log.kafka.rights import lacking, on_topic
@@ -85,8 +86,12 @@ class TopicLayouts:
         self.registry.put_layout(self._key("layout", log_id, expansion.epoch), _json(expansion))
 
     def _changed_as_counted(self, log_id: str, epoch: int) -> LayoutChanged | None:
-        count = len(require_planned(self.admin, self.topic, log_id).partitions)
-        return LayoutChanged(epoch, count) if count != epoch else None
+        wait = second_look(self.admin, f"looking for the partitions of topic {self.topic}")
+        while True:
+            count = len(require_planned(self.admin, self.topic, log_id).partitions)
+            # Partitions never get fewer: a broker lags behind that knows of fewer than were planned.
+            if count >= epoch or not wait.again("a broker knows of fewer than there were"):
+                return LayoutChanged(epoch, count) if count != epoch else None
 
     def _changed_as_recorded(self, log_id: str, epoch: int) -> LayoutChanged | None:
         intents, done = self._recorded(log_id)

@@ -96,7 +96,7 @@ class PartitionWriter:
         self._known_under_fence = False
         self._left: Bounds | None = None
         self._begun = 0.0
-        """When the last transaction began."""
+        """When the last transaction began, or, before its first, the instance."""
         self._aborted_rows = 0
         """Rows that were sent and taken back since the last acknowledged chunk."""
 
@@ -124,6 +124,7 @@ class PartitionWriter:
         self._active[self] = None
         self._producer.init(self._timeout)
         self._fenced = False
+        self._begun = time.monotonic()
 
     def claim_again(self) -> None:
         """Become the writer, as `fence` does, once the brokers let it. Raises StorageError."""
@@ -419,7 +420,7 @@ class PartitionWriter:
                 self.claim_again()
             progress = self.progress()
             bounds = ends.undecided(self._admin, self._at)
-        except StorageError:
+        except ConditionalLogError:
             return Unknown("the reply to the commit was lost, and the ledger could not be read")
         # To the letter: another attempt at the same chunk leaves the same rows elsewhere.
         if progress == claim.progress_after(chunk, sent.at):
@@ -441,7 +442,7 @@ class PartitionWriter:
             return Appended(sent.at, 0, None, bounds.start_offset, has_offset=True, resolved=resolved)
         try:
             return self._visible(chunk, sent, resolved=resolved)
-        except StorageError:
+        except ConditionalLogError:
             self._drop()
             return Unknown("it was committed, but then the brokers did not say whether the log still holds it")
 
