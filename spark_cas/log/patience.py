@@ -35,17 +35,34 @@ def within(seconds: float) -> Iterator[None]:
         _deadline.reset(token)
 
 
+@contextmanager
+def anew(seconds: float) -> Iterator[None]:
+    """As `within`, whatever is left of an outer deadline: for what must not be left undecided."""
+    token = _deadline.set(time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
 class Wait:
     """Trying again what passes: growing, jittered pauses, a deadline, and a line in the log when it lasts.
 
     ``doing`` says what is waited for, as errors begin: "looking for topic flights".
     """
 
-    def __init__(self, seconds: float, doing: str, first_pause_seconds: float = _FIRST_PAUSE_SECONDS) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        doing: str,
+        first_pause_seconds: float = _FIRST_PAUSE_SECONDS,
+        longest_pause_seconds: float = _LONGEST_PAUSE_SECONDS,
+    ) -> None:
         self._began = time.monotonic()
         self._deadline = min(_deadline.get(), self._began + seconds)
         self._doing = doing
         self._pause = first_pause_seconds
+        self._longest_pause = longest_pause_seconds
         self._say_at = self._began + _QUIET_SECONDS
 
     @property
@@ -72,5 +89,5 @@ class Wait:
                 "%s: %s. Waiting since %.0f s, for %.0f s more at most.", self._doing, why, self.waited, self.left
             )
         time.sleep(min(self.left, self._pause * _JITTER.uniform(0.5, 1.5)))
-        self._pause = min(_LONGEST_PAUSE_SECONDS, self._pause * 2)
+        self._pause = min(self._longest_pause, self._pause * 2)
         return True

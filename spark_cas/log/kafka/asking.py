@@ -36,5 +36,5 @@ def ask(admin: Admin, question: Callable[[], Answer], doing: str, *rights: Right
             code = error.args[0].code()
             if not passes(code, met=admin.met) or not wait.again(reason_of(code)):
                 raise plain_error(error, doing, *rights) from None
-            # Somebody took the connection and is silent: a broker that stands still, and no wrong address.
+            # Nobody hung up or said no: a broker that stands still. A firewall that drops everything looks the same.
             admin.met |= code == KafkaError._TIMED_OUT  # noqa: SLF001 - librdkafka names it so

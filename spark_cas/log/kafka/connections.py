@@ -4,6 +4,7 @@ import re
 
 _CHANGED = re.compile(r"(\S+): Broker changed state (\w+) -> (\w+)$")
 _UP = "UP"
+_IN_USE = (_UP, "REAUTH")
 _BOOTSTRAP = "/bootstrap"
 """Ends the name of the connection that a client begins with, and gives up after its first reply."""
 
@@ -11,8 +12,9 @@ _BOOTSTRAP = "/bootstrap"
 class Connections:
     """The logger of one client whose ``debug`` is ``broker``, served by the thread that uses the client.
 
-    Every connection that ends, for whatever reason, is a line here before anything that was under way on it is sent
-    again: librdkafka queues the line first, on the queue that it serves callbacks from. Its statistics tell the same,
+    Every connection that ends, for whatever reason, is a line here before a request that was under way on it can be
+    answered elsewhere: librdkafka queues the line while it fails the request, on the queue that it serves callbacks
+    from. Its statistics tell the same,
     but by the clock: to have them right after a transaction takes one every few milliseconds, also at rest.
     """
 
@@ -46,6 +48,6 @@ class Connections:
             return
         if after == _UP:
             self._up.add(broker)
-        elif before == _UP:
+        elif before in _IN_USE:
             self._up.discard(broker)
             self._lost = True

@@ -25,11 +25,16 @@ class Deadlined:
         self._thread.join(max(0.0, self._deadline - time.monotonic()))
         if self._thread.is_alive():
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - librdkafka names it so
-        if self._raised is not None:
-            raise self._raised
+        raised, self._raised = self._raised, None
+        try:
+            if raised is not None:
+                raise raised
+        finally:
+            # It holds the frame of the call, and that the client: nobody would let go of that.
+            del raised
 
     def _run(self) -> None:
         try:
             self._call()
         except BaseException as error:  # noqa: BLE001 - raised again where the result is asked for
-            self._raised = error
+            self._raised = error.with_traceback(None)

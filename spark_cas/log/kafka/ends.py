@@ -1,6 +1,5 @@
 """Where a partition ends: read behind a barrier, because a commit returns before its marker is visible."""
 
-import time
 from collections.abc import Callable
 from concurrent.futures import wait
 from typing import TypeVar
@@ -15,6 +14,7 @@ from spark_cas.log.kafka.asking import ask
 from spark_cas.log.kafka.codes import NO_LEADER, STALE_LEADER, TIMED_OUT
 from spark_cas.log.kafka.rights import on_topic
 from spark_cas.log.kafka.topic_settings import describe
+from spark_cas.log.patience import Wait
 
 _Asked = tuple[OffsetSpec, IsolationLevel]
 
@@ -56,8 +56,8 @@ def barrier(admin: Admin, at: TopicPartition, timeout_seconds: float) -> Bounds:
 
 def barriers(admin: Admin, ats: list[TopicPartition], timeout_seconds: float) -> tuple[Bounds, ...]:
     """The same for several partitions of a topic, at once: the timeout is for all of them."""
-    deadline = time.monotonic() + timeout_seconds
-    pause = _FIRST_PAUSE_SECONDS
+    doing = f"looking where topic {ats[0].topic} ends" if ats else ""
+    wait = Wait(timeout_seconds, doing, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
     found: dict[TopicPartition, Bounds] = {}
     # Whichever is read first: a decided end that has reached the target proves all below the target decided.
     asked = _all_offsets(admin, ats, _START, _DECIDED_END, _END)
@@ -68,10 +68,8 @@ def barriers(admin: Admin, ats: list[TopicPartition], timeout_seconds: float) ->
         waiting = [at for at in ats if at not in found]
         if not waiting:
             return tuple(found[at] for at in ats)
-        if time.monotonic() > deadline:
-            raise _open_transaction(waiting[0], ends[waiting[0]][1], timeout_seconds)
-        time.sleep(pause)
-        pause = min(_LONGEST_PAUSE_SECONDS, pause * 2)
+        if not wait.again(f"a transaction is open in partition {waiting[0].partition}"):
+            raise _open_transaction(waiting[0], ends[waiting[0]][1], wait.waited)
         again = _all_offsets(admin, waiting, _START, _DECIDED_END)
         ends = {at: (start, end) for at, (start, end) in zip(waiting, again, strict=True)}
 

@@ -1,7 +1,6 @@
 """The ledger: progress as the metadata of a memberless group's offsets, committed in the rows' transaction."""
 
 import json
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
@@ -10,10 +9,11 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from spark_cas.core.errors import FormatError, StorageError
 from spark_cas.core.plan import Progress, progress_from_json, to_json
 from spark_cas.log.kafka.clients import TransactionalProducer, group_member
-from spark_cas.log.kafka.codes import passes
+from spark_cas.log.kafka.codes import passes, reason_of
 from spark_cas.log.kafka.plain import plain_error
 from spark_cas.log.kafka.rights import NOT_PERMITTED, on_groups, on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.patience import Wait
 
 _MAX_METADATA_BYTES = 4096
 _VERSION = 1
@@ -35,6 +35,7 @@ class Ledger:
 
     def __init__(self, spec: KafkaSpec, job: str) -> None:
         self._consumer: Consumer = group_member(spec, spec.group(job))
+        self._patience_seconds = spec.patience_seconds
         self._look_seconds = _LOOK_SHARE * spec.request_seconds
         self._rights = (on_groups("Read", spec.prefix), on_topic("Describe", spec.topic))
 
@@ -50,21 +51,20 @@ class Ledger:
         self, ats: Sequence[TopicPartition], log_id: str, timeout_seconds: float
     ) -> tuple[Progress | None, ...]:
         """The same for several partitions, with one request."""
-        deadline = time.monotonic() + timeout_seconds
+        wait = Wait(timeout_seconds, "reading the ledger", _PAUSE_SECONDS, _PAUSE_SECONDS)
         while True:
             try:
-                found = self._committed(ats, min(self._look_seconds, max(0.01, deadline - time.monotonic())))
+                found = self._committed(ats, min(self._look_seconds, max(0.01, wait.left)))
             except KafkaException as error:
                 if not passes(error.args[0].code(), met=True):
                     raise plain_error(error, "reading the ledger", *self._rights) from None
                 self._require_right()
-                if time.monotonic() > deadline:
+                if not wait.again("a transaction of the job is open, or the broker that keeps it does not answer"):
                     raise UndecidedError(
                         f"the ledger entry of {_named(ats)} is undecided: a transaction of the same job is open, or "
                         f"the broker that coordinates it does not answer. Wait until it does, then run the same job "
                         f"again."
                     ) from None
-                time.sleep(_PAUSE_SECONDS)
             else:
                 return tuple(_decode(each.metadata, log_id) if each.offset >= 0 else None for each in found)
 
@@ -108,12 +108,24 @@ class Ledger:
 
         Not the group as a whole: another topic may have a job of this name. Raises StorageError.
         """
-        try:
-            self._consumer.commit(
-                offsets=[TopicPartition(at.topic, at.partition, 0) for at in ats], asynchronous=False
-            )
-        except KafkaException as error:
-            raise plain_error(error, "erasing the ledger of a job", *self._rights) from None
+        doing = "erasing the ledger of a job"
+        wait = Wait(self._patience_seconds, doing)
+        while True:
+            try:
+                self._erase(ats)
+            except KafkaException as error:
+                code = error.args[0].code()
+                if not passes(code, met=True) or not wait.again(reason_of(code)):
+                    raise plain_error(error, doing, *self._rights) from None
+            else:
+                return
+
+    def _erase(self, ats: Sequence[TopicPartition]) -> None:
+        nothing = [TopicPartition(at.topic, at.partition, 0) for at in ats]
+        for each in self._consumer.commit(offsets=nothing, asynchronous=False) or ():
+            # The client raises only where all of them failed.
+            if each.error is not None:
+                raise KafkaException(each.error)
 
     def close(self) -> None:
         """Let go of the client."""

@@ -1,5 +1,6 @@
 """The writer of one partition for one job: its claim, its appends, and what it does when a reply is lost."""
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,15 +25,16 @@ from spark_cas.log.kafka.landing import Landed, decided_behind, landed
 from spark_cas.log.kafka.layouts import TopicLayouts
 from spark_cas.log.kafka.ledger import Ledgers, UndecidedError
 from spark_cas.log.kafka.plain import plain_error
+from spark_cas.log.kafka.reading import first_record
 from spark_cas.log.kafka.rights import to_append, to_claim
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import require_planned, topic_settings
 from spark_cas.log.kafka.transaction import Sending, refuse_unsendable
-from spark_cas.log.patience import Wait, within
+from spark_cas.log.patience import Wait, anew, within
 from spark_cas.log.protocol import Claim
 
 _MOST_ACTIVE = 8
-"""An instance has threads of its own and tells its statistics all the time, in use or not."""
+"""An instance has threads and connections of its own, in use or not."""
 
 _TRIES = 6
 """Writers that came in between and then aborted push an append aside this often before it gives up."""
@@ -95,8 +97,8 @@ class PartitionWriter:
         self._known: Progress | None = None
         self._known_under_fence = False
         self._left: Bounds | None = None
-        self._begun = 0.0
-        """When the last transaction began, or, before its first, the instance."""
+        self._begun = math.inf
+        """When the instance's last transaction began."""
         self._aborted_rows = 0
         """Rows that were sent and taken back since the last acknowledged chunk."""
 
@@ -118,13 +120,13 @@ class PartitionWriter:
         while len(self._active) >= _MOST_ACTIVE:
             next(iter(self._active)).close()
         self._known_under_fence = False
+        self._begun = math.inf
         settings = topic_settings(self._admin, self._at.topic)
         most = None if settings is None else settings.max_message_bytes
         self._producer = TransactionalProducer(self._spec, self._id, most)
         self._active[self] = None
         self._producer.init(self._timeout)
         self._fenced = False
-        self._begun = time.monotonic()
 
     def claim_again(self) -> None:
         """Become the writer, as `fence` does, once the brokers let it. Raises StorageError."""
@@ -190,7 +192,7 @@ class PartitionWriter:
         if not _same(claim.progress, self._known):
             return Fenced(self._known.task if self._known else None)
         if self._fenced and chunk.records.num_rows:
-            why = self._why_fenced(claim, chunk)
+            why = self._why_fenced(claim, chunk, timed_out=False)
             return Fenced(None) if isinstance(why, Again) else why
         doing = f"appending to partition {self._at.partition} of topic {self._at.topic}"
         wait = Wait(self._spec.patience_seconds, doing, _FIRST_PAUSE_SECONDS)
@@ -236,7 +238,9 @@ class PartitionWriter:
         try:
             self._instance().commit()
         except KafkaException as error:
-            return self._resolve(claim, chunk, delivered, error)
+            # What became of it is found out whatever is left of the patience.
+            with anew(self._spec.patience_seconds):
+                return self._resolve(claim, chunk, delivered, error)
         return self._acknowledge(claim, chunk, delivered, bounds)
 
     def _ready(self, claim: Claim, chunk: Chunk) -> Refusal | None:
@@ -338,7 +342,13 @@ class PartitionWriter:
         sending = Sending(self._instance(), self._at, fill_timestamps(chunk.records, chunk.time_ms))
         # Beside the records, not after them: nearly always they land where it says.
         entered = self._entering(claim, chunk, wanted)
-        arrived = sending.arrive(self._spec.delivery_seconds + _OVERDUE_SECONDS)
+        try:
+            arrived = sending.arrive(self._spec.delivery_seconds + _OVERDUE_SECONDS)
+        except KafkaException:
+            # The transaction can be aborted only once the client is done with it.
+            with suppress(KafkaException):
+                entered()
+            raise
         entered()
         if not arrived:
             return Again("the brokers did not acknowledge the records in time")
@@ -363,6 +373,7 @@ class PartitionWriter:
 
     def _failed_before_commit(self, claim: Claim, chunk: Chunk, error: KafkaException) -> Outcome | Again:
         """No commit was asked for, so nothing of the chunk is or becomes visible: the instance never commits now."""
+        timed_out = self._timed_out()
         code = self._code_of(error)
         meaning = meaning_of(code)
         if meaning is Meaning.REFUSED and self._producer is not None:
@@ -370,7 +381,7 @@ class PartitionWriter:
         self._drop()
         if meaning is Meaning.FENCED:
             self._fenced = True
-            return self._why_fenced(claim, chunk)
+            return self._why_fenced(claim, chunk, timed_out=timed_out)
         if meaning is Meaning.REFUSED and code not in NOT_FOUND:
             raise plain_error(error, f"appending to topic {self._at.topic}", *to_append(self._spec)) from None
         if code in NOT_FOUND:
@@ -388,7 +399,11 @@ class PartitionWriter:
                 self._producer.client.poll(_FATAL_PAUSE_SECONDS)
         return int(error.args[0].code())
 
-    def _why_fenced(self, claim: Claim, chunk: Chunk) -> Outcome | Again:
+    def _timed_out(self) -> bool:
+        """Whether the transaction has been open for so long that the brokers may have ended it."""
+        return time.monotonic() - self._begun >= self._spec.transaction_timeout_ms / 1000
+
+    def _why_fenced(self, claim: Claim, chunk: Chunk, *, timed_out: bool) -> Outcome | Again:
         """The client says no more than that the instance is fenced: the ledger and the log tell by whom.
 
         Another job may have claimed the partition, which is a conflict once it appended; and to close, which no
@@ -406,12 +421,13 @@ class PartitionWriter:
         refusal = self._check_twice(claim, chunk, self._barrier_for(claim, chunk))
         # What lies there now may be of the very job, committed since its ledger was read.
         refusal = self._overtaken(claim.progress) or refusal
-        if refusal is None and time.monotonic() - self._begun >= self._spec.transaction_timeout_ms / 1000:
+        if refusal is None and timed_out:
             return Again("the brokers ended the transaction, which was open for too long")
         return refusal or Fenced(None)
 
     def _resolve(self, claim: Claim, chunk: Chunk, sent: Landed, error: KafkaException) -> Outcome | Again:
         """The commit's reply was lost: the ledger, read when the transaction is decided, tells what became of it."""
+        timed_out = self._timed_out()
         fenced = meaning_of(self._code_of(error)) is Meaning.FENCED
         self._drop()
         try:
@@ -420,15 +436,26 @@ class PartitionWriter:
                 self.claim_again()
             progress = self.progress()
             bounds = ends.undecided(self._admin, self._at)
+            # To the letter: another attempt at the same chunk leaves the same rows elsewhere. And the ledger may have
+            # been told by a coordinator that was deposed and does not know it yet.
+            committed = progress == claim.progress_after(chunk, sent.at) or self._is_visible(chunk, sent)
         except ConditionalLogError:
             return Unknown("the reply to the commit was lost, and the ledger could not be read")
-        # To the letter: another attempt at the same chunk leaves the same rows elsewhere.
-        if progress == claim.progress_after(chunk, sent.at):
+        if committed:
             return self._acknowledge(claim, chunk, sent, bounds, resolved=True)
         if not _same(progress, claim.progress):
             return Fenced(progress.task if progress else None)
         self._aborted_rows += chunk.records.num_rows
-        return self._why_fenced(claim, chunk) if fenced else Again("the commit failed, and the ledger tells so")
+        if fenced:
+            return self._why_fenced(claim, chunk, timed_out=timed_out)
+        return Again("the commit failed, and the ledger tells so")
+
+    def _is_visible(self, chunk: Chunk, sent: Landed) -> bool:
+        """Whether a committed record lies where ours were sent: offsets are given once, so it is ours."""
+        if chunk.records.num_rows == 0:
+            return False
+        self.barrier()
+        return first_record(self._spec, self._at, sent.at) is not None
 
     def _acknowledge(
         self, claim: Claim, chunk: Chunk, sent: Landed, bounds: Bounds, *, resolved: bool = False
