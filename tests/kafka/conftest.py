@@ -1,9 +1,10 @@
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from spark_cas.testing.kafka_broker import KafkaCluster
-from tests.kafka.clients import create_topic
+from tests.kafka.clients import SECONDS, append, create_topic
 from tests.kafka.proxy.rig import proxied_broker
 from tests.kafka.secured import secured_broker
 
@@ -18,8 +19,16 @@ def conf():
 
 @pytest.fixture(scope="session")
 def cluster():
-    """Three brokers, shared: replication factor 3, two in sync. Who breaks one restarts it."""
+    """Three brokers, shared: replication factor 3, two in sync. Who breaks one restarts it.
+
+    The internal topics are made while all are there: a node that is gone just then leads none of their partitions.
+    """
     with KafkaCluster(CONF, 3) as cluster:
+        topic = create_topic(cluster.bootstrap)
+        append(cluster.bootstrap, topic, "a")
+        member = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": topic})
+        member.committed([TopicPartition(topic, 0)], SECONDS)
+        member.close()
         yield cluster
 
 
