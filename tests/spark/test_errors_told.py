@@ -75,5 +75,5 @@ def error_of(work):
 def require_sentence(told, kind):
     assert "Traceback" not in told
     assert len(told.splitlines()) <= MOST_LINES, told
-    sentences = [line for line in told.splitlines() if re.search(r"\\[[A-Z_]+\\] [^\\[]", line)]
+    sentences = [line for line in told.splitlines() if re.search(r"\[[A-Z_]+\] [^\[]", line)]
     assert kind in sentences[-1]

@@ -102,7 +102,7 @@ class LoadReport:
             done = (
                 "its input was read again and is the same"
                 if self.verified
-                else "no input was compared (--verify does)"
+                else "its input was not compared with them (--verify does that)"
             )
             return f"{load} was complete before, with {self.rows:,} rows: {done}, nothing was appended"
         if self.partitions is None:
