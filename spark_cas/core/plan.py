@@ -337,7 +337,7 @@ def rejoin(first: Plan, wanted: ExpectedOffsets, progress: tuple[Progress | None
             expected if first.by_key else _claim_now(expected, progress[partition]),
         )
         for partition, expected in wanted.offsets
-        if not _is_complete(progress[partition])
+        if not is_complete(progress[partition])
     )
     unchecked = {partition for partition, expected in wanted.offsets if expected is None}
     named = () if first.by_key else tuple(sorted({*first.named, *wanted.named} - unchecked))
@@ -353,7 +353,8 @@ def _rows(progress: Progress | None) -> int:
     return progress.rows if progress else 0
 
 
-def _is_complete(progress: Progress | None) -> bool:
+def is_complete(progress: Progress | None) -> bool:
+    """Whether a ledger entry says that all rows of its job are in the partition."""
     return progress is not None and progress.complete
 
 

@@ -131,6 +131,15 @@ def offsets_to_go_on(message: str) -> str | None:
     return found[1] if found else None
 
 
+def refused_at(message: str) -> int | None:
+    """The partition that the text of an error says to end where it was not expected to; None of any other text.
+
+    Conditions of rows and keys are other texts: no offset for a partition answers them.
+    """
+    found = re.match(r"partition (\d+): expected offset \d+ to be the end", message)
+    return int(found[1]) if found else None
+
+
 def told_rows(job: str, rows: int | None) -> str:
     """A sentence on what is in the log of a job that an error ends; None: not known."""
     if rows is None:

@@ -10,7 +10,7 @@ from spark_cas.core.expansion import Expansion
 from spark_cas.core.names import LONGEST_NAME
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import ProgressLost
-from spark_cas.core.plan import EarlierRows, Layout, Plan, Progress, resume_offset
+from spark_cas.core.plan import EarlierRows, Layout, Plan, Progress, is_complete, resume_offset
 from spark_cas.core.refusal import AFTER_EXPANSION, error_of
 from spark_cas.log.protocol import Backend
 
@@ -85,7 +85,8 @@ def plan_of_rest(log: Backend, layout: Layout, newest: Plan, job: str, earlier: 
         end_offsets=tuple(each.end_offset for each in ends),
         continues=job,
         earlier=earlier,
-        named=newest.named,
+        # What is complete is expected of nobody any more: others may have appended there since.
+        named=tuple(each for each in newest.named if not is_complete(found[each])),
     )
 
 

@@ -8,13 +8,13 @@ that differs at once.
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from spark_cas.core.batch import KEPT_MS
-from spark_cas.core.errors import ConditionalLogError, TrimmedError
+from spark_cas.core.errors import ConditionalLogError, StorageError, TrimmedError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Conflict, Truncated, check_expected
-from spark_cas.core.plan import Plan, Progress, resume_offset
-from spark_cas.core.refusal import mismatch_error, told_rows
+from spark_cas.core.plan import Plan, Progress, is_complete, resume_offset
+from spark_cas.core.refusal import mismatch_error
 from spark_cas.log.protocol import Backend
+from spark_cas.log.telling import told_held
 
 _PAUSE_SECONDS = 0.05
 
@@ -37,7 +37,7 @@ def require_expected_again(log: Backend, plan: Plan, progress: Sequence[Progress
     ``progress`` is how far it came in all partitions; of one that is complete nothing is expected any more. Raises as
     `require_expected`, unless another run came on meanwhile, or the job is complete.
     """
-    unfinished = [each for each in plan.named if not _is_complete(progress[each])]
+    unfinished = [each for each in plan.named if not is_complete(progress[each])]
     found = _mismatches_now(log, plan, unfinished, dict(enumerate(progress)))
     if not found or log.completion(plan.job) is not None:
         return
@@ -45,7 +45,7 @@ def require_expected_again(log: Backend, plan: Plan, progress: Sequence[Progress
     now = _progress(log, plan)
     found = {each: mismatch for each, mismatch in found.items() if now[each] == progress[each]}
     if found:
-        raise mismatch_error(found, _onward(plan, found, now), f"Nothing was appended now. {_told(plan, now)}")
+        raise mismatch_error(found, _onward(plan, found, now), f"Nothing was appended now. {_told_held(plan, now)}")
 
 
 def require_expected_still(log: Backend, plan: Plan, without_rows: Sequence[int], rows: int) -> None:
@@ -62,26 +62,41 @@ def require_expected_still(log: Backend, plan: Plan, without_rows: Sequence[int]
         raise mismatch_error(found, _onward(plan, found, {}, without_rows), told)
 
 
-def mismatch_now(log: Backend, plan: Plan) -> ConditionalLogError | None:
-    """Of a job that was refused: one error for all partitions where it cannot go on, None when there is none."""
+def mismatch_now(
+    log: Backend, plan: Plan, met: Iterable[int]
+) -> tuple[dict[int, Mismatch], ConditionalLogError | None]:
+    """Of a job that was refused: in which partitions it cannot go on, and one error for all, None when there is none.
+
+    Looked at are those that its user named, that hold rows of it, and that its tasks ``met``. In any other it may
+    have no rows: what others append there is their business, and naming it would make it the job's for ever.
+    """
     progress = _progress(log, plan)
-    unfinished = [each for each, found in progress.items() if found is None or not found.complete]
-    found = _mismatches_now(log, plan, unfinished, progress)
+    # Once a stream is under way, nothing is expected of partitions that it has no rows for.
+    named = () if plan.stream else plan.named
+    concerned = {*named, *met, *(each for each, found in progress.items() if found is not None)}
+    found = _mismatches_now(
+        log, plan, [each for each in sorted(concerned) if not is_complete(progress[each])], progress
+    )
     if not found:
-        return None
-    return mismatch_error(found, _onward(plan, found, progress), _told(plan, progress))
+        return found, None
+    return found, mismatch_error(found, _onward(plan, found, progress), _told_held(plan, progress))
 
 
-def lost_to_another(log: Backend, plan: Plan, partition: int, progress: Progress | None) -> Conflict | None:
+def lost_to_another(
+    log: Backend, plan: Plan, partition: int, progress: Progress | None, bounds: Bounds
+) -> Conflict | None:
     """Whether nobody can append the next rows of a job: a record of another is where they would have to be.
 
-    ``progress`` is how far the job came; when that is not true any more, nothing is said. Nobody's open transaction
-    is waited for.
+    ``progress`` is how far the job came and ``bounds`` what the partition keeps; when that is not true any more,
+    nothing is said. Whether it is, the ledger tells, which may wait for an open transaction.
     """
-    expected, (bounds,) = resume_offset(plan, partition, progress), log.bounds_of([partition], waiting=False)
+    expected = resume_offset(plan, partition, progress)
     if expected is None or bounds.end_offset < expected:
         return None
-    found = _mismatch(log, partition, expected, bounds, progress)
+    try:
+        found = _look(log, partition, expected, bounds, progress)
+    except ValueError:
+        return None
     if not isinstance(found, Conflict) or log.progress(partition, plan.job) != progress:
         return None
     return found
@@ -124,7 +139,22 @@ def _mismatches_now(
 def _mismatch(
     log: Backend, partition: int, expected: int, bounds: Bounds, progress: Progress | None
 ) -> Mismatch | None:
-    """As `check_expected`, which a gap that holds no record passes."""
+    """As `_look`, once more when a leader that lags knows of less than ``bounds``."""
+    try:
+        return _look(log, partition, expected, bounds, progress)
+    except ValueError:
+        (again,) = log.bounds_of([partition], waiting=True)
+    try:
+        return _look(log, partition, expected, again, progress)
+    except ValueError:
+        raise StorageError(
+            f"partition {partition}: it was told to end at offset {again.end_offset}, and then to end before that. "
+            f"Nothing was appended now. Run the same job again when all replicas of the log are in step."
+        ) from None
+
+
+def _look(log: Backend, partition: int, expected: int, bounds: Bounds, progress: Progress | None) -> Mismatch | None:
+    """As `check_expected`, which a gap that holds no record passes; ValueError when it is not within bounds."""
     if not bounds.start_offset <= expected < bounds.end_offset:
         return check_expected(expected, bounds, None)
     gap = OffsetRange(expected, bounds.end_offset)
@@ -172,21 +202,13 @@ def _onward(
     return {
         each: found[each].actual if each in found else resume_offset(plan, each, progress.get(each))
         for each in sorted(given if partitions is None else given.intersection(partitions))
-        if not _is_complete(progress.get(each))
+        if not is_complete(progress.get(each))
     }
 
 
-def _told(plan: Plan, progress: Mapping[int, Progress | None]) -> str:
-    rows = plan.earlier_rows + sum(each.rows for each in progress.values() if each is not None)
-    told = told_rows(plan.told_as, rows)
-    if plan.rejoined and _now_ms() - plan.pinned_at_ms >= KEPT_MS:
-        told += " It began days ago, and a topic's ledger forgets in time: look first whether what is new is its own."
-    return told
+def _told_held(plan: Plan, progress: Mapping[int, Progress | None]) -> str:
+    return told_held(plan, sum(each.rows for each in progress.values() if each is not None))
 
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _is_complete(progress: Progress | None) -> bool:
-    return progress is not None and progress.complete

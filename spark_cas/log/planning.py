@@ -2,6 +2,7 @@
 
 import time
 import uuid
+from collections.abc import Iterable
 from dataclasses import replace
 
 from spark_cas.core.errors import (
@@ -10,6 +11,7 @@ from spark_cas.core.errors import (
     InputChangedError,
     JobMismatchError,
     LayoutChangedError,
+    ProgressLostError,
     TruncatedError,
 )
 from spark_cas.core.expansion import require_named_as_now
@@ -25,11 +27,12 @@ from spark_cas.core.plan import (
     Progress,
     rejoin,
 )
-from spark_cas.core.refusal import told_rows
+from spark_cas.core.refusal import refused_at, told_rows
 from spark_cas.log.continuing import newest_plan, plan_now, plan_of_rest, require_rest_of
 from spark_cas.log.expanding import settled_layouts
 from spark_cas.log.expecting import mismatch_now, require_expected, require_expected_again, require_expected_still
 from spark_cas.log.protocol import Backend
+from spark_cas.log.telling import told_held
 
 
 def fresh_job_name() -> str:
@@ -117,7 +120,8 @@ def _rejoined(log: Backend, plan: Plan, wanted: ExpectedOffsets, *, looking: boo
     """The plan of a known job with what is now ``wanted``, once the log was looked at if it should be."""
     progress: tuple[Progress | None, ...] = (None,) * plan.partitions
     # Only what a person expects depends on the ledger, which may be undecided while a dead run's chunk is.
-    if wanted.offsets or plan.named:
+    # A stream expects nothing of partitions that it has no rows for.
+    if wanted.offsets or (plan.named and not plan.stream):
         progress = log.progress_of(range(plan.partitions), plan.job)
     try:
         again = rejoin(plan, wanted, progress)
@@ -229,23 +233,38 @@ def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...])
     return recorded
 
 
-def refused_as_a_whole(log: Backend, plan: Plan, refusal: ConditionalLogError) -> ConditionalLogError:
+def refused_as_a_whole(
+    log: Backend, plan: Plan, refusal: ConditionalLogError, met: Iterable[int]
+) -> ConditionalLogError:
     """The error of a job some of whose tasks were refused: what is in the log of it, and all that it takes to go on.
 
-    ``refusal`` is what one of them was refused with.
+    ``refusal`` is what one of them was refused with; ``met`` are the partitions that these had rows for.
     """
-    found = mismatch_now(log, plan) if isinstance(refusal, ConflictError) else None
-    return found or type(refusal)(f"{refusal.message} {_told(log, plan.told_as)}")
+    told = refusal.message
+    if isinstance(refusal, ProgressLostError):
+        return type(refusal)(f"{told} {told_rows(plan.told_as, None)}")
+    if isinstance(refusal, ConflictError):
+        found, whole = mismatch_now(log, plan, met)
+        refused = refused_at(told)
+        if whole is not None and refused in found:
+            return whole
+        if whole is not None and refused is None:
+            return type(refusal)(f"{told} And {whole.message}")
+    return type(refusal)(f"{told} {_told(log, plan.told_as)}")
 
 
 def _told(log: Backend, job: str) -> str:
     """What is in the log of a job, for the text of an error."""
     try:
         plan = plan_now(log, job)
-        rows = sum(each.rows for each in job_progress(log, job if plan is None else plan.job))
+        if plan is None:
+            return told_rows(job, None)
+        done = log.completion(plan.job)
+        if done is not None:
+            return told_rows(job, plan.earlier_rows + done.rows)
+        return told_held(plan, sum(each.rows for each in job_progress(log, plan.job)))
     except ConditionalLogError:
         return told_rows(job, None)
-    return told_rows(job, rows + (plan.earlier_rows if plan else 0))
 
 
 def _content(completion: Completion) -> list[tuple[int, int, str]]:

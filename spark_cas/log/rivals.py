@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from spark_cas.core.errors import NotRoutedError
+from spark_cas.core.offsets import Bounds
 from spark_cas.core.outcome import Fenced
 from spark_cas.core.plan import Progress
 from spark_cas.core.refusal import error_of
@@ -63,15 +64,21 @@ def await_other(
     """
     partition, plan = claim.partition, claim.plan
     seen: Progress | None = None
+    looked_at: tuple[Progress | None, Bounds] | None = None
     deadline = time.monotonic() + wait_seconds
     pause = _FIRST_POLL_SECONDS
     while True:
         progress = log.progress(partition, plan.job)
         if progress and done(progress):
             return progress
-        lost = lost_to_another(log, plan, partition, progress) if missing(progress) else None
-        if lost is not None:
-            raise error_of(lost, partition)
+        if missing(progress):
+            (bounds,) = log.bounds_of([partition], waiting=False)
+            # What lies behind the job's rows is read again only when there is more of it.
+            if (progress, bounds) != looked_at:
+                looked_at = progress, bounds
+                lost = lost_to_another(log, plan, partition, progress, bounds)
+                if lost is not None:
+                    raise error_of(lost, partition)
         if progress != seen:
             seen, deadline = progress, time.monotonic() + wait_seconds
         if time.monotonic() >= deadline:

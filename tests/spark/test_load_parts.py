@@ -240,6 +240,11 @@ def test_a_changed_input_of_a_complete_job_is_no_job_that_is_not_complete():
     assert "the input was not compared, nothing was appended" in report.summary()
 
 
+def test_rows_that_the_ledger_does_not_know_are_not_said_to_be_missing():
+    report = failed_report(errors.ProgressLostError("x"), "j", "log", 1.0, Held(()))
+    assert report.summary() == "job 'j' is not complete: none of its rows is known to be in the log"
+
+
 CAUSES = [
     (
         [

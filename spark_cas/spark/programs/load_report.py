@@ -96,7 +96,8 @@ class LoadReport:
             known = "how many of its rows are in the log is not known now"
             # Tasks of a load that was stopped may still append what they hold.
             held = known if self.rows is None else f"at least {self.rows:,} of its rows are in the log"
-            held = "none of its rows is in the log so far" if self.rows == 0 else held
+            # The ledger may have forgotten some: a topic's does in time, and any does when rows are trimmed.
+            held = "none of its rows is known to be in the log" if self.rows == 0 else held
             return f"{load} is not complete: {held}"
         if self.already_complete:
             done = (

@@ -136,6 +136,12 @@ def worst_refusal(reports: Iterable[TaskReport]) -> ConditionalLogError | None:
     return ERRORS_BY_KIND[ErrorKind(first.kind)](message)
 
 
+def met_by_refused(messages: Iterable[WriterCommitMessage | None]) -> set[int]:
+    """The log partitions that the tasks which were refused had met by then."""
+    refused = [each.refused for each in messages if isinstance(each, TaskReport) and each.refused is not None]
+    return {partition for each in refused for partition in each.partitions}
+
+
 def require_one_task_each(reports: Iterable[TaskReport]) -> None:
     """Raise NotRoutedError when two tasks had rows of one log partition."""
     seen: set[int] = set()

@@ -184,7 +184,7 @@ def _commit(task: BatchTask, messages: Sequence[WriterCommitMessage | None]) -> 
     try:
         reports = [report for report in accepted(messages) if isinstance(report, BatchReport)]
     except ConflictError as refusal:
-        raise refusal if task.plan is None else told_whole(task.spec, task.plan, refusal) from None
+        raise refusal if task.plan is None else told_whole(task.spec, task.plan, refusal, messages) from None
     if reports:
         results = [result for report in reports for result in report.results]
         with open_log(answered_before(task.spec)) as log:

@@ -2,7 +2,7 @@
 
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -24,7 +24,7 @@ from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import Mark, check_write_schema, refuse_claims
 from spark_cas.spark.worker import planned_log, task_number
 from spark_cas.spark.writing.blind_write import BlindWriter, plan_blind_write, refuse_conditions
-from spark_cas.spark.writing.report import TaskReport, accepted, attempted, check_report, put_report
+from spark_cas.spark.writing.report import TaskReport, accepted, attempted, check_report, met_by_refused, put_report
 from spark_cas.spark.writing.verify import hash_rows, require_same
 from spark_cas.spark.writing.whole_input import whole_input
 
@@ -155,7 +155,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         try:
             reports = accepted(messages)
         except ConditionalLogError as refusal:
-            raise told_whole(self.task.spec, self.task.plan, refusal) from None
+            raise told_whole(self.task.spec, self.task.plan, refusal, messages) from None
         if self.task.completion is not None:
             require_same(self.task.completion, {each.partition: each for report in reports for each in report.hashed})
             completion = self.task.completion
@@ -170,11 +170,13 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         """Nothing: what was appended is a prefix that the same job resumes, and a claim would fence a winner."""
 
 
-def told_whole(spec: AnySpec, plan: Plan, refusal: ConditionalLogError) -> ConditionalLogError:
+def told_whole(
+    spec: AnySpec, plan: Plan, refusal: ConditionalLogError, messages: Iterable[WriterCommitMessage | None]
+) -> ConditionalLogError:
     """A refusal of tasks as their user needs it (`refused_as_a_whole`); as it is where the log cannot be asked."""
     try:
         with planned_log(spec, plan.log_id) as log:
-            return refused_as_a_whole(log, plan, refusal)
+            return refused_as_a_whole(log, plan, refusal, met_by_refused(messages))
     except ConditionalLogError:
         return refusal
 

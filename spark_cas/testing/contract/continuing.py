@@ -1,5 +1,6 @@
 """A load that partitions were added under: run again, it appends the rest, and no row twice."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from spark_cas.log.planning import pin_plan
 from spark_cas.log.protocol import Backend
 from spark_cas.testing.contract.base import ContractBase
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
-from spark_cas.testing.loads import Rows, crash_after_chunks, rows_of, run_job, run_rest
+from spark_cas.testing.loads import Rows, crash_after_chunks, load, rows_of, run_job, run_rest
 from spark_cas.testing.writing import append_foreign, values_in
 
 ROWS = rows_of(10, 0, 1)
@@ -89,6 +90,17 @@ class ContinueContract(ContractBase):
         assert earlier_rows(backend, "job") == ()
         run_job(backend, "job", ROWS)
         assert all_values(backend) == values_of(ROWS)
+
+    def test_where_a_load_was_complete_others_may_append_before_its_rest_runs(self, backend: Backend) -> None:
+        given = json.dumps(dict.fromkeys(range(self.partitions), 0))
+        plan = pin_plan(backend, "job", ExpectedOffsets.parse(given))
+        load(backend, plan, {2: ["2.0", "2.1"]})
+        append_foreign(backend, 2, "x")
+        expand_log(backend, 4)
+        (earlier,) = earlier_rows(backend, "job")
+        assert earlier.complete == (False, False, True)
+        run_rest(backend, "job", ROWS | {2: ["2.0", "2.1"]})
+        assert all_values(backend) == sorted(["x", "2.0", "2.1", *values_of(ROWS)])
 
     @pytest.mark.parametrize("partition", [0, 1, 3])
     def test_what_others_wrote_since_is_a_conflict_as_it_was_before(self, backend: Backend, partition: int) -> None:

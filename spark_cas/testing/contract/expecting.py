@@ -5,8 +5,9 @@ import json
 import pytest
 
 from spark_cas.core.errors import ConflictError, TruncatedError
+from spark_cas.core.outcome import Conflict, KeyConflict, ProgressLost, Refusal, RowConflict
 from spark_cas.core.plan import BY_KEY, ExpectedOffsets
-from spark_cas.core.refusal import offsets_to_go_on
+from spark_cas.core.refusal import error_of, offsets_to_go_on
 from spark_cas.log.planning import complete_job, pin_plan, refused_as_a_whole
 from spark_cas.log.protocol import Backend
 from spark_cas.testing.contract.base import ContractBase
@@ -128,7 +129,7 @@ class ExpectContract(ContractBase):
         with pytest.raises(ConflictError) as first:
             load(backend, plan, rows)
         with pytest.raises(ConflictError, match=r"partition 1: .*; partition 2: ") as refused:
-            raise refused_as_a_whole(backend, plan, first.value)
+            raise refused_as_a_whole(backend, plan, first.value, rows)
         assert "3 rows of job 'job' are in the log" in refused.value.message
         run_job(backend, "job", rows, expected=to_go_on(refused), run="run-2")
         assert [values_in(backend, each) for each in range(3)] == [rows[0], ["x", *rows[1]], ["y", "z", *rows[2]]]
@@ -142,9 +143,49 @@ class ExpectContract(ContractBase):
         with pytest.raises(ConflictError, match=r"^\[CONFLICT\] partition 1") as first:
             load(backend, plan, {1: rows[1]})
         with pytest.raises(ConflictError) as refused:
-            raise refused_as_a_whole(backend, plan, first.value)
+            raise refused_as_a_whole(backend, plan, first.value, {1})
         run_job(backend, "job", rows, expected=to_go_on(refused), run="run-2")
         assert [values_in(backend, each) for each in (0, 1)] == [["x", *rows[0]], ["y", *rows[1]]]
+
+    def test_partitions_without_rows_that_nobody_named_are_no_part_of_a_refusal(self, backend: Backend) -> None:
+        rows = rows_of(7, 0)
+        plan = pin_plan(backend, "job", ExpectedOffsets.parse("end"))
+        for partition in (0, 2):
+            append_foreign(backend, partition, "x")
+        with pytest.raises(ConflictError) as first:
+            load(backend, plan, rows)
+        told = refused_as_a_whole(backend, plan, first.value, rows).message
+        assert (told.startswith("partition 0: "), "partition 2" in told) == (True, False)
+        onward = offsets_to_go_on(told)
+        assert onward is not None
+        assert json.loads(onward).keys() == {"0"}
+        append_foreign(backend, 2, "y")
+        run_job(backend, "job", rows, expected=onward, run="run-2")
+        assert values_in(backend, 0) == ["x", *rows[0]]
+
+    @pytest.mark.parametrize("refusal", [RowConflict(3, 7, 9, truncated=False), KeyConflict(3, "N1", 7, 9, 12)])
+    def test_a_row_or_key_that_was_refused_stays_told(self, backend: Backend, refusal: Refusal) -> None:
+        plan = pin_plan(backend, "job", ExpectedOffsets.parse(ends_of(backend)))
+        error = error_of(refusal, 0)
+        assert refused_as_a_whole(backend, plan, error, {0}).message.startswith(error.message)
+        append_foreign(backend, 2, "x")
+        whole = refused_as_a_whole(backend, plan, error, {0})
+        assert isinstance(whole, ConflictError)
+        assert whole.message.startswith(f"{error.message} And partition 2: expected offset 0")
+        assert offsets_to_go_on(whole.message)
+
+    def test_a_refusal_is_not_replaced_by_what_is_found_elsewhere(self, backend: Backend) -> None:
+        plan = pin_plan(backend, "job", ExpectedOffsets.parse(ends_of(backend)))
+        append_foreign(backend, 2, "x")
+        error = error_of(Conflict(0, 9, 0), 0)
+        assert refused_as_a_whole(backend, plan, error, {0}).message.startswith(error.message)
+
+    def test_lost_progress_is_not_told_as_no_row(self, backend: Backend) -> None:
+        plan = pin_plan(backend, "job", ExpectedOffsets.parse("none"))
+        told = refused_as_a_whole(backend, plan, error_of(ProgressLost("job"), 0), {0}).message
+        assert told.endswith(
+            "How many rows of job 'job' are in the log is not known now; another job name appends them again."
+        )
 
     def test_two_drivers_of_one_job_complete_it_once(self, backend: Backend) -> None:
         given, rows = ends_of(backend), rows_of(4, 0)

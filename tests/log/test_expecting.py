@@ -1,0 +1,109 @@
+"""Looks at what a job expects, where the log's answers are not what a look is used to."""
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from spark_cas.core.batch import KEPT_MS
+from spark_cas.core.errors import ConflictError, FencedError, JobMismatchError, StorageError
+from spark_cas.core.offsets import Bounds
+from spark_cas.core.outcome import Fenced, KeyConflict
+from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.core.refusal import error_of
+from spark_cas.log.expecting import lost_to_another, require_expected_again
+from spark_cas.log.memory import MemoryLog
+from spark_cas.log.planning import complete_job, pin_plan, refused_as_a_whole
+from spark_cas.log.protocol import Claim
+from spark_cas.log.rivals import await_other
+from spark_cas.testing.faults import FaultyLog
+from spark_cas.testing.loads import crash_after_chunks, load, rows_of
+from spark_cas.testing.writing import append_foreign
+
+NAMED = ExpectedOffsets.parse('{"0": 0, "1": 0}')
+AHEAD = Bounds(0, 5)
+NOTHING = (None, None)
+
+
+class LaggingLog(MemoryLog):
+    """Some looks at its bounds are answered by a leader that knows more than the one that reads."""
+
+    ahead = 0
+
+    def bounds_of(self, partitions, *, waiting):
+        self.ahead -= 1
+        return (AHEAD,) * len(partitions) if self.ahead >= 0 else super().bounds_of(partitions, waiting=waiting)
+
+
+def two_partitions(kind):
+    log = kind()
+    log.create(2)
+    return log
+
+
+def old(log):
+    """The plan of a job of four rows that began days ago, of which the log has forgotten all."""
+    crash_after_chunks(log, "job", rows_of(4, 0), 1)
+    plan = replace(log.plan("job"), pinned_at_ms=time.time_ns() // 1_000_000 - KEPT_MS)
+    log.forget(plan)
+    return log.record_plan(plan)
+
+
+@pytest.mark.parametrize("rejoined", [False, True])
+def test_of_a_job_that_a_ledger_may_have_forgotten_no_row_is_not_said(rejoined):
+    log = two_partitions(MemoryLog)
+    plan = replace(old(log), rejoined=rejoined)
+    told = refused_as_a_whole(log, plan, error_of(KeyConflict(3, "N1", 7, 9, 12), 1), ()).message
+    with pytest.raises(JobMismatchError) as mismatch:
+        pin_plan(log, "job", ExpectedOffsets("none"))
+    with pytest.raises(ConflictError) as refused:
+        require_expected_again(log, replace(plan, named=(0,)), NOTHING)
+    for text in (told, mismatch.value.message, refused.value.message):
+        assert "No row" not in text
+        assert "not known now" in text
+        assert "a topic's ledger forgets in time" in text
+
+
+def test_of_a_job_that_is_complete_nothing_is_forgotten():
+    log = two_partitions(MemoryLog)
+    plan = old(log)
+    append_foreign(log, 1, "x")
+    done = complete_job(log, plan, load(log, replace(plan, expected_offsets=(None, None)), rows_of(4, 1)))
+    with pytest.raises(JobMismatchError) as mismatch:
+        pin_plan(log, "job", ExpectedOffsets("none"))
+    assert f"{done.rows} rows of job 'job' are in the log and stay" in mismatch.value.message
+    assert "forgets" not in mismatch.value.message
+
+
+def test_an_end_that_a_lagging_leader_does_not_know_is_asked_for_once_more():
+    log = two_partitions(LaggingLog)
+    plan = pin_plan(log, "job", NAMED)
+    log.ahead = 1
+    require_expected_again(log, plan, NOTHING)
+    log.ahead = 3
+    with pytest.raises(StorageError, match="told to end at offset 5, and then to end before that"):
+        require_expected_again(log, plan, NOTHING)
+
+
+def test_of_an_end_that_a_lagging_leader_does_not_know_nothing_is_said():
+    log = two_partitions(MemoryLog)
+    assert lost_to_another(log, pin_plan(log, "job", NAMED), 0, None, AHEAD) is None
+
+
+def test_who_waits_for_another_reads_what_lies_behind_only_when_there_is_more():
+    inner = two_partitions(LaggingLog)
+    log, plan = FaultyLog(inner), pin_plan(inner, "job", NAMED)
+    claim, inner.ahead = log.claim(0, plan), 1_000_000
+    assert isinstance(claim, Claim)
+    with pytest.raises(FencedError):
+        await_other(log, claim, Fenced(None), done=lambda _: False, missing=lambda _: True, wait_seconds=0.5)
+    assert log.calls["bounds_of"] > 1
+    assert log.calls["read"] == 1
+
+
+def test_a_stream_that_named_partitions_asks_no_ledger_when_it_is_planned_again():
+    log = FaultyLog(two_partitions(MemoryLog))
+    for _ in range(2):
+        plan = pin_plan(log, "stream", NAMED if not log.calls["record_plan"] else ExpectedOffsets("end"), stream=True)
+    assert plan.named == (0, 1)
+    assert log.calls["progress_of"] == 0
