@@ -74,9 +74,8 @@ def mismatch_now(
     # Once a stream is under way, nothing is expected of partitions that it has no rows for.
     named = () if plan.stream else plan.named
     concerned = {*named, *met, *(each for each, found in progress.items() if found is not None)}
-    found = _mismatches_now(
-        log, plan, [each for each in sorted(concerned) if not is_complete(progress[each])], progress
-    )
+    unfinished = [each for each in sorted(concerned) if not is_complete(progress[each])]
+    found = _mismatches_now(log, plan, unfinished, progress)
     if not found:
         return found, None
     return found, mismatch_error(found, _onward(plan, found, progress), _told_held(plan, progress))
@@ -149,7 +148,7 @@ def _mismatch(
     except ValueError:
         raise StorageError(
             f"partition {partition}: it was told to end at offset {again.end_offset}, and then to end before that. "
-            f"Nothing was appended now. Run the same job again when all replicas of the log are in step."
+            f"What it holds of the job stays. Run the same job again when all replicas of the log are in step."
         ) from None
 
 

@@ -180,6 +180,14 @@ class ExpectContract(ContractBase):
         error = error_of(Conflict(0, 9, 0), 0)
         assert refused_as_a_whole(backend, plan, error, {0}).message.startswith(error.message)
 
+    def test_a_stream_is_refused_only_where_its_batch_has_rows(self, backend: Backend) -> None:
+        plan = pin_plan(backend, "stream", ExpectedOffsets.parse(ends_of(backend)), stream=True)
+        for partition in (0, 2):
+            append_foreign(backend, partition, "x")
+        told = refused_as_a_whole(backend, plan, error_of(Conflict(0, 1, 0), 0), {0}).message
+        assert told.startswith("partition 0: expected offset 0")
+        assert "partition 2" not in told
+
     def test_lost_progress_is_not_told_as_no_row(self, backend: Backend) -> None:
         plan = pin_plan(backend, "job", ExpectedOffsets.parse("none"))
         told = refused_as_a_whole(backend, plan, error_of(ProgressLost("job"), 0), {0}).message
