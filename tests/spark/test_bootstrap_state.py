@@ -168,7 +168,7 @@ def test_a_refresh_that_could_be_wrong_is_refused(run, path, tmp_path, monkeypat
     (rows,) = Path(f"{place}-csv").glob("state-*/*.csv")
     rows.with_name(f".{rows.name}.crc").unlink()
     rows.write_text(rows.read_text().replace('"0"', '"x"'))
-    assert run(*csv, "--output", f"{place}-damaged", "--since", f"{place}-csv")[0] == 1
+    assert run(*csv, "--output", f"{place}-damaged", "--since", f"{place}-csv")[0] == 2
     assert not Path(f"{place}-damaged/offsets").exists()
     with open_log(path) as log:
         append(log, 0, {b"a": None})
