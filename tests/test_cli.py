@@ -109,7 +109,7 @@ def test_a_log_that_is_not_there_exits_with_1(run, tmp_path):
     code, _, told = run("offsets", str(tmp_path / "nowhere"))
     assert code == 1
     assert told.startswith("error: [LOG_NOT_FOUND]")
-    assert told.endswith(f"The log is file://{tmp_path}/nowhere.\n")
+    assert told.count(f"{tmp_path}/nowhere") == 1
     assert len(told.splitlines()) == 1
 
 
@@ -263,6 +263,14 @@ def test_forget_by_age(log, run, monkeypatch):
     )
     with open_log(log) as opened:
         assert opened.jobs() == ("load-1",)
+
+
+def test_an_error_that_does_not_name_the_log_is_told_with_it(log, run):
+    (Path(log) / "_log/layout/00000000000000000000.json").write_text("{}")
+    code, _, told = run("offsets", log)
+    assert code == 1
+    assert told.endswith(f" The log is file://{log}.\n")
+    assert told.count(log) == 1
 
 
 @pytest.mark.parametrize(

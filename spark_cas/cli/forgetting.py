@@ -47,8 +47,8 @@ def forget(
         for job in jobs:
             _tell(job, forget_job(source, job, now_ms, force=force))
         for kept in [] if age_ms is None else older_jobs(source, now_ms, age_ms):
-            forget_kept(source, kept)
-            _tell(kept.job, kept.rows)
+            if forget_kept(source, kept):
+                _tell(kept.job, kept.rows)
 
 
 def _tell(job: str, rows: int) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from spark_cas.core.errors import LogError
-from spark_cas.log.open import open_log
+from spark_cas.log.open import is_named, open_log
 from spark_cas.log.protocol import Backend
 from spark_cas.spark.options.parse import parse_read
 from spark_cas.spark.programs.exit_codes import UsageError
@@ -44,4 +44,6 @@ def opened(
         with open_log(spec) as source:
             yield source
     except LogError as error:
+        if is_named(spec.url, error.message):
+            raise
         raise type(error)(f"{error.message} The log is {spec.url}.") from None

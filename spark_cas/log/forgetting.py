@@ -54,11 +54,18 @@ def forget_job(log: Backend, job: str, now_ms: int, *, force: bool = False) -> i
     return kept.rows
 
 
-def forget(log: Backend, kept: Kept) -> None:
-    """Remove what is recorded of a job that may be forgotten. Raises what `forget_job` does but for OptionError."""
+def forget(log: Backend, kept: Kept) -> bool:
+    """Remove what is recorded of a job that may be forgotten; False when another did, since it was looked at.
+
+    Then there may be a new job of this name, which stays. Raises what `forget_job` does but for OptionError.
+    """
     settled_layouts(log)
+    found = False
     for plan in kept.plans:
-        log.forget(plan)
+        if log.plan(plan.job) == plan:
+            log.forget(plan)
+            found = True
+    return found
 
 
 def older_jobs(log: Backend, now_ms: int, age_ms: int) -> list[Kept]:

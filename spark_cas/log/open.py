@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
+from urllib.parse import unquote, urlsplit
 
 from spark_cas.log.kafka.address import SCHEME as KAFKA
 from spark_cas.log.kafka.address import parse_kafka_url
@@ -56,6 +57,12 @@ def open_topics(spec: KafkaSpec) -> TopicList:
     from spark_cas.log.kafka.topics import Topics  # noqa: PLC0415 - as above
 
     return Topics(spec)
+
+
+def is_named(url: str, text: str) -> bool:
+    """Whether a text says where a log is: as its URL, or for a directory as its path."""
+    parts = urlsplit(url)
+    return url in text or (parts.scheme == "file" and unquote(parts.path) in text)
 
 
 def answered_before(spec: AnySpec) -> AnySpec:

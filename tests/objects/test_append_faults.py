@@ -15,7 +15,7 @@ from tests.objects import flaky_store
 from tests.objects.flaky_store import FlakyStore
 from tests.objects.places import flaky_log, memory_spec, reopened
 
-NOT_NOW = NotNowError("reading", "no reply", "Wait.")
+NOT_NOW = NotNowError("reading: no reply. Wait.", "no reply")
 SHORT = "400ms"
 
 
@@ -82,6 +82,48 @@ def test_a_refusal_after_an_unclear_reply_is_not_definite():
         writer.append(table_of("a"))
     store.on_create = []
     assert writer.must_append("a").resolved is False
+
+
+@pytest.mark.parametrize("heard", ["never", "the first put"])
+def test_credentials_that_end_in_the_middle_are_told_at_once(heard):
+    log, store = flaky_log()
+    writer = JobWriter(log, plan_of(log, "job"))
+    chunk = writer.chunk(table_of("a"))
+    store.on_create = [("partition=", flaky_store.lost)] if heard == "the first put" else []
+
+    def ended(*_):
+        store.before["get_end"] = refuse
+        raise StorageError("writing: the credentials have ended.")
+
+    def refuse(_):
+        raise StorageError("reading: the credentials have ended.")
+
+    store.on_create += [("partition=", ended)] * 100
+    began = store.asked["create"]
+    outcome = log.append(writer.claim, chunk)
+    assert isinstance(outcome, Unknown)
+    assert outcome.cause.startswith("writing: the credentials have ended.")
+    assert "holds" not in outcome.cause
+    assert store.asked["create"] - began == (1 if heard == "never" else 2)
+
+
+def test_what_could_not_be_read_is_not_said_to_be_absent():
+    log, store = flaky_log(patience=SHORT)
+    writer = JobWriter(log, plan_of(log, "job"))
+    chunk = writer.chunk(table_of("a"))
+
+    def unread(*_):
+        store.before["get_end"] = silent
+        return PutReply.UNCLEAR
+
+    def silent(_):
+        raise NOT_NOW
+
+    store.on_create = [("partition=", unread)] * 100
+    outcome = log.append(writer.claim, chunk)
+    assert isinstance(outcome, Unknown)
+    assert "did not say whether it took the chunk. Nor could it be read back" in outcome.cause
+    assert "holds" not in outcome.cause
 
 
 def test_a_failure_after_the_put_is_no_refusal():

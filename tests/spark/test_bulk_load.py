@@ -233,7 +233,8 @@ def test_a_file_of_another_schema_is_told_with_column_and_types(load, parquet):
 
 def test_a_log_that_is_not_there_is_named(load, parquet):
     told = load("--input", parquet, "--value-json", "--job", "load-1")[2]
-    assert f"the log is file://{load.log}\n" in told
+    assert f"[LOG_NOT_FOUND] there is no log at {load.log}." in told
+    assert "the log is" not in told  # It is named already.
 
 
 def test_several_inputs_in_an_order_of_columns_that_are_not_loaded(load, tmp_path):

@@ -28,8 +28,8 @@ _RUN_AGAIN = "See the store's own log, then run the same job again."
 class NotNowError(StorageError):
     """What the store did not do now, it may do when it is asked again."""
 
-    def __init__(self, doing: str, why: str, remedy: str) -> None:
-        super().__init__(f"{doing}: {why}. {remedy}")
+    def __init__(self, message: str, why: str = "the store did not answer") -> None:
+        super().__init__(message)
         self.why = why
 
 
@@ -54,7 +54,8 @@ def plain(error: BaseException, doing: str) -> StorageError:
             f"endpoint and region in the store.* options."
         )
     if _PASSING.fullmatch(status):
-        return NotNowError(doing, f"the store failed (HTTP {status})", _RUN_AGAIN)
+        why = f"the store failed (HTTP {status})"
+        return NotNowError(f"{doing}: {why}. {_RUN_AGAIN}", why)
     if status:
         return StorageError(
             f"{doing}: the store refused the request (HTTP {status}). It may not know conditional puts "
@@ -64,7 +65,8 @@ def plain(error: BaseException, doing: str) -> StorageError:
         return StorageError(f"{doing}: what answers is not such a store ({type(error).__name__}). {_CHECK}")
     nobody = any(sign in str(error) for sign in _NOBODY_THERE)
     kind = NobodyThereError if nobody else NotNowError
-    return kind(doing, f"the store did not answer ({type(error).__name__})", _CHECK)
+    why = f"the store did not answer ({type(error).__name__})"
+    return kind(f"{doing}: {why}. {_CHECK}", why)
 
 
 def _status(error: BaseException) -> str:

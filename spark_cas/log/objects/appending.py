@@ -34,7 +34,6 @@ from spark_cas.log.objects.ledger import Ledger
 from spark_cas.log.objects.partition import PartitionChunks, TrimmedMeanwhileError
 from spark_cas.log.objects.patient import PatientStore
 from spark_cas.log.objects.trimming import was_in_log
-from spark_cas.log.patience import within
 from spark_cas.log.protocol import Claim
 
 
@@ -133,7 +132,7 @@ class Appender:
                 f"a chunk of {chunk.records.num_rows} rows takes {len(data)} bytes as a file, and the store takes "
                 f"{MAX_CHUNK_BYTES}. Lower maxBytesPerChunk."
             )
-        verdict, found = self._put(claim, data, stored)
+        verdict, found, why = self._put(claim, data, stored)
         match verdict:
             case PutVerdict.APPENDED | PutVerdict.RESOLVED:
                 return self._acknowledge(claim, chunk, stored, resolved=verdict is PutVerdict.RESOLVED)
@@ -144,30 +143,31 @@ class Appender:
             case PutVerdict.CONFLICT:
                 return self._conflict(claim)
             case PutVerdict.AGAIN:
-                where = self._store.at(paths.chunk(claim.partition, at.base_offset))
-                return Unknown(f"writing {where}: the store neither took the chunk nor holds it")
+                return Unknown(why)
 
-    def _put(self, claim: Claim, data: memoryview, stored: StoredChunk) -> tuple[PutVerdict, StoredChunk | None]:
-        """Put the same bytes until it is clear what became of them, or patience is over."""
+    def _put(self, claim: Claim, data: memoryview, stored: StoredChunk) -> tuple[PutVerdict, StoredChunk | None, str]:
+        """Put the same bytes until it is clear what became of them, or patience is over; and why it is not clear."""
         path = paths.chunk(claim.partition, stored.header.base_offset)
-        with within(self._store.patience_seconds):
-            wait, first = self._store.wait(f"writing {self._store.at(path)}"), self._puts + 1
-            while True:
-                refused = None
-                self._puts += 1
-                try:
-                    reply = self._store.create(path, data)
-                except StorageError as error:
-                    # Its client may have asked before, and may have been heard without being answered.
-                    reply, refused = PutReply.UNCLEAR, error
-                found, whose = (None, Found.ABSENT) if reply is PutReply.CREATED else self._read_back(claim, stored)
-                verdict = judge_put(reply, whose)
-                if verdict is not PutVerdict.AGAIN:
-                    return verdict, found
-                if refused and self._puts == first and whose is Found.ABSENT:
-                    raise refused
-                if not wait.again("the store did not say whether it took the chunk"):
-                    return verdict, found
+        doing = f"writing {self._store.at(path)}"
+        wait, first = self._store.wait(doing), self._puts + 1
+        while True:
+            refused = None
+            self._puts += 1
+            try:
+                reply = self._store.create(path, data)
+            except StorageError as error:
+                # Its client may have asked before, and may have been heard without being answered.
+                reply, refused = PutReply.UNCLEAR, error
+            found, whose = (None, Found.ABSENT) if reply is PutReply.CREATED else self._read_back(claim, stored)
+            verdict = judge_put(reply, whose)
+            if verdict is not PutVerdict.AGAIN:
+                return verdict, found, ""
+            if refused and self._puts == first and whose is Found.ABSENT:
+                raise refused
+            # Who may neither write nor read, as when his credentials end, is not let in by waiting.
+            barred = refused is not None and whose is Found.UNREADABLE
+            if barred or not wait.again("the store did not say whether it took the chunk"):
+                return verdict, found, _why_unclear(doing, refused, whose)
 
     def _read_back(self, claim: Claim, mine: StoredChunk) -> tuple[StoredChunk | None, Found]:
         try:
@@ -230,3 +230,13 @@ class Appender:
         if (recorded.rows, recorded.digest) != (mine.rows, mine.digest):
             return Fenced(recorded.task)
         return Appended(at, 0, None, bounds.start_offset, has_offset=True, resolved=False)
+
+
+def _why_unclear(doing: str, refused: StorageError | None, whose: Found) -> str:
+    """Why it is not known whether a chunk that was put is in the log, or comes there yet."""
+    if whose is Found.UNREADABLE:
+        said = refused.message if refused else f"{doing}: the store did not say whether it took the chunk."
+        return f"{said} Nor could it be read back"
+    if refused:
+        return f"{refused.message} The store does not hold the chunk, but may have taken it in an earlier try"
+    return f"{doing}: the store neither took the chunk nor holds it"

@@ -36,6 +36,7 @@ from spark_cas.log.objects.reading import offset_since, read_chunks
 from spark_cas.log.objects.registry import ObjectRegistry
 from spark_cas.log.objects.store import Store, open_store
 from spark_cas.log.objects.trimming import trim
+from spark_cas.log.patience import within
 from spark_cas.log.protocol import Claim, Preflight
 from spark_cas.log.spec import LogSpec
 
@@ -95,16 +96,21 @@ class ObjectLog(ObjectRegistry):
         return self.layout()
 
     def bounds(self, partition: int) -> Bounds:
-        return self._partition(partition).find_end()[0]
+        return self.bounds_of([partition], waiting=True)[0]
 
     def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:  # noqa: ARG002
-        """What `bounds` says of each: all that is there is decided."""
-        return tuple(map(self.bounds, partitions))
+        """Where each ends: all that is there is decided."""
+        with within(self._store.patience_seconds):
+            return tuple(self._partition(each).find_end()[0] for each in partitions)
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
         return offset_since(self._store, self._partition(partition), timestamp_ms)
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
+        with within(self._store.patience_seconds):
+            return self._claim(partition, plan)
+
+    def _claim(self, partition: int, plan: Plan) -> Claim | Refusal:
         changed = self._changed(partition, plan.log_id, plan.layout_epoch)
         if changed is not None:
             return changed
@@ -116,17 +122,19 @@ class ObjectLog(ObjectRegistry):
         return Claim(partition, plan, resume_offset(plan, partition, progress), progress, bounds.end_offset)
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
-        chunks = self._partition(claim.partition)
-        if chunks.log_id != claim.plan.log_id:
-            raise _not_shared()
-        return Appender(self._store, chunks, self._ledger(claim.partition)).append(claim, chunk)
+        with within(self._store.patience_seconds):
+            chunks = self._partition(claim.partition)
+            if chunks.log_id != claim.plan.log_id:
+                raise _not_shared()
+            return Appender(self._store, chunks, self._ledger(claim.partition)).append(claim, chunk)
 
     def append_blind(self, partition: int, layout: Layout, chunk: Chunk, guarantee: str) -> Outcome:  # noqa: ARG002
-        changed = self._changed(partition, layout.log_id, layout.epoch)
-        if changed is not None:
-            return changed
-        self._prove_put_if_absent()
-        return append_blind(self._store, self._partition(partition), layout, chunk)
+        with within(self._store.patience_seconds):
+            changed = self._changed(partition, layout.log_id, layout.epoch)
+            if changed is not None:
+                return changed
+            self._prove_put_if_absent()
+            return append_blind(self._store, self._partition(partition), layout, chunk)
 
     def read(
         self, partition: int, offsets: OffsetRange, columns: tuple[str, ...] = tuple(RECORDS.names)
@@ -140,10 +148,12 @@ class ObjectLog(ObjectRegistry):
         return self.progress_of([partition], job)[0]
 
     def progress_of(self, partitions: Sequence[int], job: str) -> tuple[Progress | None, ...]:
-        plan = self.plan(job) if partitions else None
-        # A job of an earlier layout has nothing in a partition that was added.
-        ends = [plan.end_offsets[each] if plan and each < plan.partitions else 0 for each in partitions]
-        return tuple(self._ledger(each).progress(job, end)[1] for each, end in zip(partitions, ends, strict=True))
+        with within(self._store.patience_seconds):
+            plan = self.plan(job) if partitions else None
+            # A job of an earlier layout has nothing in a partition that was added.
+            ends = [plan.end_offsets[each] if plan and each < plan.partitions else 0 for each in partitions]
+            found = zip(partitions, ends, strict=True)
+            return tuple(self._ledger(each).progress(job, end)[1] for each, end in found)
 
     def trim(self, partition: int, before_offset: int) -> Bounds:
         return trim(self._store, self._partition(partition), before_offset)

@@ -1,9 +1,12 @@
-"""A store that is asked again while it is down, busy or silent: everything that changes nothing, in one place.
+"""A store that is asked again while it is down, busy or silent: what may be asked twice, in one place.
 
-A put on a free name is not: what became of it is not known until the name is read back, which is up to those who put.
+What changes nothing may be, and a delete where nobody puts the name again meanwhile; where somebody may, the object
+is looked at before each try (`delete_if`). A put on a free name may not: what became of it is not known until the
+name is read back, which is up to those who put.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from spark_cas.core.errors import StorageError
@@ -53,7 +56,19 @@ class PatientStore:
         return self._ask(f"listing {self.at(prefix)}", lambda: self._store.folders(prefix))
 
     def delete(self, paths: list[str]) -> None:
-        self._ask(f"deleting below {self.at()}", lambda: self._store.delete(paths))
+        """Remove objects under names that nobody puts again. Each has its own patience, for there may be many."""
+        for path in paths:
+            self._ask(f"deleting {self.at(path)}", partial(self._store.delete, [path]))
+
+    def delete_if(self, path: str, is_meant: Callable[[memoryview], bool]) -> None:
+        """Remove the object that is meant: one that was put under its name after it was gone stays."""
+
+        def look_and_delete() -> None:
+            found = self._store.get(path)
+            if found is not None and is_meant(found):
+                self._store.delete([path])
+
+        self._ask(f"deleting {self.at(path)}", look_and_delete)
 
     def settle(self, path: str) -> None:
         self._store.settle(path)

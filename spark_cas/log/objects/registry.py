@@ -41,7 +41,8 @@ class ObjectRegistry:
         for partition in range(plan.partitions):
             self._objects.delete([paths.closed(plan.job, partition), paths.job_hint(plan.job, partition)])
         self._objects.delete([paths.completion(plan.job)])
-        self._objects.delete([paths.plan(plan.job)])
+        # A load of this name may plan anew as soon as this plan is gone, though the reply was lost.
+        self._objects.delete_if(paths.plan(plan.job), lambda found: _plan(found, plan.job) == plan)
 
 
 def _plan(data: bytes | memoryview, job: str) -> Plan:

@@ -22,6 +22,8 @@ from spark_cas.log.spec import LogSpec
 _T = TypeVar("_T")
 
 _SHORTEST_REQUEST = timedelta(seconds=1)
+_LARGE_PUT = timedelta(seconds=30)
+"""What a request has at least, with all that it carries, for a whole chunk may be put."""
 _LONGEST_CONNECT = timedelta(seconds=3)
 _LONGEST_RETRY = timedelta(seconds=10)
 
@@ -82,8 +84,7 @@ def open_store(spec: LogSpec) -> "Store":
         return _ObjectStore(_memory_stores.setdefault(spec.url, MemoryStore()), spec)
     config = {name: _secret(name, value) for name, value in spec.store_options}
     patience = timedelta(milliseconds=spec.patience_ms)
-    # A store that answers nothing is asked four times before patience is over.
-    timeout = max(_SHORTEST_REQUEST, patience / 4)
+    timeout = _request_timeout(patience)
     client: dict[str, Any] = {"timeout": timeout, "connect_timeout": min(_LONGEST_CONNECT, timeout)}
     if config.pop("allow_http", "false").lower() == "true":
         client["allow_http"] = True
@@ -102,9 +103,22 @@ def open_store(spec: LogSpec) -> "Store":
         raise OptionError(
             "a store.* option is not a setting of this store. docs/options.md lists those that can be given."
         ) from None
-    except BaseError as error:
-        raise plain(error, f"opening {spec.url}") from None
+    except BaseError:
+        # Nothing was asked yet, and its text may quote a value.
+        raise OptionError(
+            f"opening {spec.url}: the store.* options, with what the environment gives, do not fit together or are "
+            f"not complete. docs/options.md lists those that can be given; check account, region and keys."
+        ) from None
     return _ObjectStore(store, spec)
+
+
+def _request_timeout(patience: timedelta) -> timedelta:
+    """When a request without an answer is made again: a store that answers nothing is asked four times.
+
+    Where patience has no time for a large put, as for a mere look, a request still is one of four.
+    """
+    least = _LARGE_PUT if patience >= _LARGE_PUT else _SHORTEST_REQUEST
+    return max(least, patience / 4)
 
 
 def _secret(name: str, value: str) -> str:

@@ -12,6 +12,7 @@ from spark_cas.log.objects.partition import PartitionChunks
 from spark_cas.log.objects.patient import PatientStore
 from spark_cas.log.objects.putting import put_once
 from spark_cas.log.objects.store import Store
+from spark_cas.log.patience import within
 
 _REMEMBERED = 32
 """How many of the chunks before a start are recorded with it, and how many starts are kept."""
@@ -19,15 +20,17 @@ _REMEMBERED = 32
 
 def trim(store: PatientStore, chunks: PartitionChunks, before_offset: int) -> Bounds:
     """Let go of the chunks that lie wholly below an offset, all but the newest."""
-    bounds, _ = chunks.find_end(by_listing=True)  # A damaged chunk on the way from a hint must not forbid it.
-    Bounds(0, bounds.end_offset).require(OffsetRange(before_offset, before_offset))
-    bases = chunks.base_offsets()
-    keep_from = max((base for base in bases if base <= before_offset), default=0)
-    if keep_from > bounds.start_offset:
-        trimmed = [[each.base_offset, each.checksum] for each in _chain_before(chunks, keep_from)]
-        document = documents.encode({"start_offset": keep_from, "trimmed": trimmed})
-        put_once(store, paths.start(chunks.number, keep_from), document)
-    start = chunks.start_offset()
+    with within(store.patience_seconds):
+        bounds, _ = chunks.find_end(by_listing=True)  # A damaged chunk on the way from a hint must not forbid it.
+        Bounds(0, bounds.end_offset).require(OffsetRange(before_offset, before_offset))
+        bases = chunks.base_offsets()
+        keep_from = max((base for base in bases if base <= before_offset), default=0)
+        if keep_from > bounds.start_offset:
+            trimmed = [[each.base_offset, each.checksum] for each in _chain_before(chunks, keep_from)]
+            document = documents.encode({"start_offset": keep_from, "trimmed": trimmed})
+            put_once(store, paths.start(chunks.number, keep_from), document)
+        start = chunks.start_offset()
+    # Each by itself: removing many takes long where nothing is amiss.
     store.delete([paths.chunk(chunks.number, base) for base in bases if base < start])
     store.delete([each.path for each in store.below(paths.starts(chunks.number))[:-_REMEMBERED]])
     return Bounds(start, bounds.end_offset)

@@ -16,7 +16,7 @@ from spark_cas.core.errors import ConditionalLogError, ConflictError, LogError, 
 from spark_cas.core.guarantee import EXACTLY_ONCE, REQUIRED
 from spark_cas.core.plan import completion_from_json
 from spark_cas.core.refusal import offsets_to_go_on
-from spark_cas.log.open import AnySpec, open_log
+from spark_cas.log.open import AnySpec, is_named, open_log
 from spark_cas.log.protocol import Backend
 from spark_cas.spark.programs.exit_codes import ExitCode, UsageError
 from spark_cas.spark.programs.load_arguments import Arguments, parse_arguments
@@ -144,7 +144,7 @@ def _report_of(arguments: Arguments, start_session: StartSession, console: Conso
     except Exception as error:  # noqa: BLE001 - whatever it was, the caller reads it in the report
         plain = tell_error(error, console, with_traceback=arguments.with_traceback)
         report = _failed(plain, request, time.monotonic() - began)
-        if isinstance(plain, LogError):
+        if isinstance(plain, LogError) and not is_named(report.log, plain.message):
             tell(console, f"the log is {report.log}", "red")
         onward = offsets_to_go_on(plain.message) if isinstance(plain, ConflictError) else None
         if onward is not None:

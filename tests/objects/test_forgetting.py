@@ -1,0 +1,62 @@
+"""Forgetting a job whose name is used again meanwhile: what is recorded of the new job stays."""
+
+from dataclasses import replace
+
+from spark_cas.core.plan import Plan
+from spark_cas.log.forgetting import forget, forget_job, older_jobs
+from spark_cas.log.objects import ObjectLog
+from spark_cas.log.objects.answers import NotNowError
+from spark_cas.log.planning import complete_job
+from spark_cas.testing.writing import plan_of
+from tests.objects.places import flaky_log, reopened
+
+IN_TWO_HOURS_MS = 2 * 3_600_000
+
+
+def recorded(log: ObjectLog, by: str) -> Plan:
+    """A plan of the job by this driver."""
+    return log.record_plan(replace(plan_of(log, "job"), pinned_by=by))
+
+
+def test_a_delete_that_is_asked_again_spares_a_new_plan():
+    log, store = flaky_log()
+    recorded(log, "old")
+    made: list[Plan] = []
+
+    def reply_lost(path):
+        if path.endswith("plan.json") and not made:
+            store.inner.delete([path])
+            made.append(recorded(reopened(log), "new"))
+            raise NotNowError("no reply")
+
+    store.before["delete"] = reply_lost
+    forget_job(log, "job", 0, force=True)
+    assert made == [reopened(log).plan("job")]
+
+
+def test_a_job_that_another_forgot_meanwhile_is_let_be():
+    log, _ = flaky_log()
+    plan = recorded(log, "old")
+    done = complete_job(log, plan, ())
+    (kept,) = older_jobs(log, done.completed_at_ms + IN_TWO_HOURS_MS, 0)
+    assert forget(reopened(log), kept)
+    assert not forget(log, kept)
+    new = recorded(reopened(log), "new")
+    complete_job(log, new, ())
+    assert not forget(log, kept)
+    assert (log.plan("job"), log.completion("job") is not None) == (new, True)
+
+
+def test_each_object_of_many_is_deleted_by_itself():
+    log, store = flaky_log()
+    paths = ["a", "b", "c"]
+    asked: list[str] = []
+
+    def hiccup(path):
+        asked.append(path)
+        if asked.count(path) == 1:
+            raise NotNowError("no reply")
+
+    store.before["delete"] = hiccup
+    log._store.delete(paths)
+    assert asked == ["a", "a", "b", "b", "c", "c"]
