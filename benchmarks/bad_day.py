@@ -16,9 +16,10 @@ from threading import Timer
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.kafka_broker import CONF, Topics
-from benchmarks.kafka_writing import append_to, sink_into
+from benchmarks.kafka_writing import sink_into
 from benchmarks.rows import in_partitions, make_rows
 from benchmarks.session import start_session
+from spark_cas import route
 from spark_cas.testing.kafka_broker import KafkaBroker
 from spark_cas.testing.kafka_broker.connector import connector_jars
 
@@ -53,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--without-peer", action="store_true", help="ours alone")
     given = parser.parse_args(argv)
     spark = start_session(connector_jars())
-    sides = {"ours": append_to} if given.without_peer else {"ours": append_to, "peer": sink_into}
+    sides = {"ours": _append_routed} if given.without_peer else {"ours": _append_routed, "peer": _sink}
     failed = False
     with TemporaryDirectory() as folder, KafkaBroker(CONF) as broker:
         rows = make_rows(spark, Path(folder) / "rows", given.rows)
@@ -64,6 +65,16 @@ def main(argv: Sequence[str]) -> int:
                 failed = failed or (side == "ours" and not said.endswith(f" {given.rows} rows"))
     spark.stop()
     return int(failed)
+
+
+def _append_routed(rows: DataFrame, options: dict[str, str]) -> None:
+    """As users write: `route` asks for the layout first."""
+    ours = {**options, "job": "bad-day"}
+    route(rows.drop("partition"), ours).write.format("conditional-log").mode("append").options(**ours).save()
+
+
+def _sink(rows: DataFrame, options: dict[str, str]) -> None:
+    sink_into(in_partitions(rows), options)
 
 
 def _run(
@@ -85,7 +96,7 @@ def _run(
     timer.start()
     began = time.monotonic()
     try:
-        write(in_partitions(rows), topics.options(topic))
+        write(rows, topics.options(topic))
         ended = "ended well"
     except Exception as error:  # noqa: BLE001 - whatever it is, the next case is run
         ended = f"failed ({str(error).strip().splitlines()[0]})"

@@ -120,6 +120,8 @@ class BatchWriter(DataSourceArrowWriter):
 def _task(options: WriteOptions, schema: StructType, run: str | None) -> BatchTask:
     mark = check_write_schema(schema, routed=options.routed)
     if mark is not None:
+        # Whoever routed the rows asked the log for its layout.
+        options = replace(options, spec=answered_before(options.spec))
         mark.require_whole()
     refuse_claims(schema, "a micro-batch has no offsets that its query could know. Drop the column.")
     with open_log(options.spec) as log:

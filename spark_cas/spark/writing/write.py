@@ -15,7 +15,7 @@ from spark_cas.core.errors import ConditionalLogError, LayoutChangedError, LogNo
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUESTED, REQUIRED
 from spark_cas.core.plan import Completion, Layout, Plan
 from spark_cas.log.loading import load_rows
-from spark_cas.log.open import AnySpec, open_log
+from spark_cas.log.open import AnySpec, answered_before, open_log
 from spark_cas.log.planning import complete_job, fresh_job_name, pin_plan, refused_as_a_whole
 from spark_cas.log.protocol import Backend
 from spark_cas.spark.called import called_by_spark
@@ -56,6 +56,9 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
     There is no plan where exactly once is not asked for, or only requested and not to be had.
     """
     mark = check_write_schema(schema, routed=options.routed)
+    if mark is not None:
+        # Whoever routed the rows asked the log for its layout.
+        options = replace(options, spec=answered_before(options.spec))
     if options.idempotence == OFF:
         refuse_conditions(options, schema, AT_LEAST_ONCE)
     check_report(options.report)
