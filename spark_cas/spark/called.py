@@ -14,6 +14,9 @@ from spark_cas.core.errors import ConditionalLogError
 TRACEBACK = "SPARK_CAS_TRACEBACK"
 """A variable of the environment: where it is set, errors come with their tracebacks."""
 
+_MASKED = frozenset({"streamReader"})
+"""Of these Spark 4.2 raises an error of its own on top, UnboundLocalError: ours is only in the traceback."""
+
 _LOG = logging.getLogger("spark_cas")
 _Called = TypeVar("_Called", bound=type)
 
@@ -21,7 +24,7 @@ _Called = TypeVar("_Called", bound=type)
 def called_by_spark(cls: _Called) -> _Called:
     """Make the public methods of a class raise errors of ours so that Spark tells them without a traceback."""
     for name, method in list(vars(cls).items()):
-        if isfunction(method) and not name.startswith("_"):
+        if isfunction(method) and not name.startswith("_") and name not in _MASKED:
             setattr(cls, name, _plain(method))
     return cls
 

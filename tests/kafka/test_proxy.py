@@ -133,19 +133,18 @@ def test_what_was_sent_behind_a_held_request_waits_too_and_keeps_its_place(proxi
 
 def test_a_held_request_arrives_even_when_its_client_has_gone(proxied, proxied_topic):
     rule = proxied.proxy.add(Fault.HOLD_REQUEST, Api.PRODUCE)
-    before = proxied.proxy.connections
-    producer = once(proxied.bootstrap)
+    producer = once(proxied.bootstrap, "leaves")
     producer.produce(proxied_topic, "late", partition=0)
     rule.met.wait(SECONDS)
     producer.purge()
     del producer
     # Its other connections end with it. The one that is held does not.
-    wait_until(lambda: proxied.proxy.connections <= before + 1, SECONDS, lambda: "the client has not gone")
+    wait_until(lambda: proxied.proxy.connections_of("leaves") == 1, SECONDS, lambda: "the client has not gone")
     assert values_of(proxied, proxied_topic) == []
     rule.release()
     rule.answered.wait(SECONDS)
     assert values_of(proxied, proxied_topic) == ["late"]
-    wait_until(lambda: proxied.proxy.connections <= before, SECONDS, lambda: "the held connection stayed")
+    wait_until(lambda: proxied.proxy.connections_of("leaves") == 0, SECONDS, lambda: "the held connection stayed")
 
 
 def test_a_held_response_was_handled_before_it_is_released(proxied, proxied_topic):

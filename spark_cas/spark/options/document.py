@@ -59,8 +59,9 @@ Each is given as `{PREFIX}<name>`, to reads and writes alike, or in the file of 
 anything else travels with the plan as it is. Settings that are not listed may not be set.
 
 `{PREFIX}{RETRY_TIMEOUT}`, `{PATIENCE_MS // 1000}s` unless given (as `90s` or `5min`), says how long anything goes on
-against a store that is down, busy or silent: what `kafka.delivery.timeout.ms` is for a topic. A request that is not
-answered within a quarter of it is made again.
+against a store that is down, busy or silent: what `kafka.delivery.timeout.ms` is for a topic. A request, with all
+that it carries, that is not answered within a quarter of it, but at least 30 s, is made again. Below `30s` it is a
+quarter alone, which may be too short for putting a large chunk: give `30s` or more to what writes.
 """
 
 

@@ -67,13 +67,17 @@ class _Exchange:
 
 
 class Link:
-    """Carries frames both ways in their order, and lets rules interfere."""
+    """Carries frames both ways in their order, and lets rules interfere.
+
+    ``client_id`` is the client's, once it has sent a request.
+    """
 
     def __init__(self, client: Stream, broker: Stream, rules: Callable[[], Sequence[Rule]], traffic: Traffic) -> None:
         self._client = client
         self._broker = broker
         self._rules = rules
         self._traffic = traffic
+        self.client_id = ""
         self._number = 0
         self._unanswered: dict[int, _Exchange] = {}
 
@@ -125,6 +129,7 @@ class Link:
 
     def _begin(self, request: Request) -> _Exchange:
         self._number += 1
+        self.client_id = request.client_id
         self._traffic.requests[request.api] += 1
         exchange = _Exchange(request, [rule for rule in self._rules() if rule.takes(request, self._number)])
         for rule in exchange.rules:

@@ -28,6 +28,7 @@ class Proxy:
         self._upstream = upstream
         self._rules: tuple[Rule, ...] = ()
         self._links: set[asyncio.Task[None]] = set()
+        self._carrying: set[Link] = set()
         self._failures: list[BaseException] = []
         self._thread = threading.Thread(target=self._run, name=f"proxy-{port}", daemon=True)
         self._started: Future[asyncio.AbstractEventLoop] = Future()
@@ -57,6 +58,10 @@ class Proxy:
     def connections(self) -> int:
         """How many there are now."""
         return len(self._links)
+
+    def connections_of(self, client_id: str) -> int:
+        """How many there are now of clients with this ``client.id``."""
+        return sum(link.client_id == client_id for link in tuple(self._carrying))
 
     def add(
         self,
@@ -124,7 +129,12 @@ class Proxy:
             broker = Stream(*await asyncio.open_connection(host, int(port)))
         except OSError:
             return  # the broker is down, and its client is to see it so
-        await Link(client, broker, lambda: self._rules, self.traffic).run()
+        link = Link(client, broker, lambda: self._rules, self.traffic)
+        self._carrying.add(link)
+        try:
+            await link.run()
+        finally:
+            self._carrying.discard(link)
 
     def _ended(self, client: Stream, link: asyncio.Task[None]) -> None:
         client.reset()
