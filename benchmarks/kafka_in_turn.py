@@ -14,13 +14,18 @@ WRITES = 20
 
 
 def compare_in_turn(rows: DataFrame, topics: Topics, writes: int = WRITES) -> list[Result]:
-    """So many writes of half of the rows by each side. One that fails ends the benchmark with its error."""
+    """So many writes of half of the rows by each side, after one that the JVM warms up in.
+
+    One that fails ends the benchmark with its error.
+    """
     half = rows.sample(fraction=0.5, seed=1)
     sides: dict[str, Callable[[], None]] = {
         "ours": lambda: append_to(in_partitions(half), topics.options(topics.fresh())),
         "peer": lambda: sink_into(in_partitions(half), topics.options(topics.fresh())),
     }
     took: dict[str, list[float]] = {side: [] for side in sides}
+    for write in sides.values():
+        write()
     for turn in range(writes):
         for side, write in sides.items():
             took[side].append(seconds_of(write))

@@ -1,7 +1,9 @@
 """Jobs under faults: run as Spark runs them, by clients that soon give up waiting, and looked at past the fault."""
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 from typing import TypeVar
 
 from spark_cas.core.chunks import ChunkLimits
@@ -84,6 +86,30 @@ def run_as_spark_does(
             else:
                 assert done.rows == sum(map(len, rows.values()))
                 return errors
+
+
+def run_once(spec: KafkaSpec, rows: Rows) -> None:
+    """A job from its plan to its completion, as Spark runs it where it gives a task one attempt."""
+    with KafkaLog(spec) as log:
+        plan = pin_plan(log, JOB, _END)
+        complete_job(log, plan, load(log, plan, rows, task="run/0", limits=LIMITS, wait=1.0))
+
+
+def for_a_while(
+    stop: Callable[[], None], go_on: Callable[[], None], seconds: float, threads: list[Thread]
+) -> Callable[[], None]:
+    """What stops a broker, and lets it go on after some seconds; the thread that does so is added to ``threads``."""
+
+    def later() -> None:
+        time.sleep(seconds)
+        go_on()
+
+    def strike() -> None:
+        stop()
+        threads.append(Thread(target=later))
+        threads[-1].start()
+
+    return strike
 
 
 def progress_now(spec: KafkaSpec) -> Progress | None:

@@ -1,8 +1,10 @@
 """Three brokers, of which the one that matters most is killed or frozen in the middle of a load."""
 
+import json
 import os
 import time
 from dataclasses import replace
+from threading import Thread
 
 import pytest
 from confluent_kafka import ElectionType
@@ -16,11 +18,22 @@ from spark_cas.testing.kafka_broker.waiting import wait_until
 from spark_cas.testing.loads import rows_of
 from spark_cas.testing.writing import table_of
 from tests.kafka.clients import SECONDS, admin_of, committed_values, leader_of
-from tests.kafka.faulted import JOB, planned_writer, require_truth, run_as_spark_does, spec_of
+from tests.kafka.faulted import (
+    JOB,
+    for_a_while,
+    planned_writer,
+    require_truth,
+    run_as_spark_does,
+    run_once,
+    spec_of,
+)
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 ROWS = rows_of(10, 0)
+REQUEST_SECONDS = 3.0
+STANDS_STILL_SECONDS = 6 * REQUEST_SECONDS
+"""Half of the patience, as 60 s are in real use."""
 NODES = {1, 2, 3}
 COORDINATORS = 4
 """Partitions of the topic of transactions, see conf/kafka."""
@@ -62,12 +75,18 @@ def in_sync(address, topic):
 def placed(cluster, *, together):
     """The spec of a topic that is not made yet, and which nodes will serve its transactions and its ledger."""
     for _ in range(200):
-        spec = spec_of(cluster.bootstrap, f"t-{os.urandom(4).hex()}", request_seconds=3.0)
+        spec = spec_of(cluster.bootstrap, f"t-{os.urandom(4).hex()}", request_seconds=REQUEST_SECONDS)
         transactions = internal_leader(cluster.bootstrap, "__transaction_state", spec.transactional_id(0, None))
         ledger = internal_leader(cluster.bootstrap, "__consumer_offsets", spec.group(JOB))
         if (transactions == ledger) == together:
             return spec, transactions, ledger
     pytest.fail("no name is coordinated as the test needs it: are the leaders of the internal topics spread?")
+
+
+def controller_of(cluster):
+    """The node that leads the quorum of controllers, as the nodes last noted it."""
+    [found] = cluster.folder.glob("node-1/**/__cluster_metadata-0/quorum-state")
+    return json.loads(found.read_text())["leaderId"]
 
 
 def all_well(cluster):
@@ -152,6 +171,23 @@ def test_a_load_gets_over_the_loss_of_a_node(ready, monkeypatch, fault, role):
     assert struck == [node.id]
     if fault == "freeze":
         node.thaw()
+    assert committed_values(ready.bootstrap, spec.topic) == ROWS[0]
+
+
+@pytest.mark.parametrize("role", ["leader", "transactions", "ledger", "controller"])
+def test_one_attempt_rides_out_a_node_that_stands_still(ready, monkeypatch, role):
+    spec, transactions, ledger = placed(ready, together=False)
+    [leader] = NODES - {transactions, ledger}
+    topic_on(ready, spec.topic, [leader, transactions, ledger])
+    roles = {"leader": leader, "transactions": transactions, "ledger": ledger, "controller": controller_of(ready)}
+    node, threads = ready.node(roles[role]), list[Thread]()
+    before_commit(monkeypatch, 3, for_a_while(node.freeze, node.thaw, STANDS_STILL_SECONDS, threads))
+    try:
+        run_once(spec, ROWS)
+    finally:
+        for thread in threads:
+            thread.join()
+    assert threads
     assert committed_values(ready.bootstrap, spec.topic) == ROWS[0]
 
 

@@ -12,15 +12,13 @@ from typing import Any
 import pytest
 
 from spark_cas.core.errors import StorageError
-from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.log.kafka import KafkaLog, transaction, writer
 from spark_cas.log.kafka.clients import TransactionalProducer
-from spark_cas.log.planning import complete_job, pin_plan
 from spark_cas.testing.kafka_broker import KafkaBroker
-from spark_cas.testing.loads import LIMITS, load, rows_of
+from spark_cas.testing.loads import rows_of
 from spark_cas.testing.writing import table_of, values_in
 from tests.kafka.clients import SECONDS, committed_values, create_topic
-from tests.kafka.faulted import planned_writer, spec_of
+from tests.kafka.faulted import JOB, for_a_while, planned_writer, run_once, spec_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -67,28 +65,6 @@ def struck(monkeypatch, step: str, strike: Callable[[], None]):
     assert calls, f"{name} was not called"
 
 
-def for_a_while(stop: Callable[[], None], go_on: Callable[[], None], seconds: float, threads: list[Thread]):
-    """What stops a broker, and lets it go on after some seconds."""
-
-    def later():
-        time.sleep(seconds)
-        go_on()
-
-    def strike():
-        stop()
-        threads.append(Thread(target=later))
-        threads[0].start()
-
-    return strike
-
-
-def run_once(spec) -> None:
-    """A job from its plan to its completion, as Spark runs it where it gives a task one attempt."""
-    with KafkaLog(spec) as log:
-        plan = pin_plan(log, "job", ExpectedOffsets.parse("end"))
-        complete_job(log, plan, load(log, plan, ROWS, task="run/0", limits=LIMITS, wait=1.0))
-
-
 @pytest.mark.parametrize("step", STEPS)
 def test_a_broker_that_stands_still_is_waited_for(own_broker, monkeypatch, step):
     topic, threads = create_topic(own_broker.bootstrap), list[Thread]()
@@ -96,13 +72,13 @@ def test_a_broker_that_stands_still_is_waited_for(own_broker, monkeypatch, step)
     strike = for_a_while(own_broker.freeze, own_broker.thaw, STANDS_STILL_SECONDS, threads)
     try:
         with struck(monkeypatch, step, strike):
-            run_once(spec)
+            run_once(spec, ROWS)
     finally:
         for thread in threads:
             thread.join()
     assert committed_values(own_broker.bootstrap, topic) == ROWS[0]
     with KafkaLog(spec) as log:
-        assert log.completion("job") is not None
+        assert log.completion(JOB) is not None
 
 
 @pytest.mark.parametrize("step", ["sending", "commit"])
@@ -112,7 +88,7 @@ def test_a_broker_that_is_killed_and_started_again_is_waited_for(own_broker, mon
     strike = for_a_while(own_broker.kill, own_broker.restart, IS_GONE_SECONDS, threads)
     try:
         with struck(monkeypatch, step, strike):
-            run_once(spec)
+            run_once(spec, ROWS)
     finally:
         for thread in threads:
             thread.join()

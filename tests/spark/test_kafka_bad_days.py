@@ -1,0 +1,126 @@
+"""A broker that stands still while Spark reads and writes by it: no task fails, no query ends.
+
+The times keep the ratios of those in use: it stands still for half of the patience, which is six requests.
+"""
+
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from spark_cas import bootstrap, open_log, route
+from spark_cas.testing.kafka_broker import KafkaBroker
+from spark_cas.testing.writing import append_foreign, values_in
+from tests.kafka.clients import create_topic
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+
+CONF = Path(__file__).parents[2] / "conf" / "kafka"
+REQUEST_MS = 1500
+TIMES = {
+    "kafka.request.timeout.ms": f"{REQUEST_MS}",
+    "kafka.delivery.timeout.ms": f"{12 * REQUEST_MS}",
+    "claimTimeoutMs": f"{12 * REQUEST_MS}",
+}
+TRANSACTION = {"transactionTimeoutMs": f"{6 * REQUEST_MS}"}
+STANDS_STILL_SECONDS = 6 * REQUEST_MS / 1000
+WITHIN_SECONDS = (0.0, 0.4, 0.8)
+"""So long after something began: while it is planned, while workers connect, while records are on their way."""
+
+
+@pytest.fixture(scope="module")
+def own_broker():
+    with KafkaBroker(CONF) as broker:
+        yield broker
+
+
+@contextmanager
+def standing_still(broker, after):
+    """While this is open the broker stops, and after some seconds goes on."""
+
+    def stand_still():
+        time.sleep(after)
+        broker.freeze()
+        time.sleep(STANDS_STILL_SECONDS)
+        broker.thaw()
+
+    thread = Thread(target=stand_still)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def failed_tasks(spark, group):
+    tracker = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    stages = [tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds]
+    assert stages
+    return sum(stage.numFailedTasks for stage in stages if stage)
+
+
+def new_topic(broker, *values):
+    """A topic that holds these values, and the options of a read of it."""
+    topic = create_topic(broker.bootstrap)
+    if values:
+        with open_log(f"kafka://{broker.bootstrap}/{topic}") as log:
+            append_foreign(log, 0, *values)
+    return topic, {"kafka.bootstrap.servers": broker.bootstrap, "topic": topic, **TIMES}
+
+
+def values_of(broker, topic):
+    with open_log(f"kafka://{broker.bootstrap}/{topic}") as log:
+        return list(values_in(log, 0))
+
+
+@pytest.mark.parametrize("after", WITHIN_SECONDS)
+def test_a_write_goes_on_when_the_broker_does(spark, own_broker, after):
+    topic, options = new_topic(own_broker)
+    options |= {**TRANSACTION, "job": "write"}
+    spark.sparkContext.setJobGroup(f"write-{after}", "")
+    rows = spark.range(100_000).selectExpr("cast(null as binary) key", "cast(id as string) value")
+    with standing_still(own_broker, after):
+        routed = route(rows, options)
+        routed.write.format("conditional-log").mode("append").options(**options).save()
+    assert values_of(own_broker, topic) == sorted(str(number) for number in range(100_000))
+    assert failed_tasks(spark, f"write-{after}") == 0
+
+
+@pytest.mark.parametrize("after", WITHIN_SECONDS)
+def test_a_bootstrap_goes_on_when_the_broker_does(spark, own_broker, after):
+    values = [f"{number:01000}" for number in range(50_000)]
+    _, options = new_topic(own_broker, *values)
+    spark.sparkContext.setJobGroup(f"bootstrap-{after}", "")
+    with standing_still(own_broker, after):
+        found = bootstrap(spark, options)
+        [row] = found.records.selectExpr("sum(length(value)) bytes").collect()
+    assert row.bytes == 1000 * len(values)
+    assert failed_tasks(spark, f"bootstrap-{after}") == 0
+
+
+def test_a_copy_by_a_stream_goes_on_when_the_broker_does(spark, own_broker, tmp_path):
+    source, reading = new_topic(own_broker)
+    target, writing = new_topic(own_broker)
+    writing |= {**TRANSACTION, "job": "copy"}
+    expected = []
+    routed = route(
+        spark.readStream.format("conditional-log").options(**reading, startingOffsets="earliest").load(), writing
+    )
+    writer = routed.select("partition", "key", "value").writeStream.format("conditional-log").options(**writing)
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(processingTime="100 milliseconds").start()
+    try:
+        for after in WITHIN_SECONDS:
+            values = [f"{after}-{number}" for number in range(20_000)]
+            with open_log(f"kafka://{own_broker.bootstrap}/{source}") as log:
+                append_foreign(log, 0, *values)
+            expected += values
+            with standing_still(own_broker, after):
+                query.processAllAvailable()
+        assert query.exception() is None
+        assert failed_tasks(spark, str(query.runId)) == 0
+    finally:
+        query.stop()
+    assert values_of(own_broker, target) == expected
