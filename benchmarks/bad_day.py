@@ -1,7 +1,8 @@
 """A broker that stands still, or is killed and started again, in the middle of a load in local mode.
 
 `python -m benchmarks.bad_day` prints for each case how long the load took, ours and that of Spark's own sink, and how
-many of its rows are in the topic.
+many of its rows are in the topic. `--nodes 3` does so to each of three nodes in turn, for a minute: among them are
+the leaders, the coordinators and the controller.
 """
 
 import argparse
@@ -20,31 +21,43 @@ from benchmarks.kafka_writing import sink_into
 from benchmarks.rows import in_partitions, make_rows
 from benchmarks.session import start_session
 from spark_cas import route
-from spark_cas.testing.kafka_broker import KafkaBroker
+from spark_cas.testing.kafka_broker import KafkaCluster
 from spark_cas.testing.kafka_broker.connector import connector_jars
+from spark_cas.testing.kafka_broker.node import KafkaNode
 
 ROWS = 2_000_000
 INTO_SECONDS = 2.0
 """So long after the load began."""
 GONE_SECONDS = 20.0
 STOPS = (8.0, 25.0, 60.0, 100.0)
+NODE_STOPS_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What happens to the broker."""
+    """What happens to a node."""
 
     name: str
-    begin: Callable[[KafkaBroker], None]
-    end: Callable[[KafkaBroker], None]
+    node: int
+    begin: Callable[[KafkaNode], None]
+    end: Callable[[KafkaNode], None]
     seconds: float
 
 
-CASES = (
-    Case("nothing", lambda _: None, lambda _: None, 0.1),
-    *(Case(f"stands still for {each:.0f} s", KafkaBroker.freeze, KafkaBroker.thaw, each) for each in STOPS),
-    Case(f"killed, started again after {GONE_SECONDS:.0f} s", KafkaBroker.kill, KafkaBroker.restart, GONE_SECONDS),
+def stands_still(seconds: float, node: int = 1) -> Case:
+    """It is stopped by signal."""
+    return Case(f"node {node} stands still for {seconds:.0f} s", node, KafkaNode.freeze, KafkaNode.thaw, seconds)
+
+
+NOTHING = Case("nothing", 1, lambda _: None, lambda _: None, 0.1)
+KILLED = Case(
+    f"node 1 is killed and started again after {GONE_SECONDS:.0f} s",
+    1,
+    KafkaNode.kill,
+    KafkaNode.restart,
+    GONE_SECONDS,
 )
+ONE_BY_ONE = (NOTHING, *(stands_still(each) for each in STOPS), KILLED)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -52,17 +65,19 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bad_day", description=__doc__, allow_abbrev=False)
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--without-peer", action="store_true", help="ours alone")
+    parser.add_argument("--nodes", type=int, default=1)
     given = parser.parse_args(argv)
+    cases = ONE_BY_ONE if given.nodes == 1 else [stands_still(NODE_STOPS_SECONDS, 1 + n) for n in range(given.nodes)]
     spark = start_session(connector_jars())
     sides = {"ours": _append_routed} if given.without_peer else {"ours": _append_routed, "peer": _sink}
     failed = False
-    with TemporaryDirectory() as folder, KafkaBroker(CONF) as broker:
+    with TemporaryDirectory() as folder, KafkaCluster(CONF, given.nodes) as cluster:
         rows = make_rows(spark, Path(folder) / "rows", given.rows)
         for write in sides.values():
-            _run(spark, broker, CASES[0], rows, write)  # the JVM warms up
-        for case in CASES:
+            _run(spark, cluster, NOTHING, rows, write)  # the JVM warms up
+        for case in cases:
             for side, write in sides.items():
-                said = _run(spark, broker, case, rows, write)
+                said = _run(spark, cluster, case, rows, write)
                 print(f"{case.name}, {side}: {said}", flush=True)
                 failed = failed or (side == "ours" and not said.endswith(f" {given.rows} rows"))
     spark.stop()
@@ -81,18 +96,18 @@ def _sink(rows: DataFrame, options: dict[str, str]) -> None:
 
 def _run(
     spark: SparkSession,
-    broker: KafkaBroker,
+    cluster: KafkaCluster,
     case: Case,
     rows: DataFrame,
     write: Callable[[DataFrame, dict[str, str]], None],
 ) -> str:
-    topics = Topics(broker.bootstrap)
+    topics, node = Topics(cluster.bootstrap), cluster.node(case.node)
     topic = topics.fresh()
 
     def strike() -> None:
-        case.begin(broker)
+        case.begin(node)
         time.sleep(case.seconds)
-        case.end(broker)
+        case.end(node)
 
     timer = Timer(INTO_SECONDS, strike)
     timer.start()
