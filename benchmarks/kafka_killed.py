@@ -12,7 +12,7 @@ from benchmarks.kafka_writing import append_to, sink_into
 from benchmarks.measure import Result, seconds_of
 from benchmarks.rows import in_partitions
 from spark_cas import open_log
-from spark_cas.log.planning import job_progress
+from spark_cas.log.load.planning import job_progress
 
 _KILLED_AT = 0.9
 _EVERY_SECONDS = 0.02

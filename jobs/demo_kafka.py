@@ -24,10 +24,10 @@ from jobs.demo_steps import (
 from jobs.demo_stream import count_departures
 from spark_cas import open_log
 from spark_cas.core.plan import ExpectedOffsets
-from spark_cas.log.planning import job_progress, pin_plan
-from spark_cas.spark.programs.bulk_load import bulk_load
-from spark_cas.spark.programs.load_request import LoadRequest
-from spark_cas.spark.programs.session import submitted_session
+from spark_cas.log.load.planning import job_progress, pin_plan
+from spark_cas.programs.bulk_load import bulk_load
+from spark_cas.programs.load_request import LoadRequest
+from spark_cas.programs.session import submitted_session
 from spark_cas.testing.kafka_broker import KafkaBroker
 
 if TYPE_CHECKING:

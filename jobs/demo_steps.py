@@ -14,11 +14,11 @@ from rich.padding import Padding
 from rich.text import Text
 
 from spark_cas import error_from_text, open_log
-from spark_cas.spark.programs.bulk_load import bulk_load
-from spark_cas.spark.programs.exit_codes import ExitCode
-from spark_cas.spark.programs.load_progress import console_for_people
-from spark_cas.spark.programs.load_request import LoadRequest
-from spark_cas.spark.programs.program import Result, outcome_of, parser_of
+from spark_cas.programs.bulk_load import bulk_load
+from spark_cas.programs.exit_codes import ExitCode
+from spark_cas.programs.load_progress import console_for_people
+from spark_cas.programs.load_request import LoadRequest
+from spark_cas.programs.program import Result, outcome_of, parser_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,8 +2,8 @@
 
 import sys
 
-from spark_cas.spark.programs.session import submitted_session
-from spark_cas.spark.programs.stream_copy import main
+from spark_cas.programs.session import submitted_session
+from spark_cas.programs.stream_copy import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:], "stream_copy.py", lambda shown: submitted_session("stream copy", show_log=shown)))

@@ -2,8 +2,8 @@
 
 import sys
 
-from spark_cas.spark.programs.session import submitted_session
-from spark_cas.spark.programs.verify_log import main
+from spark_cas.programs.session import submitted_session
+from spark_cas.programs.verify_log import main
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:], "verify_log.py", lambda shown: submitted_session("verify log", show_log=shown)))

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from spark_cas.core.errors import ConditionalLogError, error_from_text
     from spark_cas.core.records import RECORDS
     from spark_cas.core.refusal import raise_for_outcome
+    from spark_cas.log.load.append_once import append_once
     from spark_cas.log.open import open_log
-    from spark_cas.log.single import append_once
     from spark_cas.spark.reading.bootstrap import Bootstrap, bootstrap
     from spark_cas.spark.reading.verify_log import Difference, Verification, verify_log
     from spark_cas.spark.source import ConditionalLogSource
@@ -50,7 +50,7 @@ _HOMES = {
     "LogSettingsWarning": "spark_cas.spark.writing.write",
     "Verification": "spark_cas.spark.reading.verify_log",
     "append_if_unchanged": "spark_cas.spark.writing.unchanged",
-    "append_once": "spark_cas.log.single",
+    "append_once": "spark_cas.log.load.append_once",
     "bootstrap": "spark_cas.spark.reading.bootstrap",
     "error_from_text": "spark_cas.core.errors",
     "open_log": "spark_cas.log.open",

@@ -35,7 +35,7 @@ def test_every_layer_contract_can_be_broken(tmp_path):
     for module, line in [
         ("core/offsets.py", "import spark_cas.log.protocol"),
         ("core/outcome.py", "import time"),
-        ("log/planning.py", "import pyspark"),
+        ("log/load/planning.py", "import pyspark"),
         ("log/memory.py", "import spark_cas.log.objects"),
         ("log/protocol.py", "import confluent_kafka, obstore"),
     ]:

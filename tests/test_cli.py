@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from spark_cas import cli, open_log
 from spark_cas.cli import tables
+from spark_cas.log.load.planning import complete_job
 from spark_cas.log.objects import ObjectLog
-from spark_cas.log.planning import complete_job
 from spark_cas.testing.writing import JobWriter, plan_of, table_of
 
 ROOT = Path(__file__).parents[1]
@@ -196,7 +196,7 @@ def load_without_spark(log, job):
 
 def complete(log, plan, writer):
     from spark_cas.core.plan import PartitionResult
-    from spark_cas.log.planning import complete_job
+    from spark_cas.log.load.planning import complete_job
 
     complete_job(log, plan, (PartitionResult(writer.claim.progress, 0, 0),))
 

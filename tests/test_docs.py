@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_cas.spark.programs import bootstrap_state, load_arguments, verify_log
+from spark_cas.programs import bootstrap_state, load_arguments, verify_log
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -54,6 +54,6 @@ def test_links_lead_somewhere(page):
 
 
 def test_the_readme_names_the_exit_codes_that_there_are():
-    from spark_cas.spark.programs.exit_codes import ExitCode
+    from spark_cas.programs.exit_codes import ExitCode
 
     assert [int(code) for code in re.findall(r"^\| (\d+) \|", README, re.MULTILINE)] == sorted(ExitCode)

@@ -15,7 +15,7 @@ from spark_cas.cli.looking import describe, offsets, progress
 from spark_cas.cli.opening import Address, LogOptions, Servers, Topic, opened
 from spark_cas.cli.records import read, tail
 from spark_cas.core.errors import ConditionalLogError
-from spark_cas.spark.programs.exit_codes import ExitCode, exit_code_of
+from spark_cas.programs.exit_codes import ExitCode, exit_code_of
 
 app = typer.Typer(
     help="Conditional publish for Spark: logs that take each row exactly once, at the expected offset.",
@@ -62,8 +62,8 @@ def _about(
 )
 def load(context: typer.Context) -> None:
     """Load parquet, csv or json files exactly once, with Spark on this machine. `load --help` for more."""
-    from spark_cas.spark.programs.bulk_load import main as bulk_load
-    from spark_cas.spark.programs.session import local_session
+    from spark_cas.programs.bulk_load import main as bulk_load
+    from spark_cas.programs.session import local_session
 
     code = bulk_load(context.args, "spark-cas load", lambda shown: local_session("spark-cas load", show_log=shown))
     raise typer.Exit(code)

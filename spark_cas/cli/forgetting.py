@@ -8,7 +8,7 @@ import typer
 from spark_cas.cli.opening import LogOptions, Servers, Topic, opened
 from spark_cas.log.forgetting import forget as forget_kept
 from spark_cas.log.forgetting import forget_job, older_jobs
-from spark_cas.spark.options.option import duration_ms
+from spark_cas.options.option import duration_ms
 
 Names = Annotated[
     list[str] | None,

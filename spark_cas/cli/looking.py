@@ -8,8 +8,8 @@ from rich.table import Table
 from spark_cas.cli.opening import Address, LogOptions, Servers, Topic, opened
 from spark_cas.cli.tables import add_row, console, table_of, time_text
 from spark_cas.core.plan import Layout
-from spark_cas.log.continuing import plan_now
-from spark_cas.log.planning import job_progress
+from spark_cas.log.load.after_expansion import plan_now
+from spark_cas.log.load.planning import job_progress
 from spark_cas.log.protocol import Backend
 
 

@@ -9,9 +9,9 @@ import typer
 from spark_cas.core.errors import LogError
 from spark_cas.log.open import is_named, open_log
 from spark_cas.log.protocol import Backend
-from spark_cas.spark.options.parse import parse_read
-from spark_cas.spark.programs.exit_codes import UsageError
-from spark_cas.spark.programs.log_argument import log_address
+from spark_cas.options.parse import parse_read
+from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.log_argument import log_address
 
 Address = Annotated[str | None, typer.Argument(metavar="LOG", help="Directory or URL of the log.")]
 Servers = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="In place of LOG: brokers.")]

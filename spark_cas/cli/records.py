@@ -13,7 +13,7 @@ from spark_cas.cli.opening import Address, LogOptions, Servers, Topic, opened
 from spark_cas.core.errors import TruncatedError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.log.protocol import Backend
-from spark_cas.spark.programs.exit_codes import ExitCode
+from spark_cas.programs.exit_codes import ExitCode
 
 _POLL_SECONDS = 0.5
 _WIDER = 4

@@ -27,14 +27,14 @@ class ConditionalLogSource(DataSource):
         return "conditional-log"
 
     def schema(self) -> StructType:
-        from spark_cas.spark.options.parse import check_read
+        from spark_cas.options.parse import check_read
         from spark_cas.spark.schema import read_schema
 
         view, include_headers = check_read(self.options)
         return read_schema(view, include_headers=include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from spark_cas.spark.options.parse import parse_read
+        from spark_cas.options.parse import parse_read
         from spark_cas.spark.schema import check_read_schema, read_schema
 
         options = parse_read(self.options)
@@ -49,7 +49,7 @@ class ConditionalLogSource(DataSource):
         return ViewReader(options.selection, options.view, tuple(columns), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from spark_cas.spark.options.parse import parse_read_stream
+        from spark_cas.options.parse import parse_read_stream
         from spark_cas.spark.reading.stream_read import RecordsStreamReader
         from spark_cas.spark.schema import check_read_schema
 
@@ -57,7 +57,7 @@ class ConditionalLogSource(DataSource):
         return RecordsStreamReader(parse_read_stream(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from spark_cas.spark.options.parse import parse_write
+        from spark_cas.options.parse import parse_write
         from spark_cas.spark.schema import check_not_overwrite
         from spark_cas.spark.writing.stream_write import plan_batch_write
         from spark_cas.spark.writing.write import plan_write
@@ -67,7 +67,7 @@ class ConditionalLogSource(DataSource):
         return plan_write(options, schema) if options.batch_id is None else plan_batch_write(options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from spark_cas.spark.options.parse import parse_write_stream
+        from spark_cas.options.parse import parse_write_stream
         from spark_cas.spark.schema import check_append_mode
         from spark_cas.spark.writing.stream_write import plan_stream_write
 

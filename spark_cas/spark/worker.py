@@ -46,7 +46,7 @@ def task_number() -> int:
     return _context().partitionId()
 
 
-def told_by_spark(name: str) -> str | None:
+def local_property(name: str) -> str | None:
     """A local property of whoever started the job that this task is of; None when it is not set."""
     return _context().getLocalProperty(name)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from spark_cas.core.batch import Batch
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.plan import ExpectedOffsets, PartitionResult
-from spark_cas.log.batches import begin_stream, load_batch, require_whole_batch
+from spark_cas.log.load.micro_batch import begin_stream, load_batch, require_whole_batch
 from spark_cas.log.protocol import Backend
 from spark_cas.testing.loads import LIMITS, Rows, batches_of
 

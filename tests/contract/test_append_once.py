@@ -7,9 +7,9 @@ from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import ClaimError, InputChangedError
 from spark_cas.core.outcome import Appended, Conflict, Truncated
 from spark_cas.core.plan import ExpectedOffsets
-from spark_cas.log.loading import load_rows
+from spark_cas.log.load.loading import load_rows
+from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.memory import MemoryLog
-from spark_cas.log.planning import pin_plan
 
 
 @pytest.fixture(params=["memory", "directory"])

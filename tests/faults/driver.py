@@ -20,7 +20,7 @@ from pyspark import SparkContext, SparkStageInfo, TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_cas import error_from_text, route
-from spark_cas.spark.programs import bootstrap_state
+from spark_cas.programs import bootstrap_state
 
 EXECUTORS_WITHIN_SECONDS = 120.0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spark_cas import open_log
-from spark_cas.log.planning import job_progress
+from spark_cas.log.load.planning import job_progress
 from spark_cas.testing.writing import values_in
 from tests.faults.failpoints import Failpoints, Point, chunk
 from tests.faults.rig import Driver

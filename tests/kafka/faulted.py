@@ -12,7 +12,7 @@ from spark_cas.core.outcome import Appended, Outcome, Unknown
 from spark_cas.core.plan import ExpectedOffsets, Progress
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.planning import complete_job, pin_plan
+from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.protocol import Backend
 from spark_cas.testing.loads import LIMITS, Rows, load
 from spark_cas.testing.writing import JobWriter, claim_of

@@ -9,8 +9,8 @@ import sys
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.transaction import Sending
-from spark_cas.log.planning import pin_plan
+from spark_cas.log.kafka.append.transaction import Sending
+from spark_cas.log.load.planning import pin_plan
 from spark_cas.testing.loads import load
 from tests.kafka import stopped_writer
 from tests.kafka.faulted import JOB, spec_of

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.clients import TransactionalProducer
-from spark_cas.log.kafka.deadlined import Deadlined
+from spark_cas.log.kafka.append.transaction import Sending
+from spark_cas.log.kafka.client.clients import TransactionalProducer
+from spark_cas.log.kafka.client.deadlined import Deadlined
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.kafka.transaction import Sending
 from spark_cas.testing.loads import TEN, run_job
 from spark_cas.testing.writing import table_of
 from tests.kafka.faulted import JOB, planned_writer, spec_of

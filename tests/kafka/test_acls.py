@@ -11,7 +11,7 @@ from spark_cas.core.errors import LogError, StorageError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.log.forgetting import forget_job
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.rights import Right, on_groups, on_ids, on_topic
+from spark_cas.log.kafka.client.rights import Right, on_groups, on_ids, on_topic
 from spark_cas.log.kafka.spec import DEFAULT_PREFIX, KafkaSpec
 from spark_cas.testing.loads import TEN, run_job
 from tests.kafka.clients import SECONDS, admin_of, append, create_topic

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from spark_cas.core.errors import LogNotFoundError, StorageError
-from spark_cas.log.kafka.codes import (
+from spark_cas.log.kafka.client.codes import (
     NO_LEADER,
     NO_RIGHT_TO_GROUP,
     NOT_FOUND,
@@ -20,8 +20,8 @@ from spark_cas.log.kafka.codes import (
     reason_of,
     why_unreachable,
 )
-from spark_cas.log.kafka.plain import plain_error
-from spark_cas.log.kafka.rights import NOT_PERMITTED, on_topic
+from spark_cas.log.kafka.client.error_text import plain_error
+from spark_cas.log.kafka.client.rights import NOT_PERMITTED, on_topic
 
 CODES = {
     name: code

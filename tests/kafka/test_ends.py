@@ -5,9 +5,9 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from spark_cas.core.errors import LogNotFoundError
 from spark_cas.log.kafka import ends
-from spark_cas.log.kafka.admin import Admin
-from spark_cas.log.kafka.clients import admin_client
-from spark_cas.log.kafka.codes import NO_LEADER
+from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.clients import admin_client
+from spark_cas.log.kafka.client.codes import NO_LEADER
 from spark_cas.log.kafka.spec import KafkaSpec
 from tests.kafka.clients import append, create_topic
 
@@ -34,7 +34,7 @@ def test_whose_leaders_are_not_known_is_not_asked_for_offsets(broker, asked):
     append(broker.bootstrap, topic, "a", "b")
     admin = admin_client(KafkaSpec(broker.bootstrap, topic))
     first, second = (TopicPartition(topic, number) for number in range(2))
-    assert ends.decided_now(admin, first).end_offset == 3
+    assert ends.stable_bounds(admin, first).end_offset == 3
     assert asked == ["list_topics", "list_offsets", "list_offsets"]
     asked.clear()
     assert ends.high_watermark(admin, second) == 0

@@ -14,11 +14,11 @@ from spark_cas.core.outcome import LayoutChanged
 from spark_cas.core.plan import BY_KEY, PartitionResult
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.rights import on_topic
-from spark_cas.log.planning import complete_job, job_progress
-from spark_cas.spark.options.parse import parse_read_stream
+from spark_cas.log.kafka.client.rights import on_topic
+from spark_cas.log.load.planning import complete_job, job_progress
+from spark_cas.options.parse import parse_read_stream
+from spark_cas.options.selection import Selection
 from spark_cas.spark.reading.selected_logs import SelectedLogs
-from spark_cas.spark.reading.selection import Selection
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.reading.views import ViewReader
 from spark_cas.spark.schema import OFFSETS, RECORDS

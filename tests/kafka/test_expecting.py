@@ -9,7 +9,7 @@ from spark_cas.core.errors import ConflictError
 from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.log.kafka import KafkaLog, ends
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.planning import pin_plan
+from spark_cas.log.load.planning import pin_plan
 from spark_cas.testing.loads import crash_after_chunks, rows_of, run_job
 from spark_cas.testing.writing import JobWriter, append_foreign, claim_of, plan_of, values_in
 from tests.kafka.clients import append as append_as_others_do
@@ -66,14 +66,14 @@ def test_what_another_attempt_appends_during_an_unchecked_claim_is_not_taken_for
     spec = KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000)
     with KafkaLog(spec) as log, KafkaLog(spec) as other:
         plan = pin_plan(log, "job", ExpectedOffsets("none"))
-        undecided = ends.undecided
+        found = ends.bounds_to_high_watermark
 
         def meanwhile(*asked):
-            monkeypatch.setattr(ends, "undecided", undecided)
+            monkeypatch.setattr(ends, "bounds_to_high_watermark", found)
             JobWriter(other, plan).must_append("a")
-            return undecided(*asked)
+            return found(*asked)
 
-        monkeypatch.setattr(ends, "undecided", meanwhile)
+        monkeypatch.setattr(ends, "bounds_to_high_watermark", meanwhile)
         late = JobWriter(log, replace(plan, rejoined=True))
         assert late.claim.progress == other.progress(0, "job")
         append_as_others_do(broker.bootstrap, topic, "aborted", commit=False)

@@ -13,7 +13,7 @@ from confluent_kafka.admin import NewTopic
 from spark_cas.core.errors import StorageError, TruncatedError
 from spark_cas.core.outcome import Appended, Truncated, Unknown
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.clients import TransactionalProducer
+from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.testing.kafka_broker.waiting import wait_until
 from spark_cas.testing.loads import rows_of
 from spark_cas.testing.writing import table_of

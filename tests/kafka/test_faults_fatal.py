@@ -17,8 +17,8 @@ from confluent_kafka import KafkaError
 from spark_cas.core.outcome import Appended
 from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.clients import TransactionalProducer
-from spark_cas.log.planning import pin_plan
+from spark_cas.log.kafka.client.clients import TransactionalProducer
+from spark_cas.log.load.planning import pin_plan
 from spark_cas.testing.loads import load
 from spark_cas.testing.writing import table_of
 from tests.kafka.clients import SECONDS, committed_values, create_topic

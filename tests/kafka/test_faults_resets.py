@@ -9,8 +9,9 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
 
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.outcome import Appended, Conflict
-from spark_cas.log.kafka import KafkaLog, transaction
-from spark_cas.log.kafka.clients import TransactionalProducer
+from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.append import transaction
+from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.testing.writing import table_of
 from tests.kafka.clients import SECONDS, append, committed_values, create_topic
 from tests.kafka.faulted import (

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError
 from spark_cas.core.errors import ConditionalLogError
 from spark_cas.core.outcome import Appended
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.clients import TransactionalProducer
+from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.testing.writing import table_of
 from tests.kafka.clients import SECONDS, committed_values
 from tests.kafka.faulted import by_writer, planned_writer, progress_now, spec_of

@@ -14,13 +14,14 @@ from spark_cas.core.errors import JobMismatchError, OptionError, StorageError
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENT, OFF, REQUESTED, REQUIRED
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended
-from spark_cas.log.kafka import KafkaLog, blind
+from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka import preflight as preflight_module
-from spark_cas.log.kafka.clients import TransactionalProducer
-from spark_cas.log.kafka.plain import NotGivenError, NotPermittedError, plain_error
-from spark_cas.log.kafka.rights import on_topic
+from spark_cas.log.kafka.append import blind
+from spark_cas.log.kafka.client.clients import TransactionalProducer
+from spark_cas.log.kafka.client.error_text import NotGivenError, NotPermittedError, plain_error
+from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.spark.options.parse import parse_write
+from spark_cas.options.parse import parse_write
 from spark_cas.spark.schema import Mark
 from spark_cas.spark.writing import blind_write, write
 from spark_cas.spark.writing.blind_write import BlindWriter

@@ -6,11 +6,12 @@ from confluent_kafka import Producer
 from spark_cas.core.errors import ConditionalLogError
 from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.core.plan import ExpectedOffsets
-from spark_cas.log.kafka import KafkaLog, clients
-from spark_cas.log.kafka.clients import TransactionalProducer, admin_client
+from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.append.writer import PartitionWriter
+from spark_cas.log.kafka.client import clients
+from spark_cas.log.kafka.client.clients import TransactionalProducer, admin_client
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.kafka.writer import PartitionWriter
-from spark_cas.log.planning import pin_plan
+from spark_cas.log.load.planning import pin_plan
 from spark_cas.testing.kafka_broker import KafkaBroker
 from spark_cas.testing.kafka_broker.waiting import wait_until
 from spark_cas.testing.writing import JobWriter, table_of, values_in

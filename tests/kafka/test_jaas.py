@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_cas.core.errors import OptionError
-from spark_cas.log.kafka.jaas import MODULES, parse_jaas
+from spark_cas.log.kafka.settings.jaas import MODULES, parse_jaas
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 

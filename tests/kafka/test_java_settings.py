@@ -7,9 +7,9 @@ the guide (docs/streaming/structured-streaming-kafka-integration.md, "Kafka Spec
 import pytest
 
 from spark_cas.core.errors import OptionError
-from spark_cas.log.kafka.unused_settings import tell
-from spark_cas.spark.options.document import render
-from spark_cas.spark.options.parse import parse_read, parse_route, parse_write
+from spark_cas.log.kafka.settings.unused import tell
+from spark_cas.options.document import render
+from spark_cas.options.parse import parse_read, parse_route, parse_write
 
 
 def words(text):

@@ -12,7 +12,7 @@ from spark_cas.core.errors import ConflictError, ProgressLostError, StorageError
 from spark_cas.core.outcome import Appended, Conflict, Fenced
 from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.clients import TransactionalProducer
+from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.testing.contract.base import at_once
 from spark_cas.testing.loads import run_job

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from spark_cas.core.errors import StorageError
-from spark_cas.log.kafka import KafkaLog, transaction, writer
-from spark_cas.log.kafka.clients import TransactionalProducer
+from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.append import transaction, writer
+from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.testing.kafka_broker import KafkaBroker
 from spark_cas.testing.loads import rows_of
 from spark_cas.testing.writing import table_of, values_in
@@ -36,7 +37,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "sending": (transaction, "await_delivery"),
     "ledger": (TransactionalProducer, "adding"),
     "commit": (TransactionalProducer, "commit"),
-    "visibility": (writer, "decided_behind"),
+    "visibility": (writer, "stable_bounds_behind"),
     "completion": (KafkaLog, "record_completion"),
 }
 """Before which call of which function the broker stops. Each is one that the step begins with."""

@@ -17,8 +17,8 @@ from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka import preflight as preflight_module
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.loading import load_rows
-from spark_cas.log.planning import pin_plan
+from spark_cas.log.load.loading import load_rows
+from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.protocol import Preflight
 from spark_cas.testing.kafka_broker.waiting import wait_until
 from spark_cas.testing.loads import TEN, run_job

@@ -9,9 +9,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from spark_cas.core.errors import SchemaError
 from spark_cas.core.records import RECORDS
-from spark_cas.log.kafka.clients import TransactionalProducer
+from spark_cas.log.kafka.append.transaction import _SLICE_ROWS, Delivered, produce, refuse_unsendable
+from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.kafka.transaction import _SLICE_ROWS, Delivered, produce, refuse_unsendable
 from tests.kafka.clients import SECONDS
 
 pytestmark = pytest.mark.kafka

@@ -18,7 +18,7 @@ from spark_cas.core.plan import Completion, PartitionResult, Plan, Progress, to_
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.forgetting import forget_job
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.clients import TransactionalProducer
+from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.entries import kind_of
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.protocol import Claim

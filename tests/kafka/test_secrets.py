@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_cas.core.errors import OptionError
-from spark_cas.log.kafka.secrets import RESOLVED, resolve
-from spark_cas.log.kafka.settings import librdkafka_settings
+from spark_cas.log.kafka.settings.secrets import RESOLVED, resolve
+from spark_cas.log.kafka.settings.translate import librdkafka_settings
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 SETTINGS = sorted(RESOLVED)

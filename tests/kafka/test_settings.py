@@ -9,12 +9,12 @@ from confluent_kafka.admin import AdminClient
 
 from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.address import parse_kafka_url
-from spark_cas.log.kafka.refused_settings import REFUSALS, reason_against
-from spark_cas.log.kafka.secrets import resolve
-from spark_cas.log.kafka.setting_table import BY_JAVA_NAME, SETTINGS, Client
-from spark_cas.log.kafka.settings import ALLOWED, for_client, librdkafka_settings
-from spark_cas.log.kafka.transport import check_transport
-from spark_cas.log.kafka.unused_settings import UNUSED, holds_instead, tell
+from spark_cas.log.kafka.settings.refused import REFUSALS, reason_against
+from spark_cas.log.kafka.settings.secrets import resolve
+from spark_cas.log.kafka.settings.table import BY_JAVA_NAME, SETTINGS, Client
+from spark_cas.log.kafka.settings.translate import ALLOWED, for_client, librdkafka_settings
+from spark_cas.log.kafka.settings.transport import check_transport
+from spark_cas.log.kafka.settings.unused import UNUSED, holds_instead, tell
 
 CANARY = "canary\\\"'=;"  # unquoted it is no value of any setting, nor of a login
 NOBODY = "127.0.0.1:1"

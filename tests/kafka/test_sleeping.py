@@ -11,9 +11,10 @@ from confluent_kafka import Producer
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.guarantee import AT_LEAST_ONCE, IDEMPOTENT
 from spark_cas.core.plan import ExpectedOffsets
-from spark_cas.log.kafka import KafkaLog, blind, transaction
+from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.append import blind, transaction
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.planning import pin_plan
+from spark_cas.log.load.planning import pin_plan
 from spark_cas.testing.kafka_broker import KafkaBroker
 from spark_cas.testing.writing import TIME_MS, JobWriter, table_of
 from tests.kafka.clients import SECONDS, create_topic

@@ -9,9 +9,14 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from spark_cas.core.errors import OptionError
-from spark_cas.log.kafka.secrets import resolve
-from spark_cas.log.kafka.settings import librdkafka_settings
-from spark_cas.log.kafka.tls import CONVERT_KEY_STORE, CONVERT_TRUST_STORE, CONVERT_TRUST_STORE_P12, TLS_NAMES
+from spark_cas.log.kafka.settings.secrets import resolve
+from spark_cas.log.kafka.settings.tls import (
+    CONVERT_KEY_STORE,
+    CONVERT_TRUST_STORE,
+    CONVERT_TRUST_STORE_P12,
+    TLS_NAMES,
+)
+from spark_cas.log.kafka.settings.translate import librdkafka_settings
 
 PASSWORD = "canary-1"
 OTHER = "canary-2"

@@ -6,9 +6,9 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import BatchTooLargeError
 from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.core.records import record_sizes
-from spark_cas.log.loading import load_rows
+from spark_cas.log.load.loading import load_rows
+from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.memory import MemoryLog
-from spark_cas.log.planning import pin_plan
 from spark_cas.testing.loads import batches_of, rows_of
 from spark_cas.testing.writing import table_of, values_in
 

@@ -7,10 +7,10 @@ import pytest
 from spark_cas.core.errors import ConflictError, LayoutChangedError, ProgressLostError
 from spark_cas.core.expansion import Layouts
 from spark_cas.core.plan import ExpectedOffsets, plan_from_json, to_json
-from spark_cas.log.continuing import earlier_rows
 from spark_cas.log.expanding import expand_log
+from spark_cas.log.load.after_expansion import earlier_rows
+from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.memory import MemoryLog
-from spark_cas.log.planning import pin_plan
 from spark_cas.testing.loads import crash_after_chunks, rows_of, run_job, run_rest
 from spark_cas.testing.writing import append_foreign, values_in
 

@@ -11,11 +11,11 @@ from spark_cas.core.errors import ConflictError, StorageError
 from spark_cas.core.outcome import Appended, KeyConflict, Truncated
 from spark_cas.core.plan import BY_KEY, ExpectedOffsets
 from spark_cas.core.records import RECORDS
-from spark_cas.log import rivals
-from spark_cas.log.loading import load_rows
+from spark_cas.log.load import attempts
+from spark_cas.log.load.append_once import append_once
+from spark_cas.log.load.loading import load_rows
+from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.memory import MemoryLog
-from spark_cas.log.planning import pin_plan
-from spark_cas.log.single import append_once
 from spark_cas.testing.faults import Fault, FaultyLog, When
 from spark_cas.testing.loads import void
 from spark_cas.testing.writing import TIME_MS, append_foreign, table_of, values_in
@@ -152,8 +152,8 @@ def test_what_is_wrong_with_reading_is_not_taken_for_trimming():
 
 
 def test_a_writer_that_others_are_always_faster_than_gives_up(monkeypatch):
-    monkeypatch.setattr(rivals, "_LONGEST_PAUSE_SECONDS", 0)
-    tries = rivals._RIVAL_TRIES
+    monkeypatch.setattr(attempts, "_LONGEST_PAUSE_SECONDS", 0)
+    tries = attempts._RIVAL_TRIES
     faults = [
         lambda log, call=call: Fault("append", call, When.BEFORE, lambda: void(append_foreign(log, 0, "other")))
         for call in range(1, tries + 1)

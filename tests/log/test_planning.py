@@ -5,9 +5,9 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import InputChangedError
 from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.core.records import RECORDS
-from spark_cas.log.loading import load_rows
+from spark_cas.log.load.loading import load_rows
+from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.memory import MemoryLog
-from spark_cas.log.planning import complete_job, pin_plan
 
 
 def batch(value):

@@ -16,10 +16,10 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import LogNotFoundError, StorageError
 from spark_cas.core.outcome import Unknown
 from spark_cas.core.plan import ExpectedOffsets
-from spark_cas.log.loading import load_rows
+from spark_cas.log.load.loading import load_rows
+from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.patience import within
-from spark_cas.log.planning import complete_job, pin_plan
 from spark_cas.log.spec import LogSpec
 from spark_cas.testing.writing import JobWriter, append_foreign, plan_of, table_of, values_in
 from tests.objects.bad_day import BUSY, CUT_OFF, GIVES_UP, SILENT, BadDay, Proxy, proxy_to

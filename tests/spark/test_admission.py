@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_cas.spark.reading.admission import Admission, share
+from spark_cas.options.admission import Admission, share
 
 
 @pytest.mark.parametrize(

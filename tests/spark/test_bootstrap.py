@@ -20,7 +20,7 @@ from spark_cas import bootstrap, error_from_text, open_log, route, verify_log
 from spark_cas.core.errors import ConflictError, LogNotFoundError, OptionError, StorageError, TruncatedError
 from spark_cas.core.outcome import Appended
 from spark_cas.core.records import RECORDS
-from spark_cas.log.single import append_once
+from spark_cas.log.load.append_once import append_once
 from spark_cas.spark.reading.bootstrap import STATE
 from spark_cas.spark.schema import OFFSETS
 from spark_cas.testing.writing import append_foreign, records_in

@@ -10,9 +10,9 @@ import pytest
 from spark_cas import append_once, bootstrap, open_log, raise_for_outcome
 from spark_cas.core.records import RECORDS
 from spark_cas.log.objects import ObjectLog
-from spark_cas.spark.programs import saved_state
-from spark_cas.spark.programs.bootstrap_state import main
-from spark_cas.spark.programs.saved_state import place_of
+from spark_cas.programs import saved_state
+from spark_cas.programs.bootstrap_state import main
+from spark_cas.programs.saved_state import place_of
 from spark_cas.spark.reading.bootstrap import STATE
 from tests.kafka import clients
 

@@ -18,8 +18,8 @@ import pytest
 
 from spark_cas import open_log
 from spark_cas.core.errors import LogNotFoundError
-from spark_cas.spark.options.parse import parse_write
-from spark_cas.spark.programs.bulk_load import is_recorded, main
+from spark_cas.options.parse import parse_write
+from spark_cas.programs.bulk_load import is_recorded, main
 from spark_cas.testing.writing import records_in
 
 pytestmark = pytest.mark.spark

@@ -9,7 +9,7 @@ from pyspark.sql import functions as sf
 from spark_cas import open_log, route
 from spark_cas.core.errors import InputChangedError, OptionError, error_from_text
 from spark_cas.log.expanding import expand_log
-from spark_cas.spark.programs.bulk_load import main
+from spark_cas.programs.bulk_load import main
 from spark_cas.testing.kafka_broker.waiting import wait_until
 from spark_cas.testing.writing import values_in
 

@@ -21,7 +21,7 @@ from spark_cas.core.errors import (
 )
 from spark_cas.core.plan import completion_from_json
 from spark_cas.log.open import open_log
-from spark_cas.spark.options.parse import parse_write, parse_write_stream
+from spark_cas.options.parse import parse_write, parse_write_stream
 from spark_cas.spark.schema import Mark
 from spark_cas.spark.source import ConditionalLogSource
 from spark_cas.spark.worker import planned_log

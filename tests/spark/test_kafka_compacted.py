@@ -9,8 +9,8 @@ from confluent_kafka import Producer
 
 from spark_cas import append_once, bootstrap, open_log, raise_for_outcome
 from spark_cas.core.records import RECORDS
-from spark_cas.spark.programs.bootstrap_state import main
-from spark_cas.spark.programs.saved_state import place_of
+from spark_cas.programs.bootstrap_state import main
+from spark_cas.programs.saved_state import place_of
 from spark_cas.testing.writing import records_in
 from tests.kafka import clients
 

@@ -5,11 +5,11 @@ from fnmatch import fnmatchcase
 import pytest
 
 from spark_cas.core.errors import OptionError
-from spark_cas.log.kafka.unused_settings import tell
-from spark_cas.spark.options.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, Verdict
-from spark_cas.spark.options.option import READING, Scope
-from spark_cas.spark.options.parse import parse_read, parse_read_stream, parse_route, parse_write
-from spark_cas.spark.options.table import OPTIONS
+from spark_cas.log.kafka.settings.unused import tell
+from spark_cas.options.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, Verdict
+from spark_cas.options.option import READING, Scope
+from spark_cas.options.parse import parse_read, parse_read_stream, parse_route, parse_write
+from spark_cas.options.table import OPTIONS
 
 # The keys that KafkaSourceProvider of spark-sql-kafka-0-10 4.2.0 names, spelt as there, but for a test's.
 OF_THE_SOURCE = [

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from typer.testing import CliRunner
 
 from spark_cas import cli, open_log
-from spark_cas.spark.programs.bulk_load import main
+from spark_cas.programs.bulk_load import main
 from spark_cas.testing.writing import records_in
 from tests.kafka import clients
 

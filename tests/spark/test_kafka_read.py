@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from spark_cas import error_from_text, open_log
 from spark_cas.core.errors import LogNotFoundError, OptionError, TrimmedError
 from spark_cas.core.outcome import Appended
-from spark_cas.log.single import append_once
+from spark_cas.log.load.append_once import append_once
 from spark_cas.spark import schema as columns
 from spark_cas.testing.writing import table_of
 from tests.kafka.clients import admin_of, create_topic

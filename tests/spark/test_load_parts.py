@@ -10,12 +10,12 @@ from rich.console import Console
 from spark_cas.core import errors
 from spark_cas.core.plan import EarlierRows, PartitionResult, Plan, Progress
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.spark.programs.exit_codes import ExitCode, UsageError, exit_code_of
-from spark_cas.spark.programs.load_arguments import parse_arguments
-from spark_cas.spark.programs.load_progress import describe, duration, live_progress
-from spark_cas.spark.programs.load_report import Held, completed_report, failed_report
-from spark_cas.spark.programs.load_watch import LedgerWatch, LoadWatch, Phase, Snapshot, Stages, StageWatch
-from spark_cas.spark.programs.plain_errors import in_short, plain_error
+from spark_cas.programs.exit_codes import ExitCode, UsageError, exit_code_of
+from spark_cas.programs.load_arguments import parse_arguments
+from spark_cas.programs.load_progress import describe, duration, live_progress
+from spark_cas.programs.load_report import Held, completed_report, failed_report
+from spark_cas.programs.load_watch import LedgerWatch, LoadWatch, Phase, Snapshot, Stages, StageWatch
+from spark_cas.programs.plain_errors import in_short, plain_error
 
 NEEDED = ["--input", "flights.parquet", "--value-json", "--log", "log"]
 

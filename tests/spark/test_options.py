@@ -11,9 +11,9 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import OptionError
 from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.log.spec import LogSpec
-from spark_cas.spark.options.document import render
-from spark_cas.spark.options.parse import check_read, parse_read, parse_route, parse_write, parse_write_stream
-from spark_cas.spark.options.store import AWS, AZURE, GOOGLE
+from spark_cas.options.document import render
+from spark_cas.options.parse import check_read, parse_read, parse_route, parse_write, parse_write_stream
+from spark_cas.options.store import AWS, AZURE, GOOGLE
 
 PATH = {"path": "/data/logs/flights"}
 CANARY = "hunter2"
@@ -296,4 +296,4 @@ def test_route_takes_what_the_write_takes():
 
 def test_the_page_of_options_is_not_stale():
     page = Path(__file__).parents[2] / "docs" / "options.md"
-    assert page.read_text() == render(), "run: python -m spark_cas.spark.options.document > docs/options.md"
+    assert page.read_text() == render(), "run: python -m spark_cas.options.document > docs/options.md"

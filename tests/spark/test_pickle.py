@@ -17,14 +17,14 @@ from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.plan import BatchProgress, Completion, ExpectedOffsets, Layout, PartitionResult, Plan, Progress
 from spark_cas.log.open import parse_address
 from spark_cas.log.spec import LogSpec
-from spark_cas.spark.options.parse import StreamOptions
-from spark_cas.spark.reading.admission import Admission
+from spark_cas.options.admission import Admission
+from spark_cas.options.parse import StreamOptions
+from spark_cas.options.read_range import ReadRange
+from spark_cas.options.selection import Selection
+from spark_cas.options.splitting import Splitting
+from spark_cas.options.topic_partitions import TopicPartition
 from spark_cas.spark.reading.read import RecordsPartition, RecordsReader
-from spark_cas.spark.reading.read_range import ReadRange
-from spark_cas.spark.reading.selection import Selection
-from spark_cas.spark.reading.splitting import Splitting
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
-from spark_cas.spark.reading.topic_partitions import TopicPartition
 from spark_cas.spark.reading.views import ViewPartition, ViewReader
 from spark_cas.spark.schema import OFFSETS, RECORDS
 from spark_cas.spark.source import ConditionalLogSource

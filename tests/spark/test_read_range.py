@@ -4,7 +4,7 @@ import pytest
 
 from spark_cas.core.errors import OptionError, TrimmedError, TruncatedError
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.spark.reading.read_range import (
+from spark_cas.options.read_range import (
     EARLIEST,
     LATEST,
     ReadLimit,
@@ -13,7 +13,7 @@ from spark_cas.spark.reading.read_range import (
     parse_offsets,
     parse_times,
 )
-from spark_cas.spark.reading.topic_partitions import TopicPartition
+from spark_cas.options.topic_partitions import TopicPartition
 
 FIRST, SECOND = TopicPartition("flights", 0), TopicPartition("flights", 1)
 BOUNDS = {FIRST: Bounds(5, 20), SECOND: Bounds(0, 0)}

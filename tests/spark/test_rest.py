@@ -9,12 +9,12 @@ from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from spark_cas.core.errors import InputChangedError, LayoutChangedError, NotRoutedError
 from spark_cas.core.plan import EarlierRows
-from spark_cas.log.continuing import earlier_rows, plan_now
 from spark_cas.log.expanding import expand_log
-from spark_cas.log.planning import complete_job, job_results
-from spark_cas.spark.options.parse import parse_write
+from spark_cas.log.load.after_expansion import earlier_rows, plan_now
+from spark_cas.log.load.planning import complete_job, job_results
+from spark_cas.options.parse import parse_write
 from spark_cas.spark.schema import Mark
-from spark_cas.spark.writing import rest
+from spark_cas.spark.writing import remaining_rows
 from spark_cas.spark.writing import write as write_module
 from spark_cas.spark.writing.stream_write import plan_batch_write
 from spark_cas.spark.writing.write import ConditionalLogWriter, plan_write
@@ -57,13 +57,13 @@ def test_a_frame_without_rows_that_a_load_had_appended_is_written_by_that_load_a
 
 
 def test_partitions_that_are_added_while_a_write_is_planned_void_it(path, log, begun, monkeypatch):
-    looked_at = write_module.looked_at
+    preflight_limits = write_module.preflight_limits
 
     def expanding(*given, **more):
         expand_log(log, 8)
-        return looked_at(*given, **more)
+        return preflight_limits(*given, **more)
 
-    monkeypatch.setattr(write_module, "looked_at", expanding)
+    monkeypatch.setattr(write_module, "preflight_limits", expanding)
     with pytest.raises(LayoutChangedError, match="while the write was planned"):
         plan_write(options(path, job="job"), frame(begun))
 
@@ -89,7 +89,7 @@ def dropped(monkeypatch, earlier, values, partition=0):
     """The values that are left of a partition's rows."""
     monkeypatch.setattr(TaskContext, "get", lambda: SimpleNamespace(partitionId=lambda: partition))
     rows = table_of(values).append_column("partition", pa.array([partition] * len(values), pa.int32()))
-    found = rest._dropper(earlier)(iter(rows.to_batches(max_chunksize=2)))
+    found = remaining_rows._dropper(earlier)(iter(rows.to_batches(max_chunksize=2)))
     return [value.decode() for batch in found for value in batch.column("value").to_pylist()]
 
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_cas.core.offsets import OffsetRange
-from spark_cas.spark.reading.splitting import Splitting
-from spark_cas.spark.reading.topic_partitions import TopicPartition
+from spark_cas.options.splitting import Splitting
+from spark_cas.options.topic_partitions import TopicPartition
 
 
 def ranges_of(*sizes):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from spark_cas import open_log
-from spark_cas.spark.programs.stream_copy import main, parse_arguments, reading_options, records_behind
+from spark_cas.programs.stream_copy import main, parse_arguments, reading_options, records_behind
 from spark_cas.testing.writing import append_foreign, records_in
 from tests.kafka.clients import create_topic
 

@@ -11,7 +11,7 @@ import pytest
 
 from spark_cas import open_log
 from spark_cas.log.expanding import expand_log
-from spark_cas.spark.options.parse import parse_read_stream
+from spark_cas.options.parse import parse_read_stream
 from spark_cas.spark.reading.selected_logs import SelectedLogs
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.schema import RECORDS

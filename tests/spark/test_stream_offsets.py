@@ -6,9 +6,9 @@ import pytest
 
 from spark_cas.core.errors import FormatError, LogNotFoundError, TrimmedError, TruncatedError
 from spark_cas.core.offsets import Bounds
+from spark_cas.options.topic_partitions import TopicPartition
 from spark_cas.spark.reading.selected_logs import LogState
 from spark_cas.spark.reading.stream_offsets import LogOffsets, StreamOffsets, advanced, available, between
-from spark_cas.spark.reading.topic_partitions import TopicPartition
 
 
 def state(*bounds, log_id="A", epoch=2):

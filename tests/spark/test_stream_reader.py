@@ -10,8 +10,8 @@ from spark_cas import open_log
 from spark_cas.core.errors import LogNotFoundError, TrimmedError, TruncatedError
 from spark_cas.core.offsets import Bounds
 from spark_cas.log.objects.log import ObjectLog
-from spark_cas.spark.options.parse import parse_read, parse_read_stream
-from spark_cas.spark.programs.stream_copy import records_behind
+from spark_cas.options.parse import parse_read, parse_read_stream
+from spark_cas.programs.stream_copy import records_behind
 from spark_cas.spark.reading.read import RecordsPartition, RecordsReader
 from spark_cas.spark.reading.selected_logs import LogState, SelectedLogs
 from spark_cas.spark.reading.stream_offsets import StreamOffsets

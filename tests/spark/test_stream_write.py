@@ -18,8 +18,8 @@ from spark_cas.core.errors import (
     NotRoutedError,
     OptionError,
 )
+from spark_cas.log.load.planning import job_progress
 from spark_cas.log.objects import ObjectLog
-from spark_cas.log.planning import job_progress
 from spark_cas.log.protocol import Preflight
 from spark_cas.spark.source import ConditionalLogSource
 from spark_cas.spark.writing.report import TaskReport

@@ -9,7 +9,7 @@ from pyspark import InheritableThread
 from pyspark.sql import functions as sf
 
 from spark_cas import append_if_unchanged, bootstrap, open_log, route, verify_log
-from spark_cas.spark.programs import stream_copy
+from spark_cas.programs import stream_copy
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

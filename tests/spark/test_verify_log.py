@@ -9,7 +9,7 @@ from pyspark.sql import functions as sf
 
 from spark_cas import open_log, route, verify_log
 from spark_cas.core.errors import SchemaError
-from spark_cas.spark.programs.verify_log import main
+from spark_cas.programs.verify_log import main
 from spark_cas.spark.reading.verify_log import Difference
 from spark_cas.spark.schema import RECORDS_AND_HEADERS
 from spark_cas.testing.writing import append_foreign, records_in

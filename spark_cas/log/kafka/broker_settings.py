@@ -3,9 +3,9 @@
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType
 
-from spark_cas.log.kafka.admin import Admin
-from spark_cas.log.kafka.asking import ask
-from spark_cas.log.kafka.rights import NOT_PERMITTED
+from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.retry import ask
+from spark_cas.log.kafka.client.rights import NOT_PERMITTED
 
 
 def broker_settings(admin: Admin, broker: int) -> dict[str, str]:

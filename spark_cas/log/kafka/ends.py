@@ -9,10 +9,10 @@ from confluent_kafka.admin import OffsetSpec
 
 from spark_cas.core.errors import StorageError
 from spark_cas.core.offsets import Bounds
-from spark_cas.log.kafka.admin import Admin
-from spark_cas.log.kafka.asking import ask
-from spark_cas.log.kafka.codes import NO_LEADER, STALE_LEADER, TIMED_OUT
-from spark_cas.log.kafka.rights import on_topic
+from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.codes import NO_LEADER, STALE_LEADER, TIMED_OUT
+from spark_cas.log.kafka.client.retry import ask
+from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.topic_settings import describe
 from spark_cas.log.patience import Wait
 
@@ -41,7 +41,7 @@ def high_watermark(admin: Admin, at: TopicPartition) -> int:
     return _offsets(admin, at, _END)[0]
 
 
-def committed_end(admin: Admin, at: TopicPartition) -> int:
+def last_stable_offset(admin: Admin, at: TopicPartition) -> int:
     """The end of what is decided (the last stable offset)."""
     return _offsets(admin, at, _DECIDED_END)[0]
 
@@ -82,17 +82,17 @@ def _open_transaction(at: TopicPartition, end: int, timeout_seconds: float) -> S
     )
 
 
-def decided_now(admin: Admin, at: TopicPartition) -> Bounds:
+def stable_bounds(admin: Admin, at: TopicPartition) -> Bounds:
     """The partition's bounds without waiting: records of transactions that are open lie behind them."""
-    return all_decided_now(admin, [at])[0]
+    return all_stable_bounds(admin, [at])[0]
 
 
-def all_decided_now(admin: Admin, ats: list[TopicPartition]) -> tuple[Bounds, ...]:
+def all_stable_bounds(admin: Admin, ats: list[TopicPartition]) -> tuple[Bounds, ...]:
     """The same for several partitions of a topic, at once."""
     return tuple(Bounds(*each) for each in _all_offsets(admin, ats, _START, _DECIDED_END))
 
 
-def undecided(admin: Admin, at: TopicPartition) -> Bounds:
+def bounds_to_high_watermark(admin: Admin, at: TopicPartition) -> Bounds:
     """The partition's bounds without waiting, records of open transactions included: no check may rest on them."""
     return Bounds(*_offsets(admin, at, _START, _END))
 

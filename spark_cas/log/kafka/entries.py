@@ -22,14 +22,14 @@ from spark_cas.core.errors import FormatError, LogNotFoundError, StorageError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import ends
-from spark_cas.log.kafka.admin import Admin
-from spark_cas.log.kafka.clients import TransactionalProducer
-from spark_cas.log.kafka.codes import Meaning, meaning_of, reason_of
-from spark_cas.log.kafka.plain import NotGivenError, plain_error
+from spark_cas.log.kafka.append.transaction import produce
+from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.clients import TransactionalProducer
+from spark_cas.log.kafka.client.codes import Meaning, meaning_of, reason_of
+from spark_cas.log.kafka.client.error_text import NotGivenError, plain_error
+from spark_cas.log.kafka.client.rights import on_topic, to_claim
 from spark_cas.log.kafka.reading import read_records
-from spark_cas.log.kafka.rights import on_topic, to_claim
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.kafka.transaction import produce
 from spark_cas.log.patience import Wait, within
 
 _IDS = 1024
@@ -165,7 +165,7 @@ class Entries:
         try:
             producer.init(self._spec.request_seconds)
             # While the client connected, others may have come to their end.
-            self._read(ends.decided_now(self._admin, self._at))
+            self._read(ends.stable_bounds(self._admin, self._at))
             records = change()
             if not records:
                 return True
@@ -193,7 +193,7 @@ class Entries:
         deadline = time.monotonic() + _TICKET_SECONDS
         pause = _FIRST_PAUSE_SECONDS
         while self._read_to < first:
-            decided = min(first, ends.committed_end(self._admin, self._at))
+            decided = min(first, ends.last_stable_offset(self._admin, self._at))
             if decided > self._read_to:
                 self._read(Bounds(0, decided))
                 if change() != records:

@@ -14,11 +14,11 @@ from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.outcome import LayoutChanged
 from spark_cas.core.plan import Layout, Plan
 from spark_cas.log.kafka import ends
-from spark_cas.log.kafka.admin import Admin
-from spark_cas.log.kafka.asking import second_look
-from spark_cas.log.kafka.plain import NotPermittedError
+from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.error_text import NotPermittedError
+from spark_cas.log.kafka.client.retry import second_look
+from spark_cas.log.kafka.client.rights import lacking, on_topic
 from spark_cas.log.kafka.registry import Registry
-from spark_cas.log.kafka.rights import lacking, on_topic
 from spark_cas.log.kafka.topic_settings import describe, require_planned
 
 
@@ -72,7 +72,7 @@ class TopicLayouts:
         pending = _pending(intents, done)
         if pending is not None and pending.before < layout.partitions:
             layout = _layout(layout.log_id, pending.before)
-        unrecorded = [] if known_epoch is None else _gaps(known_epoch, done, layout.partitions)
+        unrecorded = [] if known_epoch is None else _unrecorded_expansions(known_epoch, done, layout.partitions)
         found = [Expansion(after, after, self._ends_now(before)) for before, after in unrecorded]
         return Layouts(layout, tuple(sorted([*done, *found], key=lambda each: each.epoch)), pending)
 
@@ -125,7 +125,7 @@ def _pending(intents: list[Intent], done: list[Expansion]) -> Intent | None:
     return next((each for each in intents if each.epoch not in epochs), None)
 
 
-def _gaps(known: int, done: list[Expansion], partitions: int) -> list[tuple[int, int]]:
+def _unrecorded_expansions(known: int, done: list[Expansion], partitions: int) -> list[tuple[int, int]]:
     """The partition counts before and after each growth since a known count that nobody recorded."""
     gaps, at = [], known
     for each in done:

@@ -8,10 +8,10 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from spark_cas.core.errors import FormatError, StorageError
 from spark_cas.core.plan import Progress, progress_from_json, to_json
-from spark_cas.log.kafka.clients import TransactionalProducer, group_member
-from spark_cas.log.kafka.codes import passes, reason_of
-from spark_cas.log.kafka.plain import plain_error
-from spark_cas.log.kafka.rights import NOT_PERMITTED, on_groups, on_topic
+from spark_cas.log.kafka.client.clients import TransactionalProducer, group_member
+from spark_cas.log.kafka.client.codes import passes, reason_of
+from spark_cas.log.kafka.client.error_text import plain_error
+from spark_cas.log.kafka.client.rights import NOT_PERMITTED, on_groups, on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.patience import Wait
 

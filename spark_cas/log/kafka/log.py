@@ -20,20 +20,20 @@ from spark_cas.core.outcome import Outcome, ProgressLost, Refusal
 from spark_cas.core.plan import Layout, Plan, Progress, progress_lost, resume_offset
 from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import ends
-from spark_cas.log.kafka.admin import Admin
-from spark_cas.log.kafka.asking import ask
-from spark_cas.log.kafka.blind import BlindAppends
-from spark_cas.log.kafka.clients import admin_client
+from spark_cas.log.kafka.append.blind import BlindAppends
+from spark_cas.log.kafka.append.writer import POLITE_SECONDS, PartitionWriter, Shared
+from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.clients import admin_client
+from spark_cas.log.kafka.client.retry import ask
+from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.expanding import add_partitions, fence_writers
 from spark_cas.log.kafka.layouts import TopicLayouts
 from spark_cas.log.kafka.ledger import Ledgers, UndecidedError
 from spark_cas.log.kafka.preflight import preflight
 from spark_cas.log.kafka.reading import first_offset_since, read_records
 from spark_cas.log.kafka.registry import KafkaRegistry
-from spark_cas.log.kafka.rights import on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import topic_settings
-from spark_cas.log.kafka.writer import POLITE_SECONDS, PartitionWriter, Shared
 from spark_cas.log.patience import Wait, within
 from spark_cas.log.protocol import Claim, Preflight
 
@@ -101,14 +101,14 @@ class KafkaLog(KafkaRegistry):
         ats = [self._at(each) for each in partitions]
         if waiting:
             return ends.barriers(self._admin, ats, self._timeout)
-        return ends.all_decided_now(self._admin, ats)
+        return ends.all_stable_bounds(self._admin, ats)
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
         at = self._at(partition)
         found = ends.offset_since(self._admin, at, timestamp_ms)
         if found is None and timestamp_ms <= ends.newest_ms(self._admin, at):
             # Brokers (4.1) find none either when the first that is as new was deleted by DeleteRecords.
-            return first_offset_since(self.spec, at, ends.decided_now(self._admin, at).range, timestamp_ms)
+            return first_offset_since(self.spec, at, ends.stable_bounds(self._admin, at).range, timestamp_ms)
         return found
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
@@ -132,7 +132,7 @@ class KafkaLog(KafkaRegistry):
         self, partition: int, offsets: OffsetRange, columns: tuple[str, ...] = tuple(RECORDS.names)
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         self.layout().require(partition)
-        ends.decided_now(self._admin, self._at(partition)).require(offsets)
+        ends.stable_bounds(self._admin, self._at(partition)).require(offsets)
         return read_records(self.spec, self._at(partition), offsets, columns)
 
     def progress(self, partition: int, job: str) -> Progress | None:
@@ -192,12 +192,12 @@ class KafkaLog(KafkaRegistry):
         progress = None
         try:
             progress = writer.progress(POLITE_SECONDS)
-            plainly_refused = writer.plainly_refused(progress, resume_offset(plan, partition, progress)) is not None
+            precheck = writer.precheck(progress, resume_offset(plan, partition, progress)) is not None
         except UndecidedError:
-            plainly_refused = False
-        if plainly_refused:
+            precheck = False
+        if precheck:
             # Nobody is fenced for an append that will be refused; the claim is good for closing the job.
-            bounds = ends.decided_now(self._admin, self._at(partition))
+            bounds = ends.stable_bounds(self._admin, self._at(partition))
         else:
             writer.claim_again()
             changed = self._layouts.changed(plan)
@@ -205,7 +205,7 @@ class KafkaLog(KafkaRegistry):
                 return changed
             progress = writer.progress()
             checked = resume_offset(plan, partition, progress) is not None
-            bounds = writer.barrier() if checked else ends.undecided(self._admin, self._at(partition))
+            bounds = writer.barrier() if checked else ends.bounds_to_high_watermark(self._admin, self._at(partition))
         expected = resume_offset(plan, partition, progress)
         # Trimming takes records and no ledger entries: without a check, only time can have taken the job's.
         if expected is None and plan.by_key and time.time_ns() // 1_000_000 - plan.pinned_at_ms < KEPT_MS:

@@ -5,14 +5,14 @@ from confluent_kafka.admin import AclOperation, TopicDescription
 
 from spark_cas.core.errors import LogNotFoundError, StorageError
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENT, OFF, REQUIRED
-from spark_cas.log.kafka.admin import Admin
-from spark_cas.log.kafka.asking import ask
 from spark_cas.log.kafka.broker_settings import broker_settings
-from spark_cas.log.kafka.clients import TransactionalProducer, group_member
-from spark_cas.log.kafka.codes import Meaning, meaning_of
-from spark_cas.log.kafka.plain import NotGivenError, NotPermittedError
+from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.clients import TransactionalProducer, group_member
+from spark_cas.log.kafka.client.codes import Meaning, meaning_of
+from spark_cas.log.kafka.client.error_text import NotGivenError, NotPermittedError
+from spark_cas.log.kafka.client.retry import ask
+from spark_cas.log.kafka.client.rights import lacking, on_topic, to_append
 from spark_cas.log.kafka.registry_topic import create_registry_topics
-from spark_cas.log.kafka.rights import lacking, on_topic, to_append
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import TopicSettings, describe, topic_settings
 from spark_cas.log.patience import Wait

@@ -18,10 +18,10 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException, M
 from spark_cas.core.errors import ConditionalLogError, StorageError, TrimmedError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import HEADERS, RECORDS, first_since
-from spark_cas.log.kafka.clients import reader
-from spark_cas.log.kafka.codes import NO_RIGHT_TO_GROUP, OUT_OF_RANGE, PARTITION_EOF, passes
-from spark_cas.log.kafka.plain import plain_error
-from spark_cas.log.kafka.rights import on_topic
+from spark_cas.log.kafka.client.clients import reader
+from spark_cas.log.kafka.client.codes import NO_RIGHT_TO_GROUP, OUT_OF_RANGE, PARTITION_EOF, passes
+from spark_cas.log.kafka.client.error_text import plain_error
+from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.patience import Wait
 

@@ -4,9 +4,9 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic, TopicDescription
 
 from spark_cas.core.errors import LogNotFoundError
-from spark_cas.log.kafka.admin import Admin
-from spark_cas.log.kafka.plain import NotPermittedError, plain_error
-from spark_cas.log.kafka.rights import NOT_PERMITTED, lacking, on_topic
+from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.error_text import NotPermittedError, plain_error
+from spark_cas.log.kafka.client.rights import NOT_PERMITTED, lacking, on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import describe
 from spark_cas.log.patience import Wait

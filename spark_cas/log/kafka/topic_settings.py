@@ -6,9 +6,9 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType, TopicDescription
 
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
-from spark_cas.log.kafka.admin import Admin
-from spark_cas.log.kafka.asking import ask, second_look
-from spark_cas.log.kafka.rights import NOT_PERMITTED, on_topic
+from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.retry import ask, second_look
+from spark_cas.log.kafka.client.rights import NOT_PERMITTED, on_topic
 
 
 def describe(admin: Admin, topic: str, *, with_rights: bool = False) -> TopicDescription:

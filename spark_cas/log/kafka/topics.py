@@ -1,7 +1,7 @@
 """Which topics the brokers have."""
 
-from spark_cas.log.kafka.asking import ask
-from spark_cas.log.kafka.clients import admin_client
+from spark_cas.log.kafka.client.clients import admin_client
+from spark_cas.log.kafka.client.retry import ask
 from spark_cas.log.kafka.spec import KafkaSpec
 
 _OF_THE_BROKERS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})

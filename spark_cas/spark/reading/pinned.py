@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from spark_cas.core.errors import OptionError
 from spark_cas.core.offsets import Bounds
-from spark_cas.spark.options.parse import parse_read
+from spark_cas.options.parse import parse_read
 from spark_cas.spark.setup import error_in
 
 if TYPE_CHECKING:

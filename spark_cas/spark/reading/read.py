@@ -11,12 +11,12 @@ from pyspark.sql.types import StructType
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import RECORDS
 from spark_cas.log.protocol import Backend
+from spark_cas.options.read_range import ReadRange, kept
+from spark_cas.options.selection import Selection
+from spark_cas.options.splitting import Ranges, Splitting
+from spark_cas.options.topic_partitions import TopicPartition
 from spark_cas.spark.called import called_by_spark
-from spark_cas.spark.reading.read_range import ReadRange, kept
 from spark_cas.spark.reading.selected_logs import Seen, SelectedLogs, bounds_in
-from spark_cas.spark.reading.selection import Selection
-from spark_cas.spark.reading.splitting import Ranges, Splitting
-from spark_cas.spark.reading.topic_partitions import TopicPartition
 from spark_cas.spark.records import RowBuilder
 from spark_cas.spark.worker import planned_log
 

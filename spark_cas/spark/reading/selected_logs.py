@@ -12,8 +12,8 @@ from spark_cas.core.offsets import Bounds
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.open import TopicList, open_log, open_topics
 from spark_cas.log.protocol import Backend
-from spark_cas.spark.reading.selection import Selection
-from spark_cas.spark.reading.topic_partitions import TopicPartition
+from spark_cas.options.selection import Selection
+from spark_cas.options.topic_partitions import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,13 @@ from pyspark.sql.types import StructType
 
 from spark_cas.core.errors import LogNotFoundError, TruncatedError
 from spark_cas.core.offsets import OffsetRange
+from spark_cas.options.parse import StreamOptions
+from spark_cas.options.read_range import kept
+from spark_cas.options.splitting import Ranges
+from spark_cas.options.topic_partitions import TopicPartition
 from spark_cas.spark.called import called_by_spark
-from spark_cas.spark.options.parse import StreamOptions
 from spark_cas.spark.reading.read import RecordsPartition, read_records
-from spark_cas.spark.reading.read_range import kept
 from spark_cas.spark.reading.selected_logs import Seen, SelectedLogs, bounds_in
-from spark_cas.spark.reading.splitting import Ranges
 from spark_cas.spark.reading.stream_offsets import (
     StreamOffsets,
     advanced,
@@ -36,7 +37,6 @@ from spark_cas.spark.reading.stream_offsets import (
     check_reached,
     released,
 )
-from spark_cas.spark.reading.topic_partitions import TopicPartition
 
 _SECOND_LOOK_SECONDS = 1.0
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.window import Window
 
 from spark_cas.core.errors import SchemaError
-from spark_cas.spark.options.parse import parse_read
+from spark_cas.options.parse import parse_read
 from spark_cas.spark.schema import HEADERS
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_cas.core.plan import PartitionResult
-from spark_cas.log.planning import job_results
+from spark_cas.log.load.planning import job_results
 from spark_cas.log.protocol import Backend
+from spark_cas.options.selection import Selection
 from spark_cas.spark.called import called_by_spark
 from spark_cas.spark.reading.selected_logs import SelectedLogs
-from spark_cas.spark.reading.selection import Selection
 
 Cell = str | int | bool | tuple[tuple[int, int], ...] | None
 """A map is its pairs."""

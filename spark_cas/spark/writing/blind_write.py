@@ -13,15 +13,15 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ConditionalLogError, JobMismatchError, OptionError, StorageError
 from spark_cas.core.plan import BY_KEY, Completion, Layout
 from spark_cas.core.row_claims import COLUMN
-from spark_cas.log.blind import load_blind
+from spark_cas.log.load.blind import load_blind
 from spark_cas.log.open import AnySpec
 from spark_cas.log.protocol import Backend
+from spark_cas.options.parse import WriteOptions
 from spark_cas.spark.called import called_by_spark
-from spark_cas.spark.options.parse import WriteOptions
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.worker import planned_log, task_number
+from spark_cas.spark.writing.complete_input import whole_input
 from spark_cas.spark.writing.report import TaskReport, accepted, attempted, put_report
-from spark_cas.spark.writing.whole_input import whole_input
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,13 @@ from spark_cas.core.guarantee import OFF, REQUIRED
 from spark_cas.core.partitioner import partition_of
 from spark_cas.core.plan import EarlierRows
 from spark_cas.core.row_claims import COLUMN, NO_CHECK
-from spark_cas.log.continuing import earlier_rows
+from spark_cas.log.load.after_expansion import earlier_rows
 from spark_cas.log.open import open_log
-from spark_cas.spark.options.parse import RouteOptions, parse_read, parse_route
+from spark_cas.options.parse import RouteOptions, parse_read, parse_route
 from spark_cas.spark.records import as_record_column
 from spark_cas.spark.schema import HEADERS, Mark
 from spark_cas.spark.setup import error_in
-from spark_cas.spark.writing.rest import without
+from spark_cas.spark.writing.remaining_rows import without
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -17,16 +17,16 @@ from spark_cas.core.batch import Batch
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ConflictError, OptionError
 from spark_cas.core.plan import ExpectedOffsets, Layout, Plan
-from spark_cas.log.batches import begin_stream, load_batch, require_whole_batch
+from spark_cas.log.load.micro_batch import begin_stream, load_batch, require_whole_batch
 from spark_cas.log.open import AnySpec, answered_before, open_log
+from spark_cas.options.parse import WriteOptions
 from spark_cas.spark.called import called_by_spark
-from spark_cas.spark.options.parse import WriteOptions
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import check_write_schema, refuse_claims
-from spark_cas.spark.worker import planned_log, task_number, told_by_spark
+from spark_cas.spark.worker import local_property, planned_log, task_number
+from spark_cas.spark.writing.complete_input import whole_input
 from spark_cas.spark.writing.report import TaskReport, accepted, attempted
-from spark_cas.spark.writing.whole_input import whole_input
-from spark_cas.spark.writing.write import looked_at, require_layout, told_whole
+from spark_cas.spark.writing.write import preflight_limits, require_layout, told_whole
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
@@ -128,7 +128,7 @@ def _task(options: WriteOptions, schema: StructType, run: str | None) -> BatchTa
         layout = require_layout(log, options, mark)
         # A writer is made for each batch: notes that come with every one are read by nobody.
         begun = options.job is not None and log.plan(options.job) is not None
-        limits, _ = looked_at(log, options.limits, begun=begun)
+        limits, _ = preflight_limits(log, options.limits, begun=begun)
         plan = None if options.job is None else begin_stream(log, options.job, options.expected_offsets)
     return BatchTask(
         spec=options.spec,
@@ -153,7 +153,7 @@ def _append(task: BatchTask, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> Bat
     first = next(pairs, None)
     if first is None:
         return BatchReport(job=job, batch=batch)
-    run = task.run or told_by_spark(_RUN_ID) or uuid.uuid4().hex
+    run = task.run or local_property(_RUN_ID) or uuid.uuid4().hex
     with planned_log(task.spec, task.layout.log_id) as log:
         plan = task.plan or begin_stream(log, job, task.expected_offsets, partition=first[0])
         results = load_batch(
@@ -170,8 +170,8 @@ def _append(task: BatchTask, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> Bat
 
 
 def _batch(task: BatchTask) -> Batch:
-    query = told_by_spark(_QUERY_ID)
-    number = told_by_spark(_BATCH_ID) if task.batch_id is None else task.batch_id
+    query = local_property(_QUERY_ID)
+    number = local_property(_BATCH_ID) if task.batch_id is None else task.batch_id
     if not query or number is None:
         raise OptionError(
             "this write is part of a stream, but Spark tells of no streaming query whose batch it is: option batchId "

@@ -22,10 +22,10 @@ from spark_cas.core.errors import (
 )
 from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.row_claims import COLUMN, NO_CHECK
-from spark_cas.log.deletions import unproven_below
+from spark_cas.log.load.planning import fresh_job_name
 from spark_cas.log.open import open_log
-from spark_cas.log.planning import fresh_job_name
-from spark_cas.spark.options.parse import parse_read, parse_route
+from spark_cas.log.tombstones import unproven_below
+from spark_cas.options.parse import parse_read, parse_route
 from spark_cas.spark.reading.pinned import Pinned, PinnedLog
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import PROGRESS, RECORDS, mark_of

@@ -14,19 +14,19 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ConditionalLogError, LayoutChangedError, LogNotFoundError, OptionError, StorageError
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUESTED, REQUIRED
 from spark_cas.core.plan import Completion, Layout, Plan
-from spark_cas.log.loading import load_rows
+from spark_cas.log.load.loading import load_rows
+from spark_cas.log.load.planning import complete_job, fresh_job_name, pin_plan, refused_as_a_whole
 from spark_cas.log.open import AnySpec, answered_before, open_log
-from spark_cas.log.planning import complete_job, fresh_job_name, pin_plan, refused_as_a_whole
 from spark_cas.log.protocol import Backend
+from spark_cas.options.parse import WriteOptions
 from spark_cas.spark.called import called_by_spark
-from spark_cas.spark.options.parse import WriteOptions
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import Mark, check_write_schema, refuse_claims
 from spark_cas.spark.worker import planned_log, task_number
 from spark_cas.spark.writing.blind_write import BlindWriter, plan_blind_write, refuse_conditions
+from spark_cas.spark.writing.complete_input import whole_input
 from spark_cas.spark.writing.report import TaskReport, accepted, attempted, check_report, met_by_refused, put_report
 from spark_cas.spark.writing.verify import hash_rows, require_same
-from spark_cas.spark.writing.whole_input import whole_input
 
 
 class LogSettingsWarning(UserWarning):
@@ -74,7 +74,7 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
         completion = _completion(log, options)
         limits = options.limits
         if completion is None:
-            limits, guarantee = looked_at(log, limits, idempotence=options.idempotence)
+            limits, guarantee = preflight_limits(log, limits, idempotence=options.idempotence)
             if guarantee != EXACTLY_ONCE:
                 refuse_conditions(options, schema, guarantee)
                 if mark is not None:
@@ -184,7 +184,7 @@ def told_whole(
         return refusal
 
 
-def looked_at(
+def preflight_limits(
     log: Backend, limits: ChunkLimits, *, begun: bool = False, idempotence: str = REQUIRED
 ) -> tuple[ChunkLimits, str]:
     """The limits, with the log's own, and the guarantee that a write can have.

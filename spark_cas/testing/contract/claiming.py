@@ -11,8 +11,8 @@ from spark_cas.core.outcome import Appended, Conflict, Fenced, Outcome, RowConfl
 from spark_cas.core.plan import Completion, ExpectedOffsets
 from spark_cas.core.row_claims import CLAIMED
 from spark_cas.log.expanding import expand_log
-from spark_cas.log.loading import load_rows
-from spark_cas.log.planning import complete_job, pin_plan
+from spark_cas.log.load.loading import load_rows
+from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.protocol import Backend
 from spark_cas.testing.contract.base import ContractBase, at_once, eager_switching
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When

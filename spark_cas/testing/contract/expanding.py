@@ -11,9 +11,9 @@ from spark_cas.core.expansion import Expansion
 from spark_cas.core.outcome import Appended, LayoutChanged
 from spark_cas.core.plan import BY_KEY, BY_PARTITION, ExpectedOffsets
 from spark_cas.log.expanding import expand_log
-from spark_cas.log.planning import complete_job, pin_plan
+from spark_cas.log.load.append_once import append_once
+from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.protocol import Backend
-from spark_cas.log.single import append_once
 from spark_cas.testing.batches import run_batch
 from spark_cas.testing.contract.base import ContractBase, NewBackend, at_once
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When

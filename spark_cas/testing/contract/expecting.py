@@ -8,7 +8,7 @@ from spark_cas.core.errors import ConflictError, TruncatedError
 from spark_cas.core.outcome import Conflict, KeyConflict, ProgressLost, Refusal, RowConflict
 from spark_cas.core.plan import BY_KEY, ExpectedOffsets
 from spark_cas.core.refusal import error_of, offsets_to_go_on
-from spark_cas.log.planning import complete_job, pin_plan, refused_as_a_whole
+from spark_cas.log.load.planning import complete_job, pin_plan, refused_as_a_whole
 from spark_cas.log.protocol import Backend
 from spark_cas.testing.contract.base import ContractBase
 from spark_cas.testing.faults import Fault, FaultyLog, When

@@ -8,7 +8,7 @@ from spark_cas.core.errors import LayoutChangedError, OptionError
 from spark_cas.core.plan import ExpectedOffsets, Plan
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.forgetting import forget, forget_job, older_jobs
-from spark_cas.log.planning import complete_job, job_progress, pin_plan
+from spark_cas.log.load.planning import complete_job, job_progress, pin_plan
 from spark_cas.log.protocol import Backend
 from spark_cas.testing.batches import run_batch
 from spark_cas.testing.contract.base import ContractBase

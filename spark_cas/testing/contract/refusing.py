@@ -17,7 +17,7 @@ from spark_cas.core.errors import (
     TruncatedError,
 )
 from spark_cas.core.plan import ExpectedOffsets
-from spark_cas.log.planning import complete_job, pin_plan
+from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.protocol import Backend
 from spark_cas.testing.contract.base import ContractBase
 from spark_cas.testing.faults import Fault, FaultyLog, When

@@ -21,8 +21,8 @@ from spark_cas.core.errors import (
     UnknownOutcomeError,
 )
 from spark_cas.core.plan import ExpectedOffsets
-from spark_cas.log.batches import begin_stream, load_batch
-from spark_cas.log.planning import job_progress, pin_plan
+from spark_cas.log.load.micro_batch import begin_stream, load_batch
+from spark_cas.log.load.planning import job_progress, pin_plan
 from spark_cas.log.protocol import Backend
 from spark_cas.testing.batches import rows_held, run_batch
 from spark_cas.testing.contract.base import ContractBase, at_once

@@ -143,7 +143,7 @@ def _until(done):
 
 _WRAPPED = {
     "spark_cas.log.objects.local": _Failpoints.wrap_puts,
-    "spark_cas.spark.programs.saved_state": _Failpoints.wrap_saving,
+    "spark_cas.programs.saved_state": _Failpoints.wrap_saving,
     "spark_cas.spark.reading.stream_read": _Failpoints.wrap_source,
 }
 

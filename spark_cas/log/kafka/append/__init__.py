@@ -1,0 +1,1 @@
+"""How records come into a partition: the writer, its transaction, and where the records landed."""

@@ -1,0 +1,131 @@
+"""Appending without a transaction: a plain producer, which fences nobody, at whatever the end is.
+
+The producer may be idempotent: then a request that it sends again is in the log once, and one that the broker calls a
+duplicate is a success without an offset (KIP-192). Nothing is taken back: of a chunk that fails, some may stay.
+"""
+
+from itertools import repeat
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, TopicPartition
+
+from spark_cas.core.chunks import Chunk
+from spark_cas.core.errors import NotTakenError
+from spark_cas.core.guarantee import AT_LEAST_ONCE
+from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.core.outcome import Appended, Outcome, Unknown
+from spark_cas.core.plan import Layout
+from spark_cas.core.records import fill_timestamps
+from spark_cas.log.kafka import ends
+from spark_cas.log.kafka.append.delivery import await_delivery
+from spark_cas.log.kafka.append.transaction import hand_over, refuse_unsendable, request_rows
+from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.clients import PlainProducer
+from spark_cas.log.kafka.client.codes import Meaning, meaning_of, reason_of
+from spark_cas.log.kafka.client.rights import NOT_PERMITTED, missing, on_topic
+from spark_cas.log.kafka.layouts import TopicLayouts
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.topic_settings import topic_settings
+
+
+class BlindAppends:
+    """The blind appends of one process to a topic."""
+
+    def __init__(self, spec: KafkaSpec, admin: Admin, layouts: TopicLayouts) -> None:
+        self._spec = spec
+        self._admin = admin
+        self._layouts = layouts
+        self._producer: PlainProducer | None = None
+        self._guarantee = ""
+
+    def append(self, at: TopicPartition, layout: Layout, chunk: Chunk, guarantee: str) -> Outcome:
+        """Append a chunk, as `spark_cas.log.protocol.Blind` says. Raises SchemaError as well."""
+        refuse_unsendable(chunk.records)
+        changed = self._layouts.changed_as_seen(layout)
+        if changed is not None:
+            return changed
+        before = ends.bounds_to_high_watermark(self._admin, at)
+        reports = _Reports()
+        try:
+            producer = self._ready(guarantee)
+            hand_over(producer, at, fill_timestamps(chunk.records, chunk.time_ms), repeat(reports.take))
+            rows = request_rows(chunk.records, producer.request_bytes)
+            served = await_delivery(
+                producer, rows, self._spec.patience_seconds, until=lambda: reports.error is not None
+            )
+            failed = reports.error
+        except KafkaException as error:
+            served, failed = False, error.args[0]
+        if served and failed is None:
+            return self._acknowledged(at, chunk, before, reports)
+        self.close()
+        if failed is None:
+            return Unknown("the brokers did not acknowledge all of them in time")
+        if meaning_of(failed.code()) is Meaning.REFUSED:
+            raise _not_taken(failed.code(), at.topic)
+        return Unknown(f"the brokers did not acknowledge all of them ({reason_of(failed.code())})")
+
+    def close(self) -> None:
+        """Let go of the producer. What was not acknowledged is not sent again."""
+        if self._producer is not None:
+            self._producer.close()
+        self._producer = None
+
+    def _ready(self, guarantee: str) -> PlainProducer:
+        if self._producer is None or self._guarantee != guarantee:
+            self.close()
+            settings = topic_settings(self._admin, self._spec.topic)
+            most = None if settings is None else settings.max_message_bytes
+            self._producer = PlainProducer(self._spec, most, idempotent=guarantee != AT_LEAST_ONCE)
+            self._guarantee = guarantee
+        return self._producer
+
+    def _acknowledged(self, at: TopicPartition, chunk: Chunk, before: Bounds, reports: "_Reports") -> Appended:
+        """Each record was: where they lie is what the brokers said, or else between the ends before and after."""
+        found = reports.range
+        if found is None:
+            found = OffsetRange(before.end_offset, max(before.end_offset, ends.high_watermark(self._admin, at)))
+        given_ms = chunk.time_ms if chunk.records.column("timestamp").null_count else None
+        return Appended(
+            range=found,
+            count=chunk.records.num_rows,
+            timestamp_ms=given_ms if reports.log_append_ms is None else reports.log_append_ms,
+            start_offset=before.start_offset,
+            has_offset=reports.range is not None,
+            resolved=False,
+        )
+
+
+def _not_taken(code: int, topic: str) -> NotTakenError:
+    lacks = code in NOT_PERMITTED
+    why = missing(code, (on_topic("Write", topic),)) if lacks else reason_of(code)
+    return NotTakenError(f"appending to topic {topic}: {why}.")
+
+
+class _Reports:
+    """What became of a chunk's records. Each is looked at: without a transaction any of them may fail alone."""
+
+    def __init__(self) -> None:
+        self.error: KafkaError | None = None
+        self.log_append_ms: int | None = None
+        self._first: int | None = None
+        self._last = -1
+        self._unplaced = False
+
+    def take(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.error = self.error or error
+            return
+        whose, time_ms = message.timestamp()
+        if whose == TIMESTAMP_LOG_APPEND_TIME:
+            self.log_append_ms = time_ms
+        offset = message.offset()
+        if offset is None or offset < 0:
+            self._unplaced = True
+            return
+        self._first = offset if self._first is None else min(self._first, offset)
+        self._last = max(self._last, offset)
+
+    @property
+    def range(self) -> OffsetRange | None:
+        """From the first record to behind the last; None when a report came without an offset."""
+        return None if self._unplaced or self._first is None else OffsetRange(self._first, self._last + 1)

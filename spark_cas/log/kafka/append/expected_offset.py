@@ -1,0 +1,55 @@
+"""Whether an expected offset matches a partition: design rule 3, for a log whose markers use up offsets."""
+
+import time
+
+from confluent_kafka import TopicPartition
+
+from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.core.outcome import Refusal, check_expected
+from spark_cas.core.plan import Progress
+from spark_cas.log.kafka import ends
+from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.reading import first_record
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.topic_settings import topic_settings
+
+
+def check_gap(
+    spec: KafkaSpec,
+    admin: Admin,
+    at: TopicPartition,
+    expected: int | None,
+    bounds: Bounds,
+    *,
+    progress: Progress | None,
+) -> Refusal | None:
+    """Whether an expected offset matches: a gap that holds no committed record does.
+
+    ``progress`` is the ledger entry that the claim rests on.
+    """
+    next_record = None
+    if expected is not None and bounds.start_offset <= expected < bounds.end_offset:
+        next_record = _next_record(spec, admin, at, progress, OffsetRange(expected, bounds.end_offset))
+        # The gap proves only while nothing that lay in it was trimmed meanwhile.
+        bounds = Bounds(ends.start_offset(admin, at), bounds.end_offset)
+    return check_expected(expected, bounds, next_record)
+
+
+def _next_record(
+    spec: KafkaSpec, admin: Admin, at: TopicPartition, progress: Progress | None, gap: OffsetRange
+) -> int | None:
+    """Offset of the first record that is, or may have been, in a gap; None when there never was one.
+
+    Compaction removes tombstones after a while. So an empty gap of a compacted topic shows nothing unless the
+    claim is younger than that, which is known only of the offset that the job's own last chunk left.
+    """
+    found = first_record(spec, at, gap)
+    if found is not None:
+        return found
+    settings = topic_settings(admin, at.topic)
+    if settings is not None and not settings.compacted:
+        return None
+    if settings is None or progress is None or gap.base_offset < progress.end_offset:
+        return gap.base_offset
+    age_ms = time.time_ns() // 1_000_000 - progress.committed_at_ms
+    return None if age_ms < settings.delete_retention_ms // 2 else gap.base_offset

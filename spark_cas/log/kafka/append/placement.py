@@ -1,0 +1,76 @@
+"""Where a chunk's records landed, before the commit and behind it."""
+
+import time
+from dataclasses import dataclass
+
+from confluent_kafka import TopicPartition
+
+from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.log.kafka import ends
+from spark_cas.log.kafka.append.transaction import Delivered
+from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.reading import first_record
+from spark_cas.log.kafka.spec import KafkaSpec
+
+_VISIBLE_SECONDS = 2.0
+_PAUSE_SECONDS = 0.0005
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """Where the records of an open transaction lie, and what the brokers said of it."""
+
+    at: OffsetRange
+    has_offset: bool
+    """Whether they said it; else it was concluded from the partition's end."""
+    log_append_ms: int | None
+    """The time that the topic gives to all records; None where it leaves them theirs."""
+
+
+def landed(
+    spec: KafkaSpec, admin: Admin, at: TopicPartition, delivered: Delivered, end_offset: int, *, checked: bool
+) -> Landed | None:
+    """Where the records of an open transaction lie; None when that is not known, or not where the claim wants them.
+
+    A claim that is ``checked`` wants them right behind ``end_offset``, or with nothing committed in between. A record
+    acknowledged without an offset (KIP-192) is placed by the partition's end: when that moved by just the number of
+    records, each of them was acknowledged and nobody else's is there.
+    """
+    wanted = OffsetRange(end_offset, end_offset + delivered.count)
+    reported = delivered.range()
+    found = reported
+    if found is None and ends.high_watermark(admin, at) == wanted.end_offset:
+        found = wanted
+    if found is None:
+        return None
+    if checked and found != wanted:
+        if len(found) != delivered.count or found.base_offset < end_offset:
+            return None
+        if not _only_aborted(spec, admin, at, OffsetRange(end_offset, found.base_offset)):
+            return None
+    return Landed(found, reported is not None, delivered.log_append_ms)
+
+
+def _only_aborted(spec: KafkaSpec, admin: Admin, at: TopicPartition, between: OffsetRange) -> bool:
+    """Whether what came between the check and our records, which follow one another, was aborted.
+
+    Our open transaction holds the decided end at our first record, once all that lies before it is decided.
+    """
+    deadline = time.monotonic() + _VISIBLE_SECONDS
+    while ends.last_stable_offset(admin, at) < between.end_offset:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_PAUSE_SECONDS)
+    return first_record(spec, at, between) is None
+
+
+def stable_bounds_behind(admin: Admin, at: TopicPartition, records: OffsetRange) -> Bounds:
+    """The bounds of what is decided, once that covers records, or when somebody else's transaction holds it."""
+    deadline = time.monotonic() + _VISIBLE_SECONDS
+    while True:
+        bounds = ends.stable_bounds(admin, at)
+        end = bounds.end_offset
+        # Held below our records, it is held by somebody who wrote before us: no marker of ours moves it.
+        if end >= records.end_offset or end < records.base_offset or time.monotonic() > deadline:
+            return bounds
+        time.sleep(_PAUSE_SECONDS)

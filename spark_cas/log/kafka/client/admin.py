@@ -1,0 +1,99 @@
+"""The client for questions, which knows why there is no answer: librdkafka tells that to a callback only."""
+
+import math
+import time
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from spark_cas.log.kafka.client.codes import TIMED_OUT, why_unreachable
+
+_METADATA_SHARE = 0.3
+"""Of the time of a question: the leaders are asked for before it, and again after it."""
+_LEADERS_HOLD_SECONDS = 60.0
+"""Well below ``metadata.max.age.ms``, after which the client forgets them."""
+
+_BACKSTOP_SHARE = 1.1
+"""Every question has its own, shorter time; the client does not always say that it is over."""
+
+Answer = TypeVar("Answer")
+
+
+class Admin(AdminClient):
+    """Asks the brokers.
+
+    librdkafka connects again and again whatever went wrong, refused credentials included: a question then ends as
+    timed out. What went wrong meanwhile is remembered until a question is answered.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, Any], *, request_seconds: float, patience_seconds: float, met: bool
+    ) -> None:
+        self.request_seconds = request_seconds
+        """How long one question is waited for."""
+        self.patience_seconds = patience_seconds
+        """How long it is asked again."""
+        self.met = met
+        """Whether these brokers ever answered: then a connection that does not come about is one that comes back."""
+        self._leaders: dict[str, tuple[float, frozenset[int]]] = {}
+        self._troubles: set[int] = set()
+        take = self._troubles.add  # and not a method of ours: the client would hold itself
+        callbacks: dict[str, Any] = {"error_cb": lambda error: take(error.code())}
+        super().__init__({**settings, **callbacks})
+
+    def knows_leaders(self, topic: str, partitions: Collection[int]) -> bool:
+        """Whether the client knows who leads these partitions; it asks when it has not lately.
+
+        Asked for offsets without knowing it, librdkafka (2.16) asks by itself: that takes longer, and a reply that
+        comes at a bad moment can end the process (decision 0018).
+        """
+        since, known = self._leaders.get(topic, (-math.inf, frozenset[int]()))
+        if time.monotonic() - since > _LEADERS_HOLD_SECONDS or not known.issuperset(partitions):
+            self.ask_leaders(topic)
+        return self._leaders[topic][1].issuperset(partitions)
+
+    def ask_leaders(self, topic: str) -> bool:
+        """Ask who leads the partitions of a topic: till then the client keeps to whom it once learnt of, dead or not.
+
+        False when nobody answered.
+        """
+        self.forget_leaders(topic)
+        try:
+            found = self.list_topics(topic, _METADATA_SHARE * self.request_seconds).topics[topic].partitions
+        except KafkaException:
+            return False
+        led = frozenset(number for number, partition in found.items() if partition.leader >= 0)
+        self._leaders[topic] = time.monotonic(), led
+        return True
+
+    def forget_leaders(self, topic: str) -> None:
+        """Who leads the partitions of a topic is to be asked before the next question."""
+        self._leaders[topic] = -math.inf, frozenset()
+
+    def answer(self, asked: "Future[Answer]") -> Answer:
+        """Wait for the answer to a question.
+
+        Raises KafkaException. Its code is what keeps the client from its brokers, where nothing but that is known.
+        """
+        failure = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - librdkafka's own errors are named so
+        try:
+            answer = asked.result(_BACKSTOP_SHARE * self.request_seconds)
+        except KafkaException as error:
+            failure = error.args[0]
+        except TimeoutError:
+            pass
+        else:
+            self.poll(0)
+            self._troubles.clear()
+            self.met = True
+            return answer
+        finally:
+            # The question keeps its error, and that this frame: held by it, the client would live on.
+            del asked
+        self.poll(0)
+        if failure.code() in TIMED_OUT:
+            failure = KafkaError(why_unreachable(self._troubles))
+        raise KafkaException(failure)

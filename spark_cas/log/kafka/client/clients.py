@@ -1,0 +1,296 @@
+"""Clients of one process: made when first needed, never pickled, never used across a fork."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.codes import PURGED, reason_of
+from spark_cas.log.kafka.client.connections import Connections
+from spark_cas.log.kafka.client.deadlined import Deadlined
+from spark_cas.log.kafka.settings.rejected import unusable
+from spark_cas.log.kafka.settings.secrets import resolve
+from spark_cas.log.kafka.settings.table import Client
+from spark_cas.log.kafka.settings.translate import for_client
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.patience import Wait
+
+_RECONNECT_MS = 20
+_SILENT_SHARE = 1.5
+_BATCH_BYTES = 1_000_000
+_NO_LIMIT_BYTES = 1_000_000_000
+"""The most that the client may be told: how large a record may be is the topic's to say."""
+_MOST_LINGER_MS = 900_000
+_OVERDUE_SECONDS = 1.0
+_TRIED_REQUESTS = 2
+"""For so long the client sends a request of a transaction again, before a new claim finds out what became of it."""
+
+_LEAST_SECONDS = 0.1
+_CONNECT_SHARE = 0.3
+_CONNECT_PAUSE_SECONDS = 0.003
+
+Made = TypeVar("Made")
+
+
+def _common(spec: KafkaSpec, client: Client) -> dict[str, Any]:
+    """What every client of a spec is set up with. The user's settings come first: ours always hold."""
+    given: dict[str, Any] = resolve(for_client(spec.client_options, client))
+    return {
+        # Half of it is how long a new client waits between its first connection and the next.
+        "reconnect.backoff.ms": min(_RECONNECT_MS, int(given.get("reconnect.backoff.max.ms", _RECONNECT_MS))),
+        **given,
+        # Named for consumers, but it holds for all: to ask for a topic that was deleted does not make it anew.
+        "allow.auto.create.topics": False,
+        "bootstrap.servers": spec.bootstrap_servers,
+        "socket.timeout.ms": int(1000 * spec.request_seconds),
+        "log_level": 2,
+    }
+
+
+def _made(make: Callable[[dict[str, Any]], Made], settings: dict[str, Any]) -> Made:
+    """A client. Raises OptionError for settings that it cannot start with."""
+    try:
+        return make(settings)
+    except KafkaException as error:
+        raise unusable(error, settings) from None
+
+
+def admin_client(spec: KafkaSpec) -> Admin:
+    """A client for offsets and topics."""
+
+    def make(settings: dict[str, Any]) -> Admin:
+        return Admin(
+            settings, request_seconds=spec.request_seconds, patience_seconds=spec.patience_seconds, met=spec.met
+        )
+
+    silent_ms = int(_SILENT_SHARE * 1000 * spec.request_seconds)
+    # Longer than a question: a broker that is silent is then no broker that hung up.
+    return _made(make, {**_common(spec, Client.ADMIN), "api.version.request.timeout.ms": silent_ms})
+
+
+def reader(spec: KafkaSpec, *, fetch_wait_ms: int = 500) -> Consumer:
+    """A consumer of committed records that tells where a partition ends. It joins no group."""
+    return _made(
+        Consumer,
+        {
+            **_common(spec, Client.CONSUMER),
+            "group.id": f"{spec.prefix}/no-group",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": fetch_wait_ms,
+            # With its queue full, at 100,000 records, the client otherwise fetches nothing for a second.
+            "fetch.queue.backoff.ms": 5,
+        },
+    )
+
+
+def group_member(spec: KafkaSpec, group: str) -> Consumer:
+    """A consumer that names a group and never joins it, and sees no offset whose transaction is open."""
+    return _made(
+        Consumer,
+        {
+            **_common(spec, Client.CONSUMER),
+            "group.id": group,
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+        },
+    )
+
+
+def _producing(spec: KafkaSpec, most_batch_bytes: int | None, delivery_ms: int) -> dict[str, Any]:
+    """What every producer is set up with: acknowledged is what all replicas in sync have.
+
+    No record lingers by time: a request goes out when it is full, and the last one of a chunk when it is asked for
+    (decision 0021).
+    """
+    common = _common(spec, Client.PRODUCER)
+    batch_bytes = int(common.get("batch.size", _BATCH_BYTES))
+    return {
+        "message.max.bytes": _NO_LIMIT_BYTES,
+        **common,
+        "linger.ms": min(delivery_ms - 1, _MOST_LINGER_MS),
+        "batch.size": min(batch_bytes, most_batch_bytes or batch_bytes),
+        "message.timeout.ms": delivery_ms,
+        "acks": "all",
+        "max.in.flight": spec.max_in_flight,
+        "queue.buffering.max.messages": 0,
+        "queue.buffering.max.kbytes": 2_097_151,
+    }
+
+
+class PlainProducer:
+    """A producer without a transactional id: it fences nobody, and nobody fences it."""
+
+    def __init__(self, spec: KafkaSpec, most_batch_bytes: int | None, *, idempotent: bool) -> None:
+        delivery_ms = int(spec.patience_seconds * 1000)
+        settings = {**_producing(spec, most_batch_bytes, delivery_ms), "enable.idempotence": idempotent}
+        self.request_bytes: int = settings["batch.size"]
+        """A request is full with so many bytes of records."""
+        self.client: Producer = _made(Producer, settings)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Calls of the client that serve its callbacks."""
+        yield
+
+    def close(self) -> None:
+        """Let go of it. What was not acknowledged is not sent again."""
+        self.client.purge()
+        del self.client
+
+
+class TransactionalProducer:
+    """One producer instance of a transactional id, and whether its next transaction would be safe.
+
+    librdkafka speaks the transaction protocol without KIP-890 part 2: an EndTxn request that was delayed and
+    sent again can end the instance's *next* transaction. So an instance serves another transaction only while it
+    is proven that no request of it was ever sent twice, timed out or lost.
+
+    One thread uses it and serves its callbacks. ``most_batch_bytes`` is what the topic takes at once: the broker
+    refuses a larger batch whole, and the client does not part it.
+    """
+
+    def __init__(self, spec: KafkaSpec, transactional_id: str, most_batch_bytes: int | None = None) -> None:
+        self._topic = spec.topic
+        self._request_seconds = spec.request_seconds
+        self._connections = Connections()
+        self._idle = False
+        self.fatal: KafkaError | None = None
+        """Why the instance is good for nothing any more. Errors of its messages say only that they were purged."""
+        delivery_ms = int(spec.delivery_seconds * 1000)
+        settings = {
+            **_producing(spec, most_batch_bytes, delivery_ms),
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": spec.transaction_timeout_ms,
+            "enable.idempotence": True,
+            # The other strategy, once all connections broke, forgets the coordinators, for whom librdkafka 2.16
+            # then waits for ever in send_offsets_to_transaction, whatever its timeout.
+            "metadata.recovery.strategy": "none",
+            # What becomes of connections is logged; a request that times out takes its connection with it.
+            "debug": "broker",
+            "socket.max.fails": 1,
+            "logger": self._connections,
+        }
+        self.request_bytes: int = settings["batch.size"]
+        """A request is full with so many bytes of records."""
+        self.client: Producer = _made(Producer, settings)
+
+    def init(self, timeout_seconds: float) -> None:
+        """Fence every earlier holder of the id, and finish or abort what it left open. Raises KafkaException."""
+        wait = Wait(timeout_seconds, f"claiming what is written to topic {self._topic}")
+        self._connect(min(_CONNECT_SHARE * self._request_seconds, wait.left))
+        while True:
+            try:
+                with self.watched():
+                    self.client.init_transactions(max(_LEAST_SECONDS, min(self._request_seconds, wait.left)))
+            except KafkaException as error:
+                if not error.args[0].retriable() or not wait.again(reason_of(error.args[0].code())):
+                    raise
+            else:
+                break
+        # What went astray before could only fence this instance.
+        with suppress(KafkaException), self.watched():
+            self.client.poll(0)
+        self._connections.forget()
+        self._idle = True
+
+    def _connect(self, timeout_seconds: float) -> None:
+        """Ask for the topic's leaders until a broker is connected, or the time is over.
+
+        Without a connection the client looks for the id's coordinator in vain, and not again for half a second. The
+        one that it begins with is no good: it is given up with the first reply, which tells it who the brokers are.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while (left := deadline - time.monotonic()) > 0 and not self._connections.up:
+            with suppress(KafkaException), self.watched():
+                self.client.list_topics(self._topic, left)
+            with suppress(KafkaException), self.watched():
+                self.client.poll(_CONNECT_PAUSE_SECONDS)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Calls of the client that serve its callbacks, and so learn first that the instance is done for."""
+        try:
+            yield
+        except KafkaException as error:
+            if error.args[0].fatal():
+                self.fatal = error.args[0]
+            raise
+
+    def begin(self) -> None:
+        """Begin a transaction. Raises KafkaException."""
+        self._idle = False
+        with self.watched():
+            self.client.begin_transaction()
+
+    def adding(self, offsets: list[TopicPartition], group: object) -> Deadlined:
+        """Begin to put offsets of a group into the open transaction. Its result raises KafkaException.
+
+        librdkafka (2.16) may wait for the group's coordinator for ever, whatever its timeout (its issue 5456).
+        """
+        client, seconds = self.client, _TRIED_REQUESTS * self._request_seconds
+
+        def call() -> None:
+            with self.watched():
+                client.send_offsets_to_transaction(offsets, group, seconds)
+
+        return Deadlined(call, seconds + _OVERDUE_SECONDS)
+
+    def commit(self) -> None:
+        """Commit. Raises KafkaException: then only the ledger, read under a new claim, tells what became of it."""
+        with self.watched():
+            self.client.commit_transaction(_TRIED_REQUESTS * self._request_seconds)
+        self._idle = True
+
+    def abort(self) -> bool:
+        """Abort; False when that failed and the instance must be dropped."""
+        try:
+            with self.watched():
+                self.client.abort_transaction(self._request_seconds)
+        except KafkaException:
+            return False
+        self._idle = True
+        return True
+
+    def what_broke(self, error: KafkaError) -> KafkaError:
+        """Why a message of the open transaction failed. Its own error may say only that it was purged or came late.
+
+        The client tells to whoever asks for something that a broken transaction does not allow.
+        """
+        if error.code() not in (*PURGED, KafkaError._STATE):  # noqa: SLF001 - it is public
+            return error
+        try:
+            self.client.begin_transaction()
+        except KafkaException as told:
+            cause: KafkaError = told.args[0]
+            return error if cause.code() == KafkaError._STATE else cause  # noqa: SLF001 - it is public
+        return error
+
+    def proven_clean(self) -> bool:
+        """Whether every request since `init` was answered on the connection that it was sent on, once.
+
+        Of a transaction that was committed or aborted all requests were answered; one that was sent again had lost
+        its connection before, and of that there is a line before the end of the transaction was known.
+        """
+        if not self._idle:
+            return False
+        try:
+            with self.watched():
+                self.client.poll(0)
+        except KafkaException:
+            return False
+        return self._connections.steady
+
+    def close(self) -> None:
+        """Let go of the instance. What it left open is ended by the id's next holder or by time.
+
+        Not by the client's own close, which would abort a transaction whose commit may be under way.
+        """
+        self.client.purge()
+        del self.client

@@ -1,0 +1,38 @@
+"""The client's errors in plain words, without its text, which may hold settings."""
+
+from confluent_kafka import KafkaException
+
+from spark_cas.core.errors import LogNotFoundError, StorageError
+from spark_cas.log.kafka.client.codes import NOT_FOUND, TOO_OLD, UNREACHABLE, Meaning, meaning_of, reason_of
+from spark_cas.log.kafka.client.rights import NOT_PERMITTED, Right, missing
+
+
+class NotGivenError(StorageError):
+    """The brokers do not give what was asked for: they are too old, or, as `NotPermittedError`, may not."""
+
+
+class NotPermittedError(NotGivenError):
+    """The brokers do not let this principal do that."""
+
+
+def plain_error(error: KafkaException, doing: str, *rights: Right) -> StorageError | LogNotFoundError:
+    """What to raise for an error that the client raised outside of an append.
+
+    ``rights`` are those that it takes, of which the one that is missing is named.
+    """
+    code = error.args[0].code()
+    if code in NOT_FOUND:
+        return LogNotFoundError(
+            f"{doing}: {reason_of(code)}. Check the topic's name and the brokers' address, or create the topic first."
+        )
+    if code in NOT_PERMITTED:
+        return NotPermittedError(f"{doing}: {missing(code, rights)}. Then run the same job again.")
+    if code in UNREACHABLE:
+        return StorageError(f"{doing}: {reason_of(code)}. {UNREACHABLE[code]}")
+    if meaning_of(code) is Meaning.REFUSED:
+        kind = NotGivenError if code in TOO_OLD else StorageError
+        return kind(f"{doing}: {reason_of(code)}. Mend that, then run the same job again.")
+    return StorageError(
+        f"{doing}: the brokers did not answer as they should ({reason_of(code)}). Check that they are well, then run "
+        f"the same job again."
+    )

@@ -1,0 +1,40 @@
+"""Asking the brokers for something that may be asked for twice: again, as long as what is wrong passes."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.codes import passes, reason_of
+from spark_cas.log.kafka.client.error_text import plain_error
+from spark_cas.log.kafka.client.rights import Right
+from spark_cas.log.patience import Wait
+
+_SECOND_LOOK_SHARE = 0.5
+"""Of the time of a question."""
+
+Answer = TypeVar("Answer")
+
+
+def second_look(admin: Admin, doing: str) -> Wait:
+    """For what is definite by one broker: it may lag behind, or be deposed and not know it, so it is asked again."""
+    return Wait(_SECOND_LOOK_SHARE * admin.request_seconds, doing)
+
+
+def ask(admin: Admin, question: Callable[[], Answer], doing: str, *rights: Right) -> Answer:
+    """The answer to a question, asked again while an error is one that passes, up to the patience of the client.
+
+    ``doing`` begins the text of the error: "looking for topic flights"; ``rights`` are what it takes. Raises
+    LogNotFoundError, StorageError.
+    """
+    wait = Wait(admin.patience_seconds, doing)
+    while True:
+        try:
+            return question()
+        except KafkaException as error:
+            code = error.args[0].code()
+            if not passes(code, met=admin.met) or not wait.again(reason_of(code)):
+                raise plain_error(error, doing, *rights) from None
+            # Nobody hung up or said no: a broker that stands still. A firewall that drops everything looks the same.
+            admin.met |= code == KafkaError._TIMED_OUT  # noqa: SLF001 - librdkafka names it so

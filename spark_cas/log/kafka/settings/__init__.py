@@ -1,0 +1,1 @@
+"""Settings of the client, from the names that Kafka users know to those that it takes."""

@@ -1,0 +1,164 @@
+"""Settings that are refused, each with its reason: what the connector owns, what runs code, what has no equivalent.
+
+Some are taken with a value that asks for what holds anyway: `spark_cas.log.kafka.settings.unused`. All others that no
+table allows are refused too. These are here because a person may well have set one, under Java's name or
+librdkafka's, and has to be told what to do instead.
+"""
+
+from typing import NamedTuple
+
+from spark_cas.log.kafka.settings.table import SETTINGS
+
+
+class Refusal(NamedTuple):
+    """One reason, and the settings that are refused for it."""
+
+    reason: str
+    """What to do, as sentences; they follow the name of the option."""
+    names: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
+    suffixes: tuple[str, ...] = ()
+
+
+_NOT_BYTES = "Keys and values are bytes here. Encode and decode them in the DataFrame, and leave it out."
+_OFFSETS = "Spark keeps the offsets. Use the options startingOffsets and endingOffsets."
+
+REFUSALS: tuple[Refusal, ...] = (
+    # What the connector owns: exactly-once rests on it.
+    Refusal(
+        "The address of the brokers is given once, as the option kafka.bootstrap.servers.",
+        ("bootstrap.servers", "metadata.broker.list", "bootstrap.controllers"),
+    ),
+    Refusal(
+        "The connector names its transactions after topic, partition and job. Use the option job.",
+        ("transactional.id", "transactional.id.prefix"),
+    ),
+    Refusal(
+        "A transaction that nobody ends would keep readers waiting for ever. Leave it out.",
+        ("transaction.two.phase.commit.enable",),
+    ),
+    Refusal(
+        "A row that was acknowledged could be lost with one broker: every write waits for all replicas that are in "
+        "sync. Leave it out, and set the topic's min.insync.replicas.",
+        ("acks", "request.required.acks"),
+    ),
+    Refusal(
+        "Option idempotence says how much a write promises. Leave it out.",
+        ("enable.idempotence", "enable.gapless.guarantee"),
+    ),
+    Refusal(
+        "A request is sent again until kafka.delivery.timeout.ms is over. Leave it out.",
+        ("message.send.max.retries",),
+    ),
+    Refusal(
+        "Use the option maxInFlight, from 1 to 5: brokers keep the order of no more.",
+        ("max.in.flight", "max.in.flight.requests.per.connection"),
+    ),
+    Refusal(
+        "Rows of a write that was refused would be read: reads are always of committed records. Leave it out.",
+        ("isolation.level",),
+    ),
+    Refusal(_OFFSETS, ("auto.offset.reset", "enable.auto.commit", "enable.auto.offset.store")),
+    Refusal(
+        "The brokers' own topics match no subscribePattern. Leave it out, and name the one that is meant.",
+        ("exclude.internal.topics",),
+    ),
+    Refusal(
+        "Rows go to the partition that they are routed to. Use spark_cas.route.",
+        ("partitioner",),
+        ("partitioner.",),
+    ),
+    Refusal(_NOT_BYTES, (), ("key.", "value."), (".serializer", ".deserializer")),
+    Refusal(
+        "The topic has to exist: the first record would else make one with the broker's defaults. Create it first.",
+        ("allow.auto.create.topics",),
+    ),
+    # What runs code, reads libraries or tells secrets.
+    Refusal(
+        "Kerberos runs a shell command on every worker. Use kafka.sasl.mechanism SCRAM-SHA-512, or mutual TLS.",
+        (),
+        ("sasl.kerberos.",),
+    ),
+    Refusal(
+        "The client has PLAIN, SCRAM and OAUTHBEARER (OIDC) built in and runs no handler. Leave it out.",
+        ("sasl.login.class", "sasl.oauthbearer.jwt.retriever.class", "sasl.oauthbearer.jwt.validator.class"),
+        (),
+        (".callback.handler.class",),
+    ),
+    Refusal(
+        "It would load a library or run code on every worker. Leave it out.",
+        (
+            "config.providers",
+            "interceptor.classes",
+            "metric.reporters",
+            "plugin.library.paths",
+            "security.providers",
+            "ssl.provider",
+            "ssl.providers",
+        ),
+        ("config.providers.", "ssl.engine."),
+        (".class", ".classes"),
+    ),
+    Refusal(
+        "It would write what the client does, settings included, to the log of every worker. Leave it out.",
+        ("debug", "log_level", "log.queue", "statistics.interval.ms"),
+    ),
+    Refusal(
+        "A client that verifies no certificate talks to anybody. Leave it out, and name the authority that signed "
+        "the brokers' certificates as kafka.ssl.truststore.location, with kafka.ssl.truststore.type PEM.",
+        ("enable.ssl.certificate.verification",),
+    ),
+    Refusal(
+        "A token that nobody signed proves nothing. Use kafka.sasl.oauthbearer.token.endpoint.url.",
+        ("enable.sasl.oauthbearer.unsecure.jwt", "sasl.oauthbearer.config"),
+    ),
+    # What Java's client has and librdkafka has not.
+    Refusal(
+        "It sets up Java's TLS. OpenSSL takes the newest version and best cipher that the broker has. Leave it out.",
+        (
+            "ssl.cipher.suites",
+            "ssl.enabled.protocols",
+            "ssl.protocol",
+        ),
+    ),
+    Refusal(
+        "The client gets its tokens by client credentials. Leave it out, and give "
+        "kafka.sasl.oauthbearer.client.credentials.client.id and its secret.",
+        ("sasl.oauthbearer.header.urlencode",),
+        ("sasl.oauthbearer.assertion.",),
+    ),
+    # librdkafka's names: one name for each thing, and the one that Spark's connector takes too.
+    Refusal("Write kafka.sasl.mechanism.", ("sasl.mechanisms",)),
+    Refusal(
+        "Write it in kafka.sasl.jaas.config, whose password may be env:NAME or file:PATH.",
+        ("sasl.password", "sasl.username"),
+    ),
+    Refusal(
+        "Write kafka.ssl.truststore.location or kafka.ssl.truststore.certificates, with type PEM.",
+        ("ssl.ca.location", "ssl.ca.pem"),
+    ),
+    Refusal(
+        "Write kafka.ssl.keystore.location, or kafka.ssl.keystore.certificate.chain and kafka.ssl.keystore.key, with "
+        "kafka.ssl.keystore.type PEM.",
+        ("ssl.certificate.location", "ssl.certificate.pem", "ssl.key.location", "ssl.key.pem"),
+    ),
+    Refusal("Write kafka.sasl.oauthbearer.client.credentials.client.id.", ("sasl.oauthbearer.client.id",)),
+    Refusal("Write kafka.sasl.oauthbearer.client.credentials.client.secret.", ("sasl.oauthbearer.client.secret",)),
+    Refusal("kafka.sasl.mechanism OAUTHBEARER is always by OIDC. Leave it out.", ("sasl.oauthbearer.method",)),
+    *(
+        Refusal(f"Write kafka.{setting.java}.", (setting.rdkafka,))
+        for setting in SETTINGS
+        if setting.rdkafka != setting.java
+    ),
+)
+
+
+def reason_against(name: str) -> str | None:
+    """Why a setting is refused and what to do instead; None when no reason is known."""
+    for refusal in REFUSALS:
+        if name in refusal.names:
+            return refusal.reason
+    for refusal in REFUSALS:
+        if name.startswith(refusal.prefixes) or name.endswith(refusal.suffixes):
+            return refusal.reason
+    return None

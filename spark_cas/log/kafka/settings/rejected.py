@@ -1,0 +1,33 @@
+"""What kept a client from starting: a setting by the name that users know, without its value or the client's text."""
+
+import re
+from collections.abc import Iterable
+
+from confluent_kafka import KafkaException
+
+from spark_cas.core.errors import OptionError
+from spark_cas.log.kafka.settings.secrets import RESOLVED
+from spark_cas.log.kafka.settings.table import SETTINGS
+
+_PATHS = {
+    "ssl.ca.location": "kafka.ssl.truststore.location",
+    "ssl.certificate.location": "kafka.ssl.keystore.location",
+    "ssl.key.location": "kafka.ssl.keystore.location",
+    "ssl.keystore.location": "kafka.ssl.keystore.location",
+}
+
+_NAMES = {**RESOLVED, **_PATHS, **{setting.rdkafka: f"kafka.{setting.java}" for setting in SETTINGS}}
+
+
+def unusable(error: KafkaException, settings: Iterable[str]) -> OptionError:
+    """The error for a client that refused its settings, of which these are the names."""
+    said = error.args[0].str()
+    found = [
+        name for name in _NAMES if name in settings and re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", said)
+    ]
+    what = _NAMES[found[0]] if found else "one of the settings kafka.*"
+    return OptionError(
+        f"no client starts with what is given: {what} is not usable. Check that files are there on every machine and "
+        f"hold what they should, that a key belongs to its certificate, that passwords are right, and that times go "
+        f"together."
+    )

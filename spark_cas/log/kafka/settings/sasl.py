@@ -1,0 +1,140 @@
+"""From the ``sasl.*`` settings of Java's client to those of librdkafka."""
+
+import re
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from spark_cas.core.errors import OptionError
+from spark_cas.log.kafka.settings.jaas import Login, parse_jaas
+from spark_cas.log.kafka.settings.transport import is_loopback
+
+_URL = "sasl.oauthbearer.token.endpoint.url"
+_CLIENT_ID = "sasl.oauthbearer.client.credentials.client.id"
+_CLIENT_SECRET = "sasl.oauthbearer.client.credentials.client.secret"  # noqa: S105 - the name of a setting
+_SCOPE = "sasl.oauthbearer.scope"
+
+SASL_NAMES = frozenset({"sasl.mechanism", "sasl.jaas.config", _URL, _CLIENT_ID, _CLIENT_SECRET, _SCOPE})
+"""Java's names that `sasl_settings` takes."""
+
+MODULE_OF = {
+    "PLAIN": "PlainLoginModule",
+    "SCRAM-SHA-256": "ScramLoginModule",
+    "SCRAM-SHA-512": "ScramLoginModule",
+    "OAUTHBEARER": "OAuthBearerLoginModule",
+}
+"""Mechanisms, and the login module that each goes with."""
+
+_OAUTH = {
+    _CLIENT_ID: ("clientId", "sasl.oauthbearer.client.id"),
+    _CLIENT_SECRET: ("clientSecret", "sasl.oauthbearer.client.secret"),
+    _SCOPE: ("scope", "sasl.oauthbearer.scope"),
+}
+"""Java's name, its older name as an option of the login module, and librdkafka's name."""
+
+_EXTENSION = "extension_"
+
+
+def sasl_settings(given: Mapping[str, str]) -> dict[str, str]:
+    """Credentials under librdkafka's names.
+
+    ``given`` holds settings under Java's names, none of them blank; those of ``SASL_NAMES`` are looked at. A
+    password may be a reference such as ``env:NAME``, which stays as it is. Raises OptionError for a mechanism that
+    is missing or not supported, a login that does not go with it, and whatever of the two is missing.
+    """
+    mechanism = _mechanism(given)
+    login = parse_jaas(given["sasl.jaas.config"]) if "sasl.jaas.config" in given else None
+    if login is not None and login.module != MODULE_OF[mechanism]:
+        raise OptionError(
+            f"option kafka.sasl.jaas.config names another login module than {MODULE_OF[mechanism]}, which "
+            f"kafka.sasl.mechanism {mechanism} needs. Change the one or the other."
+        )
+    if mechanism == "OAUTHBEARER":
+        found = _oidc(given, login.options if login else {})
+    else:
+        found = _password(given, login, mechanism)
+    return {"sasl.mechanism": mechanism, **found}
+
+
+def _mechanism(given: Mapping[str, str]) -> str:
+    mechanisms = ", ".join(MODULE_OF)
+    if "sasl.mechanism" not in given:
+        raise OptionError(
+            "option kafka.sasl.mechanism is missing. Java's client would take GSSAPI, which is Kerberos and not "
+            f"supported. Set it to one of {mechanisms}."
+        )
+    mechanism = given["sasl.mechanism"].strip().upper()
+    if mechanism not in MODULE_OF:
+        raise OptionError(
+            f"option kafka.sasl.mechanism must be one of {mechanisms}; what was given is not. Kerberos (GSSAPI), "
+            "which runs a shell command on every worker, is not supported."
+        )
+    return mechanism
+
+
+def _password(given: Mapping[str, str], login: Login | None, mechanism: str) -> dict[str, str]:
+    surplus = sorted(given.keys() & {_URL, *_OAUTH})
+    if surplus:
+        raise OptionError(f"option kafka.{surplus[0]} goes with kafka.sasl.mechanism OAUTHBEARER only. Leave it out.")
+    if login is None:
+        raise OptionError(
+            f"option kafka.sasl.jaas.config is missing: kafka.sasl.mechanism {mechanism} needs the "
+            f"{MODULE_OF[mechanism]} with username and password."
+        )
+    if login.options.keys() != {"username", "password"} or not all(login.options.values()):
+        raise OptionError(
+            "option kafka.sasl.jaas.config must give its login module a username and a password, neither empty, and "
+            "no other option; what was given is not so. Delegation tokens are not supported."
+        )
+    return {"sasl.username": login.options["username"], "sasl.password": login.options["password"]}
+
+
+def _oidc(given: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
+    extensions = {key.removeprefix(_EXTENSION): options[key] for key in options if key.startswith(_EXTENSION)}
+    if options.keys() - {old for old, _ in _OAUTH.values()} - {_EXTENSION + key for key in extensions}:
+        raise OptionError(
+            "option kafka.sasl.jaas.config may give the OAuthBearerLoginModule clientId, clientSecret, scope and "
+            "extension_<name>, and gives it something else. Leave that out."
+        )
+    found = {"sasl.oauthbearer.method": "oidc", _URL: _checked_url(given)}
+    for java, (old, rdkafka) in _OAUTH.items():
+        if java in given and old in options:
+            raise OptionError(f"option kafka.{java} is given and {old} in kafka.sasl.jaas.config too. Leave one out.")
+        value = given.get(java) or options.get(old)
+        if value:
+            found[rdkafka] = value
+        elif java != _SCOPE:
+            raise OptionError(
+                f"option kafka.{java} is missing, and {old} in kafka.sasl.jaas.config, either of which OAUTHBEARER "
+                "needs."
+            )
+    if extensions:
+        found["sasl.oauthbearer.extensions"] = _joined(extensions)
+    return found
+
+
+def _checked_url(given: Mapping[str, str]) -> str:
+    """The endpoint that the client's secret is sent to."""
+    url = given.get(_URL, "").strip()
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        host = ""
+    if not host or not (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))):
+        raise OptionError(
+            f"option kafka.{_URL} must be the https:// address of the endpoint that gives tokens, which OAUTHBEARER "
+            "needs; what was given is not, or nothing was."
+        )
+    return url
+
+
+def _joined(extensions: Mapping[str, str]) -> str:
+    """As librdkafka splits it again. Source: RFC 7628, section 3.1, for the names."""
+    if not all(re.fullmatch("[A-Za-z]+", key) for key in extensions) or any(
+        re.search(r"[,=\x00-\x1f]", value) or not value for value in extensions.values()
+    ):
+        raise OptionError(
+            "option kafka.sasl.jaas.config gives an extension_<name> that cannot be sent: the name must be of "
+            "letters, the value not empty and without comma or equals sign."
+        )
+    return ",".join(f"{key}={value}" for key, value in sorted(extensions.items()))

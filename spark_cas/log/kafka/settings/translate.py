@@ -1,0 +1,111 @@
+"""Client settings, given under the names of Kafka's Java client, for librdkafka: an allowlist.
+
+A user of Spark's own connector keeps his ``kafka.*`` options. What has a true equivalent is translated; what could
+not break a promise is passed over; all else is refused by name, with what to do, and nothing is passed on that no
+table holds. Everything here is pure: files and
+environment variables are read where clients are made, see `spark_cas.log.kafka.settings.secrets`.
+"""
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+
+from spark_cas.core.errors import OptionError
+from spark_cas.log.kafka.settings.refused import reason_against
+from spark_cas.log.kafka.settings.sasl import SASL_NAMES, sasl_settings
+from spark_cas.log.kafka.settings.table import BY_JAVA_NAME, EVERY, SETTINGS, Client, one_of, text
+from spark_cas.log.kafka.settings.tls import TLS_NAMES, tls_settings
+from spark_cas.log.kafka.settings.unused import holds_instead
+
+_PROTOCOL = "security.protocol"
+_protocol = one_of("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
+
+ALLOWED = frozenset({*BY_JAVA_NAME, *SASL_NAMES, *TLS_NAMES, _PROTOCOL})
+"""Java's names, in lower case, that may be given and have an effect."""
+
+_CLIENTS_OF = {setting.rdkafka: setting.clients for setting in SETTINGS}
+
+
+def librdkafka_settings(java: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Translate settings under Java's names, without ``kafka.``, to sorted pairs under librdkafka's names.
+
+    Names may come in any case. The pairs hold secrets as they were given, references such as ``env:NAME`` included.
+    A client takes them after `for_client` and `resolve`; `check_transport` says whether the credentials may be sent.
+    Raises OptionError, naming settings and never a value, for a setting that is not allowed, one with a value that
+    the client would refuse, and settings that do not go together.
+    """
+    given: dict[str, str] = {}
+    for key, value in java.items():
+        name = key.lower()
+        if name in given:
+            raise OptionError(f"option kafka.{name} is given twice, in different case. Leave one out.")
+        given[name] = value
+    given = {name: value for name, value in given.items() if holds_instead(name, value) is None}
+    for name in sorted(given.keys() - ALLOWED):
+        raise OptionError(f"option kafka.{name} may not be set. {reason_against(name) or _nearest(name)}")
+    found = {**_tuning(given), **_security(given)}
+    return tuple(sorted(found.items()))
+
+
+def for_client(pairs: Iterable[tuple[str, str]], client: Client) -> tuple[tuple[str, str], ...]:
+    """Those of the pairs under librdkafka's names that a kind of client takes.
+
+    The others would be ignored with a warning at each start, or mean something else there.
+    """
+    return tuple((name, value) for name, value in pairs if client in _CLIENTS_OF.get(name, EVERY))
+
+
+def _nearest(name: str) -> str:
+    near = difflib.get_close_matches(name, ALLOWED, n=1)
+    hint = f" Did you mean kafka.{near[0]}?" if near else " Leave it out."
+    return f"Settings of the client are passed on only when they are known to be safe.{hint}"
+
+
+def _checked(name: str, value: str, convert: Callable[[str], str]) -> str:
+    try:
+        return convert(value)
+    except ValueError as expected:
+        raise OptionError(f"option kafka.{name} must be {expected}; what was given is not.") from None
+
+
+def _tuning(given: Mapping[str, str]) -> dict[str, str]:
+    found = {
+        setting.rdkafka: _checked(name, given[name], setting.convert)
+        for name, setting in BY_JAVA_NAME.items()
+        if name in given
+    }
+    first, most = "reconnect.backoff.ms", "reconnect.backoff.max.ms"
+    if first in found:
+        # As Java does it: who names the first wait alone wants that one, not one that grows.
+        found.setdefault(most, found[first])
+        if int(found[most]) < int(found[first]):
+            raise OptionError(f"option kafka.{most} must not be below kafka.{first}; what was given is.")
+    # Else every request behind a fetch that waits would time out. librdkafka only warns.
+    if int(found.get("fetch.wait.max.ms", 500)) + 1000 > int(found.get("socket.timeout.ms", 60_000)):
+        raise OptionError(
+            "option kafka.request.timeout.ms (without it 60000) must be at least 1000 above kafka.fetch.max.wait.ms "
+            "(without it 500); what was given is not."
+        )
+    return found
+
+
+def _security(given: Mapping[str, str]) -> dict[str, str]:
+    """Java passes over credentials and certificates that the protocol does not use; here they are a mistake."""
+    for name in sorted(given.keys() & (SASL_NAMES | TLS_NAMES)):
+        if name != "ssl.endpoint.identification.algorithm":  # which may be empty, and is refused with its own reason
+            _checked(name, given[name], text)
+    protocol = _checked(_PROTOCOL, given[_PROTOCOL], _protocol) if _PROTOCOL in given else "plaintext"
+    found = {_PROTOCOL: protocol} if _PROTOCOL in given else {}
+    for prefix, names, with_it, translate in (
+        ("sasl", SASL_NAMES, "SASL_SSL", sasl_settings),
+        ("ssl", TLS_NAMES, "SSL or SASL_SSL", tls_settings),
+    ):
+        surplus = sorted(given.keys() & names)
+        if prefix in protocol.split("_"):
+            found.update(translate(given))
+        elif surplus:
+            said = f"{protocol.upper()}, which" if _PROTOCOL in given else "missing; PLAINTEXT, which it then is,"
+            raise OptionError(
+                f"option kafka.{surplus[0]} is given, but kafka.{_PROTOCOL} is {said} would pass over it. Set "
+                f"kafka.{_PROTOCOL} to {with_it}, or leave out every option that begins with kafka.{prefix}."
+            )
+    return found

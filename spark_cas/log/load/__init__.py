@@ -1,0 +1,1 @@
+"""What runs above every backend: plans, loads, micro-batches, single appends."""

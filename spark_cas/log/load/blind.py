@@ -1,0 +1,140 @@
+"""The blind load: rows of one task go into their partitions wherever these end, and nothing remembers them.
+
+It is what is left of `spark_cas.log.load.loading` without a plan: a task that is tried again appends its rows again.
+"""
+
+import time
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from spark_cas.core.appends import NOTHING_SAID
+from spark_cas.core.chunks import Chunk, ChunkBuffer, ChunkLimits
+from spark_cas.core.digest import RunningDigest
+from spark_cas.core.errors import ConditionalLogError, LayoutChangedError, UnknownOutcomeError
+from spark_cas.core.outcome import Appended, LayoutChanged, Refusal, Unknown
+from spark_cas.core.plan import Layout, PartitionResult, Progress
+from spark_cas.core.records import RECORDS
+from spark_cas.core.refusal import error_of
+from spark_cas.log.load.loading import fill, refuse_unknown_partition
+from spark_cas.log.protocol import Blind
+
+
+def load_blind(
+    log: Blind,
+    layout: Layout,
+    batches: Iterable[tuple[int, pa.RecordBatch]],
+    *,
+    task: str,
+    limits: ChunkLimits,
+    guarantee: str,
+) -> tuple[PartitionResult, ...]:
+    """Append the rows of one task, as (partition, rows in `RECORDS`), and return what became of each partition.
+
+    Its progress counts the rows of this call and names no job; ``base_offset`` to ``end_offset`` covers them, and
+    others' among them. Chunks are appended as they fill.
+
+    Raises NotRoutedError for a partition that the log does not have; LayoutChangedError; UnknownOutcomeError when
+    rows may or may not be in the log; what `Blind.append_blind` raises. What was appended before stays.
+    """
+
+    def begin(partition: int) -> _BlindLoad:
+        refuse_unknown_partition(partition, layout.partitions)
+        return _BlindLoad(log, layout, partition, task=task, limits=limits, guarantee=guarantee)
+
+    loads = fill(batches, begin, limits.max_bytes)
+    return tuple(load.finish() for _, load in sorted(loads.items()))
+
+
+class _BlindLoad:
+    """The rows of one task for one partition."""
+
+    def __init__(
+        self, log: Blind, layout: Layout, partition: int, *, task: str, limits: ChunkLimits, guarantee: str
+    ) -> None:
+        self._log = log
+        self._layout = layout
+        self._partition = partition
+        self._task = task
+        self._guarantee = guarantee
+        self._buffer = ChunkBuffer(limits)
+        self._digest = RunningDigest()
+        self._appended: list[tuple[int, int]] = []
+        self._said = NOTHING_SAID
+        self._resolved = 0
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._buffer.bytes
+
+    def add(self, records: pa.RecordBatch) -> None:
+        """Take in the partition's next rows."""
+        for full in self._buffer.add(records.select(RECORDS.names), time.monotonic(), self._rows):
+            self._append(full)
+
+    def flush(self) -> None:
+        """Append what is buffered."""
+        self._append(self._buffer.take())
+
+    def finish(self) -> PartitionResult:
+        """The input has ended: append the last rows."""
+        if self._buffer.records:
+            self.flush()
+        progress = Progress(
+            job="",
+            partition=self._partition,
+            rows=self._digest.rows,
+            digest=self._digest.hexdigest(),
+            base_offset=min(base for base, _ in self._appended),
+            end_offset=max(end for _, end in self._appended),
+            chunks=len(self._appended),
+            layout_epoch=self._layout.epoch,
+            complete=True,
+            committed_at_ms=time.time_ns() // 1_000_000,
+            task=self._task,
+        )
+        return PartitionResult(progress, 0, self._resolved, self._said, self._guarantee)
+
+    @property
+    def _rows(self) -> int:
+        return self._digest.rows + self._buffer.records
+
+    def _append(self, records: pa.Table) -> None:
+        for batch in records.to_batches():
+            self._digest.update(batch)
+        now_ms = time.time_ns() // 1_000_000
+        chunk = Chunk(
+            records, self._digest.rows, self._digest.hexdigest(), complete=False, task=self._task, time_ms=now_ms
+        )
+        before = self._digest.rows - records.num_rows
+        try:
+            outcome = self._log.append_blind(self._partition, self._layout, chunk, self._guarantee)
+        except ConditionalLogError as error:
+            raise type(error)(f"{error.message} {self._remains(before)}") from None
+        if not isinstance(outcome, Appended):
+            raise self._error(outcome, before)
+        self._appended.append((outcome.range.base_offset, outcome.range.end_offset))
+        self._said = self._said.and_then(outcome)
+        self._resolved += outcome.resolved
+
+    def _remains(self, before: int) -> str:
+        return (
+            f"Of partition {self._partition} this attempt has appended {before} rows for certain, which stay, as do "
+            f"those that it appended to others. This write is {self._guarantee}, and no job: run again, it appends "
+            f"all of its rows again."
+        )
+
+    def _error(self, outcome: Refusal | Unknown, before: int) -> ConditionalLogError:
+        remains = self._remains(before)
+        match outcome:
+            case LayoutChanged(planned, actual):
+                return LayoutChangedError(
+                    f"partition {self._partition}: the rows were routed for layout epoch {planned}, and the log has, "
+                    f"or is being given, epoch {actual}: partitions are added. {remains} So read the log, route what "
+                    f"it does not hold yet, and write that."
+                )
+            case Unknown(cause):
+                return UnknownOutcomeError(
+                    f"partition {self._partition}: it is not known what became of the last rows: {cause}. {remains}"
+                )
+        return error_of(outcome, self._partition)

@@ -1,0 +1,300 @@
+"""The load: rows of one task go into their partitions, in order, exactly once, from where the job came to.
+
+It runs over the protocol alone: what Spark, the CLI or a test feeds it makes no difference.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Protocol, TypeVar
+
+import pyarrow as pa
+
+from spark_cas.core.appends import NOTHING_SAID
+from spark_cas.core.chunks import Chunk, ChunkBuffer, ChunkLimits
+from spark_cas.core.digest import RunningDigest
+from spark_cas.core.errors import BatchTooLargeError, InputChangedError, JobMismatchError, NotRoutedError
+from spark_cas.core.key_claims import check_keys
+from spark_cas.core.outcome import Appended, Fenced
+from spark_cas.core.plan import PartitionResult, Plan, Progress, claim_of_keys
+from spark_cas.core.refusal import error_of
+from spark_cas.core.row_claims import COLUMN, NO_CHECK, check_claim_values, check_rising, split_claims
+from spark_cas.log.load.append_by_key import KeyedAppends
+from spark_cas.log.load.attempts import FENCED_WAIT_SECONDS, await_other, refuse_second_task
+from spark_cas.log.protocol import Backend, Claim
+
+
+class Filling(Protocol):
+    """The rows of one task for one partition, as they come."""
+
+    @property
+    def buffered_bytes(self) -> int: ...
+
+    def add(self, records: pa.RecordBatch) -> None: ...
+
+    def flush(self) -> None: ...
+
+
+_Filling = TypeVar("_Filling", bound=Filling)
+_Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
+
+_BUFFERED_CHUNKS = 2
+"""How many full chunks' worth of bytes a task buffers over all of its partitions."""
+
+
+def load_rows(
+    log: Backend,
+    plan: Plan,
+    batches: Iterable[tuple[int, pa.RecordBatch]],
+    *,
+    task: str,
+    limits: ChunkLimits,
+    atomic: bool = False,
+    fenced_wait_seconds: float = FENCED_WAIT_SECONDS,
+) -> tuple[PartitionResult, ...]:
+    """Append the rows of one task, as (partition, rows in `RECORDS` or `CLAIMED`), after what the job has there.
+
+    ``task`` is ``run/number``: the run tells a re-run from a second task that brings rows of one partition.
+    Rows that the log already holds of the job are hashed, compared and skipped; what they expect was checked when
+    they were appended. A partition is claimed when its first chunk is full or the input ends. Chunks are appended as
+    they fill; with ``atomic`` all rows of a partition are one, and none of the task's is appended before the last has
+    come. Returns what each partition that got rows now holds: its progress is the same from every attempt.
+
+    Raises a RefusedError as soon as one partition is refused (what was appended stays: a prefix); ClaimError;
+    with ``atomic`` BatchTooLargeError before anything is appended, JobMismatchError when the job was begun without;
+    InputChangedError when the skipped rows are not those of the job; NotRoutedError when another task of
+    this run brings rows of the same partition; UnknownOutcomeError; FencedError after
+    ``fenced_wait_seconds`` without news of the writer that took over.
+    """
+
+    def begin(partition: int) -> _PartitionLoad:
+        refuse_unknown_partition(partition, plan.partitions)
+        return _PartitionLoad(log, plan, partition, task, limits, atomic=atomic)
+
+    loads = fill(batches, begin, math.inf if atomic else limits.max_bytes)
+    for _, load in sorted(loads.items()):
+        load.claim()
+        load.refuse_missing_rows()
+    return tuple(load.finish(fenced_wait_seconds) for _, load in sorted(loads.items()))
+
+
+def fill(
+    batches: Iterable[tuple[int, pa.RecordBatch]], begin: Callable[[int], _Filling], max_bytes: float
+) -> dict[int, _Filling]:
+    """Hand the rows of one task, given as (partition, rows), to what ``begin`` makes of each partition.
+
+    ``max_bytes`` is what a chunk may hold: where all partitions together buffer more than a few of these, the largest
+    is flushed.
+    """
+    loads: dict[int, _Filling] = {}
+    for partition, records in batches:
+        if records.num_rows == 0:
+            continue
+        if partition not in loads:
+            loads[partition] = begin(partition)
+        loads[partition].add(records)
+        if sum(each.buffered_bytes for each in loads.values()) > _BUFFERED_CHUNKS * max_bytes:
+            max(loads.values(), key=lambda each: each.buffered_bytes).flush()
+    return loads
+
+
+def refuse_unknown_partition(partition: int, partitions: int) -> None:
+    """NotRoutedError for a partition that the log does not have."""
+    if not 0 <= partition < partitions:
+        raise NotRoutedError(
+            f"a row is for partition {partition}, but the log has {partitions} (0 to {partitions - 1}). "
+            f"Use spark_cas.route(df, ...), which gives each row a partition of this log."
+        )
+
+
+class _PartitionLoad:
+    """The rows of one task for one partition."""
+
+    def __init__(
+        self, log: Backend, plan: Plan, partition: int, task: str, limits: ChunkLimits, *, atomic: bool
+    ) -> None:
+        self._log = log
+        self._plan = plan
+        self._partition = partition
+        self._task = task
+        self._digest = RunningDigest()
+        self._limits = replace(limits, max_seconds=math.inf) if atomic else limits
+        self._buffer = ChunkBuffer(self._limits)
+        self._atomic = atomic
+        self._highest_claim = NO_CHECK
+        self._resolved = 0
+        self._appends = NOTHING_SAID
+        self._fenced: Fenced | None = None
+        self._claim: Claim | None = None
+        self._keyed = KeyedAppends(log, partition)
+        self._resumed_rows = 0
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._buffer.bytes
+
+    def add(self, records: pa.RecordBatch) -> None:
+        """Take in the partition's next rows."""
+        self._check_claims(records)
+        self._buffer_rows(self._skip_resumed(records))
+        if self._fenced:
+            self.flush()
+
+    def flush(self) -> None:
+        """Append what is buffered, to free its memory; once fenced, the rows are only hashed."""
+        self._append(self._buffer.take(), complete=False)
+
+    def claim(self) -> Claim:
+        """Become the partition's writer, just before the first append, and learn how far the job came.
+
+        Not before: each claim fences the one before it, and two slow writers would do so in turn.
+        """
+        if self._claim is not None:
+            return self._claim
+        claim = self._log.claim(self._partition, self._plan)
+        if not isinstance(claim, Claim):
+            raise error_of(claim, self._partition)
+        self._claim = claim
+        if claim.progress:
+            self._refuse_second_task(claim.progress.task)
+            self._resumed_rows = claim.progress.rows
+            if self._atomic and self._resumed_rows and not claim.progress.complete:
+                raise JobMismatchError(
+                    f"partition {self._partition}: {self._resumed_rows} rows of job {self._plan.told_as!r} are in "
+                    f"the log and not all, so the rest cannot come in one piece with them, as option atomic asks. "
+                    f"Nothing more was appended. Run the job again without it."
+                )
+            self._skip_buffered()
+        return claim
+
+    def refuse_missing_rows(self) -> None:
+        """The input has ended: it must have brought all rows that the log already holds."""
+        if self._digest.rows < self._resumed_rows:
+            raise self._input_changed(
+                f"{self._resumed_rows} of its rows are in the log, but the input now has only {self._digest.rows}"
+            )
+
+    def finish(self, fenced_wait_seconds: float) -> PartitionResult:
+        """The input has ended: append the last rows, or close the job in this partition."""
+        before = self.claim().progress
+        if not self._fenced and not (before and before.complete):
+            self._append(self._buffer.take(), complete=True)
+        progress = self._await_other(self._fenced, fenced_wait_seconds) if self._fenced else self.claim().progress
+        if progress is None:
+            msg = "a finished partition has progress"
+            raise AssertionError(msg)
+        return PartitionResult(progress, self._resumed_rows, self._resolved, self._appends)
+
+    def _buffer_rows(self, records: pa.RecordBatch) -> None:
+        if records.num_rows == 0:
+            return
+        first_row = self._digest.rows + self._buffer.records
+        for full in self._buffer.add(records, time.monotonic(), first_row):
+            if self._atomic:
+                raise self._too_large()
+            self._append(full, complete=False)
+        if self._digest.rows < self._resumed_rows:
+            self._skip_buffered()
+
+    def _skip_buffered(self) -> None:
+        """What was buffered before it was known how far the job came is hashed before any row behind it."""
+        for batch in self._buffer.take().to_batches():
+            self._buffer_rows(self._skip_resumed(batch))
+
+    def _skip_resumed(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        """Hash the rows that the log is known to hold, and return the rest."""
+        left = max(0, self._resumed_rows - self._digest.rows)
+        if left:
+            self._digest.update(split_claims(records.slice(0, left))[0])
+        progress, rest = self._claim.progress if self._claim else None, records.slice(left)
+        if left and progress and self._digest.rows == progress.rows and self._digest.hexdigest() != progress.digest:
+            raise self._input_changed(f"the first {progress.rows} rows differ from those in the log")
+        if progress and progress.complete and rest.num_rows:
+            raise self._input_changed(f"it completed with {progress.rows} rows, but the input now has more")
+        return rest
+
+    def _check_claims(self, rows: pa.RecordBatch) -> None:
+        """Refuse what can be no claim, of rows that are in the log as well."""
+        records, claims = self._split(rows)
+        if claims is None:
+            return
+        first_row = self._digest.rows + self._buffer.records
+        check_claim_values(claims, first_row)
+        if self._plan.by_key:
+            check_keys(records.column("key"), claims, first_row)
+        else:
+            self._highest_claim = check_rising(claims, first_row, self._highest_claim)
+
+    def _split(self, rows: _Rows) -> tuple[_Rows, pa.Array | None]:
+        """The records, and what they expect: by key, what the plan says where the rows do not."""
+        plan = self._plan
+        by_plan = claim_of_keys(plan, self._partition) if plan.by_key and COLUMN not in rows.schema.names else None
+        if by_plan is None or rows.num_rows == 0:
+            return split_claims(rows)
+        return rows, pa.repeat(pa.scalar(by_plan, pa.int64()), rows.num_rows)
+
+    def _append(self, rows: pa.Table, *, complete: bool) -> None:
+        claim = self.claim()
+        rows = pa.Table.from_batches([self._skip_resumed(each) for each in rows.to_batches()], rows.schema)
+        records, claims = self._split(rows)
+        for batch in records.to_batches():
+            self._digest.update(batch)
+        if self._fenced or (rows.num_rows == 0 and not complete):
+            return
+        chunk = Chunk(
+            records=records,
+            rows=self._digest.rows,
+            digest=self._digest.hexdigest(),
+            complete=complete,
+            task=self._task,
+            time_ms=time.time_ns() // 1_000_000,
+            claims=claims,
+        )
+        if self._plan.by_key and chunk.records.num_rows > 0:
+            outcome, claim = self._keyed.append(claim, chunk)
+        else:
+            outcome = self._log.append(claim, chunk)
+        match outcome:
+            case Appended():
+                self._resolved += outcome.resolved
+                self._appends = self._appends.and_then(outcome)
+                self._claim = claim.after(chunk, outcome.range)
+            case Fenced(by):
+                self._refuse_second_task(by)
+                self._fenced = outcome
+            case _:
+                raise error_of(outcome, self._partition)
+
+    def _await_other(self, fenced: Fenced, wait_seconds: float) -> Progress:
+        """Another attempt took over: wait until it completed the same rows."""
+        progress = await_other(
+            self._log,
+            self.claim(),
+            fenced,
+            done=lambda found: found.complete,
+            missing=lambda found: found is None or found.rows < self._digest.rows,
+            wait_seconds=wait_seconds,
+        )
+        if (progress.rows, progress.digest) != (self._digest.rows, self._digest.hexdigest()):
+            raise self._input_changed("another attempt of it completed with other rows than this one has")
+        return progress
+
+    def _refuse_second_task(self, other: str | None) -> None:
+        refuse_second_task(self._partition, self._task, other)
+
+    def _too_large(self) -> BatchTooLargeError:
+        return BatchTooLargeError(
+            f"partition {self._partition}: the rows of job {self._plan.told_as!r} do not fit into one chunk "
+            f"({self._limits.max_records} records, {self._limits.max_bytes} bytes), and option atomic asks for one. "
+            f"Nothing of them was appended. Raise maxRecordsPerChunk or maxBytesPerChunk, or leave atomic out: then "
+            f"what is appended of a partition is a prefix."
+        )
+
+    def _input_changed(self, found: str) -> InputChangedError:
+        return InputChangedError(
+            f"partition {self._partition}: job {self._plan.told_as!r} was begun with other input: {found}. "
+            f"Nothing more was appended. Run it with the same rows in the same order (spark_cas.route sorts them "
+            f"fully; materialise input that is computed anew each time). Where the input cannot be had again, load "
+            f"what the log does not hold yet, and no more, under another job name."
+        )

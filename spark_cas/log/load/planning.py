@@ -1,0 +1,277 @@
+"""Making the plan of a job: pinned once by the driver, recorded for ever, taken again by every re-run."""
+
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import replace
+
+from spark_cas.core.errors import (
+    ConditionalLogError,
+    ConflictError,
+    InputChangedError,
+    JobMismatchError,
+    LayoutChangedError,
+    ProgressLostError,
+    TruncatedError,
+)
+from spark_cas.core.expansion import require_named_as_now
+from spark_cas.core.names import check_name
+from spark_cas.core.plan import (
+    BY_KEY,
+    BY_PARTITION,
+    Completion,
+    EarlierRows,
+    ExpectedOffsets,
+    PartitionResult,
+    Plan,
+    Progress,
+    rejoin,
+)
+from spark_cas.core.refusal import refused_at, told_rows
+from spark_cas.log.expanding import settled_layouts
+from spark_cas.log.load.after_expansion import newest_plan, plan_now, plan_of_rest, require_rest_of
+from spark_cas.log.load.expected_offsets import (
+    mismatch_now,
+    require_expected,
+    require_expected_again,
+    require_expected_still,
+)
+from spark_cas.log.load.told_rows import told_held
+from spark_cas.log.protocol import Backend
+
+
+def fresh_job_name() -> str:
+    """A name for a job that nobody named: a re-run of it is not recognised."""
+    return f"job-{uuid.uuid4().hex[:12]}"
+
+
+def pin_plan(
+    log: Backend,
+    job: str,
+    wanted: ExpectedOffsets,
+    *,
+    stream: bool = False,
+    compare: str = BY_PARTITION,
+    round_of: str = "",
+    any_layout: bool = False,
+    earlier: tuple[EarlierRows, ...] = (),
+) -> Plan:
+    """The plan of a job on a log: its first plan where it has one, else one pinned and recorded now.
+
+    Where partitions were added since its first plan it is the plan for the rest of the job, if the input lacks the
+    rows that the job had appended before: ``earlier`` says which were taken out of it (`earlier_rows`).
+
+    Before it is recorded, and before a load that is not complete goes on, each partition that ``wanted`` names is
+    looked at: where one does not end as expected, ConflictError or TruncatedError names all of them.
+
+    Raises OptionError for a bad name or expectation, JobMismatchError when the job was planned with
+    another kind of expectation or is a load where a stream is wanted or the other way round, or not a round of
+    the same,
+    LayoutChangedError when partitions were added since and the input is not the rest, or they were added since the
+    offsets that are ``wanted`` were read, unless ``any_layout`` will do. That is for who names the one partition that
+    it writes, and asks what the job appended before: every claim by a plan of an earlier layout is refused, and the
+    append itself looks at that partition.
+    ProgressLostError when nothing tells any more what of the input is the rest.
+    """
+    check_name(job, "the job name")
+    layout = log.layout()
+    first, pinned_by, now_ms = log.plan(job), uuid.uuid4().hex, time.time_ns() // 1_000_000
+    if first is None:
+        expansions = settled_layouts(log).expansions
+        if not any_layout:
+            require_named_as_now(wanted, expansions, layout.partitions)
+        bounds = log.bounds_of(range(layout.partitions), waiting=True)
+        ends = tuple(each.end_offset for each in bounds)
+        mine = Plan(
+            job,
+            layout.log_id,
+            layout.epoch,
+            wanted.resolve(ends),
+            ends,
+            stream=stream,
+            pinned_by=pinned_by,
+            pinned_at_ms=now_ms,
+            compare=compare,
+            round_of=round_of,
+            named=() if compare == BY_KEY else wanted.named,
+        )
+        _require_input_of(mine, earlier)
+        if not any_layout:
+            require_expected(log, mine, bounds)
+        first = log.record_plan(mine)
+        if first == mine:
+            return mine
+    _require_same_kind(log, first, stream=stream, compare=compare, round_of=round_of)
+    if first.log_id != layout.log_id:
+        raise TruncatedError(
+            f"job {job!r} was planned on another log that had this name; this one was created later, and no row of "
+            f"the job is in it. Nothing was appended. Use another job name if the rows are to go into the new log."
+        )
+    plan = first
+    if first.layout_epoch != layout.epoch and not any_layout:
+        plan = newest_plan(log, first)
+        if plan.layout_epoch != layout.epoch:
+            _require_incomplete(log, plan)
+            require_named_as_now(wanted, settled_layouts(log).expansions, layout.partitions)
+            rest = plan_of_rest(log, layout, plan, job, earlier)
+            plan = log.record_plan(replace(rest, pinned_by=pinned_by, pinned_at_ms=now_ms))
+            require_rest_of(job, plan)
+    _require_input_of(plan, earlier)
+    again = _rejoined(log, plan, wanted, looking=not any_layout)
+    return replace(again, rejoined=plan.pinned_by != pinned_by)
+
+
+def _rejoined(log: Backend, plan: Plan, wanted: ExpectedOffsets, *, looking: bool) -> Plan:
+    """The plan of a known job with what is now ``wanted``, once the log was looked at if it should be."""
+    progress: tuple[Progress | None, ...] = (None,) * plan.partitions
+    # Only what a person expects depends on the ledger, which may be undecided while a dead run's chunk is.
+    # A stream expects nothing of partitions that it has no rows for.
+    if wanted.offsets or (plan.named and not plan.stream):
+        progress = log.progress_of(range(plan.partitions), plan.job)
+    try:
+        again = rejoin(plan, wanted, progress)
+    except JobMismatchError as other:
+        raise JobMismatchError(f"{other.message} {_told(log, plan.told_as)}") from None
+    # A stream is planned again for each of its batches: what it has no rows for is its business no more.
+    if looking and not again.stream:
+        require_expected_again(log, again, progress)
+    return again
+
+
+def _require_same_kind(log: Backend, first: Plan, *, stream: bool, compare: str, round_of: str) -> None:
+    """JobMismatchError unless a job that is known comes again as what it was planned as."""
+    found = None
+    if first.stream != stream:
+        was, is_ = ("a stream", "a load") if first.stream else ("a load", "a stream")
+        found = f"is {was}, and its name was now given to {is_}"
+    elif first.compare != compare:
+        found = (
+            f"was planned with compare={first.compare}, and its name was now given to a write with compare={compare}"
+        )
+    elif first.round_of != round_of:
+        found = f"is {_kind(first.round_of)}, and its name was now given to {_kind(round_of)}"
+    elif first.continues:
+        found = (
+            f"is the rest of job {first.continues!r}, which is to be run again for it, and its name was now given "
+            f"to a write of its own"
+        )
+    if found is not None:
+        raise JobMismatchError(
+            f"job {first.job!r} {found}. Nothing was appended. Run it again as it was planned; rows that are not its "
+            f"own need another job name. {_told(log, first.job)}"
+        )
+
+
+def _require_incomplete(log: Backend, plan: Plan) -> None:
+    if log.completion(plan.job) is not None:
+        raise LayoutChangedError(
+            f"job {plan.told_as!r} is complete, and its rows are in the log. Partitions were added "
+            f"since, so these rows, which were routed for the new ones, cannot be compared with them. Nothing was "
+            f"appended; there is nothing to do, unless there are other rows: write those, and none that the job "
+            f"wrote, under another job name."
+        )
+
+
+def _require_input_of(plan: Plan, earlier: tuple[EarlierRows, ...]) -> None:
+    """LayoutChangedError unless just what a load had appended under earlier plans was taken out of its input."""
+    if plan.earlier == earlier:
+        return
+    taken = sum(sum(each.rows) for each in earlier)
+    raise LayoutChangedError(
+        f"{taken} rows were taken out of the input because they are in the log, but job "
+        f"{plan.told_as!r} had appended {plan.earlier_rows} before partitions were added. Nothing was "
+        f"appended now. Call spark_cas.route again, with the options of this write, its job among them."
+    )
+
+
+def _kind(round_of: str) -> str:
+    return f"a round of append_if_unchanged, of job {round_of!r}" if round_of else "a write of its own"
+
+
+def job_results(log: Backend, job: str) -> tuple[PartitionResult, ...]:
+    """What is known of a job in each partition that holds rows of it.
+
+    The registry tells of a complete job, and keeps it for ever; the ledger tells of any other how far it came.
+    """
+    completion = log.completion(job)
+    if completion is not None:
+        return completion.partitions
+    found = log.progress_of(range(log.layout().partitions), job)
+    return tuple(PartitionResult(progress, None, None) for progress in found if progress is not None)
+
+
+def job_progress(log: Backend, job: str) -> tuple[Progress, ...]:
+    """How far a job came in each partition that holds rows of it."""
+    return tuple(result.progress for result in job_results(log, job))
+
+
+def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...]) -> Completion:
+    """Record that all partitions of a job are loaded; partitions without rows are not in ``results``.
+
+    Raises InputChangedError when the log holds rows of the job in a partition that the input has none for;
+    ConflictError or TruncatedError when such a partition is expected to end where it does not.
+    """
+    loaded = {result.progress.partition for result in results}
+    others = [partition for partition in range(plan.partitions) if partition not in loaded]
+    for progress in log.progress_of(others, plan.job):
+        if progress is not None and progress.rows:
+            raise InputChangedError(
+                f"partition {progress.partition} holds {progress.rows} rows of job {plan.told_as!r}, but the input "
+                f"now has none for it. Run the job with the input that it began with: it goes on behind its rows. "
+                f"Rows that are not its own need another job name."
+            )
+    require_expected_still(log, plan, others, sum(result.progress.rows for result in results))
+    mine = Completion(
+        job=plan.job,
+        log_id=plan.log_id,
+        layout_epoch=plan.layout_epoch,
+        partitions=tuple(sorted(results, key=lambda result: result.progress.partition)),
+        completed_at_ms=time.time_ns() // 1_000_000,
+    )
+    recorded = log.record_completion(mine)
+    if _content(recorded) != _content(mine):
+        raise InputChangedError(
+            f"job {plan.told_as!r} was completed by another run with other rows than this one has. The "
+            f"{recorded.rows} rows of that are in the log and stay; rows that are not among them need another job "
+            f"name."
+        )
+    return recorded
+
+
+def refused_as_a_whole(
+    log: Backend, plan: Plan, refusal: ConditionalLogError, met: Iterable[int]
+) -> ConditionalLogError:
+    """The error of a job some of whose tasks were refused: what is in the log of it, and all that it takes to go on.
+
+    ``refusal`` is what one of them was refused with; ``met`` are the partitions that these had rows for.
+    """
+    told = refusal.message
+    if isinstance(refusal, ProgressLostError):
+        return type(refusal)(f"{told} {told_rows(plan.told_as, None)}")
+    if isinstance(refusal, ConflictError):
+        found, whole = mismatch_now(log, plan, met)
+        refused = refused_at(told)
+        if whole is not None and refused in found:
+            return whole
+        if whole is not None and refused is None:
+            return type(refusal)(f"{told} And {whole.message}")
+    return type(refusal)(f"{told} {_told(log, plan.told_as)}")
+
+
+def _told(log: Backend, job: str) -> str:
+    """What is in the log of a job, for the text of an error."""
+    try:
+        plan = plan_now(log, job)
+        if plan is None:
+            return told_rows(job, None)
+        done = log.completion(plan.job)
+        if done is not None:
+            return told_rows(job, plan.earlier_rows + done.rows)
+        return told_held(plan, sum(each.rows for each in job_progress(log, plan.job)))
+    except ConditionalLogError:
+        return told_rows(job, None)
+
+
+def _content(completion: Completion) -> list[tuple[int, int, str]]:
+    each = (result.progress for result in completion.partitions)
+    return [(progress.partition, progress.rows, progress.digest) for progress in each]

@@ -1,0 +1,130 @@
+"""Where the log of a read or write is: under a path, or a topic of some brokers, and never both."""
+
+from dataclasses import dataclass
+
+from spark_cas.core.errors import OptionError
+from spark_cas.core.names import check_name
+from spark_cas.log.kafka.address import kafka_spec
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.open import AnySpec, parse_address
+from spark_cas.log.spec import LogSpec
+from spark_cas.options.selection import Selection
+from spark_cas.options.topic_partitions import TopicPartition
+
+_BOTH_WAYS = (
+    "Give the one: load('/data/logs/flights') or save('/data/logs/flights') for a directory or object store. Or the "
+    "other: option('kafka.bootstrap.servers', 'host:9092') with option('topic', 'flights') for a topic."
+)
+
+_IN_SQL = (
+    "In SQL, where Spark hands on no option of a table, at each use: SELECT * FROM t WITH "
+    "(path='/data/logs/flights'), INSERT INTO t WITH (path='/data/logs/flights', job='load-1') SELECT key, value, "
+    "partition FROM routed, where t has just these columns and routed is a view of a routed frame: docs/spark.md."
+)
+
+NO_ADDRESS = (
+    f"there is neither path nor kafka.bootstrap.servers, so it is not said where the log is. {_BOTH_WAYS} {_IN_SQL}"
+)
+
+
+_NO_NAME = "-"
+"""Stands where a spec has the topic's name while a pattern says which topics are meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What the options say that name topics: at most one of them is given."""
+
+    topic: str | None
+    subscribe: tuple[str, ...] | None
+    subscribe_pattern: str | None
+    assign: tuple[TopicPartition, ...] | None
+
+    def given(self) -> str | None:
+        """The option that is given. Raises OptionError when two are."""
+        options = ("topic", "subscribe", "subscribePattern", "assign")
+        values = (self.topic, self.subscribe, self.subscribe_pattern, self.assign)
+        given = [option for option, value in zip(options, values, strict=True) if value is not None]
+        if len(given) > 1:
+            raise OptionError(f"the options {' and '.join(given)} are given, and each says what is read. Give one.")
+        return given[0] if given else None
+
+    def topics(self) -> tuple[str, ...]:
+        """The topics by name, sorted."""
+        if self.topic is not None:
+            return (self.topic,)
+        return self.subscribe or tuple(sorted({at.topic for at in self.assign or ()}))
+
+
+def selection_of(path: str | None, servers: str | None, named: Named) -> Selection | None:
+    """The logs that these options name, without settings; None when they name none. Raises OptionError."""
+    given = named.given()
+    if path is not None:
+        return _at_path_of(path, servers, given, named)
+    if servers is None:
+        if given is not None:
+            raise OptionError(f"the option {given} is given without kafka.bootstrap.servers. {_BOTH_WAYS}")
+        return None
+    if given is None:
+        raise OptionError(
+            "the option kafka.bootstrap.servers is given without topic. Give option('topic', 'flights'); a read also "
+            "takes subscribe, subscribePattern or assign. A column topic does not say it for a write: what a job "
+            "expects, and how far it came, is kept per topic, so one write goes to one topic. Write rows for several "
+            "topics one by one: for each topic filter the frame by the column, route it, and write it under a job "
+            "name of its own."
+        )
+    topics = named.topics()
+    specs = [kafka_spec(servers, topic, {}) for topic in topics or (_NO_NAME,)]
+    return Selection(specs[0], topics, named.subscribe_pattern, named.assign or ())
+
+
+def _at_path_of(path: str, servers: str | None, given: str | None, named: Named) -> Selection:
+    """A path is one log, of which ``assign`` may name some partitions."""
+    if given == "subscribePattern":
+        raise OptionError(
+            "the options path and subscribePattern are both given, and a path is one log. Load each path and union "
+            "what was read, or give kafka.bootstrap.servers in place of the path."
+        )
+    if servers is not None or given not in (None, "assign"):
+        other = given if servers is None else "kafka.bootstrap.servers"
+        raise OptionError(f"the options path and {other} are both given, and a log is in one place. {_BOTH_WAYS}")
+    spec = _at_path(path)
+    if named.topics() not in ((), (spec.topic,)):
+        raise OptionError(f"option assign must name {spec.topic}, the log at this path, and no other; it does not.")
+    return Selection(spec, (spec.topic,), assigned=named.assign or ())
+
+
+def with_settings(
+    address: AnySpec,
+    settings: dict[str, str],
+    *,
+    prefix: str,
+    claim_timeout_ms: int,
+    transaction_timeout_ms: int,
+    max_in_flight: int,
+) -> AnySpec:
+    """The same log with the settings of its client, and what else a topic needs. Raises OptionError."""
+    if isinstance(address, LogSpec):
+        return address.with_options(settings)
+    return kafka_spec(
+        address.bootstrap_servers,
+        address.topic,
+        settings,
+        prefix=prefix,
+        claim_timeout_ms=claim_timeout_ms,
+        transaction_timeout_ms=transaction_timeout_ms,
+        max_in_flight=max_in_flight,
+    )
+
+
+def _at_path(path: str) -> AnySpec:
+    spec = parse_address(path)
+    if isinstance(spec, KafkaSpec):
+        return spec
+    if spec.scheme == "memory":
+        raise OptionError(
+            "a log in memory lives in one process, and Spark's tasks run in others. Give a directory or the URL of "
+            "an object store."
+        )
+    check_name(spec.topic, "the last part of a log's address")
+    return spec

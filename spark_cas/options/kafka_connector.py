@@ -1,0 +1,147 @@
+"""Spark's own Kafka connector (4.2), option by option: what a user of it finds here."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from spark_cas.log.kafka.settings.unused import UNUSED_BY_NAME
+from spark_cas.options.option import READING, Scope
+
+
+class Verdict(Enum):
+    """How an option of Spark's connector is taken here."""
+
+    SAME = "same"
+    DIFFERENT = "different"
+    NO_EFFECT = "no effect"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOption:
+    """An option of Spark's Kafka source or sink."""
+
+    name: str
+    verdict: Verdict
+    note: str
+    """How it differs, what holds in its place, or why it is refused and what to do."""
+
+
+_SAME, _DIFFERENT, _NO_EFFECT, _REFUSED = Verdict
+
+_NO_GROUP = UNUSED_BY_NAME["group.id"].instead
+_PATIENCE = UNUSED_BY_NAME["default.api.timeout.ms"].instead
+
+SOURCE: tuple[SparkOption, ...] = (
+    SparkOption("kafka.bootstrap.servers", _SAME, ""),
+    SparkOption("subscribe", _SAME, ""),
+    SparkOption(
+        "subscribePattern",
+        _DIFFERENT,
+        "The expression is one of Python's module re, in place of Java's; the registry topics are left out.",
+    ),
+    SparkOption("assign", _SAME, "For a log under a `path` too."),
+    SparkOption("startingTimestamp", _SAME, ""),
+    SparkOption("startingOffsetsByTimestamp", _SAME, ""),
+    SparkOption("startingOffsetsByTimestampStrategy", _SAME, ""),
+    SparkOption("startingOffsets", _DIFFERENT, "A read takes `latest` too, and finds nothing."),
+    SparkOption("endingTimestamp", _SAME, ""),
+    SparkOption("endingOffsetsByTimestamp", _SAME, ""),
+    SparkOption("endingOffsets", _DIFFERENT, "A read takes `earliest` and -2 too, and finds nothing."),
+    SparkOption(
+        "failOnDataLoss",
+        _DIFFERENT,
+        "It is about records that retention removed. A topic that was deleted and created again, or that lost "
+        "records at its end, is an error in any case.",
+    ),
+    SparkOption("minPartitions", _DIFFERENT, "At least so many tasks where there are as many offsets, never fewer."),
+    SparkOption("maxRecordsPerPartition", _SAME, ""),
+    SparkOption("includeHeaders", _SAME, ""),
+    SparkOption(
+        "maxOffsetsPerTrigger",
+        _DIFFERENT,
+        "It is never exceeded; Spark's takes one offset of every partition at least.",
+    ),
+    SparkOption("minOffsetsPerTrigger", _DIFFERENT, "`Trigger.AvailableNow` passes over it, and reads everything."),
+    SparkOption("maxTriggerDelay", _SAME, ""),
+    SparkOption("groupIdPrefix", _NO_EFFECT, f"{_NO_GROUP} Names that a write needs begin with option idPrefix."),
+    SparkOption("kafka.group.id", _NO_EFFECT, _NO_GROUP),
+    SparkOption("kafkaConsumer.pollTimeoutMs", _NO_EFFECT, _PATIENCE),
+    SparkOption("fetchOffset.numRetries", _NO_EFFECT, _PATIENCE),
+    SparkOption("fetchOffset.retryIntervalMs", _NO_EFFECT, _PATIENCE),
+    SparkOption("kafka.auto.offset.reset", _REFUSED, "`startingOffsets` and `failOnDataLoss` say what is meant."),
+    SparkOption("kafka.key.deserializer", _REFUSED, "Keys are read as binary; cast the column."),
+    SparkOption("kafka.value.deserializer", _REFUSED, "Values are read as binary; cast the column."),
+    SparkOption("kafka.enable.auto.commit", _REFUSED, "A read commits no offsets."),
+    SparkOption("kafka.interceptor.classes", _REFUSED, "There is no Java in the client."),
+    SparkOption(
+        "kafka.isolation.level", _NO_EFFECT, "Only committed records are read; any value but this is refused."
+    ),
+)
+"""Options of ``spark.read.format("kafka")`` and ``spark.readStream.format("kafka")``."""
+
+SINK: tuple[SparkOption, ...] = (
+    SparkOption("kafka.bootstrap.servers", _SAME, ""),
+    SparkOption("topic", _DIFFERENT, "It is needed: a column `topic` does not name the topic of a row."),
+    SparkOption("includeHeaders", _NO_EFFECT, "A column headers is written wherever it is there."),
+    SparkOption("kafka.key.serializer", _REFUSED, "Keys are written as they are; cast the column."),
+    SparkOption("kafka.value.serializer", _REFUSED, "Values are written as they are; cast the column."),
+    SparkOption("kafka.partitioner.class", _REFUSED, "`route` places rows, as Kafka's Java client does unless told."),
+)
+"""Options of ``df.write.format("kafka")`` and ``df.writeStream.format("kafka")``."""
+
+COLUMNS: tuple[SparkOption, ...] = (
+    SparkOption("key", _DIFFERENT, "It is needed; `lit(None).cast('binary')` where records have none."),
+    SparkOption("value", _SAME, ""),
+    SparkOption("headers", _DIFFERENT, "It is written wherever it is there, without `includeHeaders`."),
+    SparkOption("topic", _DIFFERENT, "It is passed over: one write goes to one topic, which an option names."),
+    SparkOption(
+        "partition",
+        _DIFFERENT,
+        "It is needed in each row, and `route` adds it; `route(..., by='partition')` keeps numbers that are there.",
+    ),
+)
+"""Columns that the sink takes. A column ``timestamp`` is written here, too; Spark's sink knows none."""
+
+_OWN_CLIENTS = "It has no effect: a task opens clients of its own, outside the JVM, and closes them."
+
+APPLICATION: tuple[SparkOption, ...] = (
+    SparkOption("spark.kafka.consumer.cache.*", _DIFFERENT, _OWN_CLIENTS),
+    SparkOption("spark.kafka.consumer.fetchedData.cache.*", _DIFFERENT, _OWN_CLIENTS),
+    SparkOption("spark.kafka.producer.cache.*", _DIFFERENT, _OWN_CLIENTS),
+    SparkOption(
+        "spark.sql.streaming.kafka.useDeprecatedOffsetFetching",
+        _DIFFERENT,
+        "It has no effect: offsets are asked for as if it were false, and need the ACL `Describe` of the topic.",
+    ),
+    SparkOption(
+        "spark.kafka.clusters.*, spark.security.credentials.kafka.enabled",
+        _DIFFERENT,
+        "They have no effect: there are no delegation tokens. Give `kafka.sasl.*`, with secrets by reference.",
+    ),
+)
+"""Settings of the Spark application, which its connector looks at."""
+
+_REFUSALS = {each.name.lower(): each.note for each in (*SOURCE, *SINK) if each.verdict is Verdict.REFUSED}
+
+
+def _unused(options: Iterable[SparkOption]) -> dict[str, str]:
+    """But for the settings of clients, of which `spark_cas.log.kafka.settings.unused` says it."""
+    unused = [each for each in options if each.verdict is Verdict.NO_EFFECT]
+    return {each.name.lower(): each.note for each in unused if not each.name.startswith("kafka.")}
+
+
+_UNUSED_SOURCE, _UNUSED_SINK = _unused(SOURCE), _unused(SINK)
+
+
+def refusal_of(key: str) -> str | None:
+    """Why an option of Spark's connector, in lower case, is refused and what to do; None for any other."""
+    return _REFUSALS.get(key)
+
+
+def unused_by(*scopes: Scope) -> dict[str, str]:
+    """Options of Spark's connector, in lower case, that the scopes take without effect; what holds instead."""
+    return {
+        **(_UNUSED_SINK if not READING.issuperset(scopes) else {}),
+        **(_UNUSED_SOURCE if not READING.isdisjoint(scopes) else {}),
+    }

@@ -1,0 +1,91 @@
+"""Which names of options there are: what nobody knows is refused, with the nearest name that somebody does."""
+
+import difflib
+from collections.abc import Mapping
+
+from spark_cas.core.errors import OptionError
+from spark_cas.log.kafka.settings.translate import ALLOWED, librdkafka_settings
+from spark_cas.log.kafka.settings.unused import UNUSED_BY_NAME
+from spark_cas.options.kafka_connector import refusal_of
+from spark_cas.options.option import Scope
+from spark_cas.options.store import PREFIX as STORE
+from spark_cas.options.store import STORE_OPTIONS
+from spark_cas.options.table import BY_KEY, OPTIONS, SERVERS
+
+KAFKA = "kafka."
+"""Begins the settings of Kafka's clients, and the option that names the brokers."""
+
+
+def is_setting(key: str) -> bool:
+    """Whether an option is a setting of a client, and not one of the table."""
+    return key not in BY_KEY and key.startswith((KAFKA, STORE))
+
+
+def settings_of(options: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """The settings of a client, without the prefix."""
+    return {key.removeprefix(prefix): value for key, value in options.items() if _has(key, prefix)}
+
+
+def is_for(key: str, *scopes: Scope) -> bool:
+    """Whether any of the scopes takes an option, which there is."""
+    return is_setting(key) or not BY_KEY[key].scopes.isdisjoint(scopes)
+
+
+def fits(key: str, *, on_kafka: bool) -> bool:
+    """Whether an option means something on a backend."""
+    if is_setting(key):
+        return key.startswith(KAFKA if on_kafka else STORE)
+    return on_kafka or not BY_KEY[key].kafka_only
+
+
+def check_name(key: str, *scopes: Scope) -> None:
+    """OptionError unless any of the scopes has this option."""
+    if is_setting(key):
+        _check_setting(key)
+        return
+    option = BY_KEY.get(key)
+    if option is not None and is_for(key, *scopes):
+        return
+    if option is not None:
+        takers, mine = (" and ".join(sorted(each.value for each in some)) for some in (option.scopes, scopes))
+        raise OptionError(f"option {option.name} is one of {takers}, not of {mine}. Leave it out here.")
+    refusal = refusal_of(key)
+    if refusal is not None:
+        raise OptionError(f"there is no option {key!r}. {refusal}")
+    known = {each.name.lower(): each.name for each in OPTIONS if not each.scopes.isdisjoint(scopes)}
+    raise OptionError(f"there is no option {key!r}.{_nearest(key, known)}")
+
+
+def check_defaults(table: Mapping[str, str]) -> None:
+    """OptionError unless the file of per-log defaults may set all of these."""
+    known = {each.name.lower(): each.name for each in OPTIONS if each.per_log}
+    for key in table:
+        if is_setting(key):
+            _check_setting(key)
+        elif key in BY_KEY and not BY_KEY[key].per_log:
+            raise OptionError(f"the file of per-log defaults may not set {BY_KEY[key].name}: give it as an option.")
+        elif key not in known:
+            raise OptionError(f"the file of per-log defaults sets {key!r}: no such option.{_nearest(key, known)}")
+
+
+def _has(key: str, prefix: str) -> bool:
+    return is_setting(key) and key.startswith(prefix)
+
+
+def _check_setting(key: str) -> None:
+    if key.startswith(KAFKA):
+        name = key.removeprefix(KAFKA)
+        if difflib.get_close_matches(key, [SERVERS], cutoff=0.9):
+            raise OptionError(f"there is no option {key!r}. Did you mean {SERVERS}?")
+        if name not in ALLOWED and name not in UNUSED_BY_NAME:
+            librdkafka_settings({name: ""})  # which refuses it, and says what to do instead
+        return
+    if key.removeprefix(STORE) not in STORE_OPTIONS:
+        known = {STORE + each: STORE + each for each in STORE_OPTIONS}
+        raise OptionError(f"there is no option {key!r}, or it may not be set.{_nearest(key, known)}")
+
+
+def _nearest(key: str, known: Mapping[str, str]) -> str:
+    near = difflib.get_close_matches(key, known, n=1)
+    hint = f" Did you mean {known[near[0]]}?" if near else ""
+    return f"{hint} docs/options.md lists all."

@@ -1,0 +1,134 @@
+"""The options that were given to a read, a write or `route`: their names, their values, the defaults below them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeVar, cast
+
+from spark_cas.core.errors import OptionError
+from spark_cas.log.kafka.settings.unused import holds_instead, tell
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.open import AnySpec
+from spark_cas.options.addressing import NO_ADDRESS, Named, selection_of, with_settings
+from spark_cas.options.defaults_file import per_log_defaults
+from spark_cas.options.kafka_connector import unused_by
+from spark_cas.options.names import KAFKA, check_defaults, check_name, fits, is_for, settings_of
+from spark_cas.options.option import Scope
+from spark_cas.options.selection import Selection
+from spark_cas.options.store import PREFIX as STORE
+from spark_cas.options.table import BY_KEY, SERVERS
+from spark_cas.options.topic_partitions import TopicPartition
+
+_T = TypeVar("_T")
+
+# What CREATE TABLE adds: `location`, `owner`, `provider`, each option again as `option.<name>`, and paths.
+_FROM_CATALOG = frozenset({"location", "owner", "provider"})
+_FROM_CATALOG_PREFIXES = ("option.", "file:/")
+
+
+class Given:
+    """The options that were given, checked by name; the values of the log's defaults below them.
+
+    Of several scopes any may take an option: who asks does not know yet which of them it is.
+    """
+
+    def __init__(self, options: Mapping[str, str], *scopes: Scope) -> None:
+        given = {key.lower(): value for key, value in options.items() if not _is_catalogs(key.lower())}
+        unused = unused_by(*scopes)
+        self._unused = {key: unused[key] for key in given if key in unused}
+        self.explicit = {key: value for key, value in given.items() if key not in unused}
+        _take_only_path(self.explicit)
+        for key in self.explicit:
+            check_name(key, *scopes)
+        named = Named(
+            topic=self.get("topic", str),
+            subscribe=self.get("subscribe", tuple[str, ...]),
+            subscribe_pattern=self.get("subscribePattern", str),
+            assign=self.get("assign", tuple[TopicPartition, ...]),
+        )
+        selection = selection_of(self.get("path", str), self.get(SERVERS, str), named)
+        one = selection.spec if selection is not None and len(selection.topics) == 1 else None
+        defaults, tables = per_log_defaults(self.get("conf", str), one)
+        for table in tables:
+            check_defaults(table)
+        if selection is not None:
+            _refuse_misfits(self.explicit, on_kafka=isinstance(selection.spec, KafkaSpec))
+        self.merged = {**{key: defaults[key] for key in defaults if is_for(key, *scopes)}, **self.explicit}
+        self._selection = selection and replace(selection, spec=self._with_settings(selection.spec))
+
+    def get(self, name: str, _: type[_T], *, explicit: bool = True) -> _T | None:
+        """The parsed value of an option that was given explicitly, or its default; None when it has none."""
+        given = self.explicit if explicit else self.merged
+        option = BY_KEY[name.lower()]
+        value = given.get(name.lower(), option.default)
+        if value is None:
+            return None
+        try:
+            return cast("_T", option.parse(value))
+        except OptionError:
+            raise
+        except ValueError as expected:
+            raise OptionError(
+                f"option {option.name} must be {expected}; what was given is not. See docs/options.md."
+            ) from None
+
+    def need(self, name: str, kind: type[_T]) -> _T:
+        """The parsed value of an option that has one in any case."""
+        value = self.get(name, kind, explicit=False)
+        if value is None:
+            raise OptionError(f"option {name} is missing.")
+        return value
+
+    def need_selection(self) -> Selection:
+        """Where the logs are; OptionError showing how to say it."""
+        if self._selection is None:
+            raise OptionError(NO_ADDRESS)
+        return self._selection
+
+    def need_spec(self) -> AnySpec:
+        """Where the one log is; OptionError showing how to say it."""
+        return self.need_selection().only()
+
+    def tell_unused(self) -> None:
+        """Log which options have no effect here, each once in a process, and what holds in their place."""
+        for key, instead in self._unused.items():
+            tell(key, instead)
+        if isinstance(self._selection and self._selection.spec, KafkaSpec):
+            for name, value in settings_of(self.merged, KAFKA).items():
+                held = holds_instead(name, value)
+                if held is not None:
+                    tell(KAFKA + name, held)
+
+    def _with_settings(self, address: AnySpec) -> AnySpec:
+        return with_settings(
+            address,
+            settings_of(self.merged, KAFKA if isinstance(address, KafkaSpec) else STORE),
+            prefix=self.need("idPrefix", str),
+            claim_timeout_ms=self.need("claimTimeoutMs", int),
+            transaction_timeout_ms=self.need("transactionTimeoutMs", int),
+            max_in_flight=self.need("maxInFlight", int),
+        )
+
+
+def _is_catalogs(key: str) -> bool:
+    return key in _FROM_CATALOG or key.startswith(_FROM_CATALOG_PREFIXES)
+
+
+def _take_only_path(options: dict[str, str]) -> None:
+    """``load([...])`` gives ``paths``, a JSON list: one path is as good as ``path``, several are no log."""
+    paths = options.pop("paths", None)
+    if paths is None:
+        return
+    listed = json.loads(paths)
+    if len(listed) != 1:
+        raise OptionError("one log is read at a time: load takes one path. Read each log, then union them.")
+    options["path"] = listed[0]
+
+
+def _refuse_misfits(explicit: Mapping[str, str], *, on_kafka: bool) -> None:
+    """OptionError for an option that means nothing on the log's backend."""
+    kind, other = ("logs in an object store", "a topic") if on_kafka else ("topics", "no topic")
+    for key in explicit:
+        if not fits(key, on_kafka=on_kafka):
+            name = BY_KEY[key].name if key in BY_KEY else key
+            raise OptionError(f"option {name} is for {kind}, and this log is {other}. Leave it out.")

@@ -1,0 +1,308 @@
+"""From Spark's options, all text and in lower case, to values: parsed once, at the edge."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+from spark_cas.core.chunks import ChunkLimits
+from spark_cas.core.errors import OptionError
+from spark_cas.core.guarantee import OFF, REQUIRED
+from spark_cas.core.names import check_name
+from spark_cas.core.plan import BY_KEY, ExpectedOffsets
+from spark_cas.log.open import AnySpec
+from spark_cas.options.admission import Admission
+from spark_cas.options.names import is_for
+from spark_cas.options.option import DEPRECATED_IDEMPOTENCE, READING, Scope
+from spark_cas.options.option_values import Given
+from spark_cas.options.read_range import EARLIEST, LATEST, ReadLimit, ReadRange
+from spark_cas.options.selection import Selection
+from spark_cas.options.splitting import Splitting
+from spark_cas.options.topic_partitions import Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What a read was asked for."""
+
+    selection: Selection
+    view: str
+    """``records``, ``offsets`` or ``progress``."""
+    include_headers: bool
+    range: ReadRange
+    """Which records the view ``records`` takes."""
+    splitting: Splitting
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """What a streaming read was asked for."""
+
+    selection: Selection
+    range: ReadRange
+    """Where the stream begins; it has no end."""
+    splitting: Splitting
+    admission: Admission
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """What a write was asked for."""
+
+    spec: AnySpec
+    job: str | None
+    """None where none was named."""
+    expected_offsets: ExpectedOffsets
+    checked: bool
+    """Whether anything is checked: else no row may expect anything either."""
+    compare: str
+    """What expected offsets are about: partitions or keys."""
+    atomic: bool
+    partitions: int | None
+    """The count that the user says the log has."""
+    new_partitions: int | None
+    """The count that a new log gets: that above, or the default of the log."""
+    limits: ChunkLimits
+    routed: bool
+    fenced_wait_ms: int
+    batch_id: int | None
+    """The batch of a stream that the rows are, where Spark does not tell."""
+    order_by: tuple[str, ...]
+    round_of: str
+    """The job of `append_if_unchanged` that the write is a round of; empty for any other."""
+    idempotence: str
+    """What is asked for: `spark_cas.core.guarantee`."""
+    report: str | None
+    """The file that takes the result, if any does."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouteOptions:
+    """What a route was asked for: a dict of the write's options."""
+
+    job: str | None
+    partitions: int | None
+    new_partitions: int | None
+    by_key: bool
+    """Whether what rows expect is about their keys, and tells nothing of their order."""
+    idempotence: str
+    """``required``, ``requested`` or ``off``: then the write takes no job."""
+    reading: tuple[tuple[str, str], ...] = field(repr=False)
+    """The options with which the same log is read. They may be secret."""
+
+
+def check_read(options: Mapping[str, str]) -> tuple[str, bool]:
+    """The view and whether headers are asked for. Does without a path, for CREATE TABLE."""
+    given = Given(options, *READING)
+    return given.need("view", str), given.need("includeHeaders", bool)
+
+
+def parse_read(options: Mapping[str, str]) -> ReadOptions:
+    """Read the options of a read; OptionError for any that is unknown, malformed or missing."""
+    given = Given(options, Scope.READ)
+    given.tell_unused()
+    view = given.need("view", str)
+    if view != "records":
+        _refuse_for_views(given)
+    ending = _limit(given, "ending", LATEST, or_latest=True)
+    selection, log_id = given.need_selection(), given.get("logId", str)
+    if log_id is not None:
+        selection.only()
+    return ReadOptions(
+        replace(selection, log_id=log_id),
+        view,
+        given.need("includeHeaders", bool),
+        replace(_range(given, EARLIEST, ending), seen=log_id is not None),
+        _splitting(given),
+    )
+
+
+def parse_read_stream(options: Mapping[str, str]) -> StreamOptions:
+    """Read the options of a streaming read; OptionError for any that is unknown, malformed or missing."""
+    given = Given(options, Scope.READ_STREAM)
+    given.tell_unused()
+    most, least = (given.get(name, int, explicit=False) for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"))
+    if most is not None and least is not None and least > most:
+        raise OptionError(
+            "option minOffsetsPerTrigger is above maxOffsetsPerTrigger. Lower the one or raise the other."
+        )
+    return StreamOptions(
+        given.need_selection(),
+        _range(given, LATEST, ReadLimit("endingOffsets", LATEST)),
+        _splitting(given),
+        Admission(most, least, given.need("maxTriggerDelay", int)),
+    )
+
+
+def parse_write(options: Mapping[str, str]) -> WriteOptions:
+    """Read the options of a write; OptionError for any that is unknown, malformed or missing."""
+    given = Given(options, Scope.WRITE)
+    in_batch = "batchid" in given.explicit
+    if in_batch and "job" not in given.explicit:
+        raise OptionError("option batchId goes with option job, which names the stream that the batch is of.")
+    if "orderby" in given.explicit and not in_batch:
+        raise OptionError("option orderBy is for streams. Sort a load with spark_cas.route(df, ..., order_by=[...]).")
+    if not in_batch:
+        given.tell_unused()
+        _refuse_of_plans(given)
+    return _write_options(given, stream=in_batch)
+
+
+def parse_write_stream(options: Mapping[str, str]) -> WriteOptions:
+    """Read the options of a streaming write; OptionError for any that is unknown, malformed or missing."""
+    given = Given({key: value for key, value in options.items() if key.lower() not in _OF_STREAMS}, Scope.WRITE)
+    if "batchid" in given.explicit:
+        raise OptionError("option batchId is for foreachBatch; here Spark tells the batch. Leave it out.")
+    return _write_options(given, stream=True)
+
+
+_OF_LOADS = {
+    "atomic": "the rows of a micro-batch for a partition are one chunk without it, unless orderBy allows several",
+    "compare": "a micro-batch cannot expect anything of its keys",
+    "roundOf": "append_if_unchanged takes no stream",
+    "report": "a stream is never complete, and view=progress tells how far it came",
+}
+
+
+def _refuse_of_loads(given: Given) -> None:
+    for name, why in _OF_LOADS.items():
+        if name in given.explicit:
+            raise OptionError(f"option {name} is for loads: {why}. Leave it out.")
+    if "idempotence" in given.explicit and given.need("idempotence", str) != REQUIRED:
+        raise OptionError(
+            f"option idempotence of a stream must be {REQUIRED}: its batches come again after a failure, and without "
+            f"a ledger each would be appended again. Leave it out, or write within foreachBatch without batchId."
+        )
+
+
+_WITH_PLAN = {
+    "job": "nothing is known of the write when it is run again",
+    "roundOf": "its rows expect something of their keys",
+}
+
+
+def _warn_of_deprecated(given: Given) -> None:
+    word = given.merged.get("idempotence", "").strip().lower()
+    if word in DEPRECATED_IDEMPOTENCE:
+        warnings.warn(
+            f"option idempotence: {word} is deprecated (KIP-192). Say {DEPRECATED_IDEMPOTENCE[word]}, as it means.",
+            FutureWarning,
+            stacklevel=4,
+        )
+
+
+def _refuse_of_plans(given: Given) -> None:
+    """OptionError for what goes with a plan where none is made."""
+    if given.need("idempotence", str) == OFF:
+        for name, why in _WITH_PLAN.items():
+            if name.lower() in given.explicit:
+                raise OptionError(
+                    f"option {name} is given, and idempotence is off, by option or in the log's defaults: {why}. "
+                    f"Leave out the one, or say idempotence={REQUIRED}."
+                )
+
+
+_OF_STREAMS = frozenset({"checkpointlocation", "queryname"})
+"""Options of a streaming query that Spark hands on to its sink."""
+
+
+def _write_options(given: Given, *, stream: bool) -> WriteOptions:
+    if stream:
+        _refuse_of_loads(given)
+    _warn_of_deprecated(given)
+    job = given.get("job", str)
+    return WriteOptions(
+        spec=given.need_spec(),
+        job=None if job is None else check_name(job, "option job"),
+        expected_offsets=_expected_offsets(given, stream=stream),
+        checked=given.need("checkExpectedOffsets", bool),
+        compare=given.need("compare", str),
+        atomic=given.need("atomic", bool),
+        partitions=given.get("partitions", int),
+        new_partitions=given.get("partitions", int, explicit=False),
+        limits=ChunkLimits(
+            given.need("maxRecordsPerChunk", int),
+            given.need("maxBytesPerChunk", int),
+            given.need("maxSecondsPerChunk", float),
+        ),
+        routed=given.need("routed", bool),
+        fenced_wait_ms=given.need("fencedWaitMs", int),
+        batch_id=given.get("batchId", int),
+        order_by=given.get("orderBy", tuple, explicit=False) or (),
+        round_of=given.get("roundOf", str) or "",
+        idempotence=REQUIRED if stream else given.need("idempotence", str),
+        report=given.get("report", str),
+    )
+
+
+def parse_route(options: Mapping[str, str]) -> RouteOptions:
+    """Read the options that a write takes, as far as routing needs them."""
+    given = Given(options, Scope.ROUTE)
+    given.tell_unused()
+    given.need_spec()
+    return RouteOptions(
+        job=given.get("job", str),
+        partitions=given.get("partitions", int),
+        new_partitions=given.get("partitions", int, explicit=False),
+        by_key=given.need("compare", str) == BY_KEY,
+        idempotence=given.need("idempotence", str),
+        reading=tuple(sorted((key, value) for key, value in given.explicit.items() if is_for(key, Scope.READ))),
+    )
+
+
+_OF_RECORDS = (
+    "assign",
+    "logId",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+)
+
+
+def _refuse_for_views(given: Given) -> None:
+    for name in _OF_RECORDS:
+        if name.lower() in given.explicit:
+            raise OptionError(f"option {name} is for view=records; a view tells of all of the log. Leave it out.")
+
+
+def _range(given: Given, first: int, ending: ReadLimit) -> ReadRange:
+    """What is read; ``first`` is where it begins unless an option says it."""
+    or_latest = given.need("startingOffsetsByTimestampStrategy", str) == "latest"
+    return ReadRange(
+        _limit(given, "starting", first, or_latest=or_latest), ending, given.need("failOnDataLoss", bool)
+    )
+
+
+def _limit(given: Given, side: str, default: int, *, or_latest: bool) -> ReadLimit:
+    """One end of a read: of the options that give it, the first wins, as in Spark's Kafka source."""
+    for option in (f"{side}Timestamp", f"{side}OffsetsByTimestamp"):
+        times = given.get(option, object)
+        if times is not None:
+            return ReadLimit(option, cast("int | Numbers", times), timed=True, or_latest=or_latest)
+    offsets = given.get(f"{side}Offsets", object)
+    return ReadLimit(f"{side}Offsets", default if offsets is None else cast("int | Numbers", offsets))
+
+
+def _splitting(given: Given) -> Splitting:
+    return Splitting(
+        given.get("minPartitions", int, explicit=False), given.get("maxRecordsPerPartition", int, explicit=False)
+    )
+
+
+def _expected_offsets(given: Given, *, stream: bool) -> ExpectedOffsets:
+    """What is expected; nothing where the check is off, which goes with no expectation that was named."""
+    expected, none = given.need("expectedOffsets", ExpectedOffsets), ExpectedOffsets("none")
+    off = given.need("idempotence", str) == OFF and "checkexpectedoffsets" not in given.explicit
+    if (stream or off) and "expectedoffsets" not in given.explicit:
+        return none
+    if given.need("checkExpectedOffsets", bool) or expected == none:
+        return expected
+    if "expectedoffsets" in given.explicit:
+        raise OptionError(
+            "option expectedOffsets asks for a check, but checkExpectedOffsets is false for this write or in its "
+            "log's defaults. Leave expectedOffsets out, or say checkExpectedOffsets=true."
+        )
+    return none

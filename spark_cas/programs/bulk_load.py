@@ -1,0 +1,225 @@
+"""The bulk load: files go into a log exactly once; run again, it resumes, or finds that it is done."""
+
+import shlex
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from spark_cas.core.errors import ConditionalLogError, ConflictError, LogError, LogNotFoundError, UnknownOutcomeError
+from spark_cas.core.guarantee import EXACTLY_ONCE, REQUIRED
+from spark_cas.core.plan import completion_from_json
+from spark_cas.core.refusal import offsets_to_go_on
+from spark_cas.log.open import AnySpec, is_named, open_log
+from spark_cas.log.protocol import Backend
+from spark_cas.programs.exit_codes import ExitCode, UsageError
+from spark_cas.programs.load_arguments import Arguments, parse_arguments
+from spark_cas.programs.load_progress import console_for_people, live_progress
+from spark_cas.programs.load_report import (
+    Held,
+    LoadReport,
+    completed_report,
+    failed_report,
+    held_now,
+    held_when_done,
+)
+from spark_cas.programs.load_request import LoadRequest
+from spark_cas.programs.load_watch import LedgerWatch, LoadWatch, StageWatch
+from spark_cas.programs.program import tell, tell_error
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_cas.options.parse import WriteOptions
+
+StartSession = Callable[[], "SparkSession"]
+
+
+def main(argv: Sequence[str], prog: str, start_session: Callable[[bool], "SparkSession"]) -> int:
+    """Run a bulk load from its command line and return the exit code.
+
+    ``start_session`` gives the session and is told whether to show Spark's log; it is called when Spark is
+    needed: not for a complete job.
+    The result is told on stderr, and as one line of JSON, the last one, on stdout. (spark-submit prints the
+    stderr of Python programs on its own stdout.)
+    """
+    arguments = parse_arguments(argv, prog)
+    console = console_for_people()
+    report = _report_of(arguments, lambda: start_session(arguments.with_traceback), console)
+    if report.partitions:
+        console.print(report.table())
+    console.print(report.summary(), highlight=False, soft_wrap=True)
+    line = report.to_json()
+    code = report.exit_code if _written(line, arguments.report, console) else max(report.exit_code, ExitCode.FAILED)
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+    return code
+
+
+def bulk_load(request: LoadRequest, start_session: StartSession, console: Console) -> LoadReport:
+    """Load the input of a request, or find in the registry that this was done.
+
+    Raises a ConditionalLogError as the log or `route` raised it, UsageError when input or expressions are
+    wrong, and Spark's own errors.
+    """
+    began = time.monotonic()
+    options = request.parse()
+    if request.job_is_fresh:
+        console.print(_not_named(options), style="yellow", soft_wrap=True)
+    with open_log(options.spec) as log:
+        before = None if options.job is None else held_when_done(log, options.job)
+        notes = _notes(log, options.idempotence) if before is None else ()
+    for note in notes:
+        console.print(f"note: {note}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+    if before is None:
+        there = None if options.job is None else held_now(options.spec, options.job)
+        done = _write(request, options, start_session(), console, verifying=False)
+        seconds, rows_before = time.monotonic() - began, there.rows if there else 0
+        if done is None:
+            return LoadReport(None, options.spec.url, ExitCode.COMPLETE, seconds, partitions=None)
+        job, held = done
+        return completed_report(job, held, options.spec.url, seconds, rows_before)
+    if request.verify:
+        _write(request, options, start_session(), console, verifying=True)
+    report = completed_report(options.job, before, options.spec.url, time.monotonic() - began, before.rows)
+    return replace(report, already_complete=True, verified=request.verify)
+
+
+def _not_named(options: "WriteOptions") -> str:
+    if options.job is None:
+        return f"no --job was given, and idempotence is {options.idempotence}: a re-run is another load"
+    return (
+        f"no --job was given: this load is job {options.job!r}, and a re-run will not be recognised unless it names "
+        f"that job"
+    )
+
+
+def _notes(log: Backend, idempotence: str) -> tuple[str, ...]:
+    """What weakens a promise on this log; nothing is known of one that the load makes."""
+    try:
+        return log.preflight(idempotence=idempotence).notes
+    except LogNotFoundError:
+        return ()
+
+
+def _written(line: str, file: str | None, console: Console) -> bool:
+    try:
+        if file is not None:
+            Path(file).write_text(line + "\n", encoding="utf-8")
+    except OSError as error:
+        console.print(f"error: the report was not written: {error}", style="red", markup=False, soft_wrap=True)
+        return False
+    return True
+
+
+def _report_of(arguments: Arguments, start_session: StartSession, console: Console) -> LoadReport:
+    """Run, and make of every end a report."""
+    request = arguments.request
+    began = time.monotonic()
+    sessions: list[SparkSession] = []
+
+    def remembered() -> "SparkSession":
+        sessions.append(start_session())
+        return sessions[-1]
+
+    try:
+        return bulk_load(request, remembered, console)
+    except KeyboardInterrupt as interrupt:
+        # The workers of a session that goes on would append what they hold, after it is told what is in the log.
+        for spark in sessions:
+            with suppress(Exception):  # under spark-submit Ctrl-C ends the JVM as well
+                spark.stop()
+        report = _failed(interrupt, request, time.monotonic() - began)
+        left = "the same command goes on from here"
+        if report.job is None:
+            left = "what was appended stays, and the same command appends all rows again"
+        tell(console, f"interrupted: {left}", "yellow")
+        return report
+    except Exception as error:  # noqa: BLE001 - whatever it was, the caller reads it in the report
+        plain = tell_error(error, console, with_traceback=arguments.with_traceback)
+        report = _failed(plain, request, time.monotonic() - began)
+        if isinstance(plain, LogError) and not is_named(report.log, plain.message):
+            tell(console, f"the log is {report.log}", "red")
+        onward = offsets_to_go_on(plain.message) if isinstance(plain, ConflictError) else None
+        if onward is not None:
+            named = f"--job {request.job} " if request.job_is_fresh else ""
+            line = f"to go on, add to the same command: {named}--expected-offsets {shlex.quote(onward)}"
+            tell(console, line, "yellow")
+        return report
+
+
+def _failed(error: BaseException, request: LoadRequest, seconds: float) -> LoadReport:
+    try:
+        options = request.parse()
+    except ConditionalLogError:
+        # The arguments do not even name a log; and what they name in its place may hold a password.
+        return failed_report(error, request.job, "", seconds, Held(()))
+    found = None if options.job is None else held_now(options.spec, options.job)
+    return failed_report(error, options.job, options.spec.url, seconds, found)
+
+
+def _write(
+    request: LoadRequest, options: "WriteOptions", spark: "SparkSession", console: Console, *, verifying: bool
+) -> tuple[str | None, Held] | None:
+    """Write, and return what came of it; None where it is not known, for a driver elsewhere has it."""
+    # Here and not above: a complete job is found without loading pyspark.
+    from pyspark.sql.utils import is_remote
+
+    from spark_cas.programs.load_input import routed_input
+    from spark_cas.spark.source import ConditionalLogSource
+
+    report = None if options.report is None else Path(options.report)
+    is_told = options.idempotence == REQUIRED or report is not None or verifying
+    if is_remote() and not is_told:
+        raise UsageError(
+            f"with Spark Connect the driver is elsewhere, and idempotence is {options.idempotence}: what was "
+            f"appended, and with which guarantee, would be told nowhere. Nothing was appended. Name a file on the "
+            f"driver with --log-option report=FILE, or say idempotence={REQUIRED}."
+        )
+    # Spark finds it by itself only where the first python3 on its PATH has this package.
+    spark.dataSource.register(ConditionalLogSource)
+    routed = routed_input(spark, request)
+    ledger = None if options.job is None else LedgerWatch(options.spec, options.job)
+    watch = LoadWatch(ledger, StageWatch(spark, request.job), verifying=verifying)
+    given = request.write_options()
+    with TemporaryDirectory() as folder, live_progress(console, watch.look):
+        if options.idempotence != REQUIRED and report is None and not is_remote():
+            report = Path(folder) / "report.json"
+            given["report"] = str(report)
+        routed.write.format("conditional-log").mode("append").options(**given).save()
+        # With Spark Connect a file of that name here would be another one.
+        if report is not None and not is_remote():
+            completion = completion_from_json(report.read_text(encoding="utf-8"))
+            if not completion.job:
+                return None, Held.of(completion.partitions, None)
+            job = options.job or completion.job
+            return job, _done(options.spec, job)
+    if options.job is None or not is_recorded(options):
+        return None
+    return options.job, _done(options.spec, options.job)
+
+
+def is_recorded(options: "WriteOptions") -> bool:
+    """Whether the registry has what came of a write: it was exactly once. Raises what `preflight` of the log does."""
+    if options.idempotence == REQUIRED:
+        return True
+    with open_log(options.spec) as log:
+        return log.preflight(idempotence=options.idempotence).guarantee == EXACTLY_ONCE
+
+
+def _done(spec: AnySpec, job: str) -> Held:
+    """What the registry says now that the write has returned."""
+    with open_log(spec) as log:
+        done = held_when_done(log, job)
+    if done is None:
+        raise UnknownOutcomeError(
+            f"the write of job {job!r} returned, but the registry does not say that it is complete. Run "
+            f"the same command again."
+        )
+    return done

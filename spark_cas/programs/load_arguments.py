@@ -1,0 +1,133 @@
+"""The command line of the bulk load: one for `spark-submit jobs/bulk_load.py` and `spark-cas load`."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from spark_cas.log.load.planning import fresh_job_name
+from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.load_request import FORMATS, LoadRequest, guess_format
+from spark_cas.programs.log_argument import Group, add_log_arguments, log_address, name_and_value
+from spark_cas.programs.program import add_traceback
+
+_LIMITS = ("maxRecordsPerChunk", "maxBytesPerChunk", "maxSecondsPerChunk")
+
+_EPILOG = """\
+exit codes: 0 complete, also when there was nothing left to do; 1 failed, run it again; 2 usage;
+3 refused by a condition; 4 the input changed; 130 interrupted, the same command resumes.
+A load that is not exactly once (option idempotence) does not resume: run again, it appends all rows again.
+The last line on stdout is the result as JSON.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """A command line, parsed."""
+
+    request: LoadRequest
+    report: str | None
+    with_traceback: bool
+
+
+def parse_arguments(argv: Sequence[str], prog: str) -> Arguments:
+    """Parse a command line; prints usage and exits with 2 when it is wrong."""
+    parser = _parser(prog)
+    given = parser.parse_args(argv)
+    if given.report is not None and not Path(given.report).absolute().parent.is_dir():
+        parser.error("--report names a file in a folder that does not exist")
+    try:
+        return _arguments(given)
+    except UsageError as error:
+        parser.error(str(error))
+
+
+def _arguments(given: argparse.Namespace) -> Arguments:
+    options = dict(given.log_option)
+    plain = {"partitions": given.partitions, "expectedOffsets": given.expected_offsets}
+    plain |= {name: getattr(given, name) for name in _LIMITS}
+    options |= {name: value for name, value in plain.items() if value is not None}
+    inputs = tuple(given.input)
+    request = LoadRequest(
+        inputs=inputs,
+        format=given.format or guess_format(inputs),
+        log=log_address(given.log, given.bootstrap_servers, given.topic),
+        job=given.job if given.job is not None else fresh_job_name(),
+        key=given.key,
+        value=given.value,
+        order_by=tuple(given.order_by),
+        schema=given.schema,
+        read_options=tuple(given.read_option),
+        log_options=tuple(options.items()),
+        verify=given.verify,
+        job_is_fresh=given.job is None,
+    )
+    return Arguments(request, given.report, given.traceback)
+
+
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Append files to a log exactly once. Run again with the same --job, it resumes.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_input(parser.add_argument_group("input"))
+    add_rows(parser.add_argument_group("rows"))
+    _add_log(parser.add_argument_group("log"))
+    _add_run(parser.add_argument_group("run"))
+    return parser
+
+
+def add_input(group: Group) -> None:
+    """Add the arguments that say which files are read, and how."""
+    group.add_argument("--input", required=True, nargs="+", action="extend", metavar="PATH", help="files or folders")
+    group.add_argument("--format", choices=sorted(set(FORMATS.values())), help="guessed from the suffix of --input")
+    group.add_argument("--schema", metavar="DDL", help="columns of csv or json, such as 'id BIGINT, name STRING'")
+    group.add_argument(
+        "--read-option",
+        type=name_and_value,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of Spark's reader, such as sep=; (csv is that of RFC 4180 with a header, and one task reads "
+        "a file, unless multiLine=false says that no value holds a line break; csv and json have mode=FAILFAST)",
+    )
+
+
+def add_rows(group: Group) -> None:
+    """Add the arguments that make rows of the files."""
+    group.add_argument(
+        "--key", metavar="SQL", help="the key as an SQL expression, string or binary; without it rows have none"
+    )
+    value = group.add_mutually_exclusive_group(required=True)
+    value.add_argument("--value", metavar="SQL", help="the value as an SQL expression, string or binary")
+    value.add_argument("--value-json", action="store_true", help="the value is the whole row as JSON")
+    group.add_argument(
+        "--order-by",
+        action="append",
+        default=[],
+        metavar="SQL",
+        help="order of the rows in a partition, may end in DESC; repeat for more (then by key and value)",
+    )
+
+
+def _add_log(group: Group) -> None:
+    add_log_arguments(group)
+    group.add_argument("--job", help="identity of this load: the same job again resumes it")
+    group.add_argument("--partitions", metavar="N", help="partition count of a log that does not exist yet")
+    group.add_argument(
+        "--expected-offsets",
+        metavar="CLAIM",
+        help='what each partition is expected to end at: end (the default), none, or JSON such as {"0": 17}',
+    )
+    for name in _LIMITS:
+        flag = "--" + "".join(f"-{each.lower()}" if each.isupper() else each for each in name)
+        group.add_argument(flag, dest=name, metavar="N", help=f"as the option {name}")
+
+
+def _add_run(group: Group) -> None:
+    group.add_argument("--report", metavar="FILE", help="write the JSON result to a file as well")
+    group.add_argument("--verify", action="store_true", help="of a complete job, read the input again and compare")
+    add_traceback(group)

@@ -1,0 +1,225 @@
+"""The result of a bulk load: a table for a person, one line of JSON for a program."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from spark_cas.core.errors import ConditionalLogError, LogNotFoundError
+from spark_cas.core.plan import PartitionResult, Plan
+from spark_cas.log.load.after_expansion import plan_now
+from spark_cas.log.load.planning import job_results
+from spark_cas.log.open import AnySpec, for_a_look, open_log
+from spark_cas.log.protocol import Backend
+from spark_cas.programs.exit_codes import ExitCode, exit_code_of, kind_of
+
+_PATIENCE_MS = 5000
+"""A writer that was stopped in the middle of a transaction leaves it open for a while; a report does not wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReport:
+    """What a log partition holds of the job."""
+
+    partition: int
+    rows: int
+    base_offset: int
+    end_offset: int
+    """What the job's next chunk would expect: on a log without gaps, the offset after the job's last row."""
+    chunks: int
+    complete: bool
+    resumed_rows: int | None
+    """Rows that an earlier attempt or run had committed when the partition was completed; None before."""
+    resolved: int | None
+    """Replies that were lost and proven from the log. This and all below: None where it is not known."""
+    timestamp_ms: int | None
+    """The time that the log gave to records, milliseconds since 1970, likewise None where it gave none."""
+    has_offset: bool | None
+    has_timestamp: bool | None
+    start_offset: int | None
+    attempts: int | None
+    aborted_rows: int | None
+    guarantee: str
+    """What the partition really got: ``exactly-once``, ``idempotent`` or ``at-least-once``."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What became of a load."""
+
+    job: str | None
+    """None of a load without one, which nothing knows when it is run again."""
+    log: str
+    """Its address, without any setting; empty when the call was wrong."""
+    exit_code: ExitCode
+    seconds: float
+    partitions: tuple[PartitionReport, ...] | None
+    """Those that hold rows of the job; None when the log could not tell."""
+    earlier_rows: int = 0
+    """Rows that the job had appended before partitions were added, and which are not among ``partitions``."""
+    appended_rows: int | None = None
+    """Rows that this very run appended; not counted for a run that did not finish."""
+    already_complete: bool = False
+    verified: bool = False
+    error: str | None = None
+    """The stable token of the error, or its class."""
+    message: str | None = None
+
+    @property
+    def rows(self) -> int | None:
+        """Rows of the job in the log; None when the log could not tell.
+
+        Of a load that did not finish there may be more by now: its tasks may still append what they hold.
+        """
+        return None if self.partitions is None else self.earlier_rows + sum(each.rows for each in self.partitions)
+
+    def to_json(self) -> str:
+        """The report as one line of JSON."""
+        fields = asdict(self) | {
+            "status": self.exit_code.name.lower(),
+            "exit_code": int(self.exit_code),
+            "rows": self.rows,
+            "seconds": round(self.seconds, 3),
+        }
+        return json.dumps(fields)
+
+    def summary(self) -> str:
+        """The result in one sentence."""
+        load = f"job {self.job!r}" if self.job else "the load"
+        if self.already_complete and self.exit_code is not ExitCode.COMPLETE:
+            differs = self.exit_code is ExitCode.INPUT_CHANGED
+            found = "the input is not what it was completed with" if differs else "the input was not compared"
+            return f"{load} was complete before, with {self.rows:,} rows: {found}, nothing was appended"
+        if self.exit_code is not ExitCode.COMPLETE:
+            known = "how many of its rows are in the log is not known now"
+            # Tasks of a load that was stopped may still append what they hold.
+            held = known if self.rows is None else f"at least {self.rows:,} of its rows are in the log"
+            # The ledger may have forgotten some: a topic's does in time, and any does when rows are trimmed.
+            held = "none of its rows is known to be in the log" if self.rows == 0 else held
+            return f"{load} is not complete: {held}"
+        if self.already_complete:
+            done = (
+                "its input was read again and is the same"
+                if self.verified
+                else "its input was not compared with them (--verify does that)"
+            )
+            return f"{load} was complete before, with {self.rows:,} rows: {done}, nothing was appended"
+        if self.partitions is None:
+            return f"{load} is complete: how many rows were appended is known where Spark's driver runs"
+        appended = self.appended_rows or 0
+        speed = f", {appended / self.seconds:,.0f} rows/s" if self.seconds else ""
+        before = (self.rows or 0) - appended
+        resumed = f", {before:,} were there before" if before else ""
+        return f"{load} is complete: {appended:,} rows appended in {self.seconds:.1f} s{speed}{resumed}"
+
+    def table(self) -> Table:
+        """The partitions for a person: on 80 columns no number or word is cut."""
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+        for column in ("partition", "rows", "first\noffset", "end\noffset", "chunks"):
+            table.add_column(column, justify="right", no_wrap=True)
+        table.add_column("run")
+        table.add_column("guarantee", no_wrap=True)
+        for each in self.partitions or ():
+            numbers = (each.partition, each.rows, each.base_offset, each.end_offset, each.chunks)
+            table.add_row(*(f"{number:,}" for number in numbers), _how(each), each.guarantee)
+        return table
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the log holds of a job, by partition; ``earlier_rows`` were appended before partitions were added."""
+
+    partitions: tuple[PartitionReport, ...]
+    earlier_rows: int = 0
+    complete: bool = False
+
+    @classmethod
+    def of(cls, results: Iterable[PartitionResult], plan: Plan | None, *, complete: bool = False) -> "Held":
+        """What the results under the plan of now come to."""
+        return cls(tuple(map(_partition, results)), plan.earlier_rows if plan else 0, complete)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the job in the log."""
+        return self.earlier_rows + sum(each.rows for each in self.partitions)
+
+
+def completed_report(job: str | None, held: Held, log: str, seconds: float, rows_before: int) -> LoadReport:
+    """The report of a job that is complete; ``rows_before`` were in the log when this run began."""
+    return LoadReport(
+        job=job,
+        log=log,
+        exit_code=ExitCode.COMPLETE,
+        seconds=seconds,
+        partitions=held.partitions,
+        earlier_rows=held.earlier_rows,
+        appended_rows=held.rows - rows_before,
+    )
+
+
+def failed_report(error: BaseException, job: str | None, log: str, seconds: float, held: Held | None) -> LoadReport:
+    """The report of a load that an error ended."""
+    return LoadReport(
+        job=job,
+        log=log,
+        exit_code=exit_code_of(error),
+        seconds=seconds,
+        partitions=None if held is None else held.partitions,
+        earlier_rows=0 if held is None else held.earlier_rows,
+        already_complete=held is not None and held.complete,
+        error=kind_of(error),
+        message=error.message if isinstance(error, ConditionalLogError) else str(error) or None,
+    )
+
+
+def held_now(spec: AnySpec, job: str) -> Held | None:
+    """What the log holds of a job, complete or not; None when the log cannot tell, or not soon."""
+    try:
+        with open_log(for_a_look(spec, _PATIENCE_MS)) as log:
+            done = held_when_done(log, job)
+            if done is not None:
+                return done
+            plan = plan_now(log, job)
+            found = job_results(log, job if plan is None else plan.job)
+    except LogNotFoundError:
+        return Held(())
+    except ConditionalLogError:
+        return None
+    return Held.of(found, plan)
+
+
+def held_when_done(log: Backend, job: str) -> Held | None:
+    """What the log holds of a job that is complete; None when it is not. Raises what the log does."""
+    plan = plan_now(log, job)
+    completion = log.completion(job if plan is None else plan.job)
+    return None if completion is None else Held.of(completion.partitions, plan, complete=True)
+
+
+def _partition(result: PartitionResult) -> PartitionReport:
+    progress, said = result.progress, result.appends
+    return PartitionReport(
+        partition=progress.partition,
+        rows=progress.rows,
+        base_offset=progress.base_offset,
+        end_offset=progress.end_offset,
+        chunks=progress.chunks,
+        complete=progress.complete,
+        resumed_rows=result.resumed_rows,
+        resolved=result.resolved,
+        timestamp_ms=said.timestamp_ms,
+        has_offset=said.has_offset,
+        has_timestamp=said.has_timestamp,
+        start_offset=said.start_offset,
+        attempts=said.attempts,
+        aborted_rows=said.aborted_rows,
+        guarantee=result.guarantee,
+    )
+
+
+def _how(each: PartitionReport) -> str:
+    if not each.complete:
+        return "not complete"
+    how = f"resumed at row {each.resumed_rows:,}" if each.resumed_rows else "fresh"
+    return f"{how}, lost replies resolved: {each.resolved:,}" if each.resolved else how

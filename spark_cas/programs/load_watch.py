@@ -1,0 +1,223 @@
+"""How far a bulk load is: the ledger tells what is in the log, Spark's stages tell what is on the way."""
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from spark_cas.core.errors import ConditionalLogError, StorageError
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.load.after_expansion import plan_now
+from spark_cas.log.open import AnySpec, for_a_look, open_log
+from spark_cas.log.patience import within
+from spark_cas.log.protocol import Backend
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PATIENCE_MS = 1000
+"""Of a chunk that is on its way, the count before it is as good."""
+_QUIET_SECONDS = 5
+"""A log that gives no answer for less is nobody's business."""
+
+
+class Phase(StrEnum):
+    """What a load is doing."""
+
+    STARTING = "starting"
+    """Spark plans; no task runs yet."""
+    ROUTING = "routing"
+    """Input is read, and rows are brought to the task of their log partition."""
+    APPENDING = "appending"
+    VERIFYING = "verifying"
+    """The rows of a complete job are compared with what the log took."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A load at one moment."""
+
+    phase: Phase
+    rows: int
+    """Rows of the job in the log; before any can be there, and when verifying, rows read so far."""
+    total: int | None = None
+    """All rows of the input; known once they are routed."""
+    tasks: int | None = None
+    """Tasks of the phase, where rows alone do not tell how much of it is done."""
+    tasks_done: int = 0
+    rows_per_second: float | None = None
+    seconds_left: float | None = None
+    waiting: str | None = None
+    """What gives no answer, where the log has given none for a while, and for how long."""
+
+    @property
+    def share(self) -> float | None:
+        """How much of the phase is done, 0 to 1; None when that is not known."""
+        if self.tasks is not None:
+            return self.tasks_done / max(1, self.tasks)
+        return None if self.total is None else min(1.0, self.rows / max(1, self.total))
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """Spark's stages of a load: the first routes, the last appends."""
+
+    rows: int
+    """Rows read so far; all of the input once they are routed."""
+    tasks: int
+    """Of the stage that is running."""
+    tasks_done: int
+    routed: bool
+
+
+class StageWatch:
+    """Watches the Spark jobs that the calling thread starts from now on."""
+
+    def __init__(self, spark: "SparkSession", job: str) -> None:
+        self._context: Any = None
+        self._group = f"bulk load {job} {time.monotonic_ns()}"
+        self._seen = Stages(rows=0, tasks=0, tasks_done=0, routed=False)
+        # On Spark Connect the stages are the server's: progress is then told from the ledger alone.
+        with suppress(Exception):
+            spark.sparkContext.setJobGroup(self._group, f"bulk load of job {job}")
+            self._context = spark.sparkContext
+
+    def stages(self) -> Stages | None:
+        """The stages as they are now; None when Spark does not tell."""
+        if self._context is None:
+            return None
+        try:
+            self._seen = self._stages() or self._seen
+        except Exception:  # noqa: BLE001 - what is shown of a load must never end it: the ledger tells the rest
+            self._context = None
+            return None
+        return self._seen
+
+    def _stages(self) -> Stages | None:
+        tracker = self._context.statusTracker()
+        jobs = [tracker.getJobInfo(each) for each in tracker.getJobIdsForGroup(self._group)]
+        numbers = sorted({number for job in jobs if job for number in job.stageIds})
+        if not numbers:
+            return None
+        store = self._context._jsc.sc().statusStore()  # noqa: SLF001 - Python has no other way to it
+        found = [store.lastStageAttempt(number) for number in numbers]
+        routing = next((each for each in found if each.shuffleWriteRecords()), found[0])
+        routed = routing.status().toString() == "COMPLETE"
+        running = found[-1] if routed else routing
+        # Records of the shuffle are counted when a task ends, those of the input every few seconds.
+        rows = max(routing.shuffleWriteRecords(), 0 if routed else routing.inputRecords())
+        return Stages(rows, running.numTasks(), running.numCompleteTasks(), routed=routed)
+
+
+class LedgerWatch:
+    """Counts the rows of a job in the log, with a log of its own: backends are not shared between threads."""
+
+    def __init__(self, spec: AnySpec, job: str) -> None:
+        self._spec = spec
+        self._job = job
+        self._log: Backend | None = None
+        self._name = job
+        self._earlier = 0
+        self._rows: dict[int, int] = {}
+        self._complete: set[int] = set()
+        self._answered = time.monotonic()
+
+    def rows(self) -> int:
+        """Rows of the job in all partitions; what was known last when the log cannot be asked."""
+        try:
+            with within(_PATIENCE_MS / 1000):
+                self._look()
+        except StorageError:
+            pass
+        except ConditionalLogError:
+            # Such as that the log is not there yet: an answer, if not one that tells of rows.
+            self._answered = time.monotonic()
+        else:
+            self._answered = time.monotonic()
+        return self._earlier + sum(self._rows.values())
+
+    def waiting(self) -> str | None:
+        """What gave no answer for how long, when it was asked again and again and this is no moment any more."""
+        seconds = time.monotonic() - self._answered
+        if seconds < _QUIET_SECONDS:
+            return None
+        who = "the brokers of topic" if isinstance(self._spec, KafkaSpec) else "the store of log"
+        return f"waiting for {who} {self._spec.topic} since {seconds:.0f} s"
+
+    def _look(self) -> None:
+        if self._log is None:
+            self._log = open_log(for_a_look(self._spec, _PATIENCE_MS))
+        earlier = self._follow(self._log)
+        for partition in range(self._log.layout().partitions):
+            self._ask(self._log, partition)
+        self._earlier = earlier
+
+    def _follow(self, log: Backend) -> int:
+        """Go by the plan of now, once the load goes on behind an expansion; return what it had appended before."""
+        plan = plan_now(log, self._job)
+        if plan is None:
+            return 0
+        if plan.job != self._name:
+            self._name, self._rows, self._complete = plan.job, {}, set()
+        return plan.earlier_rows
+
+    def _ask(self, log: Backend, partition: int) -> None:
+        if partition in self._complete:
+            return
+        progress = log.progress(partition, self._name)
+        if progress is not None:
+            self._rows[partition] = progress.rows
+            if progress.complete:
+                self._complete.add(partition)
+
+
+class LoadWatch:
+    """Puts both together, and works out the speed."""
+
+    def __init__(self, ledger: LedgerWatch | None, stages: StageWatch, *, verifying: bool) -> None:
+        self._ledger = ledger
+        """None for a load that none has: its stages alone tell of it."""
+        self._stages = stages
+        self._verifying = verifying
+        self._begun = time.monotonic()
+        self._appending: tuple[float, int] | None = None
+        """When appending began, and how many rows an earlier run had left by then."""
+
+    def look(self) -> Snapshot:
+        """The load as it is now."""
+        rows = 0 if self._ledger is None else self._ledger.rows()
+        waiting = None if self._ledger is None else self._ledger.waiting()
+        return replace(self._look(rows), waiting=waiting)
+
+    def _look(self, rows: int) -> Snapshot:
+        stages = self._stages.stages()
+        if stages is not None and not stages.tasks:
+            return Snapshot(Phase.STARTING, rows=0)
+        if self._verifying and stages is not None:
+            return Snapshot(Phase.VERIFYING, stages.rows, tasks=stages.tasks, tasks_done=stages.tasks_done)
+        if self._ledger is None:
+            if stages is None:
+                return Snapshot(Phase.STARTING, rows=0)
+            phase = Phase.APPENDING if stages.routed else Phase.ROUTING
+            return Snapshot(phase, stages.rows, tasks=stages.tasks, tasks_done=stages.tasks_done)
+        now = time.monotonic()
+        if stages is not None and not stages.routed:
+            return _routing(stages, now - self._begun)
+        if self._appending is None:
+            self._appending = now, rows
+        since, before = self._appending
+        return _appending(rows, stages.rows if stages else None, now - since, rows - before)
+
+
+def _routing(stages: Stages, seconds: float) -> Snapshot:
+    speed = stages.rows / seconds if stages.rows else None
+    return Snapshot(
+        Phase.ROUTING, stages.rows, tasks=stages.tasks, tasks_done=stages.tasks_done, rows_per_second=speed
+    )
+
+
+def _appending(rows: int, total: int | None, seconds: float, appended: int) -> Snapshot:
+    speed = appended / seconds if appended and seconds else None
+    left = max(0, total - rows) / speed if total is not None and speed else None
+    return Snapshot(Phase.APPENDING, rows, total, rows_per_second=speed, seconds_left=left)

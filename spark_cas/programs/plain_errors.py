@@ -1,0 +1,80 @@
+"""What ended a program, as one sentence: an error of the log, or the root cause of an error of Spark."""
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from spark_cas.core.errors import ConditionalLogError, error_from_text
+from spark_cas.programs.exit_codes import UsageError
+
+_RAISED_IN_PYTHON = re.compile(r"^\s*[\w.]*(?:Error|Exception): \S.*$", re.MULTILINE)
+_SQLSTATE = re.compile(r"\s*SQLSTATE: (\w{5})\b")
+_CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]*\] ")
+_WRONG_IN_THE_CALL = ("22", "42", "KD")
+"""Classes of SQLSTATE: data, names and syntax, and files that are not what they were said to be."""
+_NO_HINT = "[FAILED_READ_FILE.NO_HINT]"
+_UNREADABLE = frozenset(
+    {"AccessControlException", "AccessDeniedException", "ChecksumException", "FileNotFoundException"}
+)
+"""Why a file is not read, where Spark has no hint: to read it again changes nothing."""
+_FILE = re.compile(r"reading file (\S+?)\.(?:\s|$)")
+
+
+def plain_error(error: Exception) -> Exception:
+    """The error of the log that a Spark exception carries in its text; else its root cause, in a line.
+
+    UsageError where input or call have to be mended.
+    """
+    if isinstance(error, ConditionalLogError | UsageError):
+        return error
+    plain = error_from_text(str(error))
+    if plain is not None:
+        return plain
+    if "Traceback (most recent call last)" in str(error):
+        return RuntimeError(in_short(error))
+    causes = [*_java_causes(error)] or [(type(error).__name__, str(error))]
+    return _root_cause(causes)
+
+
+def in_short(error: BaseException) -> str:
+    """What an error of Spark says, without plans and stack traces: of a Python worker's, the last line."""
+    text = str(error)
+    raised = _RAISED_IN_PYTHON.findall(text) if "Traceback (most recent call last)" in text else []
+    lines = [line.strip() for line in raised[-1:] or text.splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
+def _java_causes(error: Exception) -> Iterator[tuple[str, str]]:
+    """Class and message of an error of the JVM, and of what caused it; nothing of any other."""
+    link: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    with suppress(Exception):  # the JVM may be gone
+        while link is not None:
+            yield link.getClass().getSimpleName(), link.getMessage() or ""
+            link = link.getCause()
+
+
+def _root_cause(causes: list[tuple[str, str]]) -> Exception:
+    """The innermost cause that Spark has a name for, and the innermost of all, with the file that was read."""
+    named = [text for _, text in causes if _CONDITION.match(text)]
+    kind, text = causes[-1]
+    root = f"{kind}: {_line(text)}" if _line(text) else kind
+    if not named:
+        return RuntimeError(root)
+    said = _line(named[-1]) if text == named[-1] else f"{_line(named[-1])} {root}"
+    file = next((found[1] for each in named if (found := _FILE.search(each))), None)
+    if file is not None and file not in said:
+        said += f" (in {file})"
+    state = _SQLSTATE.search(named[-1])
+    wrong = state is not None and state[1].startswith(_WRONG_IN_THE_CALL)
+    if wrong and named[-1].startswith(_NO_HINT):
+        wrong = kind in _UNREADABLE
+    if not wrong:
+        return RuntimeError(said)
+    return UsageError(said if file is None else f"{said} Mend the file, or say how it is read (--read-option).")
+
+
+def _line(text: str) -> str:
+    """The first line, with its end made one, and without the code that stands behind it."""
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return _SQLSTATE.split(first)[0].strip()

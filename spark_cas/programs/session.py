@@ -1,0 +1,88 @@
+"""Spark sessions for the programs of this project."""
+
+import logging
+import os
+import signal
+import sys
+import threading
+from importlib.resources import as_file, files
+from typing import TYPE_CHECKING
+
+from spark_cas.spark.called import TRACEBACK
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Set by spark-submit, whose JVM runs before the program does."""
+_DEFAULT_LOG_SETTINGS = "log4j2-defaults.properties"
+
+
+def submitted_session(name: str, *, show_log: bool) -> "SparkSession":
+    """The session that spark-submit has set up; one on this machine when the program was started by itself.
+
+    Where nobody said what of Spark's log is shown, it is silent unless it is asked for: the program tells the outcome
+    in its own words. Settings for a cluster's log are left as they are.
+    """
+    builder = _builder(name)
+    if _SUBMITTED in os.environ:
+        if not show_log and _log_is_not_set_up():
+            builder = builder.config("spark.log.level", "OFF").config("spark.ui.showConsoleProgress", "false")
+        return _started(builder, show_log=show_log)
+    return _started(builder, show_log=show_log, silent=not show_log and "SPARK_CONF_DIR" not in os.environ)
+
+
+def local_session(name: str, *, show_log: bool) -> "SparkSession":
+    """A session on all cores of this machine, whose log is silent unless it is asked for."""
+    builder = _builder(name)
+    builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
+    return _started(builder, show_log=show_log, silent=not show_log)
+
+
+def _builder(name: str) -> "SparkSession.Builder":
+    from pyspark.sql import SparkSession
+
+    # Spark would take the first python3 on PATH, which need not have this package.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return SparkSession.builder.appName(name)
+
+
+def _started(builder: "SparkSession.Builder", *, show_log: bool, silent: bool = False) -> "SparkSession":
+    from pyspark.sql.utils import is_remote
+
+    if silent:
+        with as_file(files("spark_cas.programs") / "log4j2-off.properties") as settings:
+            java_option = f"-Dlog4j2.configurationFile={settings.as_uri()}"
+            spark = builder.config("spark.driver.extraJavaOptions", java_option).getOrCreate()
+    else:
+        spark = builder.getOrCreate()
+    _let_ctrl_c_through()
+    if show_log and not is_remote():
+        spark.sparkContext.environment[TRACEBACK] = "1"
+    return spark
+
+
+def _let_ctrl_c_through() -> None:
+    """Make of Ctrl-C a KeyboardInterrupt and nothing else.
+
+    PySpark's handler asks the JVM to cancel all jobs, in the middle of the call that is being waited for: that fails,
+    and Py4J prints the tracebacks. Who catches the interrupt stops the session instead.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # It logs as its own what the caller is told by an exception: in its own loggers, and in the one of all.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
+
+
+def _log_is_not_set_up() -> bool:
+    """Whether the JVM of spark-submit logs as it comes from Apache: each step, and a failure with all its traces."""
+    from pyspark import SparkContext
+    from pyspark.sql.utils import is_remote
+
+    if is_remote():
+        return False
+    SparkContext._ensure_initialized()  # noqa: SLF001 - Python has no other way to the log of the JVM
+    logs = SparkContext._jvm.org.apache.logging.log4j.LogManager  # type: ignore[union-attr] # noqa: SLF001
+    used = logs.getContext(False).getConfiguration().getConfigurationSource().getLocation()  # noqa: FBT003
+    return used is not None and str(used).endswith(_DEFAULT_LOG_SETTINGS)

@@ -1,0 +1,117 @@
+"""The program that copies a log or topic into another as a stream: exactly once, and each key in its order."""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from spark_cas.programs.exit_codes import ExitCode
+from spark_cas.programs.load_progress import console_for_people
+from spark_cas.programs.log_argument import name_and_value
+from spark_cas.programs.program import Result, StartSession, parser_of, run
+from spark_cas.spark.reading.stream_offsets import StreamOffsets, between
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_EPILOG = """\
+A log is a directory, a URL such as s3://bucket/logs/flights, or kafka://host:9092/flights. Records keep their key,
+value, headers and timestamp; a key that lies in one partition keeps its order. A batch has at most {most:,}
+offsets, unless --from-option maxOffsetsPerTrigger=N says otherwise: a task holds its part of one in memory. A batch
+that has begun keeps its size, so say it before the first run.
+
+exit codes: 0 all that was there is copied; 1 failed, run it again; 2 usage; 3 refused by a condition; 4 the input
+changed; 130 interrupted, the same command goes on. The last line on stdout is the result as JSON.
+"""
+_MOST_OFFSETS = 1_000_000
+_LOOK_SECONDS = 1
+
+
+def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
+    """Parse a command line; prints usage and exits with 2 when it is wrong."""
+    description = "Copy a log or topic into another, exactly once. Run again with the same checkpoint, it goes on."
+    parser = parser_of(prog, description, _EPILOG.format(most=_MOST_OFFSETS))
+    for name, what in (("from", "read"), ("to", "written")):
+        parser.add_argument(f"--{name}", required=True, metavar="LOG", dest=name, help=f"the log that is {what}")
+        parser.add_argument(
+            f"--{name}-option",
+            type=name_and_value,
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help=f"an option of docs/options.md for the log that is {what}",
+        )
+    parser.add_argument("--checkpoint", required=True, metavar="PATH", help="where Spark keeps how far the copy is")
+    parser.add_argument("--job", required=True, help="identity of this copy in the log that is written")
+    parser.add_argument("--partitions", metavar="N", help="partition count of a log that does not exist yet")
+    parser.add_argument("--follow", action="store_true", help="go on copying what comes, until interrupted")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
+    """Run the program from its command line and return the exit code."""
+    given = parse_arguments(argv, prog)
+    return run(lambda spark: _copy(given, spark), start_session, with_traceback=given.traceback)
+
+
+def reading_options(given: argparse.Namespace) -> dict[str, str]:
+    """The options of the read, bounded by default: what Spark has planned as one batch can never be made smaller."""
+    return {
+        "startingOffsets": "earliest",
+        "includeHeaders": "true",
+        "maxOffsetsPerTrigger": str(_MOST_OFFSETS),
+        **dict(given.from_option),
+    }
+
+
+def _copy(given: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, Result]:
+    from spark_cas.spark.writing.route import route
+
+    writing = {**dict(given.to_option), "path": given.to, "job": given.job}
+    writing |= {} if given.partitions is None else {"partitions": given.partitions}
+
+    def append(batch: "DataFrame", number: int) -> None:
+        one = {**writing, "batchId": str(number)}
+        # By offset: what has one key lies in one partition, so that it keeps its order.
+        routed = route(batch, one, order_by=["offset"])
+        routed.write.format("conditional-log").mode("append").options(**one).save()
+
+    reading = reading_options(given)
+    records = spark.readStream.format("conditional-log").options(**reading).load(getattr(given, "from"))
+    writer = records.writeStream.foreachBatch(append).option("checkpointLocation", given.checkpoint)
+    query = (writer if given.follow else writer.trigger(availableNow=True)).start()
+    console = console_for_people()
+    copied, told = 0, -1
+    try:
+        ended: bool | None = False
+        while not ended:
+            ended = query.awaitTermination(_LOOK_SECONDS)
+            for progress in query.recentProgress:
+                if progress["batchId"] > told and progress["numInputRows"]:
+                    told = progress["batchId"]
+                    copied += progress["numInputRows"]
+                    _tell(progress, console)
+    finally:
+        query.stop()
+    return ExitCode.COMPLETE, {"status": "copied", "job": given.job, "rows": copied}
+
+
+def _tell(progress: Mapping[str, Any], console: Console) -> None:
+    rows, behind = progress["numInputRows"], records_behind(progress["sources"][0])
+    told = f"batch {progress['batchId']}: {rows:,} records, {behind:,} behind"
+    console.print(told, markup=False, highlight=False, soft_wrap=True)
+
+
+def records_behind(source: Mapping[str, Any]) -> int:
+    """How many offsets lie between the end of a batch and the newest one that the source knows of.
+
+    ``source`` is Spark's progress of the source, whose offsets are the JSON of `StreamOffsets`. On a topic markers of
+    transactions count as well.
+    """
+    end, latest = (json.loads(source[name] or "null") for name in ("endOffset", "latestOffset"))
+    if end is None or latest is None:
+        return 0
+    left = between(StreamOffsets.from_json(end), StreamOffsets.from_json(latest))
+    return sum(len(offsets) for offsets in left.values())
