@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+LANES := test-kafka test-spark test-faults test-rest
 AZURITE := tests/azurite/node_modules/.installed
 
 # Spark starts its workers with the first python3 on PATH, unless told otherwise.
@@ -11,7 +12,7 @@ export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help env check format unit test demo demo-kafka kafka kafka-jars bench clean needs-java
+.PHONY: help env check format unit test $(LANES) demo demo-kafka kafka kafka-jars bench clean needs-java
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -47,8 +48,17 @@ format: $(STAMP) ## format the code and mend what the linter can mend
 unit: $(STAMP) ## the tests that need no JVM and no server: seconds
 	$(BIN)/python -m pytest -m "not spark and not s3 and not azure and not cluster and not kafka"
 
-test: env needs-java kafka-jars ## the environment and all tests
-	$(BIN)/python -m pytest
+# Most of a test's time is waiting, so two lanes run at a time. Each has, and ends, its own brokers and JVMs.
+TOGETHER := --jobs=2 --keep-going $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+
+test: env ## the environment and all tests, in lanes; one of them: make test-kafka, test-spark, test-faults, test-rest
+	@$(MAKE) --no-print-directory $(TOGETHER) $(LANES)
+
+test-kafka test-spark test-faults: test-%: env needs-java kafka-jars
+	$(BIN)/python -m pytest tests/$*
+
+test-rest: env needs-java kafka-jars ## the tests that no other lane has
+	$(BIN)/python -m pytest --ignore=tests/kafka --ignore=tests/spark --ignore=tests/faults
 
 demo: $(STAMP) needs-java ## the environment, then real flights loaded twice, a stale writer refused, the state read back
 	SPARK_CONF_DIR=$(CURDIR)/conf $(BIN)/python jobs/demo.py

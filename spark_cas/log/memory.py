@@ -9,6 +9,7 @@ from typing import Self
 import pyarrow as pa
 
 from spark_cas.core.chunks import Chunk
+from spark_cas.core.claim import Claim
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUIRED
@@ -35,7 +36,7 @@ from spark_cas.core.plan import (
 )
 from spark_cas.core.records import RECORDS, fill_timestamps, first_since
 from spark_cas.core.row_claims import check_rows
-from spark_cas.log.protocol import Claim, Preflight
+from spark_cas.log.protocol import Preflight
 
 
 @dataclass

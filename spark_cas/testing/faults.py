@@ -10,13 +10,14 @@ from typing import Self, TypeVar
 import pyarrow as pa
 
 from spark_cas.core.chunks import Chunk
+from spark_cas.core.claim import Claim
 from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Outcome, Refusal, Unknown
 from spark_cas.core.plan import Completion, Layout, Plan, Progress
 from spark_cas.core.records import RECORDS
-from spark_cas.log.protocol import Backend, Claim, Preflight
+from spark_cas.log.protocol import Backend, Preflight
 
 Result = TypeVar("Result")
 

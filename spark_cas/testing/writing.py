@@ -8,11 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from spark_cas.core.chunks import Chunk
+from spark_cas.core.claim import Claim
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.outcome import Appended, Outcome
 from spark_cas.core.plan import ExpectedOffsets, Plan, Progress
 from spark_cas.core.records import RECORDS
-from spark_cas.log.protocol import Claim, Log
+from spark_cas.log.protocol import Log
 
 TIME_MS = 1_700_000_000_000
 """The time of chunks in tests."""

@@ -4,12 +4,12 @@ import pytest
 from confluent_kafka import Producer
 
 from spark_cas import append_once
+from spark_cas.core.claim import _MOST_OWN_RANGES
 from spark_cas.core.outcome import Appended, KeyConflict
 from spark_cas.core.plan import BY_KEY, Progress, to_json
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.ledger import _MAX_METADATA_BYTES, _entry
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.protocol import _MOST_OWN_RANGES
 from spark_cas.testing.writing import TIME_MS, append_foreign, table_of
 from tests.kafka.clients import SECONDS, create_topic
 

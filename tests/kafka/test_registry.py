@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
+from spark_cas.core.claim import Claim
 from spark_cas.core.errors import FormatError
 from spark_cas.core.outcome import Appended, LayoutChanged
 from spark_cas.core.plan import Completion, PartitionResult, Plan, Progress, to_json
@@ -21,7 +22,6 @@ from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.entries import kind_of
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.protocol import Claim
 from spark_cas.testing.contract.base import at_once
 from spark_cas.testing.loads import TEN, crash_after_chunks, run_job
 from spark_cas.testing.writing import JobWriter, plan_of, table_of, values_in

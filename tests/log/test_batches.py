@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ProgressLostError
 from spark_cas.core.outcome import ProgressLost, Refusal
 from spark_cas.core.plan import Plan, Progress, progress_expired
 from spark_cas.log.memory import MemoryLog
-from spark_cas.log.protocol import Backend, Claim
+from spark_cas.log.protocol import Backend
 from spark_cas.testing.batches import run_batch
 from spark_cas.testing.contract.streaming import StreamContract
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When

@@ -2,13 +2,13 @@
 
 import pytest
 
+from spark_cas.core.claim import Claim
 from spark_cas.core.errors import StorageError, StoreUnsafeError
 from spark_cas.core.guarantee import OFF, REQUESTED, REQUIRED
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Conflict, Fenced, PutReply, Truncated, Unknown
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.objects.answers import NotNowError
-from spark_cas.log.protocol import Claim
 from spark_cas.testing.contract.blind import blindly
 from spark_cas.testing.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
 from tests.objects import flaky_store

@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from spark_cas import RECORDS, open_log
 from spark_cas.core.chunks import Chunk
+from spark_cas.core.claim import Claim
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.outcome import Appended, LayoutChanged
 from spark_cas.core.partitioner import partition_of
 from spark_cas.core.plan import Plan
-from spark_cas.log.protocol import Backend, Claim
+from spark_cas.log.protocol import Backend
 from spark_cas.testing.writing import TIME_MS, plan_of
 
 KEYS = 8

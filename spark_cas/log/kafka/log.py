@@ -11,6 +11,7 @@ from confluent_kafka.admin import NewTopic
 
 from spark_cas.core.batch import KEPT_MS
 from spark_cas.core.chunks import Chunk
+from spark_cas.core.claim import Claim
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.guarantee import REQUIRED
@@ -35,7 +36,7 @@ from spark_cas.log.kafka.registry import KafkaRegistry
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import topic_settings
 from spark_cas.log.patience import Wait, within
-from spark_cas.log.protocol import Claim, Preflight
+from spark_cas.log.protocol import Preflight
 
 
 class KafkaLog(KafkaRegistry):

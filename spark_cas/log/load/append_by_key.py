@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 
 from spark_cas.core.chunks import Chunk
+from spark_cas.core.claim import Claim
 from spark_cas.core.errors import TrimmedError
 from spark_cas.core.key_claims import KeyClaims
 from spark_cas.core.offsets import Bounds
@@ -15,7 +16,7 @@ from spark_cas.core.outcome import Appended, Conflict, KeyConflict, Outcome, Tru
 from spark_cas.core.refusal import not_appended
 from spark_cas.log.load.attempts import rival_tries
 from spark_cas.log.load.tail import Tail
-from spark_cas.log.protocol import Backend, Claim
+from spark_cas.log.protocol import Backend
 from spark_cas.log.tombstones import unproven_below
 
 _PAUSE_SECONDS = 0.05

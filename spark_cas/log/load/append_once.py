@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from spark_cas.core.appends import NOTHING_SAID
 from spark_cas.core.chunks import Chunk
+from spark_cas.core.claim import Claim
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import InputChangedError
 from spark_cas.core.key_claims import check_keys
@@ -18,7 +19,7 @@ from spark_cas.core.records import RECORDS
 from spark_cas.core.row_claims import NO_CHECK, check_claim_values
 from spark_cas.log.load.append_by_key import KeyedAppends
 from spark_cas.log.load.planning import complete_job, job_progress, pin_plan
-from spark_cas.log.protocol import Backend, Claim
+from spark_cas.log.protocol import Backend
 
 
 def append_once(

@@ -4,13 +4,14 @@ import random
 import time
 from collections.abc import Callable, Iterator
 
+from spark_cas.core.claim import Claim
 from spark_cas.core.errors import NotRoutedError
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.outcome import Fenced
 from spark_cas.core.plan import Progress
 from spark_cas.core.refusal import error_of
 from spark_cas.log.load.expected_offsets import lost_to_another
-from spark_cas.log.protocol import Backend, Claim
+from spark_cas.log.protocol import Backend
 
 FENCED_WAIT_SECONDS = 30.0
 _RIVAL_TRIES = 24

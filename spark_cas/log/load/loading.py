@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from spark_cas.core.appends import NOTHING_SAID
 from spark_cas.core.chunks import Chunk, ChunkBuffer, ChunkLimits
+from spark_cas.core.claim import Claim
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import BatchTooLargeError, InputChangedError, JobMismatchError, NotRoutedError
 from spark_cas.core.key_claims import check_keys
@@ -22,7 +23,7 @@ from spark_cas.core.refusal import error_of
 from spark_cas.core.row_claims import COLUMN, NO_CHECK, check_claim_values, check_rising, split_claims
 from spark_cas.log.load.append_by_key import KeyedAppends
 from spark_cas.log.load.attempts import FENCED_WAIT_SECONDS, await_other, refuse_second_task
-from spark_cas.log.protocol import Backend, Claim
+from spark_cas.log.protocol import Backend
 
 
 class Filling(Protocol):

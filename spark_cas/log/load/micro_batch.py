@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from spark_cas.core.batch import Batch, batch_so_far, begun_after, forgot_none, in_order
 from spark_cas.core.chunks import Chunk, ChunkBuffer, ChunkLimits
+from spark_cas.core.claim import Claim
 from spark_cas.core.errors import BatchTooLargeError, CheckpointMismatchError, InputChangedError, OptionError
 from spark_cas.core.multiset_digest import joined_digest, multiset_digest
 from spark_cas.core.outcome import Appended, Fenced, ProgressLost, Refusal
@@ -21,7 +22,7 @@ from spark_cas.core.refusal import error_of, raise_for_outcome
 from spark_cas.log.load.attempts import FENCED_WAIT_SECONDS, await_other, refuse_second_task
 from spark_cas.log.load.loading import refuse_unknown_partition
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.log.protocol import Backend, Claim
+from spark_cas.log.protocol import Backend
 
 
 def begin_stream(log: Backend, job: str, wanted: ExpectedOffsets, partition: int = 0) -> Plan:

@@ -7,6 +7,7 @@ end, is free too. So the end is found first, the claim must equal it, and the ch
 import uuid
 
 from spark_cas.core.chunks import Chunk
+from spark_cas.core.claim import Claim
 from spark_cas.core.errors import RecordTooLargeError, StorageError, UnknownOutcomeError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import (
@@ -34,7 +35,6 @@ from spark_cas.log.objects.ledger import Ledger
 from spark_cas.log.objects.partition import PartitionChunks, TrimmedMeanwhileError
 from spark_cas.log.objects.patient import PatientStore
 from spark_cas.log.objects.trimming import was_in_log
-from spark_cas.log.protocol import Claim
 
 
 class Appender:

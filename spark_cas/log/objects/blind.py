@@ -7,6 +7,7 @@ even where its reply was lost; what comes twice is what is appended again.
 import uuid
 
 from spark_cas.core.chunks import Chunk
+from spark_cas.core.claim import Claim
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.outcome import Outcome
 from spark_cas.core.plan import Layout, Plan, Progress
@@ -15,7 +16,6 @@ from spark_cas.log.objects.chunk_file import StoredChunk
 from spark_cas.log.objects.ledger import Ledger
 from spark_cas.log.objects.partition import PartitionChunks
 from spark_cas.log.objects.patient import PatientStore
-from spark_cas.log.protocol import Claim
 
 _NO_END = 2**63 - 1
 

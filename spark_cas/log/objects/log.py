@@ -8,6 +8,7 @@ from typing import Self
 import pyarrow as pa
 
 from spark_cas.core.chunks import Chunk
+from spark_cas.core.claim import Claim
 from spark_cas.core.errors import FormatError, LogNotFoundError, LogNotSharedError, StorageError, StoreUnsafeError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUIRED
@@ -37,7 +38,7 @@ from spark_cas.log.objects.registry import ObjectRegistry
 from spark_cas.log.objects.store import Store, open_store
 from spark_cas.log.objects.trimming import trim
 from spark_cas.log.patience import within
-from spark_cas.log.protocol import Claim, Preflight
+from spark_cas.log.protocol import Preflight
 from spark_cas.log.spec import LogSpec
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from confluent_kafka import KafkaException, TopicPartition
 
 from spark_cas.core.chunks import Chunk
+from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ConditionalLogError, StorageError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Fenced, LayoutChanged, Outcome, Refusal, Truncated, Unknown, says_lost
@@ -31,7 +32,6 @@ from spark_cas.log.kafka.reading import first_record
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import require_planned, topic_settings
 from spark_cas.log.patience import Wait, anew, within
-from spark_cas.log.protocol import Claim
 
 _MOST_ACTIVE = 8
 """An instance has threads and connections of its own, in use or not."""
