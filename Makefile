@@ -12,7 +12,7 @@ export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help env check format unit test $(LANES) demo demo-kafka kafka kafka-jars bench clean needs-java
+.PHONY: help env check format unit test $(LANES) mutants demo demo-kafka kafka kafka-jars bench clean needs-java
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -59,6 +59,9 @@ test-kafka test-spark test-faults: test-%: env needs-java kafka-jars
 
 test-rest: env needs-java kafka-jars ## the tests that no other lane has
 	$(BIN)/python -m pytest --ignore=tests/kafka --ignore=tests/spark --ignore=tests/faults
+
+mutants: env needs-java kafka-jars ## plant known defects one by one, and see that the tests notice each
+	$(BIN)/python -m tests.mutants
 
 demo: $(STAMP) needs-java ## the environment, then real flights loaded twice, a stale writer refused, the state read back
 	SPARK_CONF_DIR=$(CURDIR)/conf $(BIN)/python jobs/demo.py

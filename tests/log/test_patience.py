@@ -1,0 +1,51 @@
+"""Deadlines within deadlines, and waits that keep them."""
+
+import logging
+
+from spark_cas.log import patience
+from spark_cas.log.patience import Wait, anew, within
+
+
+def test_an_outer_deadline_holds_for_whatever_waits_inside():
+    with within(0), within(60):
+        assert Wait(60, "looking").left == 0
+        assert not Wait(60, "looking").again("it is not there")
+    assert Wait(60, "looking").left > 0
+
+
+def test_what_must_not_be_left_undecided_has_its_own_deadline():
+    with within(0), anew(60):
+        assert Wait(60, "looking").left > 0
+    with within(60), anew(0):
+        assert Wait(60, "looking").left == 0
+
+
+def test_a_wait_ends_at_its_deadline_and_not_before_it(monkeypatch):
+    now, pauses = 0.0, []
+
+    def sleep(seconds):
+        nonlocal now
+        pauses.append(seconds)
+        now += seconds
+
+    monkeypatch.setattr(patience.time, "monotonic", lambda: now)
+    monkeypatch.setattr(patience.time, "sleep", sleep)
+    wait = Wait(10, "looking")
+    while wait.again("it is not there"):
+        pass
+    assert (now, wait.left, wait.waited) == (10, 0, 10)
+    assert len(pauses) > 3
+
+
+def test_a_wait_that_lasts_is_told_with_what_it_waits_for(monkeypatch, caplog):
+    now = 0.0
+    monkeypatch.setattr(patience.time, "monotonic", lambda: now)
+    monkeypatch.setattr(patience.time, "sleep", lambda _: None)
+    wait = Wait(120, "looking for topic flights")
+    with caplog.at_level(logging.WARNING, "spark_cas"):
+        assert wait.again("it is not there")
+        assert not caplog.records
+        now = 60.0
+        assert wait.again("it is not there")
+    [line] = caplog.messages
+    assert line == "looking for topic flights: it is not there. Waiting since 60 s, for 60 s more at most."

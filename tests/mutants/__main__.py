@@ -1,0 +1,82 @@
+"""Plants one defect after the other into a copy of the tree, and says which of them no test sees.
+
+`make mutants` runs all; `python -m tests.mutants WORD` those whose file or description holds the word.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+TESTS_FAILED = 1
+"""What pytest ends with when a test failed: anything higher is a broken call, which proves nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Defect:
+    """A change of one place, and the tests that have to see it."""
+
+    what: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    def planted(self, source: str) -> str:
+        """The text of the file with the defect in it. Raises ValueError unless the place is there, once."""
+        if source.count(self.old) != 1:
+            raise ValueError(f"{self.file} holds {self.old!r} {source.count(self.old)} times: mend tests/mutants")
+        return source.replace(self.old, self.new)
+
+
+def defects() -> list[Defect]:
+    """All of them, in the order of the list."""
+    listed = tomllib.loads(Path(__file__).with_name("defects.toml").read_text())["defect"]
+    return [Defect(**{**each, "tests": tuple(each["tests"])}) for each in listed]
+
+
+def is_seen(defect: Defect, tree: Path) -> bool:
+    """Whether a test fails in a tree that has the defect; the tree is as before afterwards."""
+    file = tree / defect.file
+    source = file.read_text()
+    file.write_text(defect.planted(source))
+    try:
+        environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *defect.tests]
+        ended = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    finally:
+        file.write_text(source)
+    if ended.returncode > TESTS_FAILED:
+        raise RuntimeError(
+            f"pytest could not run {' '.join(defect.tests)}:\n{ended.stdout[-2000:]}{ended.stderr[-2000:]}"
+        )
+    return ended.returncode == TESTS_FAILED
+
+
+def main(argv: Sequence[str]) -> int:
+    """1 when a defect was seen by no test."""
+    chosen = [each for each in defects() if all(word in f"{each.file} {each.what}" for word in argv)]
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    files = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    unseen = []
+    with tempfile.TemporaryDirectory(prefix="spark-cas-mutants-") as folder:
+        for name in files:
+            copy = Path(folder, name)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, copy)
+        for each in chosen:
+            seen = is_seen(each, Path(folder))
+            unseen += [] if seen else [each]
+            print(f"{'seen  ' if seen else 'UNSEEN'} {each.file}: {each.what}", flush=True)
+    print(f"{len(chosen) - len(unseen)} of {len(chosen)} defects were seen")
+    return int(bool(unseen))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
