@@ -1,8 +1,8 @@
 """Deadlines within deadlines, and waits that keep them."""
 
 import logging
+import time
 
-from spark_cas.log import patience
 from spark_cas.log.patience import Wait, anew, within
 
 
@@ -28,8 +28,8 @@ def test_a_wait_ends_at_its_deadline_and_not_before_it(monkeypatch):
         pauses.append(seconds)
         now += seconds
 
-    monkeypatch.setattr(patience.time, "monotonic", lambda: now)
-    monkeypatch.setattr(patience.time, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "sleep", sleep)
     wait = Wait(10, "looking")
     while wait.again("it is not there"):
         pass
@@ -39,8 +39,8 @@ def test_a_wait_ends_at_its_deadline_and_not_before_it(monkeypatch):
 
 def test_a_wait_that_lasts_is_told_with_what_it_waits_for(monkeypatch, caplog):
     now = 0.0
-    monkeypatch.setattr(patience.time, "monotonic", lambda: now)
-    monkeypatch.setattr(patience.time, "sleep", lambda _: None)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
     wait = Wait(120, "looking for topic flights")
     with caplog.at_level(logging.WARNING, "spark_cas"):
         assert wait.again("it is not there")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+_TAIL = 4000
 TESTS_FAILED = 1
 """What pytest ends with when a test failed: anything higher is a broken call, which proves nothing."""
 
@@ -53,9 +54,8 @@ def is_seen(defect: Defect, tree: Path) -> bool:
     finally:
         file.write_text(source)
     if ended.returncode > TESTS_FAILED:
-        raise RuntimeError(
-            f"pytest could not run {' '.join(defect.tests)}:\n{ended.stdout[-2000:]}{ended.stderr[-2000:]}"
-        )
+        said = (ended.stdout + ended.stderr)[-_TAIL:]
+        raise RuntimeError(f"pytest could not run {' '.join(defect.tests)}:\n{said}")
     return ended.returncode == TESTS_FAILED
 
 
