@@ -12,7 +12,7 @@ export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help env check format unit test $(LANES) mutants demo demo-kafka kafka kafka-jars bench clean needs-java
+.PHONY: help env check format unit test test-full $(LANES) mutants demo demo-kafka kafka kafka-jars bench clean needs-java
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -49,16 +49,20 @@ unit: $(STAMP) ## the tests that need no JVM and no server: seconds
 	$(BIN)/python -m pytest -m "not spark and not s3 and not azure and not cluster and not kafka"
 
 # Most of a test's time is waiting, so two lanes run at a time. Each has, and ends, its own brokers and JVMs.
+CHOSEN := -m "not full"
 TOGETHER := --jobs=2 --keep-going $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
-test: env ## the environment and all tests, in lanes; one of them: make test-kafka, test-spark, test-faults, test-rest
+test: env ## the environment and the tests, in lanes; one of them: make test-kafka, test-spark, test-faults, test-rest
 	@$(MAKE) --no-print-directory $(TOGETHER) $(LANES)
 
+test-full: ## as test, and what it leaves out: jobs on the S3 and Azure APIs
+	@$(MAKE) --no-print-directory test CHOSEN=
+
 test-kafka test-spark test-faults: test-%: env needs-java kafka-jars
-	$(BIN)/python -m pytest tests/$*
+	$(BIN)/python -m pytest $(CHOSEN) tests/$*
 
 test-rest: env needs-java kafka-jars ## the tests that no other lane has
-	$(BIN)/python -m pytest --ignore=tests/kafka --ignore=tests/spark --ignore=tests/faults
+	$(BIN)/python -m pytest $(CHOSEN) --ignore=tests/kafka --ignore=tests/spark --ignore=tests/faults
 
 mutants: env needs-java kafka-jars ## plant known defects one by one, and see that the tests notice each
 	$(BIN)/python -m tests.mutants

@@ -4,7 +4,7 @@ import pytest
 
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.protocol import Backend
-from spark_cas.testing.contract import LogContract
+from spark_cas.testing.contract import JobContract, StepContract
 from spark_cas.testing.contract.base import NewBackend
 from tests.objects.places import reopened
 from tests.objects.servers import Served
@@ -12,15 +12,26 @@ from tests.objects.servers import Served
 _: type[Backend] = ObjectLog
 
 
-@pytest.mark.s3
-class TestS3(LogContract):
+class OnS3:
     rounds = 10
     examples = 3
-    # It dies between the calls of the protocol, where all stores are alike: a directory and memory show that.
-    test_a_job_killed_at_any_call_ends_with_exactly_its_input = None  # type: ignore[assignment]
 
     @pytest.fixture
     def new_backend(self, s3: Served) -> NewBackend:
         return s3.new_log
 
     reopen = staticmethod(reopened)
+
+
+@pytest.mark.s3
+class TestS3(OnS3, StepContract):
+    """Where stores differ."""
+
+
+@pytest.mark.s3
+@pytest.mark.full
+class TestJobsOnS3(OnS3, JobContract):
+    """Jobs do no more than take those steps: in a directory and in memory `make test` runs them too."""
+
+    # It dies between the calls of the protocol, where all stores are alike: a directory and memory show that.
+    test_a_job_killed_at_any_call_ends_with_exactly_its_input = None  # type: ignore[assignment]

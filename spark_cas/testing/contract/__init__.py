@@ -21,15 +21,23 @@ from spark_cas.testing.contract.registry import RegistryContract
 from spark_cas.testing.contract.streaming import StreamContract
 from spark_cas.testing.contract.trimming import TrimContract
 
-__all__ = ["LogContract"]
+__all__ = ["JobContract", "LogContract", "StepContract"]
 
 
-class LogContract(
+class StepContract(
     AppendContract,
     ReadContract,
     TrimContract,
     RegistryContract,
     RaceContract,
+    ExpandContract,
+    BlindContract,
+    ForgetContract,
+):
+    """What each step of a backend promises, and what it promises when several writers take it at once."""
+
+
+class JobContract(
     LoadContract,
     RefuseContract,
     ExpectContract,
@@ -37,9 +45,10 @@ class LogContract(
     KeyClaimContract,
     CrashContract,
     StreamContract,
-    ExpandContract,
-    BlindContract,
     ContinueContract,
-    ForgetContract,
 ):
+    """What becomes of jobs, which consist of these steps."""
+
+
+class LogContract(StepContract, JobContract):
     """All of it."""
