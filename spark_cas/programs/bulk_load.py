@@ -4,7 +4,6 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,6 +31,7 @@ from spark_cas.programs.load_report import (
 from spark_cas.programs.load_request import LoadRequest
 from spark_cas.programs.load_watch import LedgerWatch, LoadWatch, StageWatch
 from spark_cas.programs.program import tell, tell_error
+from spark_cas.programs.session import stop_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -133,8 +133,7 @@ def _report_of(arguments: Arguments, start_session: StartSession, console: Conso
     except KeyboardInterrupt as interrupt:
         # The workers of a session that goes on would append what they hold, after it is told what is in the log.
         for spark in sessions:
-            with suppress(Exception):  # under spark-submit Ctrl-C ends the JVM as well
-                spark.stop()
+            stop_session(spark)
         report = _failed(interrupt, request, time.monotonic() - began)
         left = "the same command goes on from here"
         if report.job is None:

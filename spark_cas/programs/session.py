@@ -5,8 +5,10 @@ import os
 import signal
 import sys
 import threading
+import time
+from contextlib import suppress
 from importlib.resources import as_file, files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spark_cas.spark.called import TRACEBACK
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Set by spark-submit, whose JVM runs before the program does."""
+_WORKERS_END_SECONDS = 30.0
+_PAUSE_SECONDS = 0.05
 _DEFAULT_LOG_SETTINGS = "log4j2-defaults.properties"
 
 
@@ -37,6 +41,39 @@ def local_session(name: str, *, show_log: bool) -> "SparkSession":
     builder = _builder(name)
     builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
     return _started(builder, show_log=show_log, silent=not show_log)
+
+
+def stop_session(spark: "SparkSession") -> None:
+    """Stop a session, and wait until its Python workers on this machine are gone.
+
+    Spark tells them to end and does not wait for it, and one that appends goes on until it hears of that. Workers on
+    other machines are not waited for.
+    """
+    groups = _worker_groups(spark)
+    with suppress(Exception):  # under spark-submit Ctrl-C ends the JVM as well
+        spark.stop()
+    deadline = time.monotonic() + _WORKERS_END_SECONDS
+    while any(map(_is_alive, groups)) and time.monotonic() < deadline:
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _worker_groups(spark: "SparkSession") -> list[int]:
+    """The process groups of Python workers: a child of the JVM leads each of them."""
+    try:
+        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - as below
+        children = [child.pid() for child in jvm.java.lang.ProcessHandle.current().children().toArray()]
+    except Exception:  # noqa: BLE001 - with Spark Connect there is no JVM here, and one that ends says so in many ways
+        return []
+    # Under spark-submit this program is a child of the JVM too.
+    return [child for child in children if child != os.getpid()]
+
+
+def _is_alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except OSError:
+        return False
+    return True
 
 
 def _builder(name: str) -> "SparkSession.Builder":
