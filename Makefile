@@ -55,7 +55,7 @@ TOGETHER := --jobs=2 --keep-going $(if $(filter output-sync,$(.FEATURES)),--outp
 test: env ## the environment and the tests, in lanes; one of them: make test-kafka, test-spark, test-faults, test-rest
 	@$(MAKE) --no-print-directory $(TOGETHER) $(LANES)
 
-test-full: ## as test, and what it leaves out: jobs on the S3 and Azure APIs
+test-full: ## as test, and what it leaves out: jobs on the S3 and Azure APIs, the benchmark
 	@$(MAKE) --no-print-directory test CHOSEN=
 
 test-kafka test-spark test-faults: test-%: env needs-java kafka-jars

@@ -72,6 +72,7 @@ def test_the_demonstration_on_kafka(tmp_path):
     assert "started again, the query appended nothing" in stream
 
 
+@pytest.mark.full
 def test_the_benchmark(tmp_path):
     run(tmp_path, "-m", "benchmarks", "--quick", "--only", "write", "read")
     results = json.loads((tmp_path / "bench.json").read_text())
