@@ -41,7 +41,7 @@ check: $(STAMP) ## lint, formatting, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(STAMP) ## format the code and mend what the linter can mend
+format: $(STAMP) ## format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 

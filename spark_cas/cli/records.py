@@ -127,7 +127,7 @@ def _show_more(source: Backend, log_id: str, partition: int | None, ends: dict[i
     """Show what was decided since the offsets in ``ends``, and move these on; new partitions are shown whole."""
     if source.layout().log_id != log_id:
         raise TruncatedError(
-            f"log {source.topic} was deleted and made anew. Run the command again to see the new one."
+            f"log {source.topic} was deleted and recreated. Run the command again to see the new one."
         )
     wanted = tuple(_partitions(source, partition))
     for each, bounds in zip(wanted, source.bounds_of(wanted, waiting=False), strict=True):

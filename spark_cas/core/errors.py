@@ -10,7 +10,7 @@
     │   ├── ProgressLostError   a person decides
     │   └── LayoutChangedError  plan and route again
     ├── UnknownOutcomeError     run the same job again: it looks before it writes
-    ├── InputError              (also a ValueError) nothing was appended; mend the input or the call
+    ├── InputError              (also a ValueError) nothing was appended; fix the input or the call
     │   ├── OptionError
     │   ├── SchemaError
     │   ├── ClaimError

@@ -170,7 +170,7 @@ class Admin(Protocol):
 
 
 class Blind(Protocol):
-    """Appending where exactly once is not asked for, or not to be had."""
+    """Appending where exactly once is not asked for, or not available."""
 
     def append_blind(self, partition: int, layout: Layout, chunk: Chunk, guarantee: str) -> Outcome:
         """Append a chunk at whatever the end is: no plan, no claim, no ledger entry, and nobody is fenced.

@@ -51,7 +51,7 @@ SOURCE: tuple[SparkOption, ...] = (
     SparkOption(
         "failOnDataLoss",
         _DIFFERENT,
-        "It is about records that retention removed. A topic that was deleted and created again, or that lost "
+        "It is about records that retention removed. A topic that was deleted and recreated, or that lost "
         "records at its end, is an error in any case.",
     ),
     SparkOption("minPartitions", _DIFFERENT, "At least so many tasks where there are as many offsets, never fewer."),

@@ -108,7 +108,7 @@ class ReadRange:
                     )
                 raise OptionError(
                     f"option {option} says {offset} for {at}, which ends at {bounds.end_offset}. Has the topic been "
-                    f"made anew? Name an offset that is there, or -1 for the end."
+                    f"recreated? Name an offset that is there, or -1 for the end."
                 )
         if end < bounds.start_offset:
             start = min(start, end)

@@ -42,7 +42,7 @@ class Selection:
         """TruncatedError when a log is not the one that is meant."""
         if self.log_id not in (None, layout.log_id):
             raise TruncatedError(
-                f"log {topic} is not the one that is to be read: it was deleted and made anew, and its offsets mean "
+                f"log {topic} is not the one that is to be read: it was deleted and recreated, and its offsets mean "
                 f"other records now. Bootstrap the new log, or leave option logId out."
             )
 

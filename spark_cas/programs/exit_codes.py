@@ -13,7 +13,7 @@ class ExitCode(IntEnum):
     FAILED = 1
     """Anything else: run the same command again."""
     USAGE = 2
-    """The call is wrong: mend it."""
+    """The call is wrong: fix it."""
     REFUSED = 3
     """A condition did not hold: nothing of what was refused is visible."""
     INPUT_CHANGED = 4

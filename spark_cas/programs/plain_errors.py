@@ -24,7 +24,7 @@ _FILE = re.compile(r"reading file (\S+?)\.(?:\s|$)")
 def plain_error(error: Exception) -> Exception:
     """The error of the log that a Spark exception carries in its text; else its root cause, in a line.
 
-    UsageError where input or call have to be mended.
+    UsageError where input or call have to be fixed.
     """
     if isinstance(error, ConditionalLogError | UsageError):
         return error

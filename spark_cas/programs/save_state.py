@@ -67,7 +67,7 @@ def refreshed(spark: "SparkSession", log: PinnedLog, before: SavedState) -> "Dat
     ):
         raise TruncatedError(
             f"log {log.at.topic} is not the one that the saved state was taken of, or it lost records since then: it "
-            f"was made anew, or ends before what the state has seen. Find out why, then bootstrap without --since."
+            f"was recreated, or ends before what the state has seen. Find out why, then bootstrap without --since."
         )
     # Partitions that are new since then are read from their start.
     start_offsets = [*seen, *log.at.start_offsets[len(seen) :]]
@@ -78,11 +78,11 @@ def refreshed(spark: "SparkSession", log: PinnedLog, before: SavedState) -> "Dat
 
 
 def _require_same_log(log_options: Mapping[str, str], at: Pinned) -> None:
-    """TruncatedError when the log was made anew since it was pinned, maybe in the middle of what a task read."""
+    """TruncatedError when the log was recreated since it was pinned, maybe in the middle of what a task read."""
     with open_log(parse_read(log_options).selection.only()) as log:
         if log.layout().log_id != at.log_id:
             raise TruncatedError(
-                f"log {at.topic} was deleted and made anew while its state was read. Nothing was saved. Run again "
+                f"log {at.topic} was deleted and recreated while its state was read. Nothing was saved. Run again "
                 f"for the state of the new log."
             )
 

@@ -85,7 +85,7 @@ def _check_ids(ids: pa.Array, partitions: int) -> int | None:
     if found is not None:
         raise NotRoutedError(
             f"a row has partition {found}, but the log has {partitions} partitions (0 to {partitions - 1}). Nothing "
-            f"of its batch was appended. Use spark_cas.route(df, path) before you write, or mend the ids."
+            f"of its batch was appended. Use spark_cas.route(df, path) before you write, or fix the ids."
         )
     return int(least) if least == most else None
 

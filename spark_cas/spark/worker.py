@@ -15,7 +15,7 @@ _SECOND_LOOK_SECONDS = 5.0
 _NOT_SHARED = (
     "the driver planned with a log that this worker does not see under the same address. A log in a local directory "
     "needs one that all workers share: put it on a shared mount or into an object store. If instead it was deleted "
-    "or made anew meanwhile, read it anew; a write into the new one needs another job name."
+    "or recreated meanwhile, read it anew; a write into the new one needs another job name."
 )
 
 

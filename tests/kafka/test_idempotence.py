@@ -72,7 +72,7 @@ def test_what_is_required_or_an_error_before_anything_is_appended(secured, spec,
     with KafkaLog(spec) as log:
         looked = log.preflight(idempotence=REQUESTED)
     assert looked.guarantee == IDEMPOTENT
-    assert [note for note in looked.notes if str(right) in note and "exactly once is not to be had" in note]
+    assert [note for note in looked.notes if str(right) in note and "exactly once is not available" in note]
 
 
 def planned(spec: KafkaSpec, **given: str):

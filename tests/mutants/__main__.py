@@ -32,7 +32,7 @@ class Defect:
     def planted(self, source: str) -> str:
         """The text of the file with the defect in it. Raises ValueError unless the place is there, once."""
         if source.count(self.old) != 1:
-            raise ValueError(f"{self.file} holds {self.old!r} {source.count(self.old)} times: mend tests/mutants")
+            raise ValueError(f"{self.file} holds {self.old!r} {source.count(self.old)} times: fix tests/mutants")
         return source.replace(self.old, self.new)
 
 

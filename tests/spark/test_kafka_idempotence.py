@@ -42,7 +42,7 @@ def test_what_is_requested_is_appended_and_told_with_the_right_to_write_alone(sp
         code, report, told = load("--expected-offsets", "none")
         assert (code, report["rows"], report["job"]) == (0, 20, None), told
         assert [each["guarantee"] for each in report["partitions"]] == ["idempotent"]
-        assert "exactly once is not to be had here" in told
+        assert "exactly once is not available here" in told
         code, report, told = load("--expected-offsets", "none", "--job", "load-1")
         assert (code, report["status"]) == (1, "failed")
         assert "lacks an ACL" in told

@@ -77,7 +77,7 @@ def test_new_partitions_and_topics_are_noticed_and_a_topic_made_anew_is_told(spa
         except KafkaException:
             assert time.monotonic() < deadline
     send(broker, topic, 0, "d", "e")
-    assert f"topic {topic} was deleted and created again" in stream.refused(TruncatedError)
+    assert f"topic {topic} was deleted and recreated" in stream.refused(TruncatedError)
     assert stream.values() == ["a", "b", "c"]
 
 

@@ -113,8 +113,8 @@ def test_another_log_at_the_same_place_is_told(stream, log, path):
     with open_log(path) as other:
         other.create(2)
         append_foreign(other, 0, *"cdef")
-    assert "deleted and created again" in stream.refused(TruncatedError)
-    assert "deleted and created again" in stream.refused(TruncatedError, failOnDataLoss="false")
+    assert "deleted and recreated" in stream.refused(TruncatedError)
+    assert "deleted and recreated" in stream.refused(TruncatedError, failOnDataLoss="false")
     assert stream.values() == [*"ab"]
 
 

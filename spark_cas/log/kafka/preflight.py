@@ -54,7 +54,7 @@ def preflight(admin: Admin, spec: KafkaSpec, *, begun: bool, idempotence: str) -
 
 
 _NOT_EXACTLY_ONCE = (
-    "idempotence is requested, and exactly once is not to be had here, so a task that is tried again, or a write "
+    "idempotence is requested, and exactly once is not available here, so a task that is tried again, or a write "
     "that is run again, may append its rows again. {}"
 )
 
@@ -214,7 +214,7 @@ def _notes_on_registry(admin: Admin, name: str) -> list[str]:
     if settings.deleted and max(settings.retention_ms, settings.retention_bytes) >= 0:
         raise StorageError(
             f"the registry topic {name} deletes old records, and with them plans and completions: a job that is run "
-            f"again could be appended a second time. Nothing was appended. An administrator mends it: "
+            f"again could be appended a second time. Nothing was appended. An administrator fixes it: "
             f"kafka-configs.sh --alter --entity-type topics --entity-name {name} --add-config "
             f"cleanup.policy=compact. Then run the same job again."
         )

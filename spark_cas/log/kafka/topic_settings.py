@@ -42,7 +42,7 @@ def require_planned(admin: Admin, topic: str, log_id: str) -> TopicDescription:
             return description
         if not wait.again("a broker knows another one of its name"):
             raise LogNotSharedError(
-                f"topic {topic} is not the one that the plan was made for: it was deleted and created again. The new "
+                f"topic {topic} is not the one that the plan was made for: it was deleted and recreated. The new "
                 f"one got nothing of this job. Use another job name if the rows are to go into it."
             )
 

@@ -43,7 +43,7 @@ def bootstrap(spark: "SparkSession", path_or_options: str | Mapping[str, str | f
 
     ``path_or_options`` is the log's path (``kafka://host:9092/flights`` for a topic), or a dict of the options of a
     read. The ends are asked for here; records are read, and the state is computed by Spark, when the frames are used:
-    if by then the log was deleted and made anew, or lost records, they end in TruncatedError, which Spark's carries.
+    if by then the log was deleted and recreated, or lost records, they end in TruncatedError, which Spark's carries.
     On a compacted topic a use has to end within its ``delete.retention.ms`` (a day, unless set) of this call: a
     slower scan may read the value of a key that was deleted, and not find the deletion any more. Nothing watches
     that here; ``jobs/bootstrap_state.py`` does.

@@ -122,7 +122,7 @@ class SelectedLogs:
                 self._layouts[topic, known_epoch] = found
         layout = found.layout
         if layout.log_id != state.log_id:
-            return state  # made anew since it was looked at: the next look finds that
+            return state  # recreated since it was looked at: the next look finds that
         return LogState(
             state.log_id,
             min(state.layout_epoch, layout.epoch),

@@ -172,7 +172,7 @@ def check_identity(topic: str, log_id: str, found: str) -> None:
     """TruncatedError when a topic is another one than the stream has read."""
     if log_id != found:
         raise TruncatedError(
-            f"topic {topic} was deleted and created again since the stream read it: its offsets mean other records "
+            f"topic {topic} was deleted and recreated since the stream read it: its offsets mean other records "
             f"now. Start with a new checkpoint."
         )
 

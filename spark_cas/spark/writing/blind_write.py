@@ -111,16 +111,16 @@ def refuse_conditions(options: WriteOptions, schema: StructType, guarantee: str)
 
 
 def _refuse_begun(log: Backend, job: str, guarantee: str) -> None:
-    mend = "Give this user the rights that exactly once takes (idempotence=required names them), or leave job out"
+    fix = "Give this user the rights that exactly once takes (idempotence=required names them), or leave job out"
     try:
         plan = log.plan(job)
     except StorageError as unseen:
         raise StorageError(
             f"job {job!r} may have been begun exactly once, which cannot be seen: {unseen.message} A write that is "
-            f"{guarantee} would append its rows again. Nothing was appended. {mend}."
+            f"{guarantee} would append its rows again. Nothing was appended. {fix}."
         ) from None
     if plan is not None:
         raise JobMismatchError(
             f"job {job!r} was begun exactly once, and a write that is {guarantee} would append its rows again. "
-            f"Nothing was appended. {mend}, or give another job name if these are other rows."
+            f"Nothing was appended. {fix}, or give another job name if these are other rows."
         )

@@ -147,7 +147,7 @@ def _layout_mark(spark: "SparkSession", options: RouteOptions) -> Mark:
         if options.new_partitions is None:
             raise LogNotFoundError(
                 f"{plain.message} Without it route cannot know the partition count: give route the options of the "
-                f"write, with 'partitions' in them, or mend the path or the name of the topic."
+                f"write, with 'partitions' in them, or fix the path or the name of the topic."
             ) from None
         return Mark(options.new_partitions, layout_epoch=None)
     if options.partitions not in (None, len(found)):

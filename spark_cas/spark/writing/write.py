@@ -53,7 +53,7 @@ class WriteTask:
 def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWriter | BlindWriter":
     """Check everything that can be checked before a task runs, create the log if asked to, and pin the plan.
 
-    There is no plan where exactly once is not asked for, or only requested and not to be had.
+    There is no plan where exactly once is not asked for, or only requested and not available.
     """
     mark = check_write_schema(schema, routed=options.routed)
     if mark is not None:
@@ -208,7 +208,7 @@ def require_layout(log: Backend, options: WriteOptions, mark: Mark | None) -> La
         if options.new_partitions is None:
             raise LogNotFoundError(
                 f"there is no log at {options.spec.url} yet. Give option('partitions', <count>) to create it, or "
-                f"mend the path or the name of the topic."
+                f"fix the path or the name of the topic."
             ) from None
         if mark is not None:
             mark.require_new(options.new_partitions)

@@ -5,14 +5,14 @@ from pathlib import Path
 from spark_cas.testing.kafka_broker.jars import resolved
 
 SPARK_VERSION = "4.2.0"
-"""The newest that is to be had; it works in every Spark 4.2."""
+"""The newest that is available; it works in every Spark 4.2."""
 
 _IVY_FILE = f"""\
 <ivy-module version="2.0">
   <info organisation="spark_cas" module="spark-connector"/>
   <dependencies defaultconfmapping="default->default">
     <dependency org="org.apache.spark" name="spark-sql-kafka-0-10_2.13" rev="{SPARK_VERSION}" transitive="false"/>
-    <!-- Not to be had in the same version. Nothing of it is used without delegation tokens. -->
+    <!-- Not available in the same version. Nothing of it is used without delegation tokens. -->
     <dependency org="org.apache.spark" name="spark-token-provider-kafka-0-10_2.13" rev="4.1.0-preview1"
                 transitive="false"/>
     <!-- The ones that it is built with. -->

@@ -40,7 +40,7 @@ _TRIES = 6
 """Writers that came in between and then aborted push an append aside this often before it gives up."""
 
 _NOTHING = "Nothing of this chunk is in the log; what the job appended before stays."
-_INTERLEAVED = "other writers' records came in between, and none of them was committed"
+_INTERLEAVED = "other writers interleaved and then aborted"
 
 POLITE_SECONDS = 0.5
 """How long it is waited for a ledger entry before anybody is fenced: an open transaction may hold it for longer."""
@@ -211,7 +211,7 @@ class PartitionWriter:
             interleaved += outcome.why == _INTERLEAVED
             if interleaved == _TRIES:
                 raise StorageError(
-                    f"{doing}: {_INTERLEAVED}, in each of {_TRIES} attempts. {_NOTHING} "
+                    f"{doing}: in all {_TRIES} attempts {_INTERLEAVED}. {_NOTHING} "
                     f"Smaller chunks (maxRecordsPerChunk) find a gap between them sooner."
                 )
             if not wait.again(outcome.why):

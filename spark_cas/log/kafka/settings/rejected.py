@@ -27,7 +27,7 @@ def unusable(error: KafkaException, settings: Iterable[str]) -> OptionError:
     ]
     what = _NAMES[found[0]] if found else "one of the settings kafka.*"
     return OptionError(
-        f"no client starts with what is given: {what} is not usable. Check that files are there on every machine and "
-        f"hold what they should, that a key belongs to its certificate, that passwords are right, and that times go "
-        f"together."
+        f"the Kafka client rejected its configuration: {what} is not usable. Check that files exist on every machine "
+        f"and hold what they should, that a key belongs to its certificate, that passwords are right, and that times "
+        f"fit together."
     )
