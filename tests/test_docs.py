@@ -10,11 +10,11 @@ import pytest
 from spark_cas.programs import bootstrap_state, load_arguments, verify_log
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
+LOADING = (ROOT / "docs/loading.md").read_text()
 
 
 def blocks(language):
-    return [textwrap.dedent(found) for found in re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)]
+    return [textwrap.dedent(found) for found in re.findall(rf"```{language}\n(.*?)```", LOADING, re.DOTALL)]
 
 
 PARSERS = {
@@ -24,7 +24,7 @@ PARSERS = {
 }
 
 
-def test_the_commands_of_the_readme_are_understood():
+def test_the_commands_that_load_are_understood():
     commands = [line for block in blocks("sh") for line in block.replace("\\\n", " ").splitlines()]
     assert commands
     for command in commands:
@@ -34,26 +34,17 @@ def test_the_commands_of_the_readme_are_understood():
         PARSERS[job].parse_arguments(arguments, job)
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "README.md",
-        "CONTRIBUTING.md",
-        "docs/architecture.md",
-        "docs/bootstrap.md",
-        "docs/conditions.md",
-        "docs/kips.md",
-        "docs/options.md",
-        "docs/spark.md",
-    ],
-)
+PAGES = ["README.md", "CONTRIBUTING.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page):
     text = (ROOT / page).read_text()
     targets = [each for each in re.findall(r"\]\(([^)\s]+)\)", text) if not each.startswith(("http", "#"))]
     assert [each for each in targets if not (ROOT / page).parent.joinpath(each.split("#")[0]).exists()] == []
 
 
-def test_the_readme_names_the_exit_codes_that_there_are():
+def test_the_exit_codes_that_there_are_are_named():
     from spark_cas.programs.exit_codes import ExitCode
 
-    assert [int(code) for code in re.findall(r"^\| (\d+) \|", README, re.MULTILINE)] == sorted(ExitCode)
+    assert [int(code) for code in re.findall(r"^\| (\d+) \|", LOADING, re.MULTILINE)] == sorted(ExitCode)
