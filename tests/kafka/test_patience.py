@@ -24,7 +24,7 @@ from tests.kafka.faulted import JOB, for_a_while, planned_writer, run_once, spec
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 ROWS = rows_of(10, 0)
-REQUEST_SECONDS = 1.0
+REQUEST_SECONDS = 2.0
 STANDS_STILL_SECONDS = 6 * REQUEST_SECONDS
 RESTART_REQUEST_SECONDS = 8.0
 """To start again takes a broker some seconds, and more on a busy machine."""

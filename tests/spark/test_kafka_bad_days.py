@@ -18,7 +18,7 @@ from tests.kafka.clients import create_topic
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 
 CONF = Path(__file__).parents[2] / "conf" / "kafka"
-REQUEST_MS = 1500
+REQUEST_MS = 2000
 TIMES = {
     "kafka.request.timeout.ms": f"{REQUEST_MS}",
     "kafka.delivery.timeout.ms": f"{12 * REQUEST_MS}",
