@@ -18,14 +18,15 @@ from spark_cas.core.outcome import Appended, LayoutChanged
 from spark_cas.core.plan import Completion, PartitionResult, Plan, Progress, to_json
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.forgetting import forget_job
-from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka import KafkaLog, entries
+from spark_cas.log.kafka.append.transaction import produce
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.entries import kind_of
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.testing.contract.base import at_once
 from spark_cas.testing.loads import TEN, crash_after_chunks, run_job
 from spark_cas.testing.writing import JobWriter, plan_of, table_of, values_in
-from tests.kafka.clients import SECONDS, admin_of, create_topic
+from tests.kafka.clients import SECONDS, admin_of, committed_values, create_topic
 from tests.kafka.faulted import spec_of
 from tests.kafka.proxy.frames import Api
 
@@ -135,6 +136,25 @@ def test_of_many_drivers_that_record_the_same_job_at_once_one_wins_for_all(spec)
             plans = set(threads.map(plan_the_job, range(8)))
         with KafkaLog(spec) as log:
             assert plans == {log.plan("job")}
+
+
+def test_an_entry_that_came_to_lie_behind_another_of_its_key_is_never_committed(spec, monkeypatch):
+    make_topic(spec.bootstrap_servers, spec.registry_topic)
+    with KafkaLog(spec) as quick, KafkaLog(spec) as slow:
+        first, second = (replace(plan_of(log, "job"), pinned_at_ms=number) for number, log in ((1, quick), (2, slow)))
+
+        def after_the_other(producer, at, *given):
+            # What a driver records of the layout goes before its plan, to another topic.
+            if at.topic == spec.registry_topic:
+                monkeypatch.undo()
+                assert quick.record_plan(first) == first
+            return produce(producer, at, *given)
+
+        monkeypatch.setattr(entries, "produce", after_the_other)
+        assert slow.record_plan(second) == first
+    with KafkaLog(spec) as log:  # behind a barrier, for a commit returns before readers see it
+        assert log.plan("job") == first
+    assert committed_values(spec.bootstrap_servers, spec.registry_topic) == [to_json(first)]
 
 
 def test_a_completion_of_any_number_of_partitions_is_recorded(spec):
