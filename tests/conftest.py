@@ -16,7 +16,26 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 @pytest.fixture(scope="session")
-def broker():
+def conf():
+    """The settings of the brokers, for tests that start one of their own."""
+    return Path(__file__).parents[1] / "conf" / "kafka"
+
+
+@pytest.fixture(scope="session")
+def broker(conf):
     """One Kafka broker, shared: who breaks it restarts it."""
-    with KafkaBroker(Path(__file__).parents[1] / "conf" / "kafka") as broker:
+    with KafkaBroker(conf) as broker:
         yield broker
+
+
+@pytest.fixture(scope="module")
+def _own_broker(conf):
+    with KafkaBroker(conf) as broker:
+        yield broker
+
+
+@pytest.fixture
+def own_broker(_own_broker):
+    """A broker of the module's own, to stop and start, once it is alive again after the test before."""
+    _own_broker.node(1).wait_until_alive()
+    return _own_broker

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_cas import error_from_text, route
 from spark_cas.programs import bootstrap_state
+from tests.spark.tasks import stages_of
 
 EXECUTORS_WITHIN_SECONDS = 120.0
 
@@ -68,11 +69,7 @@ def _run(spark: SparkSession, order: dict[str, Any]) -> dict[str, Any]:
         _work_of(order)(spark, order)
     except Exception as failure:  # noqa: BLE001 - the test looks at whatever it was
         error = str(failure)
-    context._jsc.sc().listenerBus().waitUntilEmpty()
-    tracker = context.statusTracker()
-    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
-    infos = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
-    stages = [stage for stage in infos if stage]
+    stages = stages_of(context, group)
     kind = error_from_text(error) if error else None
     return {
         "number": order["number"],

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
@@ -8,22 +6,14 @@ from tests.kafka.clients import SECONDS, append, create_topic
 from tests.kafka.proxy.rig import proxied_broker
 from tests.kafka.secured import secured_broker
 
-CONF = Path(__file__).parents[2] / "conf" / "kafka"
-
 
 @pytest.fixture(scope="session")
-def conf():
-    """The settings of the brokers, for tests that start one of their own."""
-    return CONF
-
-
-@pytest.fixture(scope="session")
-def cluster():
+def cluster(conf):
     """Three brokers, shared: replication factor 3, two in sync. Who breaks one restarts it.
 
     The internal topics are made while all are there: a node that is gone just then leads none of their partitions.
     """
-    with KafkaCluster(CONF, 3) as cluster:
+    with KafkaCluster(conf, 3) as cluster:
         topic = create_topic(cluster.bootstrap)
         append(cluster.bootstrap, topic, "a")
         member = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": topic})
@@ -39,8 +29,8 @@ def topic(request, broker):
 
 
 @pytest.fixture(scope="session")
-def _proxied():
-    with proxied_broker(CONF) as proxied:
+def _proxied(conf):
+    with proxied_broker(conf) as proxied:
         yield proxied
 
 
@@ -58,7 +48,7 @@ def proxied_topic(proxied):
 
 
 @pytest.fixture(scope="session")
-def secured(tmp_path_factory):
+def secured(conf, tmp_path_factory):
     """One broker with users, rights and a certificate, apart from the other broker; see `tests.kafka.secured`."""
-    with secured_broker(CONF, tmp_path_factory.mktemp("secured")) as secured:
+    with secured_broker(conf, tmp_path_factory.mktemp("secured")) as secured:
         yield secured

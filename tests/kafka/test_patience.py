@@ -6,7 +6,7 @@ The times keep the ratios of those in use: it stands still for half of the patie
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
-from threading import Thread
+from threading import Thread, Timer
 from typing import Any
 
 import pytest
@@ -15,11 +15,12 @@ from spark_cas.core.errors import StorageError
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append import transaction, writer
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.testing.kafka_broker import KafkaBroker
 from spark_cas.testing.loads import rows_of
 from spark_cas.testing.writing import table_of, values_in
 from tests.kafka.clients import SECONDS, committed_values, create_topic
 from tests.kafka.faulted import JOB, for_a_while, planned_writer, run_once, spec_of
+from tests.kafka.proxy.frames import Api
+from tests.kafka.proxy.rules import Fault
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -41,12 +42,6 @@ STEPS: dict[str, tuple[Any, str]] = {
     "completion": (KafkaLog, "record_completion"),
 }
 """Before which call of which function the broker stops. Each is one that the step begins with."""
-
-
-@pytest.fixture(scope="module")
-def own_broker(conf):
-    with KafkaBroker(conf) as broker:
-        yield broker
 
 
 @contextmanager
@@ -80,6 +75,31 @@ def test_a_broker_that_stands_still_is_waited_for(own_broker, monkeypatch, step)
     assert committed_values(own_broker.bootstrap, topic) == ROWS[0]
     with KafkaLog(spec) as log:
         assert log.completion(JOB) is not None
+
+
+@pytest.mark.parametrize("connected_seconds", [0.0, 0.3], ids=["not yet connected", "connected"])
+def test_a_broker_that_stands_still_at_first_contact_is_waited_for(own_broker, connected_seconds):
+    """Not as a port that is closed: whoever plans a read or write may begin while it stands still."""
+    topic = create_topic(own_broker.bootstrap)
+    with KafkaLog(spec_of(own_broker.bootstrap, topic, request_seconds=REQUEST_SECONDS)) as log:
+        time.sleep(connected_seconds)
+        own_broker.freeze()
+        back = Timer(STANDS_STILL_SECONDS, own_broker.thaw)
+        back.start()
+        try:
+            assert log.layout().partitions == 1
+        finally:
+            back.join()
+
+
+def test_a_broker_that_is_back_and_knows_of_none_is_asked_again(proxied, proxied_topic):
+    """So it says for as long as it is fenced. The client takes that for an answer, and would not ask for minutes."""
+    with KafkaLog(spec_of(proxied.bootstrap, proxied_topic, request_seconds=REQUEST_SECONDS)) as log:
+        log.layout()
+        proxied.proxy.add(Fault.RESET_BEFORE_REQUEST, Api.METADATA)
+        fenced = proxied.proxy.add(Fault.EMPTY_METADATA, Api.METADATA, nth=2)
+        assert log.layout().partitions == 1
+    fenced.met.wait(0)
 
 
 @pytest.mark.parametrize("step", ["sending", "commit"])

@@ -5,19 +5,17 @@ The times keep the ratios of those in use: it stands still for half of the patie
 
 import time
 from contextlib import contextmanager
-from pathlib import Path
 from threading import Thread
 
 import pytest
 
 from spark_cas import bootstrap, open_log, route
-from spark_cas.testing.kafka_broker import KafkaBroker
 from spark_cas.testing.writing import append_foreign, values_in
 from tests.kafka.clients import create_topic
+from tests.spark.tasks import failed_tasks
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 
-CONF = Path(__file__).parents[2] / "conf" / "kafka"
 REQUEST_MS = 2000
 TIMES = {
     "kafka.request.timeout.ms": f"{REQUEST_MS}",
@@ -28,12 +26,6 @@ TRANSACTION = {"transactionTimeoutMs": f"{6 * REQUEST_MS}"}
 STANDS_STILL_SECONDS = 6 * REQUEST_MS / 1000
 WITHIN_SECONDS = (0.0, 0.4, 0.8)
 """So long after something began: while it is planned, while workers connect, while records are on their way."""
-
-
-@pytest.fixture(scope="module")
-def own_broker():
-    with KafkaBroker(CONF) as broker:
-        yield broker
 
 
 @contextmanager
@@ -52,14 +44,6 @@ def standing_still(broker, after):
         yield
     finally:
         thread.join()
-
-
-def failed_tasks(spark, group):
-    tracker = spark.sparkContext.statusTracker()
-    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
-    stages = [tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds]
-    assert stages
-    return sum(stage.numFailedTasks for stage in stages if stage)
 
 
 def new_topic(broker, *values):
@@ -86,7 +70,7 @@ def test_a_write_goes_on_when_the_broker_does(spark, own_broker, after):
         routed = route(rows, options)
         routed.write.format("conditional-log").mode("append").options(**options).save()
     assert values_of(own_broker, topic) == sorted(str(number) for number in range(100_000))
-    assert failed_tasks(spark, f"write-{after}") == 0
+    assert failed_tasks(spark.sparkContext, f"write-{after}") == 0
 
 
 @pytest.mark.parametrize("after", WITHIN_SECONDS)
@@ -98,7 +82,7 @@ def test_a_bootstrap_goes_on_when_the_broker_does(spark, own_broker, after):
         found = bootstrap(spark, options)
         [row] = found.records.selectExpr("sum(length(value)) bytes").collect()
     assert row.bytes == 1000 * len(values)
-    assert failed_tasks(spark, f"bootstrap-{after}") == 0
+    assert failed_tasks(spark.sparkContext, f"bootstrap-{after}") == 0
 
 
 def test_a_copy_by_a_stream_goes_on_when_the_broker_does(spark, own_broker, tmp_path):
@@ -120,7 +104,7 @@ def test_a_copy_by_a_stream_goes_on_when_the_broker_does(spark, own_broker, tmp_
             with standing_still(own_broker, after):
                 query.processAllAvailable()
         assert query.exception() is None
-        assert failed_tasks(spark, str(query.runId)) == 0
+        assert failed_tasks(spark.sparkContext, str(query.runId)) == 0
     finally:
         query.stop()
     assert values_of(own_broker, target) == expected

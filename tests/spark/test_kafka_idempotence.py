@@ -1,7 +1,6 @@
 """A whole load by a user who may write the topic, and nothing else."""
 
 import json
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,14 +13,12 @@ from tests.kafka.secured import sasl, secured_broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(180)]
 
-CONF = Path(__file__).parents[2] / "conf" / "kafka"
 
-
-def test_what_is_requested_is_appended_and_told_with_the_right_to_write_alone(spark, capsys, tmp_path):
+def test_what_is_requested_is_appended_and_told_with_the_right_to_write_alone(spark, conf, capsys, tmp_path):
     pq.write_table(pa.table({"k": [f"{at}" for at in range(20)]}), tmp_path / "rows.parquet")
     folder = tmp_path / "secured"
     folder.mkdir()
-    with secured_broker(CONF, folder) as secured:
+    with secured_broker(conf, folder) as secured:
         topic = create_topic(secured.open)
         secured.allow([on_topic("Write", topic)])
         settings = [f"--log-option=kafka.{name}={value}" for name, value in sasl().items()]

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from spark_cas import cli, route
 from tests.objects.bad_day import BUSY, GIVES_UP, SILENT, BadDay, proxy_to
+from tests.spark.tasks import failed_tasks
 
 pytestmark = [pytest.mark.spark, pytest.mark.s3]
 
@@ -74,11 +75,7 @@ def test_a_load_rides_out_a_bad_time_of_its_store_without_a_failed_task(spark, s
         proxy.day = BadDay(kind, 6, "PUT", path, after=True)
         save(flights, through)
         assert proxy.day.began.is_set()
-    status = spark.sparkContext.statusTracker()
-    jobs = [status.getJobInfo(job) for job in status.getJobIdsForGroup(options["path"])]
-    stages = [status.getStageInfo(stage) for job in jobs for stage in job.stageIds]
-    assert stages
-    assert sum(stage.numFailedTasks for stage in stages if stage) == 0
+    assert failed_tasks(spark.sparkContext, options["path"]) == 0
     read = spark.read.format("conditional-log").options(**reading(options)).load()
     found = read.select(sf.col("key").cast("string"), sf.col("value").cast("string")).collect()
     assert sorted(found) == sorted(flights.collect())

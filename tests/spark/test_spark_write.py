@@ -22,6 +22,7 @@ from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.core.refusal import offsets_to_go_on
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.testing.writing import append_foreign
+from tests.spark.tasks import failed_tasks
 
 pytestmark = pytest.mark.spark
 
@@ -62,8 +63,7 @@ def ran(spark):
 
         @property
         def failed_tasks(self):
-            stages = [s for job in tracker.getJobIdsForGroup(group) for s in tracker.getJobInfo(job).stageIds]
-            return sum(info.numFailedTasks for info in map(tracker.getStageInfo, stages) if info)
+            return failed_tasks(spark.sparkContext, group)
 
     yield Ran()
     spark.sparkContext._jsc.sc().clearJobGroup()

@@ -8,8 +8,10 @@ from enum import IntEnum
 _LENGTH = struct.Struct(">i")
 _REQUEST = struct.Struct(">ihhih")  # length, api key, api version, correlation id, length of the client id
 _RESPONSE = struct.Struct(">ii")  # length, correlation id
+_NOBODY = struct.pack(">i", -1)
 _PRODUCED = struct.Struct(">ihq")  # partition, error code, base offset
 _FLEXIBLE_PRODUCE, _PRODUCE_BY_ID = 9, 13
+_FLEXIBLE_METADATA = 9
 _MAX_BYTES = 1 << 28
 """No request of a test is as large: more means that this is not Kafka's protocol, as under TLS."""
 
@@ -66,6 +68,29 @@ def fail_produce(response: bytes, version: int, error: int) -> bytes:
     failed = bytearray(response)
     _PRODUCED.pack_into(failed, at, 0, error, -1)
     return bytes(failed)
+
+
+def empty_metadata(response: bytes, version: int) -> bytes:
+    """The response to a Metadata request without its brokers, as of one that is fenced and knows of no other."""
+    if version < _FLEXIBLE_METADATA:
+        raise ValueError(f"Metadata of version {version}: only flexible versions are known here")
+    begin = _RESPONSE.size + 1 + 4  # tagged fields, throttle time
+    count, at = response[begin] - 1, begin + 1
+    for _ in range(count):
+        at += 4  # the node's id
+        at += max(response[at], 1)  # its host, behind a length that is one too large
+        at += 4  # its port
+        at += max(response[at], 1)  # its rack
+        at += 1  # tagged fields
+    at_controller = at + max(response[at], 1)
+    without = (
+        response[_LENGTH.size : begin]
+        + b"\x01"
+        + response[at:at_controller]
+        + _NOBODY
+        + response[at_controller + 4 :]
+    )
+    return _LENGTH.pack(len(without)) + without
 
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes | None:

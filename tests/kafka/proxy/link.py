@@ -8,7 +8,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from tests.kafka.proxy.frames import Request, correlation_id_of, fail_produce, parse_request, read_frame
+from tests.kafka.proxy.frames import (
+    Request,
+    correlation_id_of,
+    empty_metadata,
+    fail_produce,
+    parse_request,
+    read_frame,
+)
 from tests.kafka.proxy.rules import Fault, Rule
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -63,6 +70,8 @@ class _Exchange:
         for rule in self.rules:
             if rule.fault is Fault.FAIL_RESPONSE:
                 return fail_produce(response, self.request.version, rule.error)
+            if rule.fault is Fault.EMPTY_METADATA:
+                return empty_metadata(response, self.request.version)
         return response
 
 

@@ -26,6 +26,8 @@ class Fault(Enum):
     """The broker never sees it, on a connection that stays: it gets what was sent behind it."""
     FAIL_RESPONSE = auto()
     """The broker handles a Produce request; its client reads that it was refused, with the rule's error."""
+    EMPTY_METADATA = auto()
+    """The broker handles a Metadata request; its client reads that no broker is alive."""
     RESET_BEFORE_REQUEST = auto()
     """The connection breaks, and the broker never sees it."""
     RESET_BEFORE_RESPONSE = auto()

@@ -4,22 +4,41 @@ import math
 import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from spark_cas.log.kafka.client.codes import TIMED_OUT, why_unreachable
+from spark_cas.log.kafka.spec import KafkaSpec
 
 _METADATA_SHARE = 0.3
 """Of the time of a question: the leaders are asked for before it, and again after it."""
 _LEADERS_HOLD_SECONDS = 60.0
 """Well below ``metadata.max.age.ms``, after which the client forgets them."""
 
+_NOTICE = 5
+"""The log level of syslog at which librdkafka tells of a request that timed out."""
+
 _BACKSTOP_SHARE = 1.1
 """Every question has its own, shorter time; the client does not always say that it is over."""
 
 Answer = TypeVar("Answer")
+
+
+class _Silence:
+    """The logger of a client of ``log_level`` 5: whether a broker that was connected left a request unanswered.
+
+    librdkafka then gives the connection up, and to its error callback that looks as if the broker had.
+    """
+
+    def __init__(self) -> None:
+        self.noticed = False
+
+    def log(self, _level: int, _form: str, *args: object) -> None:
+        """Take a line, as `logging.Logger.log` would: facility, client, text."""
+        self.noticed |= bool(args) and args[0] == "REQTMOUT"
 
 
 class Admin(AdminClient):
@@ -29,20 +48,33 @@ class Admin(AdminClient):
     timed out. What went wrong meanwhile is remembered until a question is answered.
     """
 
-    def __init__(
-        self, settings: Mapping[str, Any], *, request_seconds: float, patience_seconds: float, met: bool
-    ) -> None:
-        self.request_seconds = request_seconds
+    def __init__(self, spec: KafkaSpec, settings: Mapping[str, Any]) -> None:
+        self.request_seconds = spec.request_seconds
         """How long one question is waited for."""
-        self.patience_seconds = patience_seconds
+        self.patience_seconds = spec.patience_seconds
         """How long it is asked again."""
-        self.met = met
+        self.met = spec.met
         """Whether these brokers ever answered: then a connection that does not come about is one that comes back."""
+        self._topic = spec.topic
         self._leaders: dict[str, tuple[float, frozenset[int]]] = {}
+        self._silence = _Silence()
         self._troubles: set[int] = set()
         take = self._troubles.add  # and not a method of ours: the client would hold itself
-        callbacks: dict[str, Any] = {"error_cb": lambda error: take(error.code())}
-        super().__init__({**settings, **callbacks})
+        heard: dict[str, Any] = {
+            "error_cb": lambda error: take(error.code()),
+            "logger": self._silence,
+            "log_level": _NOTICE,
+        }
+        super().__init__({**settings, **heard})
+
+    def ask_brokers(self) -> None:
+        """Ask who the brokers are, whether or not anybody answers.
+
+        A broker that has just come back knows of none, itself included. librdkafka (2.16) takes that for an answer,
+        and on a connection that lasts it does not ask again for minutes.
+        """
+        with suppress(KafkaException):
+            self.list_topics(self._topic, _METADATA_SHARE * self.request_seconds)
 
     def knows_leaders(self, topic: str, partitions: Collection[int]) -> bool:
         """Whether the client knows who leads these partitions; it asks when it has not lately.
@@ -88,12 +120,13 @@ class Admin(AdminClient):
         else:
             self.poll(0)
             self._troubles.clear()
+            self._silence.noticed = False
             self.met = True
             return answer
         finally:
             # The question keeps its error, and that this frame: held by it, the client would live on.
             del asked
         self.poll(0)
-        if failure.code() in TIMED_OUT:
+        if failure.code() in TIMED_OUT and not self._silence.noticed:
             failure = KafkaError(why_unreachable(self._troubles))
         raise KafkaException(failure)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -19,7 +20,6 @@ from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.patience import Wait
 
 _RECONNECT_MS = 20
-_SILENT_SHARE = 1.5
 _BATCH_BYTES = 1_000_000
 _NO_LIMIT_BYTES = 1_000_000_000
 """The most that the client may be told: how large a record may be is the topic's to say."""
@@ -60,15 +60,7 @@ def _made(make: Callable[[dict[str, Any]], Made], settings: dict[str, Any]) -> M
 
 def admin_client(spec: KafkaSpec) -> Admin:
     """A client for offsets and topics."""
-
-    def make(settings: dict[str, Any]) -> Admin:
-        return Admin(
-            settings, request_seconds=spec.request_seconds, patience_seconds=spec.patience_seconds, met=spec.met
-        )
-
-    silent_ms = int(_SILENT_SHARE * 1000 * spec.request_seconds)
-    # Longer than a question: a broker that is silent is then no broker that hung up.
-    return _made(make, {**_common(spec, Client.ADMIN), "api.version.request.timeout.ms": silent_ms})
+    return _made(partial(Admin, spec), _common(spec, Client.ADMIN))
 
 
 def reader(spec: KafkaSpec, *, fetch_wait_ms: int = 500) -> Consumer:

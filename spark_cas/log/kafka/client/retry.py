@@ -38,3 +38,4 @@ def ask(admin: Admin, question: Callable[[], Answer], doing: str, *rights: Right
                 raise plain_error(error, doing, *rights) from None
             # Nobody hung up or said no: a broker that stands still. A firewall that drops everything looks the same.
             admin.met |= code == KafkaError._TIMED_OUT  # noqa: SLF001 - librdkafka names it so
+            admin.ask_brokers()
