@@ -10,8 +10,8 @@ from spark_cas import raise_for_outcome
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.digest import RunningDigest
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended
-from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.protocol import Backend
 

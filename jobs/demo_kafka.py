@@ -23,7 +23,7 @@ from jobs.demo_steps import (
 )
 from jobs.demo_stream import count_departures
 from spark_cas import open_log
-from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.load.planning import job_progress, pin_plan
 from spark_cas.programs.bulk_load import bulk_load
 from spark_cas.programs.load_request import LoadRequest

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_cas.core.errors import LayoutChangedError
-from spark_cas.core.plan import ExpectedOffsets, Layout
+from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.plan import Layout
 
 
 @dataclass(frozen=True, slots=True)

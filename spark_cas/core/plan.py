@@ -1,13 +1,10 @@
 """A load as data: who writes (`Plan`), how far it came (`Progress`), where it goes on (`resume_offset`)."""
 
-import json
-import re
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from spark_cas.core.appends import NOTHING_SAID, Appends
-from spark_cas.core.errors import JobMismatchError, OptionError
+from spark_cas.core.errors import JobMismatchError
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.guarantee import EXACTLY_ONCE
 
 BY_PARTITION = "partition"
@@ -202,72 +199,6 @@ class Completion:
         return sum(result.progress.rows for result in self.partitions)
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedOffsets:
-    """What the user expects of the log: ``end``, ``none``, or an offset (None: no check) per partition."""
-
-    mode: str
-    offsets: tuple[tuple[int, int | None], ...] = ()
-
-    @classmethod
-    def parse(cls, text: str) -> "ExpectedOffsets":
-        """Read ``end``, ``none`` or JSON such as ``{"0": 17, "3": null}``; else OptionError."""
-        if text.strip().lower() in ("end", "none"):
-            return cls(text.strip().lower())
-        try:
-            given = json.loads(text, object_pairs_hook=_Pairs)
-        except (ValueError, RecursionError):
-            given = None
-        if not isinstance(given, _Pairs) or not given:
-            raise OptionError(
-                "expectedOffsets must be 'end', 'none' or a JSON object from partition to offset, "
-                'such as {"0": 17, "3": null}; what was given is none of these.'
-            )
-        offsets = dict(_parse_entry(key, value) for key, value in given)
-        if len(offsets) < len(given):
-            raise OptionError("expectedOffsets names a partition twice. Name each once.")
-        return cls("offsets", tuple(sorted(offsets.items())))
-
-    @property
-    def named(self) -> tuple[int, ...]:
-        """The partitions of which an offset is expected by its number."""
-        return tuple(partition for partition, expected in self.offsets if expected is not None)
-
-    def resolve(self, end_offsets: tuple[int, ...]) -> tuple[int | None, ...]:
-        """The claim of each partition; partitions that the user did not name are claimed at their end."""
-        if self.mode == "none":
-            return (None,) * len(end_offsets)
-        claims: list[int | None] = list(end_offsets)
-        for partition, expected in self.offsets:
-            if partition >= len(end_offsets):
-                raise OptionError(
-                    f"expectedOffsets names partition {partition}, but the log has {len(end_offsets)} "
-                    f"partitions (0 to {len(end_offsets) - 1}). Name only those."
-                )
-            claims[partition] = expected
-        return tuple(claims)
-
-
-class _Pairs(list[tuple[str, object]]):
-    """The entries of a JSON object, where a dict would hide a name given twice."""
-
-
-_PARTITION = re.compile(r"0|[1-9][0-9]{0,8}")
-_OFFSETS = range(2**63)
-
-
-def _parse_entry(key: str, value: object) -> tuple[int, int | None]:
-    if _PARTITION.fullmatch(key) is None:
-        raise OptionError("expectedOffsets: each key must be a partition number from 0 on, in quotes.")
-    if value is None:
-        return int(key), None
-    if isinstance(value, bool) or not isinstance(value, int) or value not in _OFFSETS:
-        raise OptionError(
-            f"expectedOffsets: the offset of partition {key} must be a whole number from 0 on, or null for no check."
-        )
-    return int(key), value
-
-
 def resume_offset(plan: Plan, partition: int, progress: Progress | None) -> int | None:
     """The offset that the job's next chunk in a partition must expect; None asks for no check."""
     if plan.by_key:
@@ -356,52 +287,3 @@ def _rows(progress: Progress | None) -> int:
 def is_complete(progress: Progress | None) -> bool:
     """Whether a ledger entry says that all rows of its job are in the partition."""
     return progress is not None and progress.complete
-
-
-def to_json(value: Plan | Progress | Completion) -> str:
-    """A value as one line of JSON, for the registry and the ledger."""
-    return json.dumps(asdict(value), sort_keys=True, separators=(",", ":"))
-
-
-def plan_from_json(text: str | bytes) -> Plan:
-    """Read what `to_json` wrote of a `Plan`; KeyError, TypeError or ValueError when it is none."""
-    fields = json.loads(text)
-    fields["expected_offsets"] = tuple(fields["expected_offsets"])
-    fields["end_offsets"] = tuple(fields["end_offsets"])
-    fields["replaced"] = tuple(Replacement(**each) for each in fields["replaced"])
-    fields["earlier"] = earlier_from_fields(fields.get("earlier", ()))
-    fields["named"] = tuple(fields.get("named", ()))
-    return Plan(**fields)
-
-
-def earlier_from_fields(fields: Iterable[Mapping[str, Any]]) -> tuple[EarlierRows, ...]:
-    """Each `EarlierRows` from the fields of its JSON; KeyError or TypeError when they are none."""
-    return tuple(
-        EarlierRows(each["job"], *(tuple(each[name]) for name in ("rows", "digests", "complete"))) for each in fields
-    )
-
-
-def progress_from_json(text: str | bytes) -> Progress:
-    """Read what `to_json` wrote of a `Progress`; KeyError, TypeError or ValueError when it is none."""
-    return progress_from_fields(json.loads(text))
-
-
-def progress_from_fields(fields: dict[str, Any]) -> Progress:
-    """A `Progress` from the fields of its JSON; KeyError or TypeError when they are none."""
-    given = dict(fields)
-    batch = given.pop("batch", None)
-    own_ranges = tuple((base, end) for base, end in given.pop("own_ranges", ()))
-    return Progress(**given, batch=None if batch is None else BatchProgress(**batch), own_ranges=own_ranges)
-
-
-def completion_from_json(text: str | bytes) -> Completion:
-    """Read what `to_json` wrote of a `Completion`; KeyError, TypeError or ValueError when it is none."""
-    fields = json.loads(text)
-    fields["partitions"] = tuple(_result(each) for each in fields["partitions"])
-    return Completion(**fields)
-
-
-def _result(fields: dict[str, Any]) -> PartitionResult:
-    given = dict(fields)
-    progress, appends = progress_from_fields(given.pop("progress")), Appends(**given.pop("appends", {}))
-    return PartitionResult(progress, **given, appends=appends)

@@ -1,19 +1,20 @@
 """From Spark's options, all text and in lower case, to values: parsed once, at the edge."""
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
 
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import OptionError
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.guarantee import OFF, REQUIRED
 from spark_cas.core.names import check_name
-from spark_cas.core.plan import BY_KEY, ExpectedOffsets
+from spark_cas.core.plan import BY_KEY
 from spark_cas.log.open import AnySpec
 from spark_cas.options.admission import Admission
+from spark_cas.options.contradictions import refuse_for_views, refuse_of_loads, refuse_of_plans, warn_of_deprecated
 from spark_cas.options.names import is_for
-from spark_cas.options.option import DEPRECATED_IDEMPOTENCE, READING, Scope
+from spark_cas.options.option import READING, Scope
 from spark_cas.options.option_values import Given
 from spark_cas.options.read_range import EARLIEST, LATEST, ReadLimit, ReadRange
 from spark_cas.options.selection import Selection
@@ -103,7 +104,7 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
     given.tell_unused()
     view = given.need("view", str)
     if view != "records":
-        _refuse_for_views(given)
+        refuse_for_views(given)
     ending = _limit(given, "ending", LATEST, or_latest=True)
     selection, log_id = given.need_selection(), given.get("logId", str)
     if log_id is not None:
@@ -144,7 +145,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         raise OptionError("option orderBy is for streams. Sort a load with spark_cas.route(df, ..., order_by=[...]).")
     if not in_batch:
         given.tell_unused()
-        _refuse_of_plans(given)
+        refuse_of_plans(given)
     return _write_options(given, stream=in_batch)
 
 
@@ -156,60 +157,14 @@ def parse_write_stream(options: Mapping[str, str]) -> WriteOptions:
     return _write_options(given, stream=True)
 
 
-_OF_LOADS = {
-    "atomic": "the rows of a micro-batch for a partition are one chunk without it, unless orderBy allows several",
-    "compare": "a micro-batch cannot expect anything of its keys",
-    "roundOf": "append_if_unchanged takes no stream",
-    "report": "a stream is never complete, and view=progress tells how far it came",
-}
-
-
-def _refuse_of_loads(given: Given) -> None:
-    for name, why in _OF_LOADS.items():
-        if name in given.explicit:
-            raise OptionError(f"option {name} is for loads: {why}. Leave it out.")
-    if "idempotence" in given.explicit and given.need("idempotence", str) != REQUIRED:
-        raise OptionError(
-            f"option idempotence of a stream must be {REQUIRED}: its batches come again after a failure, and without "
-            f"a ledger each would be appended again. Leave it out, or write within foreachBatch without batchId."
-        )
-
-
-_WITH_PLAN = {
-    "job": "nothing is known of the write when it is run again",
-    "roundOf": "its rows expect something of their keys",
-}
-
-
-def _warn_of_deprecated(given: Given) -> None:
-    word = given.merged.get("idempotence", "").strip().lower()
-    if word in DEPRECATED_IDEMPOTENCE:
-        warnings.warn(
-            f"option idempotence: {word} is deprecated (KIP-192). Say {DEPRECATED_IDEMPOTENCE[word]}, as it means.",
-            FutureWarning,
-            stacklevel=4,
-        )
-
-
-def _refuse_of_plans(given: Given) -> None:
-    """OptionError for what goes with a plan where none is made."""
-    if given.need("idempotence", str) == OFF:
-        for name, why in _WITH_PLAN.items():
-            if name.lower() in given.explicit:
-                raise OptionError(
-                    f"option {name} is given, and idempotence is off, by option or in the log's defaults: {why}. "
-                    f"Leave out the one, or say idempotence={REQUIRED}."
-                )
-
-
 _OF_STREAMS = frozenset({"checkpointlocation", "queryname"})
 """Options of a streaming query that Spark hands on to its sink."""
 
 
 def _write_options(given: Given, *, stream: bool) -> WriteOptions:
     if stream:
-        _refuse_of_loads(given)
-    _warn_of_deprecated(given)
+        refuse_of_loads(given)
+    warn_of_deprecated(given)
     job = given.get("job", str)
     return WriteOptions(
         spec=given.need_spec(),
@@ -248,24 +203,6 @@ def parse_route(options: Mapping[str, str]) -> RouteOptions:
         idempotence=given.need("idempotence", str),
         reading=tuple(sorted((key, value) for key, value in given.explicit.items() if is_for(key, Scope.READ))),
     )
-
-
-_OF_RECORDS = (
-    "assign",
-    "logId",
-    "startingOffsets",
-    "startingTimestamp",
-    "startingOffsetsByTimestamp",
-    "endingOffsets",
-    "endingTimestamp",
-    "endingOffsetsByTimestamp",
-)
-
-
-def _refuse_for_views(given: Given) -> None:
-    for name in _OF_RECORDS:
-        if name.lower() in given.explicit:
-            raise OptionError(f"option {name} is for view=records; a view tells of all of the log. Leave it out.")
 
 
 def _range(given: Given, first: int, ending: ReadLimit) -> ReadRange:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from spark_cas.core.errors import ConditionalLogError, ConflictError, LogError, LogNotFoundError, UnknownOutcomeError
 from spark_cas.core.guarantee import EXACTLY_ONCE, REQUIRED
-from spark_cas.core.plan import completion_from_json
+from spark_cas.core.plan_json import completion_from_json
 from spark_cas.core.refusal import offsets_to_go_on
 from spark_cas.log.open import AnySpec, is_named, open_log
 from spark_cas.log.protocol import Backend

@@ -20,7 +20,8 @@ from pyspark.sql.types import (
 )
 
 from spark_cas.core.errors import LayoutChangedError, NotRoutedError, OptionError, SchemaError
-from spark_cas.core.plan import EarlierRows, Layout, earlier_from_fields
+from spark_cas.core.plan import EarlierRows, Layout
+from spark_cas.core.plan_json import earlier_from_fields
 from spark_cas.core.row_claims import COLUMN
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from spark_cas.core.batch import Batch
 from spark_cas.core.chunks import ChunkLimits
-from spark_cas.core.plan import ExpectedOffsets, PartitionResult
+from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.plan import PartitionResult
 from spark_cas.log.load.micro_batch import begin_stream, load_batch, require_whole_batch
 from spark_cas.log.protocol import Backend
 from spark_cas.testing.loads import LIMITS, Rows, batches_of

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from spark_cas.core.chunks import ChunkLimits
-from spark_cas.core.plan import Completion, ExpectedOffsets, PartitionResult, Plan
+from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.plan import Completion, PartitionResult, Plan
 from spark_cas.log.load.after_expansion import earlier_rows
 from spark_cas.log.load.loading import load_rows
 from spark_cas.log.load.planning import complete_job, pin_plan

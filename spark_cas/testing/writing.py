@@ -10,8 +10,9 @@ import pyarrow as pa
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.digest import RunningDigest
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, Outcome
-from spark_cas.core.plan import ExpectedOffsets, Plan, Progress
+from spark_cas.core.plan import Plan, Progress
 from spark_cas.core.records import RECORDS
 from spark_cas.log.protocol import Log
 

@@ -5,8 +5,8 @@ from spark_cas import RECORDS, append_once, open_log
 from spark_cas.core.chunks import Chunk, ChunkLimits
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import ClaimError, InputChangedError
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, Conflict, Truncated
-from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.log.load.loading import load_rows
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.memory import MemoryLog

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from spark_cas.core.batch import KEPT_MS, Batch, batch_so_far, begun_after, forgot_none, in_order
 from spark_cas.core.errors import CheckpointMismatchError, JobMismatchError
-from spark_cas.core.plan import BatchProgress, Plan, Progress, progress_from_json, to_json
+from spark_cas.core.plan import BatchProgress, Plan, Progress
+from spark_cas.core.plan_json import progress_from_json, to_json
 from spark_cas.core.records import RECORDS
 from spark_cas.testing.strategies import record_batches
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from spark_cas.core.errors import LayoutChangedError
 from spark_cas.core.expansion import Expansion, layout_at, reading_limits, require_named_as_now
-from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.core.expected_offsets import ExpectedOffsets
 
 DOUBLINGS = (2, 4, 8, 16)
 STEPS = st.lists(st.one_of(st.integers(0, 40), st.just("expand")), max_size=60)

@@ -8,25 +8,22 @@ from hypothesis import strategies as st
 
 from spark_cas.core.appends import NOTHING_SAID, Appends
 from spark_cas.core.errors import JobMismatchError, OptionError
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.plan import (
     BY_KEY,
     Completion,
-    ExpectedOffsets,
     Layout,
     PartitionResult,
     Plan,
     Progress,
     Replacement,
     claim_of_keys,
-    completion_from_json,
-    plan_from_json,
-    progress_from_json,
     progress_lost,
     rejoin,
     resume_offset,
-    to_json,
     trimmed_unseen,
 )
+from spark_cas.core.plan_json import completion_from_json, plan_from_json, progress_from_json, to_json
 
 END = ExpectedOffsets.parse("end")
 NONE = ExpectedOffsets.parse("none")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from spark_cas import open_log
-from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.testing.writing import append_foreign
 from tests.faults.checker import files_of

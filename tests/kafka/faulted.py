@@ -8,8 +8,9 @@ from typing import TypeVar
 
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ConditionalLogError, FencedError, StorageError, UnknownOutcomeError
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, Outcome, Unknown
-from spark_cas.core.plan import ExpectedOffsets, Progress
+from spark_cas.core.plan import Progress
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.planning import complete_job, pin_plan

@@ -7,7 +7,7 @@ Arguments: bootstrap servers, topic, the step: one of `STEPS`, or any other word
 import sys
 
 from spark_cas.core.chunks import ChunkLimits
-from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append.transaction import Sending
 from spark_cas.log.load.planning import pin_plan

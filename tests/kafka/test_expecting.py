@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from spark_cas.core.errors import ConflictError
-from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.kafka import KafkaLog, ends
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan

@@ -14,8 +14,8 @@ from threading import Timer
 import pytest
 from confluent_kafka import KafkaError
 
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended
-from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.load.planning import pin_plan

@@ -70,7 +70,7 @@ def test_an_outcome_tells_what_is_visible(proxied, fault, times):
             job = planned_writer(log)
             job.must_append(*"ab")
             # A claim of its own, so that InitProducerId is among what the append itself asks.
-            log._writers[0, job.claim.plan.job]._drop()
+            log._fences.close()
             rule = proxied.proxy.add(fault, api, where=by_writer(spec), times=times)
             outcome: Outcome | StorageError
             try:

@@ -4,10 +4,10 @@ import pytest
 from confluent_kafka import Producer
 
 from spark_cas.core.errors import ConditionalLogError
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, Fenced
-from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.append.writer import PartitionWriter
+from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.client import clients
 from spark_cas.log.kafka.client.clients import TransactionalProducer, admin_client
 from spark_cas.log.kafka.spec import KafkaSpec
@@ -103,19 +103,19 @@ def test_a_coordinator_is_looked_for_once_a_broker_is_connected(broker, topic, m
 
 def test_an_attempt_that_was_overtaken_before_its_fence_stays_refused(broker, topic, monkeypatch):
     """Its instance is as good as new, but was made after the ledger was read that the claim rests on."""
-    fence = PartitionWriter.fence
+    put_up = Fence.put_up
     spec = KafkaSpec(broker.bootstrap, topic, topic)
     with KafkaLog(spec) as first, KafkaLog(spec) as second:
         plan = pin_plan(first, "job", ExpectedOffsets("none"))
         job = JobWriter(first, plan)
         chunk = job.chunk(table_of(["a"]))
 
-        def overtaken(writer):
-            monkeypatch.setattr(PartitionWriter, "fence", fence)
+        def overtaken(fence):
+            monkeypatch.setattr(Fence, "put_up", put_up)
             assert isinstance(first.append(job.claim, chunk), Appended)
-            fence(writer)
+            put_up(fence)
 
-        monkeypatch.setattr(PartitionWriter, "fence", overtaken)
+        monkeypatch.setattr(Fence, "put_up", overtaken)
         assert [second.append(job.claim, chunk) for _ in range(2)] == [Fenced("run/0")] * 2
         assert values_in(first, 0) == ["a"]
 

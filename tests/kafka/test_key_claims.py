@@ -6,7 +6,8 @@ from confluent_kafka import Producer
 from spark_cas import append_once
 from spark_cas.core.claim import _MOST_OWN_RANGES
 from spark_cas.core.outcome import Appended, KeyConflict
-from spark_cas.core.plan import BY_KEY, Progress, to_json
+from spark_cas.core.plan import BY_KEY, Progress
+from spark_cas.core.plan_json import to_json
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.ledger import _MAX_METADATA_BYTES, _entry
 from spark_cas.log.kafka.spec import KafkaSpec

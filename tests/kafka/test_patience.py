@@ -14,6 +14,7 @@ import pytest
 from spark_cas.core.errors import StorageError
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append import transaction, writer
+from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.testing.loads import rows_of
 from spark_cas.testing.writing import table_of, values_in
@@ -34,11 +35,11 @@ IS_GONE_SECONDS = 5.0
 STEPS: dict[str, tuple[Any, str]] = {
     "plan": (KafkaLog, "bounds_of"),
     "recording the plan": (KafkaLog, "record_plan"),
-    "claim": (writer.PartitionWriter, "fence"),
+    "claim": (Fence, "put_up"),
     "sending": (transaction, "await_delivery"),
     "ledger": (TransactionalProducer, "adding"),
     "commit": (TransactionalProducer, "commit"),
-    "visibility": (writer, "stable_bounds_behind"),
+    "visibility": (writer, "await_visible"),
     "completion": (KafkaLog, "record_completion"),
 }
 """Before which call of which function the broker stops. Each is one that the step begins with."""

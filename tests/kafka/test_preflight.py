@@ -12,7 +12,7 @@ from confluent_kafka.admin import NewTopic
 
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import LogNotFoundError, RecordTooLargeError, StorageError
-from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka import preflight as preflight_module

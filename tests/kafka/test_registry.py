@@ -15,7 +15,8 @@ from confluent_kafka.admin import NewTopic
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import FormatError
 from spark_cas.core.outcome import Appended, LayoutChanged
-from spark_cas.core.plan import Completion, PartitionResult, Plan, Progress, to_json
+from spark_cas.core.plan import Completion, PartitionResult, Plan, Progress
+from spark_cas.core.plan_json import to_json
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.forgetting import forget_job
 from spark_cas.log.kafka import KafkaLog, entries

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Producer
 
 from spark_cas.core.chunks import Chunk
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.guarantee import AT_LEAST_ONCE, IDEMPOTENT
-from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append import blind, transaction
 from spark_cas.log.kafka.spec import KafkaSpec

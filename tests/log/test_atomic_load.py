@@ -4,7 +4,7 @@ import pytest
 
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import BatchTooLargeError
-from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.records import record_sizes
 from spark_cas.log.load.loading import load_rows
 from spark_cas.log.load.planning import pin_plan

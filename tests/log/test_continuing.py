@@ -6,7 +6,8 @@ import pytest
 
 from spark_cas.core.errors import ConflictError, LayoutChangedError, ProgressLostError
 from spark_cas.core.expansion import Layouts
-from spark_cas.core.plan import ExpectedOffsets, plan_from_json, to_json
+from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.plan_json import plan_from_json, to_json
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.load.after_expansion import earlier_rows
 from spark_cas.log.load.planning import pin_plan

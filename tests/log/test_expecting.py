@@ -8,9 +8,9 @@ import pytest
 from spark_cas.core.batch import KEPT_MS
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ConflictError, FencedError, JobMismatchError, StorageError
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.outcome import Fenced, KeyConflict
-from spark_cas.core.plan import ExpectedOffsets
 from spark_cas.core.refusal import error_of
 from spark_cas.log.load.attempts import await_other
 from spark_cas.log.load.expected_offsets import lost_to_another, require_expected_again

@@ -8,8 +8,9 @@ import pytest
 
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ConflictError, StorageError
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, KeyConflict, Truncated
-from spark_cas.core.plan import BY_KEY, ExpectedOffsets
+from spark_cas.core.plan import BY_KEY
 from spark_cas.core.records import RECORDS
 from spark_cas.log.load import attempts
 from spark_cas.log.load.append_once import append_once

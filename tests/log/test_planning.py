@@ -3,7 +3,7 @@ import pytest
 
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import InputChangedError
-from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.records import RECORDS
 from spark_cas.log.load.loading import load_rows
 from spark_cas.log.load.planning import complete_job, pin_plan

@@ -19,7 +19,7 @@ from spark_cas.core.errors import (
     OptionError,
     StorageError,
 )
-from spark_cas.core.plan import completion_from_json
+from spark_cas.core.plan_json import completion_from_json
 from spark_cas.log.open import open_log
 from spark_cas.options.parse import parse_write, parse_write_stream
 from spark_cas.spark.schema import Mark

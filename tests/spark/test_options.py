@@ -9,7 +9,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import OptionError
-from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.spec import LogSpec
 from spark_cas.options.document import render
 from spark_cas.options.parse import check_read, parse_read, parse_route, parse_write, parse_write_stream

@@ -13,8 +13,9 @@ from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 from spark_cas.core.batch import Batch
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ERRORS_BY_KIND
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.offsets import OffsetRange
-from spark_cas.core.plan import BatchProgress, Completion, ExpectedOffsets, Layout, PartitionResult, Plan, Progress
+from spark_cas.core.plan import BatchProgress, Completion, Layout, PartitionResult, Plan, Progress
 from spark_cas.log.open import parse_address
 from spark_cas.log.spec import LogSpec
 from spark_cas.options.admission import Admission

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, InputP
 from spark_cas import error_from_text, open_log
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import LogNotFoundError, OptionError, SchemaError
-from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.records import RECORDS
 from spark_cas.log.load.loading import load_rows
 from spark_cas.log.load.planning import complete_job, pin_plan

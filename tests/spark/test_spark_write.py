@@ -18,7 +18,7 @@ from spark_cas.core.errors import (
     OptionError,
     SchemaError,
 )
-from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.refusal import offsets_to_go_on
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.testing.writing import append_foreign

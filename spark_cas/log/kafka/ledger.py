@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from spark_cas.core.errors import FormatError, StorageError
-from spark_cas.core.plan import Progress, progress_from_json, to_json
+from spark_cas.core.plan import Progress
+from spark_cas.core.plan_json import progress_from_json, to_json
 from spark_cas.log.kafka.client.clients import TransactionalProducer, group_member
 from spark_cas.log.kafka.client.codes import passes, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error

@@ -1,6 +1,5 @@
 """The Kafka log: the protocol of `spark_cas.log.protocol` over a topic on stock brokers."""
 
-import time
 from collections.abc import Iterator, Sequence
 from threading import Lock
 from typing import Self
@@ -9,7 +8,6 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from spark_cas.core.batch import KEPT_MS
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
@@ -17,19 +15,21 @@ from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.names import check_name
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.core.outcome import Outcome, ProgressLost, Refusal
-from spark_cas.core.plan import Layout, Plan, Progress, progress_lost, resume_offset
+from spark_cas.core.outcome import Outcome, Refusal
+from spark_cas.core.plan import Layout, Plan, Progress
 from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.blind import BlindAppends
-from spark_cas.log.kafka.append.writer import POLITE_SECONDS, PartitionWriter, Shared
+from spark_cas.log.kafka.append.fence import Fence, Fences
+from spark_cas.log.kafka.append.standing import Standing
+from spark_cas.log.kafka.append.writer import PartitionWriter
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import admin_client
 from spark_cas.log.kafka.client.retry import ask
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.expanding import add_partitions, fence_writers
 from spark_cas.log.kafka.layouts import TopicLayouts
-from spark_cas.log.kafka.ledger import Ledgers, UndecidedError
+from spark_cas.log.kafka.ledger import Ledgers
 from spark_cas.log.kafka.preflight import preflight
 from spark_cas.log.kafka.reading import first_offset_since, read_records
 from spark_cas.log.kafka.registry import KafkaRegistry
@@ -52,7 +52,8 @@ class KafkaLog(KafkaRegistry):
         super().__init__(spec, self._admin)
         self._writers: dict[tuple[int, str], PartitionWriter] = {}
         self._layouts = TopicLayouts(self._admin, self._registry, self.topic)
-        self._shared = Shared(spec, self._admin, Ledgers(spec), self._layouts)
+        self._ledgers = Ledgers(spec)
+        self._fences = Fences(spec, self._admin)
         self._blind = BlindAppends(spec, self._admin, self._layouts)
         self._turn = Lock()
 
@@ -60,11 +61,9 @@ class KafkaLog(KafkaRegistry):
         return self
 
     def __exit__(self, *_: object) -> None:
-        for writer in [*self._shared.active]:
-            writer.close()
+        self._fences.close()
         self._writers.clear()
-        self._shared.holders.clear()
-        self._shared.ledgers.close()
+        self._ledgers.close()
         self._blind.close()
 
     def layout(self) -> Layout:
@@ -114,7 +113,14 @@ class KafkaLog(KafkaRegistry):
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
         with self._turn, within(self.spec.patience_seconds):
-            return self._claim(partition, plan)
+            try:
+                changed = self._layouts.changed(plan)
+            except LogNotFoundError:
+                raise LogNotSharedError(
+                    f"topic {self.topic}, which the plan was made for, is not there. Nothing was appended. Check "
+                    f"that all workers reach the same brokers as the driver."
+                ) from None
+            return changed or self._new_writer(plan, partition).claim()
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
         with self._turn:
@@ -146,7 +152,7 @@ class KafkaLog(KafkaRegistry):
         if not partitions:
             return ()
         ats = [self._at(each) for each in partitions]
-        return self._shared.ledgers.of(job).read_all(ats, layout.log_id, self._timeout)
+        return self._ledgers.of(job).read_all(ats, layout.log_id, self._timeout)
 
     def trim(self, partition: int, before_offset: int) -> Bounds:
         bounds = self.bounds(partition)
@@ -179,50 +185,12 @@ class KafkaLog(KafkaRegistry):
     def finish_expansion(self, expansion: Expansion) -> None:
         self._layouts.finish(self.layout().log_id, expansion)
 
-    def _claim(self, partition: int, plan: Plan) -> Claim | Refusal:
-        try:
-            changed = self._layouts.changed(plan)
-        except LogNotFoundError:
-            raise LogNotSharedError(
-                f"topic {self.topic}, which the plan was made for, is not there. Nothing was appended. Check that "
-                f"all workers reach the same brokers as the driver."
-            ) from None
-        if changed is not None:
-            return changed
-        writer = self._new_writer(plan, partition)
-        progress = None
-        try:
-            progress = writer.progress(POLITE_SECONDS)
-            precheck = writer.precheck(progress, resume_offset(plan, partition, progress)) is not None
-        except UndecidedError:
-            precheck = False
-        if precheck:
-            # Nobody is fenced for an append that will be refused; the claim is good for closing the job.
-            bounds = ends.stable_bounds(self._admin, self._at(partition))
-        else:
-            writer.claim_again()
-            changed = self._layouts.changed(plan)
-            if changed is not None:
-                return changed
-            progress = writer.progress()
-            checked = resume_offset(plan, partition, progress) is not None
-            bounds = writer.barrier() if checked else ends.bounds_to_high_watermark(self._admin, self._at(partition))
-        expected = resume_offset(plan, partition, progress)
-        # Trimming takes records and no ledger entries: without a check, only time can have taken the job's.
-        if expected is None and plan.by_key and time.time_ns() // 1_000_000 - plan.pinned_at_ms < KEPT_MS:
-            lost = False  # The ledger cannot have forgotten yet; and others may write at any time.
-        elif expected is None:
-            progress, lost = writer.forgotten(progress, bounds.end_offset)
-        else:
-            lost = progress_lost(plan, partition, progress, bounds.start_offset)
-        if lost:
-            return ProgressLost(plan.job)
-        writer.know(progress)
-        return Claim(partition, plan, expected, progress, bounds.end_offset)
-
     def _new_writer(self, plan: Plan, partition: int) -> PartitionWriter:
         """The only writer that this process has for the job in the partition."""
-        writer = PartitionWriter(self._shared, plan, partition)
+        at = self._at(partition)
+        transactional_id = self.spec.transactional_id(partition, None if plan.claims(partition) else plan.job)
+        standing = Standing(self.spec, self._admin, self._ledgers, self._layouts, plan, at)
+        writer = PartitionWriter(standing, Fence(self._fences, at, transactional_id))
         self._writers[partition, plan.job] = writer
         return writer
 

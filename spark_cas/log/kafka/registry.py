@@ -15,7 +15,8 @@ from zlib import crc32
 from confluent_kafka import TopicPartition
 
 from spark_cas.core.errors import FormatError
-from spark_cas.core.plan import Completion, Plan, completion_from_json, plan_from_json, to_json
+from spark_cas.core.plan import Completion, Plan
+from spark_cas.core.plan_json import completion_from_json, plan_from_json, to_json
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.entries import Entries, kind_of, records_of
 from spark_cas.log.kafka.expanding import fence

@@ -11,10 +11,11 @@ from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import InputChangedError
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.key_claims import check_keys
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Outcome
-from spark_cas.core.plan import ExpectedOffsets, PartitionResult, Plan, Progress
+from spark_cas.core.plan import PartitionResult, Plan, Progress
 from spark_cas.core.records import RECORDS
 from spark_cas.core.row_claims import NO_CHECK, check_claim_values
 from spark_cas.log.load.append_by_key import KeyedAppends

@@ -158,7 +158,7 @@ class _PartitionLoad:
             raise error_of(claim, self._partition)
         self._claim = claim
         if claim.progress:
-            self._refuse_second_task(claim.progress.task)
+            refuse_second_task(self._partition, self._task, claim.progress.task)
             self._resumed_rows = claim.progress.rows
             if self._atomic and self._resumed_rows and not claim.progress.complete:
                 raise JobMismatchError(
@@ -262,7 +262,7 @@ class _PartitionLoad:
                 self._appends = self._appends.and_then(outcome)
                 self._claim = claim.after(chunk, outcome.range)
             case Fenced(by):
-                self._refuse_second_task(by)
+                refuse_second_task(self._partition, self._task, by)
                 self._fenced = outcome
             case _:
                 raise error_of(outcome, self._partition)
@@ -280,9 +280,6 @@ class _PartitionLoad:
         if (progress.rows, progress.digest) != (self._digest.rows, self._digest.hexdigest()):
             raise self._input_changed("another attempt of it completed with other rows than this one has")
         return progress
-
-    def _refuse_second_task(self, other: str | None) -> None:
-        refuse_second_task(self._partition, self._task, other)
 
     def _too_large(self) -> BatchTooLargeError:
         return BatchTooLargeError(

@@ -14,9 +14,10 @@ from spark_cas.core.batch import Batch, batch_so_far, begun_after, forgot_none, 
 from spark_cas.core.chunks import Chunk, ChunkBuffer, ChunkLimits
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import BatchTooLargeError, CheckpointMismatchError, InputChangedError, OptionError
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.multiset_digest import joined_digest, multiset_digest
 from spark_cas.core.outcome import Appended, Fenced, ProgressLost, Refusal
-from spark_cas.core.plan import BatchProgress, ExpectedOffsets, PartitionResult, Plan, Progress
+from spark_cas.core.plan import BatchProgress, PartitionResult, Plan, Progress
 from spark_cas.core.records import RECORDS
 from spark_cas.core.refusal import error_of, raise_for_outcome
 from spark_cas.log.load.attempts import FENCED_WAIT_SECONDS, await_other, refuse_second_task

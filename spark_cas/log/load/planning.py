@@ -15,18 +15,9 @@ from spark_cas.core.errors import (
     TruncatedError,
 )
 from spark_cas.core.expansion import require_named_as_now
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.names import check_name
-from spark_cas.core.plan import (
-    BY_KEY,
-    BY_PARTITION,
-    Completion,
-    EarlierRows,
-    ExpectedOffsets,
-    PartitionResult,
-    Plan,
-    Progress,
-    rejoin,
-)
+from spark_cas.core.plan import BY_KEY, BY_PARTITION, Completion, EarlierRows, PartitionResult, Plan, Progress, rejoin
 from spark_cas.core.refusal import refused_at, told_rows
 from spark_cas.log.expanding import settled_layouts
 from spark_cas.log.load.after_expansion import newest_plan, plan_now, plan_of_rest, require_rest_of

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import xxhash
 
 from spark_cas.core.errors import ChunkDamagedError, FormatError
-from spark_cas.core.plan import Progress, progress_from_fields
+from spark_cas.core.plan import Progress
+from spark_cas.core.plan_json import progress_from_fields
 from spark_cas.core.records import RECORDS
 from spark_cas.log.objects.documents import FORMAT_VERSION
 

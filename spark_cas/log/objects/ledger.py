@@ -4,7 +4,8 @@ from dataclasses import asdict
 
 from spark_cas.core.errors import StorageError
 from spark_cas.core.offsets import Bounds
-from spark_cas.core.plan import Progress, progress_from_fields
+from spark_cas.core.plan import Progress
+from spark_cas.core.plan_json import progress_from_fields
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import StoredChunk
 from spark_cas.log.objects.partition import PartitionChunks, TrimmedMeanwhileError

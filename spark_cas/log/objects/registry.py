@@ -3,7 +3,8 @@
 import json
 
 from spark_cas.core.errors import FormatError
-from spark_cas.core.plan import Completion, Plan, completion_from_json, plan_from_json, to_json
+from spark_cas.core.plan import Completion, Plan
+from spark_cas.core.plan_json import completion_from_json, plan_from_json, to_json
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.patient import PatientStore
 from spark_cas.log.objects.putting import put_once

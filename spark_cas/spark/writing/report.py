@@ -20,7 +20,8 @@ from spark_cas.core.errors import (
     StorageError,
     UnknownOutcomeError,
 )
-from spark_cas.core.plan import Completion, PartitionResult, to_json
+from spark_cas.core.plan import Completion, PartitionResult
+from spark_cas.core.plan_json import to_json
 from spark_cas.spark.writing.verify import Hashed
 
 

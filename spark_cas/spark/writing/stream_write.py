@@ -16,7 +16,8 @@ from pyspark.sql.types import StructType
 from spark_cas.core.batch import Batch
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ConflictError, OptionError
-from spark_cas.core.plan import ExpectedOffsets, Layout, Plan
+from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.plan import Layout, Plan
 from spark_cas.log.load.micro_batch import begin_stream, load_batch, require_whole_batch
 from spark_cas.log.open import AnySpec, answered_before, open_log
 from spark_cas.options.parse import WriteOptions

@@ -1,13 +1,11 @@
 """`append_if_unchanged`: appends the rows to whose keys nothing happened, and returns the others with what did."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
-import pyarrow as pa
 from pyspark.sql import functions as sf
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructType
 from pyspark.sql.utils import is_remote
 
@@ -27,17 +25,15 @@ from spark_cas.log.open import open_log
 from spark_cas.log.tombstones import unproven_below
 from spark_cas.options.parse import parse_read, parse_route
 from spark_cas.spark.reading.pinned import Pinned, PinnedLog
-from spark_cas.spark.records import by_partition
-from spark_cas.spark.schema import PROGRESS, RECORDS, mark_of
+from spark_cas.spark.schema import RECORDS, mark_of
 from spark_cas.spark.writing.route import route
-from spark_cas.spark.writing.verify import hash_rows
+from spark_cas.spark.writing.verify import HASHED, hashing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _MOST_ROUNDS = 10
 _TAIL = StructType([RECORDS[name] for name in ("key", "value", "partition", "offset")])
-_HASHED = StructType([PROGRESS[name] for name in ("partition", "rows", "digest")])
 _OURS = frozenset({"compare", "expectedoffsets", "atomic", "roundof", "idempotence", "report"})
 
 
@@ -265,7 +261,7 @@ class _Rounds:
                 raise self._layout_changed()
         holding = self._holding(self._judged(log, done)).where(sf.col("partition").isin(*done))
         routed = route(holding, self._writing(0), by="partition")
-        hashed = routed.mapInArrow(_hasher(len(log.at.bounds)), _HASHED).collect()
+        hashed = routed.mapInArrow(hashing(len(log.at.bounds)), HASHED).collect()
         found = {row.partition: (row.rows, row.digest) for row in hashed}
         for partition, piece in sorted(done.items()):
             rows, digest = found.get(partition, (0, ""))
@@ -290,17 +286,6 @@ def _layout_of(routed: "DataFrame") -> tuple[int, int | None] | None:
     """The partition count and layout epoch that a frame was routed for."""
     mark = mark_of(routed.schema)
     return None if mark is None else (mark.partitions, mark.layout_epoch)
-
-
-def _hasher(partitions: int) -> "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]":
-    """What a write of routed rows would have as progress, as rows of `_HASHED`."""
-
-    def hashed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found = hash_rows(by_partition(batches, partitions))
-        rows = [{"partition": each.partition, "rows": each.rows, "digest": each.digest} for each in found]
-        yield pa.RecordBatch.from_pylist(rows, to_arrow_schema(_HASHED))
-
-    return hashed
 
 
 def _ms(moment: datetime) -> int:

@@ -1,15 +1,21 @@
 """A job that is complete: its input is compared with what the log took, and nothing is appended."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import InputChangedError
 from spark_cas.core.plan import Completion
 from spark_cas.core.refusal import told_rows
 from spark_cas.core.row_claims import split_claims
+from spark_cas.spark.records import by_partition
+from spark_cas.spark.schema import PROGRESS
+
+HASHED = StructType([PROGRESS[name] for name in ("partition", "rows", "digest")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,16 @@ def hash_rows(pairs: Iterable[tuple[int, pa.RecordBatch]]) -> tuple[Hashed, ...]
     for partition, rows in pairs:
         digests.setdefault(partition, RunningDigest()).update(split_claims(rows)[0])
     return tuple(Hashed(partition, digest.rows, digest.hexdigest()) for partition, digest in sorted(digests.items()))
+
+
+def hashing(partitions: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """`hash_rows` for ``mapInArrow`` over a routed frame: what a write of its rows would count, as `HASHED`."""
+
+    def hashed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = hash_rows(by_partition(batches, partitions))
+        yield pa.RecordBatch.from_pylist([asdict(each) for each in found], to_arrow_schema(HASHED))
+
+    return hashed
 
 
 def require_same(completion: Completion, hashed: Mapping[int, Hashed]) -> None:

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 
 from spark_cas.core.errors import ConflictError
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, Conflict, Fenced, Outcome, RowConflict
-from spark_cas.core.plan import Completion, ExpectedOffsets
+from spark_cas.core.plan import Completion
 from spark_cas.core.row_claims import CLAIMED
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.load.loading import load_rows

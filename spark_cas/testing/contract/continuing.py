@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from spark_cas.core.errors import ConflictError, JobMismatchError, LayoutChangedError
-from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.load.after_expansion import earlier_rows, plan_now
 from spark_cas.log.load.planning import pin_plan

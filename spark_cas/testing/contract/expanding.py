@@ -8,8 +8,9 @@ import pytest
 
 from spark_cas.core.errors import LayoutChangedError, LogNotFoundError, OptionError
 from spark_cas.core.expansion import Expansion
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, LayoutChanged
-from spark_cas.core.plan import BY_KEY, BY_PARTITION, ExpectedOffsets
+from spark_cas.core.plan import BY_KEY, BY_PARTITION
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.load.append_once import append_once
 from spark_cas.log.load.planning import complete_job, pin_plan

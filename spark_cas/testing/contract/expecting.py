@@ -5,8 +5,9 @@ import json
 import pytest
 
 from spark_cas.core.errors import ConflictError, TruncatedError
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Conflict, KeyConflict, ProgressLost, Refusal, RowConflict
-from spark_cas.core.plan import BY_KEY, ExpectedOffsets
+from spark_cas.core.plan import BY_KEY
 from spark_cas.core.refusal import error_of, offsets_to_go_on
 from spark_cas.log.load.planning import complete_job, pin_plan, refused_as_a_whole
 from spark_cas.log.protocol import Backend

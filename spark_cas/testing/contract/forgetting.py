@@ -5,7 +5,8 @@ import time
 import pytest
 
 from spark_cas.core.errors import LayoutChangedError, OptionError
-from spark_cas.core.plan import ExpectedOffsets, Plan
+from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.plan import Plan
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.forgetting import forget, forget_job, older_jobs
 from spark_cas.log.load.planning import complete_job, job_progress, pin_plan

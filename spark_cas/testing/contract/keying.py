@@ -7,8 +7,9 @@ import pytest
 
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ClaimError, ConflictError, JobMismatchError
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, KeyConflict, Outcome, Truncated
-from spark_cas.core.plan import BY_KEY, Completion, ExpectedOffsets
+from spark_cas.core.plan import BY_KEY, Completion
 from spark_cas.core.row_claims import CLAIMED
 from spark_cas.log.load.append_once import append_once
 from spark_cas.log.load.loading import load_rows

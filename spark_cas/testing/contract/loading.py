@@ -15,7 +15,8 @@ from spark_cas.core.errors import (
     TruncatedError,
     UnknownOutcomeError,
 )
-from spark_cas.core.plan import ExpectedOffsets, PartitionResult
+from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.plan import PartitionResult
 from spark_cas.core.records import record_sizes
 from spark_cas.log.load.loading import load_rows
 from spark_cas.log.load.planning import fresh_job_name, job_results, pin_plan

@@ -16,7 +16,7 @@ from spark_cas.core.errors import (
     RecordTooLargeError,
     TruncatedError,
 )
-from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.protocol import Backend
 from spark_cas.testing.contract.base import ContractBase

@@ -20,7 +20,7 @@ from spark_cas.core.errors import (
     RecordTooLargeError,
     UnknownOutcomeError,
 )
-from spark_cas.core.plan import ExpectedOffsets
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.load.micro_batch import begin_stream, load_batch
 from spark_cas.log.load.planning import job_progress, pin_plan
 from spark_cas.log.protocol import Backend

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from confluent_kafka import TopicPartition
 
 from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.core.outcome import Truncated
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.transaction import Delivered
 from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.retry import second_look
 from spark_cas.log.kafka.reading import first_record
 from spark_cas.log.kafka.spec import KafkaSpec
 
@@ -62,6 +64,19 @@ def _only_aborted(spec: KafkaSpec, admin: Admin, at: TopicPartition, between: Of
             return False
         time.sleep(_PAUSE_SECONDS)
     return first_record(spec, at, between) is None
+
+
+def await_visible(admin: Admin, at: TopicPartition, records: OffsetRange) -> Bounds | Truncated:
+    """Wait until readers can see records that were committed, and return `stable_bounds_behind` them."""
+    wait = second_look(admin, f"looking for what was committed to partition {at.partition}")
+    decided = stable_bounds_behind(admin, at, records)
+    while decided.end_offset < records.end_offset and ends.high_watermark(admin, at) < records.end_offset:
+        # A broker that was deposed, and does not know it yet, answers as of then.
+        admin.forget_leaders(at.topic)
+        if not wait.again("it is not there"):
+            return Truncated(records.end_offset, decided.end_offset)
+        decided = stable_bounds_behind(admin, at, records)
+    return decided
 
 
 def stable_bounds_behind(admin: Admin, at: TopicPartition, records: OffsetRange) -> Bounds:

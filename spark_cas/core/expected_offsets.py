@@ -1,0 +1,73 @@
+"""What the user expects of where partitions end (KIP-27): an offset each, the end as it is, or nothing."""
+
+import json
+import re
+from dataclasses import dataclass
+
+from spark_cas.core.errors import OptionError
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedOffsets:
+    """What the user expects of the log: ``end``, ``none``, or an offset (None: no check) per partition."""
+
+    mode: str
+    offsets: tuple[tuple[int, int | None], ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> "ExpectedOffsets":
+        """Read ``end``, ``none`` or JSON such as ``{"0": 17, "3": null}``; else OptionError."""
+        if text.strip().lower() in ("end", "none"):
+            return cls(text.strip().lower())
+        try:
+            given = json.loads(text, object_pairs_hook=_Pairs)
+        except (ValueError, RecursionError):
+            given = None
+        if not isinstance(given, _Pairs) or not given:
+            raise OptionError(
+                "expectedOffsets must be 'end', 'none' or a JSON object from partition to offset, "
+                'such as {"0": 17, "3": null}; what was given is none of these.'
+            )
+        offsets = dict(_parse_entry(key, value) for key, value in given)
+        if len(offsets) < len(given):
+            raise OptionError("expectedOffsets names a partition twice. Name each once.")
+        return cls("offsets", tuple(sorted(offsets.items())))
+
+    @property
+    def named(self) -> tuple[int, ...]:
+        """The partitions of which an offset is expected by its number."""
+        return tuple(partition for partition, expected in self.offsets if expected is not None)
+
+    def resolve(self, end_offsets: tuple[int, ...]) -> tuple[int | None, ...]:
+        """The claim of each partition; partitions that the user did not name are claimed at their end."""
+        if self.mode == "none":
+            return (None,) * len(end_offsets)
+        claims: list[int | None] = list(end_offsets)
+        for partition, expected in self.offsets:
+            if partition >= len(end_offsets):
+                raise OptionError(
+                    f"expectedOffsets names partition {partition}, but the log has {len(end_offsets)} "
+                    f"partitions (0 to {len(end_offsets) - 1}). Name only those."
+                )
+            claims[partition] = expected
+        return tuple(claims)
+
+
+class _Pairs(list[tuple[str, object]]):
+    """The entries of a JSON object, where a dict would hide a name given twice."""
+
+
+_PARTITION = re.compile(r"0|[1-9][0-9]{0,8}")
+_OFFSETS = range(2**63)
+
+
+def _parse_entry(key: str, value: object) -> tuple[int, int | None]:
+    if _PARTITION.fullmatch(key) is None:
+        raise OptionError("expectedOffsets: each key must be a partition number from 0 on, in quotes.")
+    if value is None:
+        return int(key), None
+    if isinstance(value, bool) or not isinstance(value, int) or value not in _OFFSETS:
+        raise OptionError(
+            f"expectedOffsets: the offset of partition {key} must be a whole number from 0 on, or null for no check."
+        )
+    return int(key), value

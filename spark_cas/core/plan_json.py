@@ -1,0 +1,58 @@
+"""Plans, ledger entries and completions as one line of JSON each, for the registry and the ledger."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from spark_cas.core.appends import Appends
+from spark_cas.core.plan import BatchProgress, Completion, EarlierRows, PartitionResult, Plan, Progress, Replacement
+
+
+def to_json(value: Plan | Progress | Completion) -> str:
+    """A value as one line of JSON, for the registry and the ledger."""
+    return json.dumps(asdict(value), sort_keys=True, separators=(",", ":"))
+
+
+def plan_from_json(text: str | bytes) -> Plan:
+    """Read what `to_json` wrote of a `Plan`; KeyError, TypeError or ValueError when it is none."""
+    fields = json.loads(text)
+    fields["expected_offsets"] = tuple(fields["expected_offsets"])
+    fields["end_offsets"] = tuple(fields["end_offsets"])
+    fields["replaced"] = tuple(Replacement(**each) for each in fields["replaced"])
+    fields["earlier"] = earlier_from_fields(fields.get("earlier", ()))
+    fields["named"] = tuple(fields.get("named", ()))
+    return Plan(**fields)
+
+
+def earlier_from_fields(fields: Iterable[Mapping[str, Any]]) -> tuple[EarlierRows, ...]:
+    """Each `EarlierRows` from the fields of its JSON; KeyError or TypeError when they are none."""
+    return tuple(
+        EarlierRows(each["job"], *(tuple(each[name]) for name in ("rows", "digests", "complete"))) for each in fields
+    )
+
+
+def progress_from_json(text: str | bytes) -> Progress:
+    """Read what `to_json` wrote of a `Progress`; KeyError, TypeError or ValueError when it is none."""
+    return progress_from_fields(json.loads(text))
+
+
+def progress_from_fields(fields: dict[str, Any]) -> Progress:
+    """A `Progress` from the fields of its JSON; KeyError or TypeError when they are none."""
+    given = dict(fields)
+    batch = given.pop("batch", None)
+    own_ranges = tuple((base, end) for base, end in given.pop("own_ranges", ()))
+    return Progress(**given, batch=None if batch is None else BatchProgress(**batch), own_ranges=own_ranges)
+
+
+def completion_from_json(text: str | bytes) -> Completion:
+    """Read what `to_json` wrote of a `Completion`; KeyError, TypeError or ValueError when it is none."""
+    fields = json.loads(text)
+    fields["partitions"] = tuple(_result(each) for each in fields["partitions"])
+    return Completion(**fields)
+
+
+def _result(fields: dict[str, Any]) -> PartitionResult:
+    given = dict(fields)
+    progress, appends = progress_from_fields(given.pop("progress")), Appends(**given.pop("appends", {}))
+    return PartitionResult(progress, **given, appends=appends)

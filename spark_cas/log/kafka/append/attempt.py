@@ -1,0 +1,95 @@
+"""One transaction up to its commit: a chunk's records and the job's ledger entry, where the claim wants them."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaException
+
+from spark_cas.core.chunks import Chunk
+from spark_cas.core.claim import Claim
+from spark_cas.core.errors import ConditionalLogError
+from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.core.outcome import LayoutChanged
+from spark_cas.core.records import fill_timestamps
+from spark_cas.log.kafka.append.fence import Fence
+from spark_cas.log.kafka.append.placement import Landed, landed
+from spark_cas.log.kafka.append.standing import Standing, is_checked
+from spark_cas.log.kafka.append.transaction import Sending
+from spark_cas.log.kafka.topic_settings import require_planned
+
+INTERLEAVED = "other writers interleaved and then aborted"
+
+_OVERDUE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Nothing of the chunk is visible, now or later, and another attempt may append it."""
+
+    why: str
+    """In plain words, as part of a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A chunk under its claim, in a transaction of its own."""
+
+    standing: Standing
+    fence: Fence
+    claim: Claim
+    chunk: Chunk
+
+    def prepare(self, bounds: Bounds) -> Landed | LayoutChanged | Again:
+        """Have all of it in an open transaction, or abort that. Raises KafkaException, ConditionalLogError."""
+        at, plan = self.standing.at, self.claim.plan
+        self.fence.begin()
+        try:
+            sent = self._send(bounds)
+            if isinstance(sent, Again):
+                self.fence.abort()
+                return sent
+            # After the records landed: the end of another topic of this name may have fitted just as well.
+            count = len(require_planned(self.standing.admin, at.topic, plan.log_id).partitions)
+        except ConditionalLogError:
+            self.fence.abort()
+            raise
+        # Another tool shuts nobody out. Fewer than planned are only what this broker knows yet.
+        if count > plan.layout_epoch and self.chunk.records.num_rows:
+            self.fence.abort()
+            return LayoutChanged(plan.layout_epoch, count)
+        return sent
+
+    def _send(self, bounds: Bounds) -> Landed | Again:
+        records, standing = self.chunk.records, self.standing
+        wanted = OffsetRange(bounds.end_offset, bounds.end_offset + records.num_rows)
+        if not records.num_rows:
+            self._entering(wanted)()
+            return Landed(wanted, has_offset=True, log_append_ms=None)
+        sending = Sending(self.fence.instance, standing.at, fill_timestamps(records, self.chunk.time_ms))
+        # Beside the records, not after them: nearly always they land where it says.
+        entered = self._entering(wanted)
+        try:
+            arrived = sending.arrive(standing.spec.delivery_seconds + _OVERDUE_SECONDS)
+        except KafkaException:
+            # The transaction can be aborted only once the client is done with it.
+            with suppress(KafkaException):
+                entered()
+            raise
+        entered()
+        if not arrived:
+            return Again("the brokers did not acknowledge the records in time")
+        checked = is_checked(self.claim, self.chunk)
+        delivered = sending.delivered()
+        sent = landed(standing.spec, standing.admin, standing.at, delivered, bounds.end_offset, checked=checked)
+        if sent is None:
+            return Again(INTERLEAVED)
+        if sent.at != wanted:
+            self._entering(sent.at)()
+        return sent
+
+    def _entering(self, at: OffsetRange) -> Callable[[], None]:
+        """Begin to put the job's ledger entry into the open transaction, in place of one that is there."""
+        ledger = self.standing.ledgers.of(self.claim.plan.job)
+        progress = self.claim.progress_after(self.chunk, at)
+        return ledger.adding(self.fence.instance, self.standing.at.topic, self.claim.plan.log_id, progress)

@@ -1,0 +1,147 @@
+"""How a job stands in a partition: its ledger entry, and whether its claim, and those of its rows, still hold."""
+
+from dataclasses import dataclass
+
+from confluent_kafka import TopicPartition
+
+from spark_cas.core.chunks import Chunk
+from spark_cas.core.claim import Claim
+from spark_cas.core.offsets import Bounds
+from spark_cas.core.outcome import Fenced, LayoutChanged, Refusal, says_lost
+from spark_cas.core.plan import BatchProgress, Plan, Progress, progress_expired
+from spark_cas.core.row_claims import check_rows
+from spark_cas.log.kafka import ends
+from spark_cas.log.kafka.append.expected_offset import check_gap
+from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.retry import second_look
+from spark_cas.log.kafka.layouts import TopicLayouts
+from spark_cas.log.kafka.ledger import Ledgers
+from spark_cas.log.kafka.spec import KafkaSpec
+
+POLITE_SECONDS = 0.5
+"""How long it is waited for a ledger entry before anybody is fenced: an open transaction may hold it for longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A job in a partition, as the brokers tell when they are asked: nothing is kept, and nobody is fenced."""
+
+    spec: KafkaSpec
+    admin: Admin
+    ledgers: Ledgers
+    layouts: TopicLayouts
+    plan: Plan
+    at: TopicPartition
+
+    def progress(self, timeout_seconds: float | None = None) -> Progress | None:
+        """The job's ledger entry, once nothing that may change it is open. Raises UndecidedError after a timeout."""
+        timeout = self._timeout if timeout_seconds is None else timeout_seconds
+        return self.ledgers.of(self.plan.job).read(self.at, self.plan.log_id, timeout)
+
+    def barrier(self) -> Bounds:
+        """The partition's bounds once everything in it is decided."""
+        return ends.barrier(self.admin, self.at, self._timeout)
+
+    def bounds_for(self, claim: Claim, chunk: Chunk) -> Bounds:
+        """What an append may rest on. Without a check, somebody's open transaction is no reason to wait."""
+        if not chunk.records.num_rows or not is_checked(claim, chunk):
+            return ends.bounds_to_high_watermark(self.admin, self.at)
+        return self.barrier()
+
+    def changed(self) -> LayoutChanged | None:
+        """Whether the plan is void, as `TopicLayouts.changed` tells."""
+        return self.layouts.changed(self.plan)
+
+    def overtaken(self, known: Progress | None, timeout_seconds: float | None = None) -> Fenced | None:
+        """Whether the job's ledger entry is not the known one: another writer of the job was at work."""
+        progress = self.progress(timeout_seconds)
+        return None if same_rows(progress, known) else fenced_by(progress)
+
+    def forgotten(self, progress: Progress | None, end_offset: int) -> tuple[Progress | None, bool]:
+        """The job's ledger entry, and whether there is none although records may be the job's (`progress_expired`).
+
+        Said only after a second look: what came a moment ago may be another attempt's, whose entry is there once it
+        is decided, or was aborted.
+        """
+        if not progress_expired(self.plan, self.at.partition, progress, end_offset):
+            return progress, False
+        bounds, progress = self.barrier(), self.progress()
+        planned = self.plan.end_offsets[self.at.partition]
+        return progress, progress is None and self._check(None, planned, bounds) is not None
+
+    def precheck(self, progress: Progress | None, expected: int | None) -> Refusal | None:
+        """A refusal that can be told without fencing anybody, and without waiting for an open transaction.
+
+        Whatever is unclear is no refusal: the append itself finds out. ``progress`` is looked at again after the
+        check, because a record behind the expected offset may be of the very job.
+        """
+        if expected is None:
+            return None
+        bounds = ends.stable_bounds(self.admin, self.at)
+        if bounds.end_offset < expected <= ends.high_watermark(self.admin, self.at):
+            return None
+        refusal = self._check(progress, expected, bounds)
+        return self.overtaken(progress, POLITE_SECONDS) or refusal if refusal is not None else None
+
+    def check(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> Refusal | None:
+        """Whether the claim, and those of the rows, hold where the partition has these bounds."""
+        if not chunk.records.num_rows:
+            return None
+        refusal = self._check_all(claim, chunk, bounds)
+        wait = second_look(self.admin, f"looking where partition {self.at.partition} ends")
+        while says_lost(refusal):
+            # A broker that was deposed, and does not know it yet, answers as of then.
+            self.admin.forget_leaders(self.at.topic)
+            if not wait.again("it ends before what was seen of it"):
+                break
+            refusal = self._check_all(claim, chunk, self.barrier())
+        return refusal
+
+    def why_fenced(self, claim: Claim, chunk: Chunk) -> Refusal | Fenced | LayoutChanged | None:
+        """Who fenced a writer: its client says no more than that somebody did, the ledger and the log tell by whom.
+
+        Another job may have claimed the partition, which is a conflict once it appended. None when nobody is seen.
+        """
+        told = self.overtaken(claim.progress) or self.changed()
+        if told is not None or not chunk.records.num_rows:
+            return told
+        refusal = self.check(claim, chunk, self.bounds_for(claim, chunk))
+        # What lies there now may be of the very job, committed since its ledger was read.
+        return self.overtaken(claim.progress) or refusal
+
+    def _check_all(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> Refusal | None:
+        def nothing_since(offset: int) -> bool:
+            return self._check(claim.progress, offset, bounds) is None
+
+        refusal = self._check(claim.progress, claim.expected_offset, bounds)
+        return refusal or check_rows(
+            chunk, bounds.end_offset, lambda offset: claim.lets_expect(offset, nothing_since)
+        )
+
+    def _check(self, progress: Progress | None, expected: int | None, bounds: Bounds) -> Refusal | None:
+        return check_gap(self.spec, self.admin, self.at, expected, bounds, progress=progress)
+
+    @property
+    def _timeout(self) -> float:
+        return self.spec.claim_timeout_ms / 1000
+
+
+def is_checked(claim: Claim, chunk: Chunk) -> bool:
+    """Whether it matters where the records land."""
+    return claim.expected_offset is not None or chunk.claims is not None
+
+
+def fenced_by(progress: Progress | None) -> Fenced:
+    """Fenced by whoever wrote a ledger entry."""
+    return Fenced(progress.task if progress else None)
+
+
+def same_rows(progress: Progress | None, known: Progress | None) -> bool:
+    """Whether two entries tell of the same rows; their end may differ by the offset of a marker."""
+    if progress is None or known is None:
+        return progress is known
+    return _told(progress) == _told(known)
+
+
+def _told(progress: Progress) -> tuple[int, str, bool, BatchProgress | None]:
+    return progress.rows, progress.digest, progress.complete, progress.batch

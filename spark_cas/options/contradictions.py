@@ -1,0 +1,74 @@
+"""Options that do not go together, or not with what is asked for."""
+
+import warnings
+
+from spark_cas.core.errors import OptionError
+from spark_cas.core.guarantee import OFF, REQUIRED
+from spark_cas.options.option import DEPRECATED_IDEMPOTENCE
+from spark_cas.options.option_values import Given
+
+_OF_LOADS = {
+    "atomic": "the rows of a micro-batch for a partition are one chunk without it, unless orderBy allows several",
+    "compare": "a micro-batch cannot expect anything of its keys",
+    "roundOf": "append_if_unchanged takes no stream",
+    "report": "a stream is never complete, and view=progress tells how far it came",
+}
+
+
+def refuse_of_loads(given: Given) -> None:
+    """OptionError for what goes with a load where a stream is written."""
+    for name, why in _OF_LOADS.items():
+        if name in given.explicit:
+            raise OptionError(f"option {name} is for loads: {why}. Leave it out.")
+    if "idempotence" in given.explicit and given.need("idempotence", str) != REQUIRED:
+        raise OptionError(
+            f"option idempotence of a stream must be {REQUIRED}: its batches come again after a failure, and without "
+            f"a ledger each would be appended again. Leave it out, or write within foreachBatch without batchId."
+        )
+
+
+_WITH_PLAN = {
+    "job": "nothing is known of the write when it is run again",
+    "roundOf": "its rows expect something of their keys",
+}
+
+
+def warn_of_deprecated(given: Given) -> None:
+    """FutureWarning for a word that is still taken."""
+    word = given.merged.get("idempotence", "").strip().lower()
+    if word in DEPRECATED_IDEMPOTENCE:
+        warnings.warn(
+            f"option idempotence: {word} is deprecated (KIP-192). Say {DEPRECATED_IDEMPOTENCE[word]}, as it means.",
+            FutureWarning,
+            stacklevel=4,
+        )
+
+
+def refuse_of_plans(given: Given) -> None:
+    """OptionError for what goes with a plan where none is made."""
+    if given.need("idempotence", str) == OFF:
+        for name, why in _WITH_PLAN.items():
+            if name.lower() in given.explicit:
+                raise OptionError(
+                    f"option {name} is given, and idempotence is off, by option or in the log's defaults: {why}. "
+                    f"Leave out the one, or say idempotence={REQUIRED}."
+                )
+
+
+_OF_RECORDS = (
+    "assign",
+    "logId",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+)
+
+
+def refuse_for_views(given: Given) -> None:
+    """OptionError for what chooses records where a view is read."""
+    for name in _OF_RECORDS:
+        if name.lower() in given.explicit:
+            raise OptionError(f"option {name} is for view=records; a view tells of all of the log. Leave it out.")
