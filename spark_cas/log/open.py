@@ -6,7 +6,7 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from spark_cas.log.kafka.address import SCHEME as KAFKA
-from spark_cas.log.kafka.address import parse_kafka_url
+from spark_cas.log.kafka.address import kafka_spec, parse_kafka_url
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.protocol import Backend
@@ -25,6 +25,29 @@ def parse_address(address: str, settings: Mapping[str, str] | None = None) -> An
     if address.partition(":")[0].lower() == KAFKA:
         return parse_kafka_url(address, settings or {})
     return LogSpec.parse(address, dict(settings or {}))
+
+
+def with_settings(
+    address: AnySpec,
+    settings: dict[str, str],
+    *,
+    prefix: str,
+    claim_timeout_ms: int,
+    transaction_timeout_ms: int,
+    max_in_flight: int,
+) -> AnySpec:
+    """The same log with the settings of its client, and what else a topic needs. Raises OptionError."""
+    if isinstance(address, LogSpec):
+        return address.with_options(settings)
+    return kafka_spec(
+        address.bootstrap_servers,
+        address.topic,
+        settings,
+        prefix=prefix,
+        claim_timeout_ms=claim_timeout_ms,
+        transaction_timeout_ms=transaction_timeout_ms,
+        max_in_flight=max_in_flight,
+    )
 
 
 def open_log(address: str | AnySpec, settings: Mapping[str, str] | None = None) -> Backend:
@@ -52,8 +75,11 @@ class TopicList(Protocol):
         ...
 
 
-def open_topics(spec: KafkaSpec) -> TopicList:
-    """The topics that the brokers of a spec have. Its own topic is passed over."""
+def open_topics(spec: AnySpec) -> TopicList:
+    """The topics that the brokers of a spec have. Its own topic is passed over. TypeError for a log without any."""
+    if not isinstance(spec, KafkaSpec):
+        msg = f"{spec.server} has no topics"
+        raise TypeError(msg)
     from spark_cas.log.kafka.topics import Topics  # noqa: PLC0415 - as above
 
     return Topics(spec)

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 from spark_cas.core.errors import OptionError
 from spark_cas.core.names import check_name
 from spark_cas.log.kafka.address import kafka_spec
-from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.open import AnySpec, parse_address
-from spark_cas.log.spec import LogSpec
 from spark_cas.options.selection import Selection
 from spark_cas.options.topic_partitions import TopicPartition
 
@@ -94,34 +92,9 @@ def _at_path_of(path: str, servers: str | None, given: str | None, named: Named)
     return Selection(spec, (spec.topic,), assigned=named.assign or ())
 
 
-def with_settings(
-    address: AnySpec,
-    settings: dict[str, str],
-    *,
-    prefix: str,
-    claim_timeout_ms: int,
-    transaction_timeout_ms: int,
-    max_in_flight: int,
-) -> AnySpec:
-    """The same log with the settings of its client, and what else a topic needs. Raises OptionError."""
-    if isinstance(address, LogSpec):
-        return address.with_options(settings)
-    return kafka_spec(
-        address.bootstrap_servers,
-        address.topic,
-        settings,
-        prefix=prefix,
-        claim_timeout_ms=claim_timeout_ms,
-        transaction_timeout_ms=transaction_timeout_ms,
-        max_in_flight=max_in_flight,
-    )
-
-
 def _at_path(path: str) -> AnySpec:
     spec = parse_address(path)
-    if isinstance(spec, KafkaSpec):
-        return spec
-    if spec.scheme == "memory":
+    if spec.url.startswith("memory:"):
         raise OptionError(
             "a log in memory lives in one process, and Spark's tasks run in others. Give a directory or the URL of "
             "an object store."

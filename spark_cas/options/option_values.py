@@ -7,9 +7,8 @@ from typing import TypeVar, cast
 
 from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.settings.unused import holds_instead, tell
-from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.open import AnySpec
-from spark_cas.options.addressing import NO_ADDRESS, Named, selection_of, with_settings
+from spark_cas.log.open import AnySpec, with_settings
+from spark_cas.options.addressing import NO_ADDRESS, Named, selection_of
 from spark_cas.options.defaults_file import per_log_defaults
 from spark_cas.options.kafka_connector import unused_by
 from spark_cas.options.names import KAFKA, check_defaults, check_name, fits, is_for, settings_of
@@ -52,7 +51,7 @@ class Given:
         for table in tables:
             check_defaults(table)
         if selection is not None:
-            _refuse_misfits(self.explicit, on_kafka=isinstance(selection.spec, KafkaSpec))
+            _refuse_misfits(self.explicit, on_kafka=selection.spec.has_brokers)
         self.merged = {**{key: defaults[key] for key in defaults if is_for(key, *scopes)}, **self.explicit}
         self._selection = selection and replace(selection, spec=self._with_settings(selection.spec))
 
@@ -93,7 +92,7 @@ class Given:
         """Log which options have no effect here, each once in a process, and what holds in their place."""
         for key, instead in self._unused.items():
             tell(key, instead)
-        if isinstance(self._selection and self._selection.spec, KafkaSpec):
+        if self._selection is not None and self._selection.spec.has_brokers:
             for name, value in settings_of(self.merged, KAFKA).items():
                 held = holds_instead(name, value)
                 if held is not None:
@@ -102,7 +101,7 @@ class Given:
     def _with_settings(self, address: AnySpec) -> AnySpec:
         return with_settings(
             address,
-            settings_of(self.merged, KAFKA if isinstance(address, KafkaSpec) else STORE),
+            settings_of(self.merged, KAFKA if address.has_brokers else STORE),
             prefix=self.need("idPrefix", str),
             claim_timeout_ms=self.need("claimTimeoutMs", int),
             transaction_timeout_ms=self.need("transactionTimeoutMs", int),

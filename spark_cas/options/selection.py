@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 
 from spark_cas.core.errors import OptionError, TruncatedError
 from spark_cas.core.plan import Layout
-from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.open import AnySpec, answered_before
 from spark_cas.options.topic_partitions import TopicPartition, listing
 
@@ -26,7 +25,7 @@ class Selection:
 
     def spec_of(self, topic: str) -> AnySpec:
         """Where one of the logs is."""
-        return replace(self.spec, topic=topic) if isinstance(self.spec, KafkaSpec) else self.spec
+        return self.spec.of_topic(topic)
 
     def answered_before(self) -> "Selection":
         """The same for somebody who knows that they were reached, as `spark_cas.log.open.answered_before` says."""

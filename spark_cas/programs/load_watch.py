@@ -7,7 +7,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from spark_cas.core.errors import ConditionalLogError, StorageError
-from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.after_expansion import plan_now
 from spark_cas.log.open import AnySpec, for_a_look, open_log
 from spark_cas.log.patience import within
@@ -142,8 +141,7 @@ class LedgerWatch:
         seconds = time.monotonic() - self._answered
         if seconds < _QUIET_SECONDS:
             return None
-        who = "the brokers of topic" if isinstance(self._spec, KafkaSpec) else "the store of log"
-        return f"waiting for {who} {self._spec.topic} since {seconds:.0f} s"
+        return f"waiting for {self._spec.server} since {seconds:.0f} s"
 
     def _look(self) -> None:
         if self._log is None:

@@ -1,7 +1,7 @@
 """Where a topic is: plain values that cross processes."""
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 from spark_cas.log.patience import PATIENCE_MS
 
@@ -30,6 +30,8 @@ class KafkaSpec:
     """How long a dead writer may keep readers waiting."""
     max_in_flight: int = MOST_IN_FLIGHT
     """The most requests that a writer has unanswered at once, on its connection to a broker."""
+
+    has_brokers: ClassVar[bool] = True
 
     met: bool = False
     """Whether these brokers answered before: then a port that is closed now is one that opens again."""
@@ -63,6 +65,15 @@ class KafkaSpec:
     def url(self) -> str:
         """The address without its settings: ``kafka://host1:9092,host2:9092/topic``."""
         return f"kafka://{self.bootstrap_servers}/{self.topic}"
+
+    @property
+    def server(self) -> str:
+        """Who is asked for it, in plain words."""
+        return f"the brokers of topic {self.topic}"
+
+    def of_topic(self, topic: str) -> Self:
+        """Another topic of the same brokers."""
+        return replace(self, topic=topic)
 
     def transactional_id(self, partition: int, job: str | None) -> str:
         """The id whose newest holder may write a partition; with a job, the holder for that job alone.

@@ -9,7 +9,6 @@ from typing import Self
 from spark_cas.core.errors import LogNotFoundError
 from spark_cas.core.expansion import Expansion, Layouts
 from spark_cas.core.offsets import Bounds
-from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.open import TopicList, open_log, open_topics
 from spark_cas.log.protocol import Backend
 from spark_cas.options.selection import Selection
@@ -63,10 +62,10 @@ class SelectedLogs:
 
     def names(self) -> tuple[str, ...]:
         """The topics that there are to read now, sorted. Raises StorageError when brokers have to be asked."""
-        spec, pattern = self._selection.spec, self._selection.pattern
-        if pattern is None or not isinstance(spec, KafkaSpec):
+        pattern = self._selection.pattern
+        if pattern is None:
             return self._selection.topics
-        self._topics = self._topics or open_topics(spec)
+        self._topics = self._topics or open_topics(self._selection.spec)
         return tuple(name for name in self._topics.names() if re.fullmatch(pattern, name))
 
     def log(self, topic: str) -> Backend:
