@@ -38,6 +38,7 @@ def test_every_layer_contract_can_be_broken(tmp_path):
         ("log/load/planning.py", "import pyspark"),
         ("log/memory.py", "import spark_cas.log.objects"),
         ("log/protocol.py", "import confluent_kafka, obstore"),
+        ("programs/load_watch.py", "import spark_cas.log.kafka.spec"),
     ]:
         with (tmp_path / "spark_cas" / module).open("a") as source:
             source.write(f"\n{line}\n")
