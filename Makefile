@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-LANES := test-kafka test-spark test-faults test-rest
+LANES := test-kafka test-spark test-kafka-faults test-faults test-rest
 AZURITE := tests/azurite/node_modules/.installed
 
 # Spark starts its workers with the first python3 on PATH, unless told otherwise.
@@ -15,7 +15,7 @@ export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 .PHONY: help env check format unit test test-full $(LANES) mutants demo demo-kafka kafka kafka-jars bench clean needs-java
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-17s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 env: $(STAMP) $(if $(shell command -v npm),$(AZURITE)) ## make the environment: .venv, and the Azure test server where node is
 
@@ -48,17 +48,23 @@ format: $(STAMP) ## format the code and fix what the linter can fix
 unit: $(STAMP) ## the tests that need no JVM and no server: seconds
 	$(BIN)/python -m pytest -m "not spark and not s3 and not azure and not cluster and not kafka"
 
-# Most of a test's time is waiting, so two lanes run at a time. Each has, and ends, its own brokers and JVMs.
+# Most of a test's time is waiting, so three lanes run at a time. Each has, and ends, its own brokers and JVMs.
 CHOSEN := -m "not full"
-TOGETHER := --jobs=2 --keep-going $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+TOGETHER := --jobs=3 --keep-going $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
-test: env ## the environment and the tests, in lanes; one of them: make test-kafka, test-spark, test-faults, test-rest
+test: env ## the environment and the tests, in lanes: make test-kafka, test-spark, test-kafka-faults, test-faults, test-rest
 	@$(MAKE) --no-print-directory $(TOGETHER) $(LANES)
 
-test-full: ## as test, and what it leaves out: jobs on the S3 and Azure APIs, the benchmark
+test-full: ## as test, and what it leaves out: see CONTRIBUTING.md
 	@$(MAKE) --no-print-directory test CHOSEN=
 
-test-kafka test-spark test-faults: test-%: env needs-java kafka-jars
+test-kafka: env needs-java kafka-jars ## the tests on brokers that are well
+	$(BIN)/python -m pytest $(CHOSEN) --ignore=tests/kafka/faults tests/kafka
+
+test-kafka-faults: env needs-java kafka-jars ## the tests on brokers that stand still, die, or are cut off
+	$(BIN)/python -m pytest $(CHOSEN) tests/kafka/faults
+
+test-spark test-faults: test-%: env needs-java kafka-jars
 	$(BIN)/python -m pytest $(CHOSEN) tests/$*
 
 test-rest: env needs-java kafka-jars ## the tests that no other lane has

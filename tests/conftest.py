@@ -9,8 +9,8 @@ from hypothesis import settings
 from spark_cas.testing.kafka_broker import KafkaBroker
 
 # No deadline anywhere: the machine's load is no property of the code. Time is bounded per test.
-settings.register_profile("default", max_examples=100, deadline=None)
-settings.register_profile("ci", max_examples=200, deadline=None, print_blob=True)
+settings.register_profile("default", max_examples=25, deadline=None)
+settings.register_profile("ci", max_examples=50, deadline=None, print_blob=True)
 settings.register_profile("nightly", max_examples=5000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 

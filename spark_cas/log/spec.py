@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 from urllib.parse import unquote, urlsplit
 
 from spark_cas.core.errors import OptionError
@@ -29,8 +29,6 @@ class LogSpec:
     """Settings of the store client under obstore's names. They may be secret and are never shown."""
     patience_ms: int = PATIENCE_MS
     """How long anything goes on against a store that is down, busy or silent."""
-    has_brokers: ClassVar[bool] = False
-
     met: bool = False
     """Whether this store answered before: then a port that is closed now is one that opens again."""
 
@@ -79,6 +77,11 @@ class LogSpec:
         """The log's name: the last segment of its address."""
         name = Path(urlsplit(self.url).path).name or urlsplit(self.url).netloc
         return check_name(name, "the last part of a log's address")
+
+    @property
+    def has_brokers(self) -> bool:
+        """Whether brokers serve it."""
+        return False
 
     @property
     def server(self) -> str:

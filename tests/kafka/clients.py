@@ -22,6 +22,8 @@ def create_topic(address: str, partitions: int = 1, **config: str) -> str:
     name = f"t-{os.urandom(4).hex()}"
     settings = {key.replace("_", "."): value for key, value in config.items()}
     admin = admin_of(address)  # its futures fail when it is no longer held
+    # A broker that a test let go on is fenced for a moment, and its metadata are empty: the client would be content.
+    wait_until(lambda: bool(admin.list_topics(timeout=SECONDS).brokers), SECONDS, lambda: "no broker is alive")
     admin.create_topics([NewTopic(name, partitions, config=settings)])[name].result(SECONDS)
 
     def is_led():

@@ -1,4 +1,4 @@
-"""A thousand increments of shared counters by eight writers at once: none is lost, and it ends."""
+"""Increments of shared counters by eight writers at once: none is lost, and it ends."""
 
 from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
@@ -10,7 +10,7 @@ from spark_cas.log.memory import MemoryLog
 from tests.counting import count_up, require_all_counted
 
 WRITERS = 8
-EACH = 125
+EACH = 40
 
 
 @pytest.fixture(params=["memory", "objects"])

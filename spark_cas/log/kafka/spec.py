@@ -1,7 +1,7 @@
 """Where a topic is: plain values that cross processes."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Self
 
 from spark_cas.log.patience import PATIENCE_MS
 
@@ -30,8 +30,6 @@ class KafkaSpec:
     """How long a dead writer may keep readers waiting."""
     max_in_flight: int = MOST_IN_FLIGHT
     """The most requests that a writer has unanswered at once, on its connection to a broker."""
-
-    has_brokers: ClassVar[bool] = True
 
     met: bool = False
     """Whether these brokers answered before: then a port that is closed now is one that opens again."""
@@ -65,6 +63,11 @@ class KafkaSpec:
     def url(self) -> str:
         """The address without its settings: ``kafka://host1:9092,host2:9092/topic``."""
         return f"kafka://{self.bootstrap_servers}/{self.topic}"
+
+    @property
+    def has_brokers(self) -> bool:
+        """Whether brokers serve it."""
+        return True
 
     @property
     def server(self) -> str:

@@ -200,6 +200,9 @@ def passes(code: int, *, met: bool) -> bool:
     return code in PASSING | TIMED_OUT | _BUSY or (met and code in _BROKEN)
 
 
+UNANSWERED = TIMED_OUT | _BROKEN | {KafkaError._TRANSPORT}
+"""No broker told anything."""
+
 STALE_LEADER = frozenset(
     {KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION}
 )

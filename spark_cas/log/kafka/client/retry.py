@@ -6,7 +6,7 @@ from typing import TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.codes import passes, reason_of
+from spark_cas.log.kafka.client.codes import UNANSWERED, passes, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.rights import Right
 from spark_cas.log.patience import Wait
@@ -38,4 +38,5 @@ def ask(admin: Admin, question: Callable[[], Answer], doing: str, *rights: Right
                 raise plain_error(error, doing, *rights) from None
             # Nobody hung up or said no: a broker that stands still. A firewall that drops everything looks the same.
             admin.met |= code == KafkaError._TIMED_OUT  # noqa: SLF001 - librdkafka names it so
-            admin.ask_brokers()
+            if code in UNANSWERED:
+                admin.ask_brokers()

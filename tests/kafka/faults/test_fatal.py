@@ -32,7 +32,7 @@ from tests.kafka.faulted import (
     run_as_spark_does,
     spec_of,
 )
-from tests.kafka.killed_writer import CHUNK, LIMITS, ONE_BY_ONE, ROWS
+from tests.kafka.faults.killed_writer import CHUNK, LIMITS, ONE_BY_ONE, ROWS
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault
 
@@ -56,7 +56,7 @@ SEVENTH = CHUNK + 7
 @contextmanager
 def loading(address, topic, step):
     """A process that loads; it is killed by signal 9 at the end."""
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     environment, pipe = {**os.environ, "PYTHONPATH": str(root)}, subprocess.PIPE
     command = [sys.executable, str(WRITER), address, topic, step]
     with subprocess.Popen(command, cwd=root, env=environment, stdin=pipe, stdout=pipe, text=True) as writer:

@@ -53,7 +53,7 @@ def undecided(address, topic):
 def stopped_at(step, broker, topic, timeout_ms=TIMEOUT_MS, expected="end"):
     """A process that lies stopped at a step as long as the context lasts. Yields what it says after that."""
     command = [sys.executable, str(WRITER), broker.bootstrap, topic, str(timeout_ms), step, expected]
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     environment, pipe = {**os.environ, "PYTHONPATH": str(root)}, subprocess.PIPE
     told: list[str] = []
     with subprocess.Popen(command, cwd=root, env=environment, stdin=pipe, stdout=pipe, text=True) as writer:

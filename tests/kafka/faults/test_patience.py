@@ -6,7 +6,7 @@ The times keep the ratios of those in use: it stands still for half of the patie
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
-from threading import Thread, Timer
+from threading import Barrier, Thread, Timer, current_thread
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.testing.loads import rows_of
 from spark_cas.testing.writing import table_of, values_in
 from tests.kafka.clients import SECONDS, committed_values, create_topic
-from tests.kafka.faulted import JOB, for_a_while, planned_writer, run_once, spec_of
+from tests.kafka.faulted import JOB, all_at_once, for_a_while, planned_writer, run_once, spec_of
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault
 
@@ -46,36 +46,44 @@ STEPS: dict[str, tuple[Any, str]] = {
 
 
 @contextmanager
-def struck(monkeypatch, step: str, strike: Callable[[], None]):
-    """Let something happen before the first call of a step's function."""
+def struck(monkeypatch, step: str, strike: Callable[[], object]):
+    """Let something happen before this thread's first call of a step's function."""
     home, name = STEPS[step]
-    function, calls = getattr(home, name), []
+    function, calls, thread = getattr(home, name), list[str](), current_thread()
 
     def first_struck(*arguments, **named):
-        calls.append(name)
-        if len(calls) == 1:
-            strike()
+        if current_thread() is thread:
+            calls.append(name)
+            if len(calls) == 1:
+                strike()
         return function(*arguments, **named)
 
     monkeypatch.setattr(home, name, first_struck)
-    yield calls
+    yield
     assert calls, f"{name} was not called"
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_a_broker_that_stands_still_is_waited_for(own_broker, monkeypatch, step):
-    topic, threads = create_topic(own_broker.bootstrap), list[Thread]()
-    spec = spec_of(own_broker.bootstrap, topic, request_seconds=REQUEST_SECONDS)
-    strike = for_a_while(own_broker.freeze, own_broker.thaw, STANDS_STILL_SECONDS, threads)
-    try:
-        with struck(monkeypatch, step, strike):
+def test_a_broker_that_stands_still_is_waited_for_at_each_step(own_broker, monkeypatch):
+    """One load for each step: it stops once each of them is just before its own."""
+    threads = list[Thread]()
+    stop = for_a_while(own_broker.freeze, own_broker.thaw, STANDS_STILL_SECONDS, threads)
+    all_there = Barrier(len(STEPS), action=stop)
+
+    def load(step):
+        topic = create_topic(own_broker.bootstrap)
+        spec = spec_of(own_broker.bootstrap, topic, request_seconds=REQUEST_SECONDS)
+        with struck(monkeypatch, step, lambda: all_there.wait(SECONDS)):
             run_once(spec, ROWS)
+        with KafkaLog(spec) as log:
+            assert log.completion(JOB) is not None
+        return committed_values(own_broker.bootstrap, topic)
+
+    try:
+        found = all_at_once(load, STEPS)
     finally:
         for thread in threads:
             thread.join()
-    assert committed_values(own_broker.bootstrap, topic) == ROWS[0]
-    with KafkaLog(spec) as log:
-        assert log.completion(JOB) is not None
+    assert dict(zip(STEPS, found, strict=True)) == dict.fromkeys(STEPS, ROWS[0])
 
 
 @pytest.mark.parametrize("connected_seconds", [0.0, 0.3], ids=["not yet connected", "connected"])

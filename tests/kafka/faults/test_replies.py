@@ -60,8 +60,17 @@ def test_a_load_has_every_row_once_and_in_order(proxied, fault):
     assert dict(zip(APIS, all_at_once(load, APIS), strict=True)) == dict.fromkeys(APIS, rows[0])
 
 
-@pytest.mark.parametrize("times", [1, None], ids=["once", "for ever"])
-@pytest.mark.parametrize("fault", LOST, ids=by_name)
+@pytest.mark.parametrize(
+    ("fault", "times"),
+    [
+        *((fault, 1) for fault in LOST),
+        (Fault.DROP_RESPONSE, None),
+        # As long as the patience, each time.
+        pytest.param(Fault.RESET_BEFORE_REQUEST, None, marks=pytest.mark.full),
+        pytest.param(Fault.RESET_BEFORE_RESPONSE, None, marks=pytest.mark.full),
+    ],
+    ids=lambda each: each.name if isinstance(each, Fault) else "once" if each else "for ever",
+)
 def test_an_outcome_tells_what_is_visible(proxied, fault, times):
     def outcome(api):
         topic = create_topic(proxied.direct)

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 RECORDS = 280_000
 """Many requests, so that most are still to be sent when the broker stops."""
 STANDS_STILL_SECONDS = 5.0
-AT_REST_SECONDS = 0.05
+AT_REST_SECONDS = 0.15
 WAITING_SECONDS = 0.25
 
 
