@@ -2,12 +2,13 @@
 
 import os
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from spark_cas.testing.kafka_broker.waiting import wait_until
 
 SECONDS = 60
+_ANSWER_SECONDS = 5
 
 
 def admin_of(address: str) -> AdminClient:
@@ -17,7 +18,7 @@ def admin_of(address: str) -> AdminClient:
 def create_topic(address: str, partitions: int = 1, **config: str) -> str:
     """A topic of a new name, once it exists; underscores in the names of settings stand for dots.
 
-    The controller says that it is made before the broker that it asked knows of it: on a busy machine seconds before.
+    The controller says that it is made before the other nodes know of it: on a busy machine seconds before.
     """
     name = f"t-{os.urandom(4).hex()}"
     settings = {key.replace("_", "."): value for key, value in config.items()}
@@ -26,12 +27,21 @@ def create_topic(address: str, partitions: int = 1, **config: str) -> str:
     wait_until(lambda: bool(admin.list_topics(timeout=SECONDS).brokers), SECONDS, lambda: "no broker is alive")
     admin.create_topics([NewTopic(name, partitions, config=settings)])[name].result(SECONDS)
 
-    def is_led():
-        found = admin.list_topics(name, SECONDS).topics[name].partitions
-        return len(found) == partitions and all(each.leader >= 0 for each in found.values())
-
-    wait_until(is_led, SECONDS, lambda: f"{name} has no leaders")
+    wait_until(
+        lambda: all(_is_led(node, name, partitions) for node in address.split(",")),
+        SECONDS,
+        lambda: f"{name} has no leaders",
+    )
     return name
+
+
+def _is_led(node: str, topic: str, partitions: int) -> bool:
+    """Whether one node knows leaders of all partitions of a topic."""
+    try:
+        found = admin_of(node).list_topics(topic, _ANSWER_SECONDS).topics[topic].partitions
+    except KafkaException:
+        return False
+    return len(found) == partitions and all(each.leader >= 0 for each in found.values())
 
 
 def configure(address: str, topic: str, **config: str) -> None:

@@ -26,5 +26,6 @@ def test_brokers_that_give_no_answer_are_named(broker, topic):
         told = watch.waiting()
     finally:
         broker.thaw()
+        broker.node(1).wait_until_alive()
     assert str(told).startswith(f"waiting for the brokers of topic {topic} since ")
     wait_until(lambda: watch.rows() == 2 and watch.waiting() is None, PATIENCE, lambda: "still told to wait")

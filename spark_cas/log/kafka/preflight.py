@@ -10,7 +10,7 @@ from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import TransactionalProducer, group_member
 from spark_cas.log.kafka.client.codes import Meaning, meaning_of
 from spark_cas.log.kafka.client.error_text import NotGivenError, NotPermittedError
-from spark_cas.log.kafka.client.retry import ask
+from spark_cas.log.kafka.client.retry import ask, second_look
 from spark_cas.log.kafka.client.rights import lacking, on_topic, to_append
 from spark_cas.log.kafka.registry_topic import create_registry_topics
 from spark_cas.log.kafka.spec import KafkaSpec
@@ -36,7 +36,7 @@ def preflight(admin: Admin, spec: KafkaSpec, *, begun: bool, idempotence: str) -
 
     Raises LogNotFoundError; StorageError naming the missing right, or saying why no append would be acknowledged.
     """
-    description, settings = _in_sync(admin, spec.topic, AclOperation.WRITE)
+    description, settings = _known_in_sync(admin, spec.topic)
     notes = [_not_seen(spec.topic)] if settings is None else _notes(description, settings)
     guarantee = AT_LEAST_ONCE
     if idempotence != OFF:
@@ -67,6 +67,17 @@ def _require_exactly_once(admin: Admin, spec: KafkaSpec, description: TopicDescr
         _require_transactions(admin, spec)
     create_registry_topics(admin, spec, only_try=True)
     return [note for name in (spec.registry_topic, spec.layouts_topic) for note in _notes_on_registry(admin, name)]
+
+
+def _known_in_sync(admin: Admin, topic: str) -> tuple[TopicDescription, TopicSettings | None]:
+    """`_in_sync` of the log's own topic: somebody saw it, so a broker that does not know it may lag behind."""
+    wait = second_look(admin, f"looking for topic {topic}")
+    while True:
+        try:
+            return _in_sync(admin, topic, AclOperation.WRITE)
+        except LogNotFoundError:
+            if not wait.again("a broker does not know it"):
+                raise
 
 
 def _in_sync(admin: Admin, topic: str, *needed: AclOperation) -> tuple[TopicDescription, TopicSettings | None]:

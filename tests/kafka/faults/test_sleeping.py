@@ -40,6 +40,7 @@ def standing_still(broker: KafkaBroker):
         yield
     finally:
         broker.thaw()
+        broker.node(1).wait_until_alive()
 
 
 def spent_in(seconds):
