@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-LANES := test-kafka test-spark test-kafka-faults test-faults test-rest
+LANES := test-spark test-kafka test-kafka-faults test-programs test-faults test-rest
 AZURITE := tests/azurite/node_modules/.installed
 
 # Spark starts its workers with the first python3 on PATH, unless told otherwise.
@@ -52,7 +52,7 @@ unit: $(STAMP) ## the tests that need no JVM and no server: seconds
 CHOSEN := -m "not full"
 TOGETHER := --jobs=3 --keep-going $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
-test: env ## the environment and the tests, in lanes: make test-kafka, test-spark, test-kafka-faults, test-faults, test-rest
+test: env ## the environment and the tests, in lanes: one of them is make test-spark
 	@$(MAKE) --no-print-directory $(TOGETHER) $(LANES)
 
 test-full: ## as test, and what it leaves out: see CONTRIBUTING.md
@@ -64,11 +64,11 @@ test-kafka: env needs-java kafka-jars ## the tests on brokers that are well
 test-kafka-faults: env needs-java kafka-jars ## the tests on brokers that stand still, die, or are cut off
 	$(BIN)/python -m pytest $(CHOSEN) tests/kafka/faults
 
-test-spark test-faults: test-%: env needs-java kafka-jars
+test-spark test-programs test-faults: test-%: env needs-java kafka-jars
 	$(BIN)/python -m pytest $(CHOSEN) tests/$*
 
 test-rest: env needs-java kafka-jars ## the tests that no other lane has
-	$(BIN)/python -m pytest $(CHOSEN) --ignore=tests/kafka --ignore=tests/spark --ignore=tests/faults
+	$(BIN)/python -m pytest $(CHOSEN) $(addprefix --ignore=tests/,faults kafka programs spark)
 
 mutants: env needs-java kafka-jars ## plant known defects one by one, and see that the tests notice each
 	$(BIN)/python -m tests.mutants

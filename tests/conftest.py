@@ -1,12 +1,17 @@
-"""What all tests share: how hard property tests try (HYPOTHESIS_PROFILE: default, ci, nightly), and a broker."""
+"""What tests share: how hard property tests try (HYPOTHESIS_PROFILE: default, ci, nightly), a broker, Spark."""
 
 import os
+import socket
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from spark_cas.testing.kafka_broker import KafkaBroker
+
+ROOT = Path(__file__).parents[1]
+QUIET = ROOT / "tests" / "spark" / "log4j2.properties"
 
 # No deadline anywhere: the machine's load is no property of the code. Time is bounded per test.
 settings.register_profile("default", max_examples=25, deadline=None)
@@ -18,7 +23,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 @pytest.fixture(scope="session")
 def conf():
     """The settings of the brokers, for tests that start one of their own."""
-    return Path(__file__).parents[1] / "conf" / "kafka"
+    return ROOT / "conf" / "kafka"
 
 
 @pytest.fixture(scope="session")
@@ -39,3 +44,50 @@ def own_broker(_own_broker):
     """A broker of the module's own, to stop and start, once it is alive again after the test before."""
     _own_broker.node(1).wait_until_alive()
     return _own_broker
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="session")
+def connect_port():
+    return free_port()
+
+
+@pytest.fixture(scope="session")
+def spark(connect_port, tmp_path_factory):
+    """One Spark application for all, and a Spark Connect server in its JVM.
+
+    Two threads, four attempts per task: plain local mode never retries.
+    """
+    from pyspark.sql import SparkSession
+
+    scratch = tmp_path_factory.mktemp("spark")
+    with pytest.MonkeyPatch.context() as env:
+        env.setenv("PYSPARK_PYTHON", sys.executable)
+        env.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+        env.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        settings: dict[str, bool | float | int | str | None] = {
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.driver.memory": "1g",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{QUIET} -Dderby.system.home={scratch}",
+            "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.session.timeZone": "Europe/Berlin",
+            "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+            "spark.connect.grpc.binding.port": str(connect_port),
+        }
+        builder = SparkSession.builder.master("local[2,4]").appName("spark_cas tests")
+        session = builder.config(map=settings).getOrCreate()
+        yield session
+        session.stop()
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Where a log is, or will be."""
+    return str(tmp_path / "flights")

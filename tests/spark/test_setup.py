@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.spark.conftest import QUIET, ROOT
+from tests.conftest import QUIET, ROOT
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -369,12 +369,12 @@ def test_ctrl_c_in_a_plain_process_then_the_same_command(programs, path, tmp_pat
     code, report = result_of(programs(*command))
     assert (code, report["rows"]) == (0, ROWS)
     told = (tmp_path / "told.txt").read_text()
-    assert re.search(r"^(routing: [\d,]+ rows read|appending: [\d,]+ of 40,000 rows)", told, re.MULTILINE), told
+    assert re.search(r"^(routing: [\d,]+ rows read|appending: [\d,]+ of 20,000 rows)", told, re.MULTILINE), told
     assert 0 < report["appended_rows"] < ROWS
     assert values(path) == list(range(ROWS))
 
 
-ROWS = 40_000
+ROWS = 20_000
 
 
 def interruptible(path, tmp_path):
