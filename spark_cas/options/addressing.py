@@ -94,7 +94,7 @@ def _at_path_of(path: str, servers: str | None, given: str | None, named: Named)
 
 def _at_path(path: str) -> AnySpec:
     spec = parse_address(path)
-    if spec.url.startswith("memory:"):
+    if spec.url.lower().startswith("memory:"):
         raise OptionError(
             "a log in memory lives in one process, and Spark's tasks run in others. Give a directory or the URL of "
             "an object store."

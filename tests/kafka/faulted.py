@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from threading import Thread
 from typing import TypeVar
 
@@ -147,4 +147,7 @@ def all_at_once(call: Callable[[Item], Result], items: Iterable[Item]) -> list[R
     """Call with each item in a thread of its own: most of what happens under faults is waiting."""
     items = list(items)
     with ThreadPoolExecutor(len(items)) as threads:
-        return [future.result(3 * SECONDS) for future in [threads.submit(call, item) for item in items]]
+        futures = [threads.submit(call, item) for item in items]
+        for future in as_completed(futures, 3 * SECONDS):
+            future.result()  # the first that fails is the one to be told of
+        return [future.result() for future in futures]

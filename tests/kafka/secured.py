@@ -53,6 +53,7 @@ _ANY_ACL = AclBindingFilter(
 class Secured:
     """Who comes to ``open`` may do anything, who comes to ``sasl`` only what `allow` gave, and to ``tls`` nothing."""
 
+    broker: KafkaBroker
     open: str
     sasl: str
     tls: str
@@ -98,7 +99,8 @@ def secured_broker(conf: Path, folder: Path) -> Iterator[Secured]:
     }
     listeners = {"SASL": "SASL_PLAINTEXT", "TLS": "SSL"}
     with KafkaBroker(conf, settings=settings, secured=listeners) as broker:
-        yield Secured(broker.bootstrap, broker.address_at("SASL"), broker.address_at("TLS"), folder / "cert.pem")
+        sasl_address, tls_address = broker.address_at("SASL"), broker.address_at("TLS")
+        yield Secured(broker, broker.bootstrap, sasl_address, tls_address, folder / "cert.pem")
 
 
 def _binding(right: Right) -> AclBinding:

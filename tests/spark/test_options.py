@@ -160,6 +160,7 @@ def test_numbers_must_be_above_zero(key, value):
         ("path", " "),
         ("path", f"ftp://{CANARY}/log"),
         ("path", "memory://log"),
+        ("path", "MEMORY://log"),
         ("path", "/data/logs/" + CANARY + " x"),
     ],
 )

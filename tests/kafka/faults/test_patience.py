@@ -68,15 +68,19 @@ def test_a_broker_that_stands_still_is_waited_for_at_each_step(own_broker, monke
     threads = list[Thread]()
     stop = for_a_while(own_broker.freeze, own_broker.thaw, STANDS_STILL_SECONDS, threads)
     all_there = Barrier(len(STEPS), action=stop)
+    topics = {step: create_topic(own_broker.bootstrap) for step in STEPS}
 
     def load(step):
-        topic = create_topic(own_broker.bootstrap)
-        spec = spec_of(own_broker.bootstrap, topic, request_seconds=REQUEST_SECONDS)
-        with struck(monkeypatch, step, lambda: all_there.wait(SECONDS)):
-            run_once(spec, ROWS)
+        spec = spec_of(own_broker.bootstrap, topics[step], request_seconds=REQUEST_SECONDS)
+        try:
+            with struck(monkeypatch, step, lambda: all_there.wait(SECONDS)):
+                run_once(spec, ROWS)
+        except BaseException:
+            all_there.abort()
+            raise
         with KafkaLog(spec) as log:
             assert log.completion(JOB) is not None
-        return committed_values(own_broker.bootstrap, topic)
+        return committed_values(own_broker.bootstrap, topics[step])
 
     try:
         found = all_at_once(load, STEPS)

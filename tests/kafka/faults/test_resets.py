@@ -8,9 +8,11 @@ import pytest
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
 
 from spark_cas.core.chunks import ChunkLimits
+from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Conflict
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append import transaction
+from spark_cas.log.kafka.append.attempt import Attempt
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.testing.writing import table_of
 from tests.kafka.clients import SECONDS, append, committed_values, create_topic
@@ -36,7 +38,21 @@ def one_by_one(proxied, topic, in_flight=5):
     return replace(spec_of(proxied.bootstrap, topic, batch_size="1"), max_in_flight=in_flight)
 
 
+@pytest.fixture
+def entered_first(monkeypatch):
+    """The ledger's entry is there before the records: on its way beside them it has one of the places in flight."""
+    enter, send = Attempt._entering, Attempt._send
+
+    def send_after(attempt, bounds):
+        enter(attempt, OffsetRange(bounds.end_offset, bounds.end_offset + attempt.chunk.records.num_rows))()
+        return send(attempt, bounds)
+
+    monkeypatch.setattr(Attempt, "_send", send_after)
+    monkeypatch.setattr(Attempt, "_entering", lambda _attempt, _at: lambda: None)
+
+
 @pytest.mark.parametrize("in_flight", IN_FLIGHT)
+@pytest.mark.usefixtures("entered_first")
 def test_whatever_is_in_flight_is_lost_together(proxied, in_flight):
     def append_through_a_reset(kind):
         topic = create_topic(proxied.direct)

@@ -48,9 +48,9 @@ class Standing:
             return ends.bounds_to_high_watermark(self.admin, self.at)
         return self.barrier()
 
-    def changed(self) -> LayoutChanged | None:
-        """Whether the plan is void, as `TopicLayouts.changed` tells."""
-        return self.layouts.changed(self.plan)
+    def changed(self, plan: Plan) -> LayoutChanged | None:
+        """Whether a plan is void, as `TopicLayouts.changed` tells: that of a claim may be an earlier one."""
+        return self.layouts.changed(plan)
 
     def overtaken(self, known: Progress | None, timeout_seconds: float | None = None) -> Fenced | None:
         """Whether the job's ledger entry is not the known one: another writer of the job was at work."""
@@ -97,12 +97,12 @@ class Standing:
             refusal = self._check_all(claim, chunk, self.barrier())
         return refusal
 
-    def why_fenced(self, claim: Claim, chunk: Chunk) -> Refusal | Fenced | LayoutChanged | None:
+    def why_fenced(self, claim: Claim, chunk: Chunk) -> Refusal | None:
         """Who fenced a writer: its client says no more than that somebody did, the ledger and the log tell by whom.
 
         Another job may have claimed the partition, which is a conflict once it appended. None when nobody is seen.
         """
-        told = self.overtaken(claim.progress) or self.changed()
+        told = self.overtaken(claim.progress) or self.changed(claim.plan)
         if told is not None or not chunk.records.num_rows:
             return told
         refusal = self.check(claim, chunk, self.bounds_for(claim, chunk))

@@ -69,7 +69,7 @@ class PartitionWriter:
             bounds = ends.stable_bounds(self._admin, self._at)
         else:
             self._fence.put_up_in_time()
-            changed = standing.changed()
+            changed = standing.changed(plan)
             if changed is not None:
                 return changed
             progress = standing.progress()
@@ -182,7 +182,7 @@ class PartitionWriter:
                 return refusal
         fence.put_up()
         # After the fence and not before: whoever expands the log records that first, and then fences.
-        refusal = standing.overtaken(claim.progress) or standing.changed()
+        refusal = standing.overtaken(claim.progress) or standing.changed(claim.plan)
         fence.knows_entry = refusal is None
         return refusal
 

@@ -67,14 +67,14 @@ class Admin(AdminClient):
         }
         super().__init__({**settings, **heard})
 
-    def ask_brokers(self) -> None:
+    def ask_brokers(self, most_seconds: float) -> None:
         """Ask who the brokers are, whether or not anybody answers.
 
         A broker that has just come back knows of none, itself included. librdkafka (2.16) takes that for an answer,
         and on a connection that lasts it does not ask again for minutes.
         """
         with suppress(KafkaException):
-            self.list_topics(self._topic, _METADATA_SHARE * self.request_seconds)
+            self.list_topics(self._topic, min(most_seconds, _METADATA_SHARE * self.request_seconds))
 
     def knows_leaders(self, topic: str, partitions: Collection[int]) -> bool:
         """Whether the client knows who leads these partitions; it asks when it has not lately.
@@ -127,6 +127,9 @@ class Admin(AdminClient):
             # The question keeps its error, and that this frame: held by it, the client would live on.
             del asked
         self.poll(0)
-        if failure.code() in TIMED_OUT and not self._silence.noticed:
-            failure = KafkaError(why_unreachable(self._troubles))
+        if failure.code() in TIMED_OUT:
+            told = why_unreachable(self._troubles)
+            # Given up for its silence a connection looks as if the broker had hung up. A refusal stays one.
+            silent = self._silence.noticed and told == KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - as above
+            failure = KafkaError(KafkaError._TIMED_OUT if silent else told)  # noqa: SLF001 - as above
         raise KafkaException(failure)

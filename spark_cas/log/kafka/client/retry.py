@@ -39,4 +39,4 @@ def ask(admin: Admin, question: Callable[[], Answer], doing: str, *rights: Right
             # Nobody hung up or said no: a broker that stands still. A firewall that drops everything looks the same.
             admin.met |= code == KafkaError._TIMED_OUT  # noqa: SLF001 - librdkafka names it so
             if code in UNANSWERED:
-                admin.ask_brokers()
+                admin.ask_brokers(wait.left)

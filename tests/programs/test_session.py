@@ -1,0 +1,60 @@
+"""Sessions of programs that start their own, each in a process of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+ROOT = Path(__file__).parents[2]
+STOPS_WHILE_WORKERS_STAND_STILL = """
+import os, signal, threading
+from contextlib import suppress
+from spark_cas.programs import session
+
+def tell(signals):
+    for worker in workers:
+        with suppress(ProcessLookupError):
+            os.killpg(worker, signals)
+
+def is_there(worker):
+    with suppress(ProcessLookupError):
+        os.killpg(worker, 0)
+        return True
+    return False
+
+spark = session.local_session("session", show_log=False)
+spark.sparkContext.parallelize(range(2), 2).map(lambda number: number).collect()
+children = spark.sparkContext._jvm.java.lang.ProcessHandle.current().children().toArray()
+workers = [child.pid() for child in children if is_there(child.pid())]
+tell(signal.SIGSTOP)
+goes_on, is_alive = threading.Timer(1, tell, [signal.SIGCONT]), session._is_alive
+
+def asked(group):
+    if not goes_on.ident:
+        goes_on.start()
+    return is_alive(group)
+
+session._is_alive = asked
+session.stop_session(spark)
+print(len(workers), sum(map(is_there, workers)))
+tell(signal.SIGKILL)
+"""
+
+
+def test_a_session_that_is_stopped_has_no_workers_that_might_still_append():
+    """Spark only tells them to end: who counts rows right after it would count too few."""
+    ran = subprocess.run(
+        [sys.executable, "-c", STOPS_WHILE_WORKERS_STAND_STILL],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.returncode == 0, ran.stderr
+    workers, left = map(int, ran.stdout.split())
+    assert workers >= 1
+    assert left == 0
