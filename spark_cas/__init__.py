@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from spark_cas.spark.reading.bootstrap import Bootstrap, bootstrap
     from spark_cas.spark.reading.verify_log import Difference, Verification, verify_log
     from spark_cas.spark.source import ConditionalLogSource
+    from spark_cas.spark.writing.append_if_unchanged import IfUnchanged, append_if_unchanged
     from spark_cas.spark.writing.route import JobNotNamedWarning, route
-    from spark_cas.spark.writing.unchanged import IfUnchanged, append_if_unchanged
     from spark_cas.spark.writing.write import LogSettingsWarning
 
 __all__ = [
@@ -45,11 +45,11 @@ _HOMES = {
     "ConditionalLogError": "spark_cas.core.errors",
     "ConditionalLogSource": "spark_cas.spark.source",
     "Difference": "spark_cas.spark.reading.verify_log",
-    "IfUnchanged": "spark_cas.spark.writing.unchanged",
+    "IfUnchanged": "spark_cas.spark.writing.append_if_unchanged",
     "JobNotNamedWarning": "spark_cas.spark.writing.route",
     "LogSettingsWarning": "spark_cas.spark.writing.write",
     "Verification": "spark_cas.spark.reading.verify_log",
-    "append_if_unchanged": "spark_cas.spark.writing.unchanged",
+    "append_if_unchanged": "spark_cas.spark.writing.append_if_unchanged",
     "append_once": "spark_cas.log.load.append_once",
     "bootstrap": "spark_cas.spark.reading.bootstrap",
     "error_from_text": "spark_cas.core.errors",

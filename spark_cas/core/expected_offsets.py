@@ -1,10 +1,12 @@
-"""What the user expects of where partitions end (KIP-27): an offset each, the end as it is, or nothing."""
+"""What is expected of where partitions end (KIP-27): an offset each, the end as it is, or nothing; and the rule."""
 
 import json
 import re
 from dataclasses import dataclass
 
 from spark_cas.core.errors import OptionError
+from spark_cas.core.offsets import Bounds
+from spark_cas.core.outcome import Conflict, Truncated
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +73,20 @@ def _parse_entry(key: str, value: object) -> tuple[int, int | None]:
             f"expectedOffsets: the offset of partition {key} must be a whole number from 0 on, or null for no check."
         )
     return int(key), value
+
+
+def check_expected(expected: int | None, bounds: Bounds, next_record: int | None) -> Conflict | Truncated | None:
+    """Decide whether an expected offset matches a partition; None when it does.
+
+    It matches when no committed record has an offset >= ``expected`` and ``expected <= end_offset``.
+    ``next_record`` is the offset of the first committed record at or after ``expected``, None when there
+    is none: on a log with gaps a claim below the end still matches while the gap holds no record.
+    ``expected`` None asks for no check (KIP-27's -1).
+    """
+    if expected is None:
+        return None
+    if expected > bounds.end_offset:
+        return Truncated(expected, bounds.end_offset)
+    if next_record is not None or expected < bounds.start_offset:
+        return Conflict(expected, bounds.end_offset, bounds.start_offset)
+    return None

@@ -1,14 +1,12 @@
-"""What an attempt to append can come to: a closed union of values, and the rules that choose among them.
+"""What an attempt to append can come to: a closed union of values.
 
 Every outcome but `Appended` and `Unknown` is a definite refusal: nothing of the attempt is visible, now
 or later. A failure counts as definite only when it is proven; all else is `Unknown`.
 """
 
 from dataclasses import dataclass
-from enum import Enum
-from typing import assert_never
 
-from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.core.offsets import OffsetRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,77 +121,6 @@ Refusal = Conflict | RowConflict | KeyConflict | Truncated | Fenced | ProgressLo
 Outcome = Appended | Refusal | Unknown
 
 
-def check_expected(expected: int | None, bounds: Bounds, next_record: int | None) -> Conflict | Truncated | None:
-    """Decide whether an expected offset matches a partition; None when it does.
-
-    It matches when no committed record has an offset >= ``expected`` and ``expected <= end_offset``.
-    ``next_record`` is the offset of the first committed record at or after ``expected``, None when there
-    is none: on a log with gaps a claim below the end still matches while the gap holds no record.
-    ``expected`` None asks for no check (KIP-27's -1).
-    """
-    if expected is None:
-        return None
-    if expected > bounds.end_offset:
-        return Truncated(expected, bounds.end_offset)
-    if next_record is not None or expected < bounds.start_offset:
-        return Conflict(expected, bounds.end_offset, bounds.start_offset)
-    return None
-
-
 def says_lost(refusal: Refusal | None) -> bool:
     """Whether a refusal says that the log lost records: to be said only after a second reading."""
     return isinstance(refusal, Truncated) or (isinstance(refusal, RowConflict) and refusal.truncated)
-
-
-class PutReply(Enum):
-    """What a store said to a put that must not overwrite."""
-
-    CREATED = "created"
-    ALREADY_EXISTS = "already exists"
-    """Three things at once: somebody won, our own reply was lost, or (S3's 409) nothing happened."""
-    UNCLEAR = "unclear"
-    """Transport errors, time-outs, 5xx: it may or may not have been applied."""
-
-
-class Found(Enum):
-    """Whose object a read-back found under the name."""
-
-    OURS = "the same write id"
-    SAME_JOB = "another write of the same job"
-    NEWER_LAYOUT = "a write with a newer layout epoch"
-    OTHER = "another job"
-    ABSENT = "nothing"
-    UNREADABLE = "the read failed"
-
-
-class PutVerdict(Enum):
-    """What a put came to, once read back."""
-
-    APPENDED = "appended"
-    RESOLVED = "appended, proven by reading back"
-    FENCED = "fenced"
-    LAYOUT_CHANGED = "layout changed"
-    CONFLICT = "conflict"
-    AGAIN = "put the same bytes again"
-
-
-def judge_put(reply: PutReply, found: Found) -> PutVerdict:
-    """Decide what a put came to from the store's reply and, unless it was clear, what the name now holds.
-
-    The read-back rule: a store's refusal says nothing until the object under the name was read, because
-    a retried request is refused by the very object that its first try created.
-    """
-    if reply is PutReply.CREATED:
-        return PutVerdict.APPENDED
-    match found:
-        case Found.OURS:
-            return PutVerdict.RESOLVED
-        case Found.SAME_JOB:
-            return PutVerdict.FENCED
-        case Found.NEWER_LAYOUT:
-            return PutVerdict.LAYOUT_CHANGED
-        case Found.OTHER:
-            return PutVerdict.CONFLICT
-        case Found.ABSENT | Found.UNREADABLE:
-            return PutVerdict.AGAIN
-    assert_never(found)

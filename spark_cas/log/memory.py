@@ -12,6 +12,7 @@ from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
+from spark_cas.core.expected_offsets import check_expected
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUIRED
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import (
@@ -23,7 +24,6 @@ from spark_cas.core.outcome import (
     ProgressLost,
     Refusal,
     Truncated,
-    check_expected,
 )
 from spark_cas.core.plan import (
     Completion,

@@ -11,7 +11,6 @@ from spark_cas.core.guarantee import OFF, REQUIRED
 from spark_cas.core.names import check_name
 from spark_cas.core.plan import BY_KEY
 from spark_cas.log.open import AnySpec
-from spark_cas.options.admission import Admission
 from spark_cas.options.contradictions import refuse_for_views, refuse_of_loads, refuse_of_plans, warn_of_deprecated
 from spark_cas.options.names import is_for
 from spark_cas.options.option import READING, Scope
@@ -20,6 +19,7 @@ from spark_cas.options.read_range import EARLIEST, LATEST, ReadLimit, ReadRange
 from spark_cas.options.selection import Selection
 from spark_cas.options.splitting import Splitting
 from spark_cas.options.topic_partitions import Numbers
+from spark_cas.options.trigger_limits import TriggerLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class StreamOptions:
     range: ReadRange
     """Where the stream begins; it has no end."""
     splitting: Splitting
-    admission: Admission
+    trigger: TriggerLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def parse_read_stream(options: Mapping[str, str]) -> StreamOptions:
         given.need_selection(),
         _range(given, LATEST, ReadLimit("endingOffsets", LATEST)),
         _splitting(given),
-        Admission(most, least, given.need("maxTriggerDelay", int)),
+        TriggerLimits(most, least, given.need("maxTriggerDelay", int)),
     )
 
 

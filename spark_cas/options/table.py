@@ -1,9 +1,9 @@
 """The one table of options: all that is parsed, refused and documented comes from it."""
 
-from spark_cas.core.batch import ORDER_COLUMNS
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.guarantee import REQUIRED
+from spark_cas.core.micro_batch import ORDER_COLUMNS
 from spark_cas.log.kafka.address import check_servers
 from spark_cas.log.kafka.spec import DEFAULT_PREFIX, DEFAULT_TRANSACTION_MS, MOST_IN_FLIGHT
 from spark_cas.log.load.attempts import FENCED_WAIT_SECONDS

@@ -13,7 +13,7 @@ from spark_cas.log.open import open_log
 from spark_cas.options.parse import parse_read
 from spark_cas.programs.saved_state import SavedState, place_of
 from spark_cas.spark.reading.bootstrap import STATE, latest
-from spark_cas.spark.reading.pinned import Pinned, PinnedLog
+from spark_cas.spark.reading.pinned_bounds import PinnedBounds, PinnedLog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Saved:
     """What was saved."""
 
-    at: Pinned
+    at: PinnedBounds
     name: str
     """The folder, below the place, or the table that the rows are in."""
     rows: int
@@ -77,7 +77,7 @@ def refreshed(spark: "SparkSession", log: PinnedLog, before: SavedState) -> "Dat
     return latest(kept.unionByName(log.read(start_offsets, STATE).select(*STATE.names)), log.at)
 
 
-def _require_same_log(log_options: Mapping[str, str], at: Pinned) -> None:
+def _require_same_log(log_options: Mapping[str, str], at: PinnedBounds) -> None:
     """TruncatedError when the log was recreated since it was pinned, maybe in the middle of what a task read."""
     with open_log(parse_read(log_options).selection.only()) as log:
         if log.layout().log_id != at.log_id:
@@ -87,7 +87,7 @@ def _require_same_log(log_options: Mapping[str, str], at: Pinned) -> None:
             )
 
 
-def _require_all_tombstones(log_options: Mapping[str, str], oldest: Pinned) -> None:
+def _require_all_tombstones(log_options: Mapping[str, str], oldest: PinnedBounds) -> None:
     """TrimmedError unless each deletion of a key that was there then, or came since, is still to be read.
 
     Compaction keeps a deletion for as long after it took away what was deleted. So whoever read an older value then,

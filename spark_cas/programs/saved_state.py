@@ -15,7 +15,7 @@ from pyspark.sql import functions as sf
 from spark_cas.core.errors import SchemaError
 from spark_cas.programs.exit_codes import UsageError
 from spark_cas.spark.reading.bootstrap import STATE
-from spark_cas.spark.reading.pinned import Pinned
+from spark_cas.spark.reading.pinned_bounds import PinnedBounds
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -44,7 +44,7 @@ _CSV_COLUMNS = "key STRING, value STRING, partition INT, offset BIGINT, timestam
 class SavedState:
     """A state that was saved."""
 
-    at: Pinned
+    at: PinnedBounds
     """The bound that it lies at."""
     state: "DataFrame"
     """In the columns of `spark_cas.spark.reading.bootstrap.STATE`."""
@@ -61,7 +61,7 @@ class Place(Protocol):
         """Write the rows of a state, which is not saved by that, and return what they lie under."""
         ...
 
-    def write_offsets(self, at: Pinned, rows: str) -> None:
+    def write_offsets(self, at: PinnedBounds, rows: str) -> None:
         """Save the state whose rows lie under this name: from now on it is found."""
         ...
 
@@ -97,7 +97,7 @@ class _Folder:
             state.write.parquet(where)
         return name
 
-    def write_offsets(self, at: Pinned, rows: str) -> None:
+    def write_offsets(self, at: PinnedBounds, rows: str) -> None:
         line = self._spark.createDataFrame([(_written_offsets(at, rows, self._kind),)], "line STRING")
         try:
             line.coalesce(1).write.mode("errorifexists").text(f"{self._path}/{_OFFSETS}")
@@ -158,7 +158,7 @@ class _Table:
         state.write.saveAsTable(self._name)
         return self._name
 
-    def write_offsets(self, at: Pinned, rows: str) -> None:
+    def write_offsets(self, at: PinnedBounds, rows: str) -> None:
         offsets = _written_offsets(at, rows, "table")
         change = f"ALTER TABLE IDENTIFIER(:name) SET TBLPROPERTIES ('{_PROPERTY}' = '{offsets}')"
         self._spark.sql(change, {"name": self._name})
@@ -176,14 +176,14 @@ class _Table:
         return SavedState(_read_offsets(found, "table")[0], self._spark.table(self._name))
 
 
-def _written_offsets(at: Pinned, rows: str, kind: str) -> str:
+def _written_offsets(at: PinnedBounds, rows: str, kind: str) -> str:
     return at.to_json(state=rows, format=kind)
 
 
-def _read_offsets(text: str, kind: str) -> tuple[Pinned, str]:
+def _read_offsets(text: str, kind: str) -> tuple[PinnedBounds, str]:
     """The bound of a state that is to be read in a format, and what its rows lie under."""
     try:
-        at, saved = Pinned.from_json(text), json.loads(text)
+        at, saved = PinnedBounds.from_json(text), json.loads(text)
         rows, found = saved["state"], saved["format"]
     except (KeyError, TypeError, ValueError):
         raise UsageError("the offsets of the saved state cannot be read. Bootstrap again without --since.") from None

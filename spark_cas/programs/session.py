@@ -10,7 +10,7 @@ from contextlib import suppress
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING, Any
 
-from spark_cas.spark.called import TRACEBACK
+from spark_cas.spark.plain_errors import TRACEBACK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

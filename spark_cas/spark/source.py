@@ -12,7 +12,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_cas.spark.called import called_by_spark
+from spark_cas.spark.plain_errors import called_by_spark
 
 
 @called_by_spark

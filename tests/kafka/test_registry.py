@@ -22,7 +22,7 @@ from spark_cas.log.forgetting import forget_job
 from spark_cas.log.kafka import KafkaLog, entries
 from spark_cas.log.kafka.append.transaction import produce
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.log.kafka.entries import kind_of
+from spark_cas.log.kafka.registry_entries import kind_of
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.testing.contract.base import at_once
 from spark_cas.testing.loads import TEN, crash_after_chunks, run_job

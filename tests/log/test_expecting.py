@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from spark_cas.core.batch import KEPT_MS
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ConflictError, FencedError, JobMismatchError, StorageError
 from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.micro_batch import KEPT_MS
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.outcome import Fenced, KeyConflict
 from spark_cas.core.refusal import error_of
 from spark_cas.log.load.attempts import await_other
-from spark_cas.log.load.expected_offsets import lost_to_another, require_expected_again
 from spark_cas.log.load.planning import complete_job, pin_plan, refused_as_a_whole
+from spark_cas.log.load.require_expected import lost_to_another, require_expected_again
 from spark_cas.log.memory import MemoryLog
 from spark_cas.testing.faults import FaultyLog
 from spark_cas.testing.loads import crash_after_chunks, load, rows_of

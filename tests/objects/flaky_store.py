@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 
-from spark_cas.core.outcome import PutReply
+from spark_cas.core.put_reply import PutReply
 from spark_cas.log.objects.store import Listed, Store
 
 Create = Callable[[str, "bytes | memoryview"], PutReply]

@@ -6,7 +6,8 @@ from spark_cas.core.claim import Claim
 from spark_cas.core.errors import StorageError, StoreUnsafeError
 from spark_cas.core.guarantee import OFF, REQUESTED, REQUIRED
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.core.outcome import Appended, Conflict, Fenced, PutReply, Truncated, Unknown
+from spark_cas.core.outcome import Appended, Conflict, Fenced, Truncated, Unknown
+from spark_cas.core.put_reply import PutReply
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.objects.answers import NotNowError
 from spark_cas.testing.contract.blind import blindly

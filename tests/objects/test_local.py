@@ -13,8 +13,9 @@ import pytest
 
 from spark_cas.core.errors import FormatError, LogNotFoundError, OptionError, StorageError
 from spark_cas.core.offsets import Bounds
-from spark_cas.core.outcome import Appended, PutReply, Unknown
+from spark_cas.core.outcome import Appended, Unknown
 from spark_cas.core.plan import Completion
+from spark_cas.core.put_reply import PutReply
 from spark_cas.log.objects import local, paths
 from spark_cas.log.objects.local import LocalFolder
 from spark_cas.log.objects.store import _ObjectStore

@@ -4,7 +4,7 @@ import pytest
 
 from spark_cas.core.errors import FormatError, LogNotFoundError, LogNotSharedError
 from spark_cas.core.offsets import Bounds
-from spark_cas.core.outcome import PutReply
+from spark_cas.core.put_reply import PutReply
 from spark_cas.log.objects import ObjectLog, documents, paths
 from spark_cas.testing.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
 from tests.objects.flaky_store import FlakyStore

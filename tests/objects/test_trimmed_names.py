@@ -5,7 +5,8 @@ import pytest
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ChunkDamagedError, StorageError, TrimmedError
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.core.outcome import Appended, Conflict, Fenced, ProgressLost, PutReply, Unknown
+from spark_cas.core.outcome import Appended, Conflict, Fenced, ProgressLost, Unknown
+from spark_cas.core.put_reply import PutReply
 from spark_cas.log.objects import paths, trimming
 from spark_cas.testing.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
 from tests.objects.flaky_store import lost

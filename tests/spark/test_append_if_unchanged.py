@@ -16,7 +16,7 @@ from spark_cas.core.outcome import Appended
 from spark_cas.core.partitioner import partition_of
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.objects import ObjectLog
-from spark_cas.spark.writing import unchanged
+from spark_cas.spark.writing import append_if_unchanged as module
 from spark_cas.testing.writing import append_foreign, records_in, table_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -81,10 +81,10 @@ def test_a_job_of_a_name_like_that_of_a_round_is_none(spark, log, path):
 
 
 def test_partitions_are_done_in_different_rounds(spark, path, monkeypatch):
-    append = unchanged._Rounds._append
+    append = module._Rounds._append
 
     def overtaken(rounds, frame, number):
-        monkeypatch.setattr(unchanged._Rounds, "_append", append)
+        monkeypatch.setattr(module._Rounds, "_append", append)
         append_foreign(log, of["a"], "a")
         return append(rounds, frame, number)
 
@@ -92,7 +92,7 @@ def test_partitions_are_done_in_different_rounds(spark, path, monkeypatch):
         log.create(2)
         of = dict(zip("abcd", partition_of(table_of("abcd").to_batches()[0], 2).to_pylist(), strict=True))
         (same,), (other,) = ([key for key in "bcd" if (of[key] == of["a"]) is alike][:1] for alike in (True, False))
-        monkeypatch.setattr(unchanged._Rounds, "_append", overtaken)
+        monkeypatch.setattr(module._Rounds, "_append", overtaken)
         given = rows(spark, ("a", "late", 0), (same, "second", 0), (other, "first", 0))
         for _ in range(2):
             done = append_if_unchanged(given, {"path": path, "job": "job"})
@@ -105,14 +105,14 @@ def test_partitions_are_done_in_different_rounds(spark, path, monkeypatch):
 
 
 def test_a_key_that_changes_before_the_append_is_judged_again(spark, log, path, monkeypatch):
-    append = unchanged._Rounds._append
+    append = module._Rounds._append
 
     def overtaken(rounds, frame, number):
-        monkeypatch.setattr(unchanged._Rounds, "_append", append)
+        monkeypatch.setattr(module._Rounds, "_append", append)
         append_foreign(log, 0, "a")
         return append(rounds, frame, number)
 
-    monkeypatch.setattr(unchanged._Rounds, "_append", overtaken)
+    monkeypatch.setattr(module._Rounds, "_append", overtaken)
     done = append_if_unchanged(rows(spark, ("a", "late", 5), ("b", "fine", 5)), path)
     assert told(done.rejected, "value", "actual_offset") == [("late", 5)]
     assert told(done.appended, "value", "offset") == [("fine", 6)]
@@ -145,14 +145,14 @@ def test_what_it_cannot_do_is_refused(spark, path, log):
 
 def test_rows_that_were_placed_for_fewer_partitions_are_never_appended_to_more(spark, log, path, monkeypatch):
     given = rows(spark, ("d", "d", 0), ("e", "e", 0), ("f", "f", 0))
-    append = unchanged._Rounds._append
+    append = module._Rounds._append
 
     def expanding(self, *arguments):
         expand_log(log, log.layout().partitions + 1)
         return append(self, *arguments)
 
     append_if_unchanged(given, {"path": path, "job": "before"})
-    monkeypatch.setattr(unchanged._Rounds, "_append", expanding)
+    monkeypatch.setattr(module._Rounds, "_append", expanding)
     with pytest.raises(LayoutChangedError, match="since job 'meanwhile' began"):
         append_if_unchanged(
             given.withColumn("expected_offset", sf.lit(8).cast("bigint")), {"path": path, "job": "meanwhile"}

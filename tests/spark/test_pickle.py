@@ -10,20 +10,20 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 
-from spark_cas.core.batch import Batch
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ERRORS_BY_KIND
 from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.micro_batch import Batch
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.plan import BatchProgress, Completion, Layout, PartitionResult, Plan, Progress
 from spark_cas.log.open import parse_address
 from spark_cas.log.spec import LogSpec
-from spark_cas.options.admission import Admission
 from spark_cas.options.parse import StreamOptions
 from spark_cas.options.read_range import ReadRange
 from spark_cas.options.selection import Selection
 from spark_cas.options.splitting import Splitting
 from spark_cas.options.topic_partitions import TopicPartition
+from spark_cas.options.trigger_limits import TriggerLimits
 from spark_cas.spark.reading.read import RecordsPartition, RecordsReader
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.reading.views import ViewPartition, ViewReader
@@ -64,7 +64,7 @@ VALUES = [
 ]
 HOLDERS = [
     ConditionalLogSource({"path": "/data/logs/flights"}),
-    RecordsStreamReader(StreamOptions(SELECTION, ReadRange(), Splitting(), Admission()), RECORDS),
+    RecordsStreamReader(StreamOptions(SELECTION, ReadRange(), Splitting(), TriggerLimits()), RECORDS),
     RecordsReader(SELECTION, ReadRange(), Splitting(), RECORDS),
     ViewReader(SELECTION, "offsets", tuple(OFFSETS.names), OFFSETS),
     ConditionalLogWriter(TASK),

@@ -20,8 +20,8 @@ from spark_cas.core.plan import Layout, Plan, Progress
 from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.blind import BlindAppends
+from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence, Fences
-from spark_cas.log.kafka.append.standing import Standing
 from spark_cas.log.kafka.append.writer import PartitionWriter
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import admin_client
@@ -189,8 +189,8 @@ class KafkaLog(KafkaRegistry):
         """The only writer that this process has for the job in the partition."""
         at = self._at(partition)
         transactional_id = self.spec.transactional_id(partition, None if plan.claims(partition) else plan.job)
-        standing = Standing(self.spec, self._admin, self._ledgers, self._layouts, plan, at)
-        writer = PartitionWriter(standing, Fence(self._fences, at, transactional_id))
+        checks = Checks(self.spec, self._admin, self._ledgers, self._layouts, plan, at)
+        writer = PartitionWriter(checks, Fence(self._fences, at, transactional_id))
         self._writers[partition, plan.job] = writer
         return writer
 

@@ -18,9 +18,9 @@ from spark_cas.core.errors import FormatError
 from spark_cas.core.plan import Completion, Plan
 from spark_cas.core.plan_json import completion_from_json, plan_from_json, to_json
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.entries import Entries, kind_of, records_of
 from spark_cas.log.kafka.expanding import fence
 from spark_cas.log.kafka.ledger import Ledger
+from spark_cas.log.kafka.registry_entries import Entries, kind_of, records_of
 from spark_cas.log.kafka.registry_topic import create_registry_topics
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import describe

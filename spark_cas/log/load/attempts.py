@@ -10,7 +10,7 @@ from spark_cas.core.offsets import Bounds
 from spark_cas.core.outcome import Fenced
 from spark_cas.core.plan import Progress
 from spark_cas.core.refusal import error_of
-from spark_cas.log.load.expected_offsets import lost_to_another
+from spark_cas.log.load.require_expected import lost_to_another
 from spark_cas.log.protocol import Backend
 
 FENCED_WAIT_SECONDS = 30.0

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from spark_cas.core.batch import Batch, batch_so_far, begun_after, forgot_none, in_order
 from spark_cas.core.chunks import Chunk, ChunkBuffer, ChunkLimits
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import BatchTooLargeError, CheckpointMismatchError, InputChangedError, OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.micro_batch import Batch, batch_so_far, begun_after, forgot_none, in_order
 from spark_cas.core.multiset_digest import joined_digest, multiset_digest
 from spark_cas.core.outcome import Appended, Fenced, ProgressLost, Refusal
 from spark_cas.core.plan import BatchProgress, PartitionResult, Plan, Progress

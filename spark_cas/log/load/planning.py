@@ -21,7 +21,7 @@ from spark_cas.core.plan import BY_KEY, BY_PARTITION, Completion, EarlierRows, P
 from spark_cas.core.refusal import refused_at, told_rows
 from spark_cas.log.expanding import settled_layouts
 from spark_cas.log.load.after_expansion import newest_plan, plan_now, plan_of_rest, require_rest_of
-from spark_cas.log.load.expected_offsets import (
+from spark_cas.log.load.require_expected import (
     mismatch_now,
     require_expected,
     require_expected_again,

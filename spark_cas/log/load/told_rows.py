@@ -2,7 +2,7 @@
 
 import time
 
-from spark_cas.core.batch import KEPT_MS
+from spark_cas.core.micro_batch import KEPT_MS
 from spark_cas.core.plan import Plan
 from spark_cas.core.refusal import told_rows
 

@@ -1,6 +1,6 @@
 """What a store's error says: what passes and what does not, in plain words, without its text, which may be signed.
 
-Nothing here waits: `spark_cas.log.objects.patient` asks again.
+Nothing here waits: `spark_cas.log.objects.retry` asks again.
 """
 
 import re

@@ -9,38 +9,35 @@ import uuid
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import RecordTooLargeError, StorageError, UnknownOutcomeError
+from spark_cas.core.expected_offsets import check_expected
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import (
     Appended,
     Conflict,
     Fenced,
-    Found,
     LayoutChanged,
     Outcome,
     ProgressLost,
-    PutReply,
-    PutVerdict,
     Refusal,
     Unknown,
-    check_expected,
-    judge_put,
     says_lost,
 )
 from spark_cas.core.plan import trimmed_unseen
+from spark_cas.core.put_reply import Found, PutReply, PutVerdict, judge_put
 from spark_cas.core.records import fill_timestamps
 from spark_cas.core.row_claims import check_rows
 from spark_cas.log.objects import paths
 from spark_cas.log.objects.chunk_file import MAX_CHUNK_BYTES, ChunkHeader, StoredChunk, encode
 from spark_cas.log.objects.ledger import Ledger
 from spark_cas.log.objects.partition import PartitionChunks, TrimmedMeanwhileError
-from spark_cas.log.objects.patient import PatientStore
+from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.objects.trimming import was_in_log
 
 
 class Appender:
     """Appends to one partition."""
 
-    def __init__(self, store: PatientStore, chunks: PartitionChunks, ledger: Ledger) -> None:
+    def __init__(self, store: RetryingStore, chunks: PartitionChunks, ledger: Ledger) -> None:
         self._store = store
         self._chunks = chunks
         self._ledger = ledger

@@ -15,7 +15,7 @@ from spark_cas.log.objects.appending import Appender
 from spark_cas.log.objects.chunk_file import StoredChunk
 from spark_cas.log.objects.ledger import Ledger
 from spark_cas.log.objects.partition import PartitionChunks
-from spark_cas.log.objects.patient import PatientStore
+from spark_cas.log.objects.retry import RetryingStore
 
 _NO_END = 2**63 - 1
 
@@ -33,7 +33,7 @@ class _NoLedger(Ledger):
         pass
 
 
-def append_blind(store: PatientStore, chunks: PartitionChunks, layout: Layout, chunk: Chunk) -> Outcome:
+def append_blind(store: RetryingStore, chunks: PartitionChunks, layout: Layout, chunk: Chunk) -> Outcome:
     """Append a chunk to a partition. Refused with LayoutChanged alone; Unknown as any append."""
     nothing = (None,) * layout.partitions
     plan = Plan(uuid.uuid4().hex, layout.log_id, layout.epoch, nothing, (0,) * layout.partitions)

@@ -17,8 +17,8 @@ from spark_cas.core.records import RECORDS
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import ChunkHeader, encode
 from spark_cas.log.objects.partition import PartitionChunks
-from spark_cas.log.objects.patient import PatientStore
 from spark_cas.log.objects.putting import put_once
+from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.objects.store import Store
 
 _NO_RECORDS = pa.Table.from_batches([], RECORDS)
@@ -69,19 +69,19 @@ def read_pending(store: Store, stored: StoredLayouts) -> Intent | None:
     return None if stored.pending is None else _decode_intent(_data(store, stored.pending))
 
 
-def put_intent(store: PatientStore, intent: Intent) -> Intent:
+def put_intent(store: RetryingStore, intent: Intent) -> Intent:
     """Record an expansion as begun, unless one to its epoch is, and return what is recorded. Raises StorageError."""
     return _decode_intent(put_once(store, paths.intent(intent.epoch), documents.encode(asdict(intent))))
 
 
-def put_layout(store: PatientStore, log_id: str, expansion: Expansion) -> None:
+def put_layout(store: RetryingStore, log_id: str, expansion: Expansion) -> None:
     """Record the layout that an expansion leads to, unless it is recorded. Raises StorageError."""
     layout = asdict(Layout(log_id, expansion.epoch, expansion.partitions))
     document = documents.encode({**layout, "thresholds": list(expansion.thresholds)})
     put_once(store, paths.layout(expansion.epoch), document)
 
 
-def end_partition(store: PatientStore, chunks: PartitionChunks, epoch: int) -> int:
+def end_partition(store: RetryingStore, chunks: PartitionChunks, epoch: int) -> int:
     """Put a control chunk of an epoch where a partition ends, unless there is one, and return where it ends then.
 
     It is looked again after each put: whatever the store said to it, and whoever else puts one.

@@ -9,8 +9,8 @@ from spark_cas.core.plan_json import progress_from_fields
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import StoredChunk
 from spark_cas.log.objects.partition import PartitionChunks, TrimmedMeanwhileError
-from spark_cas.log.objects.patient import PatientStore
 from spark_cas.log.objects.putting import put_once
+from spark_cas.log.objects.retry import RetryingStore
 
 _HINT_EVERY_CHUNKS = 8
 """A walk from a hint passes at most this many chunks of the job."""
@@ -19,7 +19,7 @@ _HINT_EVERY_CHUNKS = 8
 class Ledger:
     """The progress of jobs in one partition."""
 
-    def __init__(self, store: PatientStore, chunks: PartitionChunks) -> None:
+    def __init__(self, store: RetryingStore, chunks: PartitionChunks) -> None:
         self._store = store
         self._chunks = chunks
         self._seen: dict[str, tuple[Progress | None, int]] = {}

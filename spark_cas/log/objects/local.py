@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from spark_cas.core.errors import FormatError, StorageError, UnknownOutcomeError
-from spark_cas.core.outcome import PutReply
+from spark_cas.core.put_reply import PutReply
 from spark_cas.log.objects import paths
 
 STAGED_SECONDS = 3600.0

@@ -13,8 +13,9 @@ from spark_cas.core.errors import FormatError, LogNotFoundError, LogNotSharedErr
 from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUIRED
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.core.outcome import LayoutChanged, Outcome, ProgressLost, PutReply, Refusal
+from spark_cas.core.outcome import LayoutChanged, Outcome, ProgressLost, Refusal
 from spark_cas.core.plan import Layout, Plan, Progress, progress_lost, resume_offset
+from spark_cas.core.put_reply import PutReply
 from spark_cas.core.records import RECORDS
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.appending import Appender
@@ -31,10 +32,10 @@ from spark_cas.log.objects.expanding import (
 )
 from spark_cas.log.objects.ledger import Ledger
 from spark_cas.log.objects.partition import PartitionChunks
-from spark_cas.log.objects.patient import PatientStore
 from spark_cas.log.objects.putting import put_once
 from spark_cas.log.objects.reading import offset_since, read_chunks
 from spark_cas.log.objects.registry import ObjectRegistry
+from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.objects.store import Store, open_store
 from spark_cas.log.objects.trimming import trim
 from spark_cas.log.patience import within
@@ -48,7 +49,7 @@ class ObjectLog(ObjectRegistry):
     def __init__(self, spec: LogSpec, store: Store | None = None) -> None:
         self.spec = spec
         self.topic = spec.topic
-        self._store = PatientStore(store or open_store(spec), spec)
+        self._store = RetryingStore(store or open_store(spec), spec)
         super().__init__(self._store)
         self._chunks: dict[int, PartitionChunks] = {}
         self._ledgers: dict[int, Ledger] = {}

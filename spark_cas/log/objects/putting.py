@@ -1,12 +1,12 @@
 """Putting what may be put only once, and finding out what became of it."""
 
 from spark_cas.core.errors import StorageError
-from spark_cas.core.outcome import PutReply
-from spark_cas.log.objects.patient import PatientStore
+from spark_cas.core.put_reply import PutReply
+from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.patience import within
 
 
-def put_once(store: PatientStore, path: str, data: bytes) -> bytes | memoryview:
+def put_once(store: RetryingStore, path: str, data: bytes) -> bytes | memoryview:
     """Put an object unless there is one, and return the bytes that the name holds then: the first writer's.
 
     Raises StorageError when the store does not come to an answer while patience lasts.

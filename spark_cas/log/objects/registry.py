@@ -6,14 +6,14 @@ from spark_cas.core.errors import FormatError
 from spark_cas.core.plan import Completion, Plan
 from spark_cas.core.plan_json import completion_from_json, plan_from_json, to_json
 from spark_cas.log.objects import documents, paths
-from spark_cas.log.objects.patient import PatientStore
 from spark_cas.log.objects.putting import put_once
+from spark_cas.log.objects.retry import RetryingStore
 
 
 class ObjectRegistry:
     """`spark_cas.log.protocol.Registry` over a store."""
 
-    def __init__(self, store: PatientStore) -> None:
+    def __init__(self, store: RetryingStore) -> None:
         self._objects = store
 
     def record_plan(self, plan: Plan) -> Plan:

@@ -14,7 +14,7 @@ from obstore.store import LocalStore, MemoryStore, from_url
 from obstore.store import ObjectStore as ObstoreStore
 
 from spark_cas.core.errors import OptionError, StorageError
-from spark_cas.core.outcome import PutReply
+from spark_cas.core.put_reply import PutReply
 from spark_cas.log.objects import local
 from spark_cas.log.objects.answers import NotNowError, plain
 from spark_cas.log.spec import LogSpec
@@ -93,7 +93,7 @@ def open_store(spec: LogSpec) -> "Store":
             spec.url,
             config=cast("Any", config),
             client_options=cast("Any", client),
-            # Hiccups, such as a page of a listing that failed; all that lasts longer is `PatientStore`'s.
+            # Hiccups, such as a page of a listing that failed; all that lasts longer is `RetryingStore`'s.
             retry_config={
                 "max_retries": 3,
                 "retry_timeout": min(_LONGEST_RETRY, patience / 12),

@@ -9,8 +9,8 @@ from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import ChunkId, StoredChunk
 from spark_cas.log.objects.partition import PartitionChunks
-from spark_cas.log.objects.patient import PatientStore
 from spark_cas.log.objects.putting import put_once
+from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.objects.store import Store
 from spark_cas.log.patience import within
 
@@ -18,7 +18,7 @@ _REMEMBERED = 32
 """How many of the chunks before a start are recorded with it, and how many starts are kept."""
 
 
-def trim(store: PatientStore, chunks: PartitionChunks, before_offset: int) -> Bounds:
+def trim(store: RetryingStore, chunks: PartitionChunks, before_offset: int) -> Bounds:
     """Let go of the chunks that lie wholly below an offset, all but the newest."""
     with within(store.patience_seconds):
         bounds, _ = chunks.find_end(by_listing=True)  # A damaged chunk on the way from a hint must not forbid it.

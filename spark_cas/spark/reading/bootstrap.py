@@ -8,7 +8,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 
-from spark_cas.spark.reading.pinned import Pinned, PinnedLog
+from spark_cas.spark.reading.pinned_bounds import PinnedBounds, PinnedLog
 from spark_cas.spark.schema import OFFSETS, RECORDS
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def bootstrap(spark: "SparkSession", path_or_options: str | Mapping[str, str | f
     )
 
 
-def latest(records: "DataFrame", at: Pinned) -> "DataFrame":
+def latest(records: "DataFrame", at: PinnedBounds) -> "DataFrame":
     """The state, in the columns of `STATE`, that records in these columns lead to, of a log as it was found.
 
     An aggregation of Spark: it goes to disk when keys outgrow the memory of a task.
@@ -74,7 +74,7 @@ def latest(records: "DataFrame", at: Pinned) -> "DataFrame":
     )
 
 
-def _of_last_layout(grouped: "DataFrame", at: Pinned) -> "DataFrame":
+def _of_last_layout(grouped: "DataFrame", at: PinnedBounds) -> "DataFrame":
     """Of each key the rows of the last layout that it was written under: those of earlier partitions are older."""
     starts = grouped.sparkSession.createDataFrame(
         [*enumerate(map(list, at.layout_starts()))], "partition INT, starts ARRAY<BIGINT>"

@@ -7,9 +7,9 @@ from typing import Any, Self
 from spark_cas.core.errors import FormatError, LogNotFoundError, TruncatedError
 from spark_cas.core.expansion import Expansion, reading_limits
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.options.admission import share
 from spark_cas.options.read_range import kept
 from spark_cas.options.topic_partitions import TopicPartition
+from spark_cas.options.trigger_limits import share
 from spark_cas.spark.reading.selected_logs import LogState, Seen, bounds_in
 
 

@@ -24,7 +24,7 @@ from spark_cas.options.parse import StreamOptions
 from spark_cas.options.read_range import kept
 from spark_cas.options.splitting import Ranges
 from spark_cas.options.topic_partitions import TopicPartition
-from spark_cas.spark.called import called_by_spark
+from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.reading.read import RecordsPartition, read_records
 from spark_cas.spark.reading.selected_logs import Seen, SelectedLogs, bounds_in
 from spark_cas.spark.reading.stream_offsets import (
@@ -71,10 +71,10 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """What Spark hands back to `latestOffset`, unless a trigger is to read everything at once."""
-        admission = self.options.admission
-        if admission.max_offsets is not None:
-            return ReadMaxRows(admission.max_offsets)
-        return ReadAllAvailable() if admission.min_offsets is None else ReadMinRows(admission.min_offsets)
+        trigger = self.options.trigger
+        if trigger.max_offsets is not None:
+            return ReadMaxRows(trigger.max_offsets)
+        return ReadAllAvailable() if trigger.min_offsets is None else ReadMinRows(trigger.min_offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._look_now(waiting=True)
@@ -97,10 +97,10 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return advanced(begin, seen, ranges, None).to_json()
         now = time.monotonic()
         waited_ms = (now - self._last_batch) * 1000
-        if self._target is None and self.options.admission.waits(sum(map(len, ranges.values())), waited_ms):
+        if self._target is None and self.options.trigger.waits(sum(map(len, ranges.values())), waited_ms):
             return start
         self._last_batch = now
-        return advanced(begin, seen, ranges, self.options.admission.max_offsets).to_json()
+        return advanced(begin, seen, ranges, self.options.trigger.max_offsets).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return self._latest

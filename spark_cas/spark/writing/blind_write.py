@@ -17,7 +17,7 @@ from spark_cas.log.load.blind import load_blind
 from spark_cas.log.open import AnySpec
 from spark_cas.log.protocol import Backend
 from spark_cas.options.parse import WriteOptions
-from spark_cas.spark.called import called_by_spark
+from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.worker import planned_log, task_number
 from spark_cas.spark.writing.complete_input import whole_input

@@ -13,15 +13,15 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from spark_cas.core.batch import Batch
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ConflictError, OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.micro_batch import Batch
 from spark_cas.core.plan import Layout, Plan
 from spark_cas.log.load.micro_batch import begin_stream, load_batch, require_whole_batch
 from spark_cas.log.open import AnySpec, answered_before, open_log
 from spark_cas.options.parse import WriteOptions
-from spark_cas.spark.called import called_by_spark
+from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import check_write_schema, refuse_claims
 from spark_cas.spark.worker import local_property, planned_log, task_number

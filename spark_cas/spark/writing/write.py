@@ -19,7 +19,7 @@ from spark_cas.log.load.planning import complete_job, fresh_job_name, pin_plan, 
 from spark_cas.log.open import AnySpec, answered_before, open_log
 from spark_cas.log.protocol import Backend
 from spark_cas.options.parse import WriteOptions
-from spark_cas.spark.called import called_by_spark
+from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import Mark, check_write_schema, refuse_claims
 from spark_cas.spark.worker import planned_log, task_number

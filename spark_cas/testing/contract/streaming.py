@@ -6,7 +6,6 @@ from functools import partial
 
 import pytest
 
-from spark_cas.core.batch import Batch
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import (
     BatchTooLargeError,
@@ -21,6 +20,7 @@ from spark_cas.core.errors import (
     UnknownOutcomeError,
 )
 from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.micro_batch import Batch
 from spark_cas.log.load.micro_batch import begin_stream, load_batch
 from spark_cas.log.load.planning import job_progress, pin_plan
 from spark_cas.log.protocol import Backend

@@ -12,9 +12,9 @@ from spark_cas.core.errors import ConditionalLogError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import LayoutChanged
 from spark_cas.core.records import fill_timestamps
+from spark_cas.log.kafka.append.checks import Checks, is_checked
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.append.placement import Landed, landed
-from spark_cas.log.kafka.append.standing import Standing, is_checked
 from spark_cas.log.kafka.append.transaction import Sending
 from spark_cas.log.kafka.topic_settings import require_planned
 
@@ -33,16 +33,16 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A chunk under its claim, in a transaction of its own."""
+    """A chunk under its claim; each `prepare` is a transaction of its own."""
 
-    standing: Standing
+    checks: Checks
     fence: Fence
     claim: Claim
     chunk: Chunk
 
     def prepare(self, bounds: Bounds) -> Landed | LayoutChanged | Again:
         """Have all of it in an open transaction, or abort that. Raises KafkaException, ConditionalLogError."""
-        at, plan = self.standing.at, self.claim.plan
+        at, plan = self.checks.at, self.claim.plan
         self.fence.begin()
         try:
             sent = self._send(bounds)
@@ -50,7 +50,7 @@ class Attempt:
                 self.fence.abort()
                 return sent
             # After the records landed: the end of another topic of this name may have fitted just as well.
-            count = len(require_planned(self.standing.admin, at.topic, plan.log_id).partitions)
+            count = len(require_planned(self.checks.admin, at.topic, plan.log_id).partitions)
         except ConditionalLogError:
             self.fence.abort()
             raise
@@ -61,16 +61,16 @@ class Attempt:
         return sent
 
     def _send(self, bounds: Bounds) -> Landed | Again:
-        records, standing = self.chunk.records, self.standing
+        records, checks = self.chunk.records, self.checks
         wanted = OffsetRange(bounds.end_offset, bounds.end_offset + records.num_rows)
         if not records.num_rows:
             self._entering(wanted)()
             return Landed(wanted, has_offset=True, log_append_ms=None)
-        sending = Sending(self.fence.instance, standing.at, fill_timestamps(records, self.chunk.time_ms))
+        sending = Sending(self.fence.instance, checks.at, fill_timestamps(records, self.chunk.time_ms))
         # Beside the records, not after them: nearly always they land where it says.
         entered = self._entering(wanted)
         try:
-            arrived = sending.arrive(standing.spec.delivery_seconds + _OVERDUE_SECONDS)
+            arrived = sending.arrive(checks.spec.delivery_seconds + _OVERDUE_SECONDS)
         except KafkaException:
             # The transaction can be aborted only once the client is done with it.
             with suppress(KafkaException):
@@ -81,7 +81,7 @@ class Attempt:
             return Again("the brokers did not acknowledge the records in time")
         checked = is_checked(self.claim, self.chunk)
         delivered = sending.delivered()
-        sent = landed(standing.spec, standing.admin, standing.at, delivered, bounds.end_offset, checked=checked)
+        sent = landed(checks.spec, checks.admin, checks.at, delivered, bounds.end_offset, checked=checked)
         if sent is None:
             return Again(INTERLEAVED)
         if sent.at != wanted:
@@ -90,6 +90,6 @@ class Attempt:
 
     def _entering(self, at: OffsetRange) -> Callable[[], None]:
         """Begin to put the job's ledger entry into the open transaction, in place of one that is there."""
-        ledger = self.standing.ledgers.of(self.claim.plan.job)
+        ledger = self.checks.ledgers.of(self.claim.plan.job)
         progress = self.claim.progress_after(self.chunk, at)
-        return ledger.adding(self.fence.instance, self.standing.at.topic, self.claim.plan.log_id, progress)
+        return ledger.adding(self.fence.instance, self.checks.at.topic, self.claim.plan.log_id, progress)

@@ -1,4 +1,4 @@
-"""The fence of a transactional id: who holds it writes, and earlier holders are fenced by the brokers (KIP-98)."""
+"""The fence of a transactional id (KIP-98): only its newest holder writes; the brokers fence earlier ones."""
 
 import math
 import time
@@ -43,12 +43,12 @@ class Fences:
         while len(self._with_instance) >= _MOST_INSTANCES:
             next(iter(self._with_instance)).drop()
 
-    def used(self, fence: "Fence") -> None:
+    def mark_used(self, fence: "Fence") -> None:
         """Its instance was used last."""
         self._with_instance.pop(fence, None)
         self._with_instance[fence] = None
 
-    def dropped(self, fence: "Fence") -> None:
+    def forget(self, fence: "Fence") -> None:
         """It has no instance any more."""
         self._with_instance.pop(fence, None)
 
@@ -85,11 +85,11 @@ class Fence:
         settings = topic_settings(self._fences.admin, self._at.topic)
         most = None if settings is None else settings.max_message_bytes
         self.producer = TransactionalProducer(self._spec, self._id, most)
-        self._fences.used(self)
+        self._fences.mark_used(self)
         self.producer.init(self._spec.claim_timeout_ms / 1000)
         self.lost = False
 
-    def put_up_in_time(self) -> None:
+    def put_up_patiently(self) -> None:
         """`put_up`, once the brokers let it. Raises StorageError."""
         wait = Wait(self._spec.patience_seconds, f"claiming partition {self._at.partition} of topic {self._at.topic}")
         while True:
@@ -120,10 +120,10 @@ class Fence:
         """Whether the last transaction has been open for so long that the brokers may have ended it."""
         return time.monotonic() - self._begun >= self._spec.transaction_timeout_ms / 1000
 
-    def used(self) -> None:
+    def mark_used(self) -> None:
         """Of all instances of the process this one was used last."""
         if self.producer is not None:
-            self._fences.used(self)
+            self._fences.mark_used(self)
 
     def begin(self) -> None:
         """Begin a transaction. Raises KafkaException."""
@@ -131,7 +131,7 @@ class Fence:
         self._begun = time.monotonic()
 
     def abort(self) -> None:
-        """Abort the open transaction, by whatever means."""
+        """Abort the open transaction; where the brokers do not take that, drop the instance, and time ends it."""
         if not self.instance.abort():
             self.drop()
 
@@ -152,7 +152,7 @@ class Fence:
 
     def drop(self) -> None:
         """Let go of the instance. What it left open is ended by the id's next holder, or by time."""
-        self._fences.dropped(self)
+        self._fences.forget(self)
         if self.producer is not None:
             self.producer.close()
         self.producer = None

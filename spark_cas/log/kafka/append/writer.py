@@ -1,28 +1,28 @@
-"""The writer of one partition for one job: its claim, its appends, and what it does when a reply is lost."""
+"""The writer of one partition for one job: its claim, and its appends, made again as long as what fails passes."""
 
 import time
 from dataclasses import replace
 
 from confluent_kafka import KafkaException
 
-from spark_cas.core.batch import KEPT_MS
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ConditionalLogError, StorageError
+from spark_cas.core.micro_batch import KEPT_MS
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Fenced, Outcome, ProgressLost, Refusal, Truncated, Unknown
 from spark_cas.core.plan import Progress, progress_lost, resume_offset
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.attempt import INTERLEAVED, Again, Attempt
+from spark_cas.log.kafka.append.checks import POLITE_SECONDS, Checks, fenced_by, same_rows
 from spark_cas.log.kafka.append.fence import Fence
+from spark_cas.log.kafka.append.lost_reply import resolve
 from spark_cas.log.kafka.append.placement import Landed, await_visible
-from spark_cas.log.kafka.append.standing import POLITE_SECONDS, Standing, fenced_by, same_rows
 from spark_cas.log.kafka.append.transaction import refuse_unsendable
 from spark_cas.log.kafka.client.codes import NOT_FOUND, Meaning, meaning_of, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.rights import to_append
 from spark_cas.log.kafka.ledger import UndecidedError
-from spark_cas.log.kafka.reading import first_record
 from spark_cas.log.kafka.topic_settings import require_planned
 from spark_cas.log.patience import Wait, anew, within
 
@@ -42,12 +42,12 @@ class PartitionWriter:
     the job does is noticed before a commit.
     """
 
-    def __init__(self, standing: Standing, fence: Fence) -> None:
-        self._standing = standing
+    def __init__(self, checks: Checks, fence: Fence) -> None:
+        self._checks = checks
         self._fence = fence
-        self._spec = standing.spec
-        self._admin = standing.admin
-        self._at = standing.at
+        self._spec = checks.spec
+        self._admin = checks.admin
+        self._at = checks.at
         self._known: Progress | None = None
         self._aborted_rows = 0
         """Rows that were sent and taken back since the last acknowledged chunk."""
@@ -57,30 +57,30 @@ class PartitionWriter:
 
         Raises UndecidedError, StorageError.
         """
-        standing, plan, partition = self._standing, self._standing.plan, self._at.partition
+        checks, plan, partition = self._checks, self._checks.plan, self._at.partition
         progress, precheck = None, False
         try:
-            progress = standing.progress(POLITE_SECONDS)
-            precheck = standing.precheck(progress, resume_offset(plan, partition, progress)) is not None
+            progress = checks.progress(POLITE_SECONDS)
+            precheck = checks.precheck(progress, resume_offset(plan, partition, progress)) is not None
         except UndecidedError:
             pass
         if precheck:
             # Nobody is fenced for an append that will be refused; the claim is good for closing the job.
             bounds = ends.stable_bounds(self._admin, self._at)
         else:
-            self._fence.put_up_in_time()
-            changed = standing.changed(plan)
+            self._fence.put_up_patiently()
+            changed = checks.changed(plan)
             if changed is not None:
                 return changed
-            progress = standing.progress()
+            progress = checks.progress()
             checked = resume_offset(plan, partition, progress) is not None
-            bounds = standing.barrier() if checked else ends.bounds_to_high_watermark(self._admin, self._at)
+            bounds = checks.barrier() if checked else ends.bounds_to_high_watermark(self._admin, self._at)
         expected = resume_offset(plan, partition, progress)
         # Trimming takes records and no ledger entries: without a check, only time can have taken the job's.
         if expected is None and plan.by_key and time.time_ns() // 1_000_000 - plan.pinned_at_ms < KEPT_MS:
             lost = False  # The ledger cannot have forgotten yet; and others may write at any time.
         elif expected is None:
-            progress, lost = standing.forgotten(progress, bounds.end_offset)
+            progress, lost = checks.forgotten(progress, bounds.end_offset)
         else:
             lost = progress_lost(plan, partition, progress, bounds.start_offset)
         if lost:
@@ -101,10 +101,10 @@ class PartitionWriter:
         """
         refuse_unsendable(chunk.records)
         with within(self._spec.patience_seconds):
-            return self._append(Attempt(self._standing, self._fence, claim, chunk))
+            return self._append(Attempt(self._checks, self._fence, claim, chunk))
 
     def _append(self, attempt: Attempt) -> Outcome:
-        self._fence.used()
+        self._fence.mark_used()
         if not same_rows(attempt.claim.progress, self._known):
             return fenced_by(self._known)
         if self._fence.lost and attempt.chunk.records.num_rows:
@@ -144,9 +144,9 @@ class PartitionWriter:
             if refusal is not None:
                 return refusal
             bounds = self._bounds_for(attempt)
-            refusal = self._standing.check(claim, chunk, bounds)
+            refusal = self._checks.check(claim, chunk, bounds)
             if refusal is not None:
-                return self._standing.overtaken(claim.progress) or refusal
+                return self._checks.overtaken(claim.progress) or refusal
             sent = attempt.prepare(bounds)
         except KafkaException as error:
             return self._failed_before_commit(attempt, error)
@@ -167,22 +167,22 @@ class PartitionWriter:
         A new one fences others, so first it is looked whether that would be for nothing; and after that whether
         another writer of the job was at work meanwhile.
         """
-        fence, standing, claim = self._fence, self._standing, attempt.claim
+        fence, checks, claim = self._fence, self._checks, attempt.claim
         if fence.is_clean:
             return None
         if fence.producer is None:
             refusal: Refusal | None = None
             try:
-                refusal = standing.overtaken(claim.progress, POLITE_SECONDS)
+                refusal = checks.overtaken(claim.progress, POLITE_SECONDS)
                 if refusal is None and attempt.chunk.records.num_rows:
-                    refusal = standing.precheck(claim.progress, claim.expected_offset)
+                    refusal = checks.precheck(claim.progress, claim.expected_offset)
             except UndecidedError:
                 refusal = None
             if refusal is not None:
                 return refusal
         fence.put_up()
         # After the fence and not before: whoever expands the log records that first, and then fences.
-        refusal = standing.overtaken(claim.progress) or standing.changed(claim.plan)
+        refusal = checks.overtaken(claim.progress) or checks.changed(claim.plan)
         fence.knows_entry = refusal is None
         return refusal
 
@@ -196,7 +196,7 @@ class PartitionWriter:
         left, self._fence.left = self._fence.left, None
         if chunk.records.num_rows and left is not None and left.end_offset == claim.expected_offset:
             return left
-        return self._standing.bounds_for(claim, chunk)
+        return self._checks.bounds_for(claim, chunk)
 
     def _failed_before_commit(self, attempt: Attempt, error: KafkaException) -> Outcome | Again:
         """No commit was asked for, so nothing of the chunk is or becomes visible: the instance never commits now."""
@@ -223,7 +223,7 @@ class PartitionWriter:
         transaction was open for so long that the brokers ended it, which looks the same: no two writers can keep on
         fencing each other so.
         """
-        told = self._standing.why_fenced(attempt.claim, attempt.chunk)
+        told = self._checks.why_fenced(attempt.claim, attempt.chunk)
         if told is not None:
             return told
         if not attempt.chunk.records.num_rows:
@@ -231,37 +231,18 @@ class PartitionWriter:
         return Again("the brokers ended the transaction, which was open for too long") if timed_out else Fenced(None)
 
     def _resolve(self, attempt: Attempt, sent: Landed, error: KafkaException) -> Outcome | Again:
-        """The commit's reply was lost: the ledger, read when the transaction is decided, tells what became of it."""
-        claim, chunk, fence = attempt.claim, attempt.chunk, self._fence
-        timed_out = fence.timed_out
-        fenced = meaning_of(fence.code_of(error)) is Meaning.FENCED
-        fence.drop()
-        try:
-            if not fenced:
-                # A new instance ends what the old one left undecided. A fenced one has a successor that did.
-                fence.put_up_in_time()
-            progress = self._standing.progress()
-            bounds = ends.bounds_to_high_watermark(self._admin, self._at)
-            # To the letter: another attempt at the same chunk leaves the same rows elsewhere. And the ledger may have
-            # been told by a coordinator that was deposed and does not know it yet.
-            committed = progress == claim.progress_after(chunk, sent.at) or self._is_visible(chunk, sent)
-        except ConditionalLogError:
-            return Unknown("the reply to the commit was lost, and the ledger could not be read")
-        if committed:
-            return self._acknowledge(attempt, sent, bounds, resolved=True)
-        if not same_rows(progress, claim.progress):
-            return fenced_by(progress)
-        self._aborted_rows += chunk.records.num_rows
+        """The commit got no reply, or was refused."""
+        timed_out, fenced = self._fence.timed_out, meaning_of(self._fence.code_of(error)) is Meaning.FENCED
+        self._fence.drop()
+        found = resolve(attempt, sent, fenced=fenced)
+        if isinstance(found, Bounds):
+            return self._acknowledge(attempt, sent, found, resolved=True)
+        if found is not None:
+            return found
+        self._aborted_rows += attempt.chunk.records.num_rows
         if fenced:
             return self._why_fenced(attempt, timed_out=timed_out)
         return Again("the commit failed, and the ledger tells so")
-
-    def _is_visible(self, chunk: Chunk, sent: Landed) -> bool:
-        """Whether a committed record lies where ours were sent: offsets are given once, so it is ours."""
-        if not chunk.records.num_rows:
-            return False
-        self._standing.barrier()
-        return first_record(self._spec, self._at, sent.at) is not None
 
     def _acknowledge(self, attempt: Attempt, sent: Landed, bounds: Bounds, *, resolved: bool = False) -> Outcome:
         """Committed, so the claim is used up; wait until readers can see it, and say where the partition goes on.

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_cas.core.batch import KEPT_MS, Batch, batch_so_far, begun_after, forgot_none, in_order
 from spark_cas.core.errors import CheckpointMismatchError, JobMismatchError
+from spark_cas.core.micro_batch import KEPT_MS, Batch, batch_so_far, begun_after, forgot_none, in_order
 from spark_cas.core.plan import BatchProgress, Plan, Progress
 from spark_cas.core.plan_json import progress_from_json, to_json
 from spark_cas.core.records import RECORDS

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_cas.options.admission import Admission, share
+from spark_cas.options.trigger_limits import TriggerLimits, share
 
 
 @pytest.mark.parametrize(
@@ -51,4 +51,4 @@ def test_the_limit_is_used_up_and_never_exceeded_and_nothing_starves(sizes, limi
     ],
 )
 def test_few_offsets_wait_for_more(least, delay_ms, offsets, since_ms, waits):
-    assert Admission(None, least, delay_ms).waits(offsets, since_ms) is waits
+    assert TriggerLimits(None, least, delay_ms).waits(offsets, since_ms) is waits

@@ -4,8 +4,9 @@ import time
 
 from confluent_kafka import TopicPartition
 
+from spark_cas.core.expected_offsets import check_expected
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.core.outcome import Refusal, check_expected
+from spark_cas.core.outcome import Refusal
 from spark_cas.core.plan import Progress
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.client.admin import Admin

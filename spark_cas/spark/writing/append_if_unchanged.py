@@ -24,7 +24,7 @@ from spark_cas.log.load.planning import fresh_job_name
 from spark_cas.log.open import open_log
 from spark_cas.log.tombstones import unproven_below
 from spark_cas.options.parse import parse_read, parse_route
-from spark_cas.spark.reading.pinned import Pinned, PinnedLog
+from spark_cas.spark.reading.pinned_bounds import PinnedBounds, PinnedLog
 from spark_cas.spark.schema import RECORDS, mark_of
 from spark_cas.spark.writing.route import route
 from spark_cas.spark.writing.verify import HASHED, hashing
@@ -100,7 +100,7 @@ class _Rounds:
         self._options = options
         self._reading = dict(asked.reading)
         self._spark = df.sparkSession
-        self._first: Pinned | None = None
+        self._first: PinnedBounds | None = None
         # What is judged, what is appended and what is returned must be the same rows.
         routed = route(df, self._writing(0))
         self._layout = _layout_of(routed)
@@ -208,7 +208,7 @@ class _Rounds:
             (~changed & ~unproven).alias("holds"),
         )
 
-    def _unproven_below(self, at: Pinned, done: Mapping[int, _Piece], lowest: Mapping[int, int]) -> list[int]:
+    def _unproven_below(self, at: PinnedBounds, done: Mapping[int, _Piece], lowest: Mapping[int, int]) -> list[int]:
         """By partition, the offset below which a claim may be about what was removed: as the append has it."""
         below = [bounds.start_offset for bounds in at.bounds]
         self._first = first = self._first or at

@@ -11,7 +11,7 @@ from spark_cas.core.outcome import Fenced, LayoutChanged, Refusal, says_lost
 from spark_cas.core.plan import BatchProgress, Plan, Progress, progress_expired
 from spark_cas.core.row_claims import check_rows
 from spark_cas.log.kafka import ends
-from spark_cas.log.kafka.append.expected_offset import check_gap
+from spark_cas.log.kafka.append.gap import check_gap
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.retry import second_look
 from spark_cas.log.kafka.layouts import TopicLayouts
@@ -23,7 +23,7 @@ POLITE_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Checks:
     """A job in a partition, as the brokers tell when they are asked: nothing is kept, and nobody is fenced."""
 
     spec: KafkaSpec

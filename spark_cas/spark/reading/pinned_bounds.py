@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Pinned:
+class PinnedBounds:
     """What the partitions of one log kept at one moment: every append acknowledged before it lies below the ends."""
 
     topic: str
@@ -47,7 +47,7 @@ class Pinned:
         return json.dumps({**plain, "start_offsets": self.start_offsets, "expected_offsets": ends, **saved})
 
     @classmethod
-    def from_json(cls, text: str) -> "Pinned":
+    def from_json(cls, text: str) -> "PinnedBounds":
         """Read what `to_json` wrote; KeyError, TypeError or ValueError when it is none."""
         found = json.loads(text)
         starts, ends = found["start_offsets"], found["expected_offsets"]
@@ -116,7 +116,7 @@ def _check(options: Mapping[str, str]) -> None:
     parse_read(options).selection.only()
 
 
-def _pin(spark: "SparkSession", options: Mapping[str, str]) -> Pinned:
+def _pin(spark: "SparkSession", options: Mapping[str, str]) -> PinnedBounds:
     now_ms = time.time_ns() // 1_000_000
     view = spark.read.format("conditional-log").options(**options).option("view", "offsets")
     try:
@@ -129,4 +129,4 @@ def _pin(spark: "SparkSession", options: Mapping[str, str]) -> Pinned:
     first = rows[0]
     bounds = tuple(Bounds(row.start_offset, row.end_offset) for row in rows)
     thresholds = tuple(row.thresholds for row in rows)
-    return Pinned(first.topic, first.log_id, first.layout_epoch, bounds, now_ms, thresholds)
+    return PinnedBounds(first.topic, first.log_id, first.layout_epoch, bounds, now_ms, thresholds)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from spark_cas.core.errors import StorageError
-from spark_cas.core.outcome import PutReply
+from spark_cas.core.put_reply import PutReply
 from spark_cas.log.objects.answers import NobodyThereError, NotNowError
 from spark_cas.log.objects.store import Listed, Store
 from spark_cas.log.patience import Wait
@@ -19,7 +19,7 @@ from spark_cas.log.spec import LogSpec
 _T = TypeVar("_T")
 
 
-class PatientStore:
+class RetryingStore:
     """`spark_cas.log.objects.store.Store` over another, for as long as the patience of a spec lasts.
 
     That of each request, and that of all within a `spark_cas.log.patience.within`.

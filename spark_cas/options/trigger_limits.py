@@ -8,7 +8,7 @@ Place = TypeVar("Place")
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class TriggerLimits:
     """What the options maxOffsetsPerTrigger, minOffsetsPerTrigger and maxTriggerDelay ask for."""
 
     max_offsets: int | None = None

@@ -1,19 +1,10 @@
-import itertools
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_cas.core.expected_offsets import check_expected
 from spark_cas.core.offsets import Bounds
-from spark_cas.core.outcome import (
-    Conflict,
-    Found,
-    PutReply,
-    PutVerdict,
-    Truncated,
-    check_expected,
-    judge_put,
-)
+from spark_cas.core.outcome import Conflict, Truncated
 
 
 @pytest.mark.parametrize(
@@ -65,19 +56,3 @@ def test_a_claim_matches_exactly_when_no_record_lies_at_or_after_it(
         assert answer is None
     else:
         assert answer == Conflict(expected, end, start)
-
-
-VERDICTS = {
-    Found.OURS: PutVerdict.RESOLVED,
-    Found.SAME_JOB: PutVerdict.FENCED,
-    Found.NEWER_LAYOUT: PutVerdict.LAYOUT_CHANGED,
-    Found.OTHER: PutVerdict.CONFLICT,
-    Found.ABSENT: PutVerdict.AGAIN,
-    Found.UNREADABLE: PutVerdict.AGAIN,
-}
-
-
-@pytest.mark.parametrize(("reply", "found"), list(itertools.product(PutReply, Found)))
-def test_a_put_is_judged_by_what_the_name_holds_unless_the_store_said_created(reply: PutReply, found: Found):
-    expected = PutVerdict.APPENDED if reply is PutReply.CREATED else VERDICTS[found]
-    assert judge_put(reply, found) is expected
