@@ -52,7 +52,7 @@ unit: $(STAMP) ## the tests that need no JVM and no server: seconds
 CHOSEN := -m "not full"
 TOGETHER := --jobs=3 --keep-going $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
-test: env ## the environment and the tests, in lanes: one of them is make test-spark
+test: env ## the environment and the tests, in lanes that are targets too: test-spark and so on
 	@$(MAKE) --no-print-directory $(TOGETHER) $(LANES)
 
 test-full: ## as test, and what it leaves out: see CONTRIBUTING.md

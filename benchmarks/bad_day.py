@@ -71,7 +71,7 @@ def main(argv: Sequence[str]) -> int:
     spark = start_session(connector_jars())
     sides = {"ours": _append_routed} if given.without_peer else {"ours": _append_routed, "peer": _sink}
     failed = False
-    with TemporaryDirectory() as folder, KafkaCluster(CONF, given.nodes) as cluster:
+    with TemporaryDirectory() as folder, KafkaCluster(CONF, given.nodes, measured=True) as cluster:
         rows = make_rows(spark, Path(folder) / "rows", given.rows)
         for write in sides.values():
             _run(spark, cluster, NOTHING, rows, write)  # the JVM warms up

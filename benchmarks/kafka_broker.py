@@ -62,5 +62,5 @@ def _has_leaders(topic: TopicMetadata, partitions: int) -> bool:
 @contextmanager
 def running_broker() -> Iterator[Topics]:
     """A broker of its own while this is entered. Deleted topics free their disk at once."""
-    with KafkaBroker(CONF, settings={"log.segment.delete.delay.ms": "1000"}) as broker:
+    with KafkaBroker(CONF, settings={"log.segment.delete.delay.ms": "1000"}, measured=True) as broker:
         yield Topics(broker.bootstrap)

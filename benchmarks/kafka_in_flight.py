@@ -32,7 +32,7 @@ def compare_in_flight(repeats: int) -> list[Result]:
     line is the bare client without idempotence, which keeps to no order: what the network would allow.
     """
     [port] = free_ports(1)
-    with KafkaBroker(CONF, advertised_port=port) as broker, ExitStack() as stack:
+    with KafkaBroker(CONF, advertised_port=port, measured=True) as broker, ExitStack() as stack:
         address = stack.enter_context(slow_network(port, broker.proxied_address, ROUND_TRIP_MS))
         topics = Topics(broker.bootstrap)
         results = []

@@ -22,17 +22,28 @@ def create_topic(address: str, partitions: int = 1, **config: str) -> str:
     """
     name = f"t-{os.urandom(4).hex()}"
     settings = {key.replace("_", "."): value for key, value in config.items()}
+    topic = NewTopic(name, partitions, config=settings)
     admin = admin_of(address)  # its futures fail when it is no longer held
-    # A broker that a test let go on is fenced for a moment, and its metadata are empty: the client would be content.
+    # A broker that a test let go on is fenced for a moment; its metadata are empty, and the client is content.
     wait_until(lambda: bool(admin.list_topics(timeout=SECONDS).brokers), SECONDS, lambda: "no broker is alive")
-    admin.create_topics([NewTopic(name, partitions, config=settings)])[name].result(SECONDS)
-
+    wait_until(lambda: _is_made(admin, topic), SECONDS, lambda: "all are fenced")
     wait_until(
         lambda: all(_is_led(node, name, partitions) for node in address.split(",")),
         SECONDS,
         lambda: f"{name} has no leaders",
     )
     return name
+
+
+def _is_made(admin: AdminClient, topic: NewTopic) -> bool:
+    """False while all brokers are fenced, as one is that is back, or that a busy machine kept from its heartbeats."""
+    try:
+        admin.create_topics([topic])[topic.topic].result(SECONDS)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.INVALID_REPLICATION_FACTOR:
+            raise
+        return False
+    return True
 
 
 def _is_led(node: str, topic: str, partitions: int) -> bool:

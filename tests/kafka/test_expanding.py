@@ -25,8 +25,8 @@ from spark_cas.spark.schema import OFFSETS, RECORDS
 from spark_cas.testing.writing import JobWriter, append_foreign, plan_of, table_of, values_in
 from tests.kafka.clients import SECONDS, admin_of, committed_values, create_topic
 from tests.kafka.faulted import spec_of
-from tests.kafka.faults.test_time import stopped_at, undecided
 from tests.kafka.readers import open_transaction, wait_for
+from tests.kafka.stopped import stopped_at, undecided
 from tests.kafka.test_acls import least, refused_soon, spec
 
 __all__ = ["spec"]

@@ -5,7 +5,7 @@ from threading import Lock
 from typing import Self
 
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from spark_cas.core.chunks import Chunk
@@ -35,6 +35,7 @@ from spark_cas.log.kafka.reading import first_offset_since, read_records
 from spark_cas.log.kafka.registry import KafkaRegistry
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import topic_settings
+from spark_cas.log.kafka.topics import create_topic
 from spark_cas.log.patience import Wait, within
 from spark_cas.log.protocol import Preflight
 
@@ -80,17 +81,7 @@ class KafkaLog(KafkaRegistry):
 
     def create(self, partitions: int) -> Layout:
         topic = NewTopic(self.topic, partitions, -1)
-
-        def question() -> None:
-            try:
-                self._admin.answer(
-                    self._admin.create_topics([topic], request_timeout=self._admin.request_seconds)[self.topic]
-                )
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise
-
-        ask(self._admin, question, f"creating topic {self.topic}", on_topic("Create", self.topic))
+        create_topic(self._admin, topic, f"creating topic {self.topic}")
         return self._await_layout()
 
     def bounds(self, partition: int) -> Bounds:

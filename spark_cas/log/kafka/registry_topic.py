@@ -1,14 +1,14 @@
 """The topics of the registry, compacted: plans and completions, and expansions; made when they are missing."""
 
-from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic, TopicDescription
 
 from spark_cas.core.errors import LogNotFoundError
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.error_text import NotPermittedError, plain_error
-from spark_cas.log.kafka.client.rights import NOT_PERMITTED, lacking, on_topic
+from spark_cas.log.kafka.client.error_text import NotPermittedError
+from spark_cas.log.kafka.client.rights import lacking, on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import describe
+from spark_cas.log.kafka.topics import create_topic
 from spark_cas.log.patience import Wait
 
 JOB_PARTITIONS = 16
@@ -35,20 +35,14 @@ def create_registry_topics(admin: Admin, spec: KafkaSpec, *, only_try: bool = Fa
 
 def _create(admin: Admin, name: str, partitions: int, *, only_try: bool) -> None:
     topic = NewTopic(name, partitions, -1, config=_SETTINGS)
-    asked = admin.create_topics([topic], validate_only=only_try, request_timeout=admin.request_seconds)
     try:
-        admin.answer(asked[name])
-    except KafkaException as error:
-        code = error.args[0].code()
-        if code == KafkaError.TOPIC_ALREADY_EXISTS:
-            return
-        if code in NOT_PERMITTED:
-            raise NotPermittedError(
-                f"the registry topic {name}, which holds what is recorded of jobs, is not there, and "
-                f"{lacking(on_topic('Create', name))}. Or makes the topic: kafka-topics.sh --create --topic {name} "
-                f"--partitions {partitions} --config cleanup.policy=compact. Then run the same job again."
-            ) from None
-        raise plain_error(error, f"creating the registry topic {name}") from None
+        create_topic(admin, topic, f"creating the registry topic {name}", only_try=only_try)
+    except NotPermittedError:
+        raise NotPermittedError(
+            f"the registry topic {name}, which holds what is recorded of jobs, is not there, and "
+            f"{lacking(on_topic('Create', name))}. Or make the topic: kafka-topics.sh --create --topic {name} "
+            f"--partitions {partitions} --config cleanup.policy=compact. Then run the same job again."
+        ) from None
 
 
 def _await_leaders(admin: Admin, spec: KafkaSpec, name: str) -> None:

@@ -40,7 +40,7 @@ def main() -> int:
 def _serve(conf: Path) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with KafkaBroker(conf) as broker:
+        with KafkaBroker(conf, measured=True) as broker:
             welcome = _WELCOME.format(version=KAFKA_VERSION, bootstrap=broker.bootstrap, python=sys.executable)
             print(welcome, flush=True)
             broker.node(1).wait()

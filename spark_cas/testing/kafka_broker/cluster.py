@@ -25,7 +25,8 @@ class KafkaCluster:
     ``conf`` is a folder with ``server.properties`` and ``log4j2.properties``; ``settings`` win over the former.
     ``advertised_ports`` gives every node a second listener that tells clients to connect to this port, where a proxy
     of the caller's stands that passes them on to `KafkaNode.proxied_address`. ``secured`` gives it more listeners,
-    each a name with its protocol, as ``{"SASL": "SASL_PLAINTEXT"}``, for `KafkaNode.address_at`.
+    each a name with its protocol, as ``{"SASL": "SASL_PLAINTEXT"}``, for `KafkaNode.address_at`. Unless they are
+    to be ``measured``, the nodes run with the JVM's first compiler alone.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class KafkaCluster:
         advertised_ports: Sequence[int] = (),
         secured: Mapping[str, str] | None = None,
         heap_mb: int = 384,
+        measured: bool = False,
     ) -> None:
         if advertised_ports and len(advertised_ports) != nodes:
             raise ValueError(f"{nodes} nodes need as many advertised ports, not {len(advertised_ports)}")
@@ -45,6 +47,7 @@ class KafkaCluster:
         self._advertised_ports = tuple(advertised_ports)
         self._secured = dict(secured or {})
         self._heap_mb = heap_mb
+        self._measured = measured
         self._count = nodes
         self._folder: Path | None = None
         self._keeper: Keeper | None = None
@@ -116,7 +119,8 @@ class KafkaCluster:
             listeners.append(Listener(PROXIED, proxied, self._advertised_ports[number - 1]))
         for (name, protocol), port in zip(self._secured.items(), secured, strict=True):
             listeners.append(Listener(name, port, port, protocol))
-        return KafkaNode(number, self.folder / f"node-{number}", self._conf, listeners, heap_mb=self._heap_mb)
+        folder = self.folder / f"node-{number}"
+        return KafkaNode(number, folder, self._conf, listeners, heap_mb=self._heap_mb, measured=self._measured)
 
     def _format(self) -> None:
         cluster_id = f"A{secrets.token_urlsafe(16)[1:]}"  # Kafka's ids do not start with a dash
@@ -139,9 +143,18 @@ class KafkaBroker(KafkaCluster):
         advertised_port: int | None = None,
         secured: Mapping[str, str] | None = None,
         heap_mb: int = 512,
+        measured: bool = False,
     ) -> None:
         ports = () if advertised_port is None else (advertised_port,)
-        super().__init__(conf, 1, settings=settings, advertised_ports=ports, secured=secured, heap_mb=heap_mb)
+        super().__init__(
+            conf,
+            1,
+            settings=settings,
+            advertised_ports=ports,
+            secured=secured,
+            heap_mb=heap_mb,
+            measured=measured,
+        )
 
     def address_at(self, listener: str) -> str:
         """As `KafkaNode.address_at`."""

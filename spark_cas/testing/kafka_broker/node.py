@@ -33,19 +33,21 @@ _JVM_OPTIONS = (
     "-XX:-UsePerfData",  # it is a file elsewhere, which a killed process leaves behind
     "-Djava.awt.headless=true",
 )
+_COMPILE_QUICKLY = "-XX:TieredStopAtLevel=1"
+"""Without the second compiler, which takes a third of the processor time of the first minutes."""
 
 
 class KafkaNode:
     """A node in ``folder``, which holds its settings, data, output and, while it runs, its pid."""
 
     def __init__(
-        self, node_id: int, folder: Path, conf: Path, listeners: Sequence[Listener], *, heap_mb: int
+        self, node_id: int, folder: Path, conf: Path, listeners: Sequence[Listener], *, heap_mb: int, measured: bool
     ) -> None:
         self.id = node_id
         self._folder = folder
         self._conf = conf
         self._ports = {each.name: each for each in listeners}
-        self._heap_mb = heap_mb
+        self._jvm_options = (f"-Xmx{heap_mb}m", *(() if measured else (_COMPILE_QUICKLY,)))
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -101,7 +103,7 @@ class KafkaNode:
     @contextmanager
     def formatting(self, cluster_id: str) -> Iterator[subprocess.Popen[str]]:
         """The process that formats the data folder. The caller waits for it, so that nodes are formatted at once."""
-        command = self._java("-XX:TieredStopAtLevel=1")
+        command = self._java(_COMPILE_QUICKLY)
         command += ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as tool:
             try:
@@ -113,7 +115,7 @@ class KafkaNode:
         """Start the process, and do not wait for it."""
         if self.is_running:
             raise ValueError(f"node {self.id} is running already")
-        command = [*self._java(f"-Xmx{self._heap_mb}m"), "kafka.Kafka", str(self._properties)]
+        command = [*self._java(*self._jvm_options), "kafka.Kafka", str(self._properties)]
         with (self._folder / "console.log").open("ab") as console:
             # A session of its own: Ctrl-C in the terminal reaches us, and we decide what becomes of the broker.
             self._process = subprocess.Popen(

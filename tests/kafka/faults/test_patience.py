@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from spark_cas.core.errors import StorageError
-from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka import KafkaLog, registry_topic
 from spark_cas.log.kafka.append import transaction, writer
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.client.clients import TransactionalProducer
@@ -34,6 +34,7 @@ IS_GONE_SECONDS = 5.0
 
 STEPS: dict[str, tuple[Any, str]] = {
     "plan": (KafkaLog, "bounds_of"),
+    "making the registry": (registry_topic, "create_topic"),
     "recording the plan": (KafkaLog, "record_plan"),
     "claim": (Fence, "put_up"),
     "sending": (transaction, "await_delivery"),

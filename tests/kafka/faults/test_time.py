@@ -1,16 +1,10 @@
 """What time and administrators do: transactions that time out, ledgers, records and topics that are deleted."""
 
-import os
-import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
 
 import pytest
-from confluent_kafka import IsolationLevel, TopicPartition
-from confluent_kafka.admin import NewTopic, OffsetSpec
+from confluent_kafka.admin import NewTopic
 
 from spark_cas.core.errors import (
     ConditionalLogError,
@@ -29,44 +23,9 @@ from tests.kafka.clients import SECONDS, admin_of, append, committed_values
 from tests.kafka.faulted import JOB, planned_writer, spec_of
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault
+from tests.kafka.stopped import stopped_at, undecided
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
-
-TIMEOUT_MS = 2_000
-WRITER = Path(__file__).parent / "stopped_writer.py"
-
-
-def end_of(address, topic, isolation):
-    at = TopicPartition(topic, 0)
-    admin = admin_of(address)
-    found = admin.list_offsets({at: OffsetSpec.latest()}, isolation_level=isolation)
-    return found[at].result(SECONDS).offset
-
-
-def undecided(address, topic):
-    """How many offsets lie in transactions that are open."""
-    decided = end_of(address, topic, IsolationLevel.READ_COMMITTED)
-    return end_of(address, topic, IsolationLevel.READ_UNCOMMITTED) - decided
-
-
-@contextmanager
-def stopped_at(step, broker, topic, timeout_ms=TIMEOUT_MS, expected="end"):
-    """A process that lies stopped at a step as long as the context lasts. Yields what it says after that."""
-    command = [sys.executable, str(WRITER), broker.bootstrap, topic, str(timeout_ms), step, expected]
-    root = Path(__file__).parents[3]
-    environment, pipe = {**os.environ, "PYTHONPATH": str(root)}, subprocess.PIPE
-    told: list[str] = []
-    with subprocess.Popen(command, cwd=root, env=environment, stdin=pipe, stdout=pipe, text=True) as writer:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "here\n"
-        writer.send_signal(signal.SIGSTOP)
-        try:
-            yield told
-        finally:
-            writer.send_signal(signal.SIGCONT)
-        # Where it comes to the step again, it is not stopped again.
-        told += [line for line in writer.communicate("go on\n" * 9, timeout=SECONDS)[0].split() if line != "here"]
-    assert writer.returncode == 0
 
 
 @pytest.mark.parametrize("overtaken", [False, True], ids=["alone", "overtaken"])

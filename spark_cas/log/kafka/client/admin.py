@@ -71,7 +71,7 @@ class Admin(AdminClient):
         """Ask who the brokers are, whether or not anybody answers.
 
         A broker that has just come back knows of none, itself included. librdkafka (2.16) takes that for an answer,
-        and on a connection that lasts it does not ask again for minutes.
+        and on a connection that lasts it does not ask again for minutes (decision 0022).
         """
         with suppress(KafkaException):
             self.list_topics(self._topic, min(most_seconds, _METADATA_SHARE * self.request_seconds))
