@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException
 
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.offsets import OffsetRange
@@ -148,6 +148,30 @@ def test_rows_that_were_sent_and_taken_back_are_counted(monkeypatch, proxied, pr
         after = job.must_append("w")
     assert (after.attempts, after.aborted_rows, after.has_offset) == (1, 0, True)
     assert committed_values(proxied.direct, proxied_topic) == ["foreign", *"xyzw"]
+
+
+def test_others_records_among_ours_do_not_prove_a_commit(monkeypatch, proxied, proxied_topic):
+    """Without a check they may lie there. The commit is not sent: nobody can tell that from a lost one."""
+    commit, lost = TransactionalProducer.commit, [KafkaException(KafkaError(KafkaError._TIMED_OUT))]
+
+    def lost_once(producer):
+        if lost:
+            raise lost.pop()
+        commit(producer)
+
+    with KafkaLog(one_by_one(proxied, proxied_topic)) as log:
+        job = planned_writer(log, expected="none")
+        monkeypatch.setattr(TransactionalProducer, "commit", lost_once)
+        held = proxied.proxy.add(Fault.HOLD_REQUEST, Api.PRODUCE, nth=2)
+
+        def barge():
+            held.met.wait(SECONDS)
+            append(proxied.direct, proxied_topic, "foreign")
+            held.release()
+
+        outcome, _ = all_at_once(lambda call: call(), [lambda: job.append(table_of("xyz")), barge])
+    assert isinstance(outcome, Appended), outcome
+    assert committed_values(proxied.direct, proxied_topic) == ["foreign", *"xyz"]
 
 
 def test_a_record_that_lands_just_before_the_first_of_ours_refuses_the_chunk(monkeypatch, proxied, proxied_topic):

@@ -1,7 +1,7 @@
 """What became of a commit whose reply was lost: the ledger tells, read once the transaction is decided."""
 
 from spark_cas.core.errors import ConditionalLogError
-from spark_cas.core.offsets import Bounds
+from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Fenced, Unknown
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.attempt import Attempt
@@ -24,16 +24,21 @@ def resolve(attempt: Attempt, sent: Landed, *, fenced: bool) -> Bounds | Fenced 
         bounds = ends.bounds_to_high_watermark(checks.admin, checks.at)
         # To the letter: another attempt at the same chunk leaves the same rows elsewhere. And the ledger may have
         # been told by a coordinator that was deposed and does not know it yet.
-        if progress == claim.progress_after(chunk, sent.at) or _is_visible(checks, sent):
+        if progress == claim.progress_after(chunk, sent.at) or _is_visible(checks, sent, chunk.records.num_rows):
             return bounds
     except ConditionalLogError:
         return Unknown("the reply to the commit was lost, and the ledger could not be read")
     return None if same_rows(progress, claim.progress) else fenced_by(progress)
 
 
-def _is_visible(checks: Checks, sent: Landed) -> bool:
-    """Whether a committed record lies where ours were sent: offsets are given once, so it is ours."""
-    if not len(sent.at):
+def _is_visible(checks: Checks, sent: Landed, rows: int) -> bool:
+    """Whether a committed record lies where ours were sent: offsets are given once, so it is ours.
+
+    Without a check others' records may lie among ours, of which then only the first and the last have a known place.
+    """
+    if not rows:
         return False
     checks.barrier()
-    return first_record(checks.spec, checks.at, sent.at) is not None
+    first, end = sent.at.base_offset, sent.at.end_offset
+    ours = [sent.at] if len(sent.at) == rows else [OffsetRange(first, first + 1), OffsetRange(end - 1, end)]
+    return any(first_record(checks.spec, checks.at, each) is not None for each in ours)

@@ -130,6 +130,7 @@ class Admin(AdminClient):
         if failure.code() in TIMED_OUT:
             told = why_unreachable(self._troubles)
             # Given up for its silence a connection looks as if the broker had hung up. A refusal stays one.
-            silent = self._silence.noticed and told == KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - as above
+            hidden = KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE  # noqa: SLF001 - as above
+            silent = self._silence.noticed and told in hidden
             failure = KafkaError(KafkaError._TIMED_OUT if silent else told)  # noqa: SLF001 - as above
         raise KafkaException(failure)
