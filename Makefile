@@ -4,12 +4,16 @@ PYTHON ?= python3
 VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-LANES := test-spark test-kafka test-kafka-faults test-programs test-faults test-rest
+# The longest first.
+LANES := test-spark test-faults test-kafka-faults test-kafka test-programs test-contract test-rest
 AZURITE := tests/azurite/node_modules/.installed
 
 # Spark starts its workers with the first python3 on PATH, unless told otherwise.
 export PYSPARK_PYTHON := $(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(BIN)/python
+
+# Without its files compiled, each process would compile all that it imports; a run starts thousands.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help env check format unit test test-full $(LANES) mutants demo demo-kafka kafka kafka-jars bench clean needs-java
@@ -19,11 +23,12 @@ help: ## list the targets
 
 env: $(STAMP) $(if $(shell command -v npm),$(AZURITE)) ## make the environment: .venv, and the Azure test server where node is
 
+# Python's files are compiled when they are first imported, and most never are: to compile all takes the longest.
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,demo,bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[test,demo,bench]'
 	@touch $@
 
 # Install scripts are not needed, so nothing that is downloaded runs before a test starts it.
@@ -64,11 +69,11 @@ test-kafka: env needs-java kafka-jars ## the tests on brokers that are well
 test-kafka-faults: env needs-java kafka-jars ## the tests on brokers that stand still, die, or are cut off
 	$(BIN)/python -m pytest $(CHOSEN) tests/kafka/faults
 
-test-spark test-programs test-faults: test-%: env needs-java kafka-jars
+test-contract test-faults test-programs test-spark: test-%: env needs-java kafka-jars
 	$(BIN)/python -m pytest $(CHOSEN) tests/$*
 
 test-rest: env needs-java kafka-jars ## the tests that no other lane has
-	$(BIN)/python -m pytest $(CHOSEN) $(addprefix --ignore=tests/,faults kafka programs spark)
+	$(BIN)/python -m pytest $(CHOSEN) $(addprefix --ignore=tests/,contract faults kafka programs spark)
 
 mutants: env needs-java kafka-jars ## plant known defects one by one, and see that the tests notice each
 	$(BIN)/python -m tests.mutants

@@ -25,12 +25,22 @@ from benchmarks.report import print_table, write_json
 from benchmarks.rows import make_rows
 from benchmarks.session import start_session
 from benchmarks.sizes import FULL, QUICK, Sizes
+from benchmarks.whole_loads import compare_whole_topic_writes, compare_whole_writes
 from benchmarks.writing import compare_routes, compare_writes
 from spark_cas.testing.kafka_broker.connector import connector_jars
 
 BUILD = Path(__file__).parents[1] / "build"
-IN_SESSION = ("write", "route", "read")
-ON_KAFKA = ("kafka-write", "kafka-in-turn", "kafka-read", "kafka-state", "kafka-copy", "kafka-killed", "kafka-append")
+IN_SESSION = ("write", "whole-write", "route", "read")
+ON_KAFKA = (
+    "kafka-write",
+    "kafka-whole-write",
+    "kafka-in-turn",
+    "kafka-read",
+    "kafka-state",
+    "kafka-copy",
+    "kafka-killed",
+    "kafka-append",
+)
 PARTS = (*IN_SESSION, "completed", "memory", "kafka-restart", "kafka-in-flight", *ON_KAFKA)
 
 
@@ -83,6 +93,8 @@ def _in_one_session(parts: Sequence[str], sizes: Sizes, path: Path, scratch: Pat
         results = []
         if "write" in parts:
             results.append(compare_writes(rows, scratch, sizes.repeats))
+        if "whole-write" in parts:
+            results.append(compare_whole_writes(rows, scratch, sizes.repeats))
         if "route" in parts:
             results.append(compare_routes(rows, scratch, sizes.repeats))
         if "read" in parts:
@@ -114,6 +126,8 @@ def _on_kafka(parts: Sequence[str], sizes: Sizes, path: Path, scratch: Path) -> 
             rows = make_rows(spark, path, sizes.rows)
             if "kafka-write" in parts:
                 results += compare_topic_writes(rows, topics, sizes.repeats)
+            if "kafka-whole-write" in parts:
+                results.append(compare_whole_topic_writes(rows, topics, sizes.repeats))
             if "kafka-in-turn" in parts:
                 results += compare_in_turn(rows, topics)
             if "kafka-read" in parts:

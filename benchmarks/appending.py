@@ -12,8 +12,8 @@ from spark_cas.core.claim import Claim
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended
+from spark_cas.log.backend import Backend
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.log.protocol import Backend
 
 
 def appender(log: Backend, partition: int, rows: pa.Table) -> Callable[[], None]:

@@ -10,7 +10,7 @@ from benchmarks.appending import appender
 from benchmarks.kafka_broker import Topics
 from benchmarks.measure import Result, seconds_of
 from spark_cas import RECORDS, open_log
-from spark_cas.log.protocol import Backend
+from spark_cas.log.backend import Backend
 
 RECORDS_EACH = 10
 _WARM_UP = 20

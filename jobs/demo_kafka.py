@@ -42,7 +42,7 @@ def demonstrate(build: Path, show_log: bool) -> None:  # noqa: FBT001 - as `run`
     """The demonstration, on a broker of its own, which is gone afterwards."""
     began = time.monotonic()
     flights_2013 = write_flights(build)
-    with KafkaBroker(CONF) as broker:
+    with KafkaBroker(CONF, measured=True) as broker:
         console.print(f"A Kafka broker, as it comes from Apache, listens on {broker.bootstrap}.")
         spark = submitted_session("spark_cas demo on Kafka", show_log=show_log)
         try:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import settings
 
 from spark_cas.testing.kafka_broker import KafkaBroker
+from tests.jvms import INTERPRETED, OPTIONS
 
 ROOT = Path(__file__).parents[1]
 QUIET = ROOT / "tests" / "spark" / "log4j2.properties"
 
-# Every JVM that spark-submit starts: without the second compiler, which short runs pay for and have nothing of.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", OPTIONS)
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1")
 
 # No deadline anywhere: the machine's load is no property of the code. Time is bounded per test.
@@ -76,6 +76,7 @@ def spark(connect_port, tmp_path_factory):
         settings: dict[str, bool | float | int | str | None] = {
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
+            **INTERPRETED,
             "spark.driver.memory": "1g",
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{QUIET} -Dderby.system.home={scratch}",
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),

@@ -7,7 +7,7 @@ import pyarrow as pa
 from spark_cas import RECORDS, append_once
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, KeyConflict, Unknown
-from spark_cas.log.protocol import Backend
+from spark_cas.log.backend import Backend
 
 COUNTERS = [f"counter-{number}".encode() for number in range(5)]
 MOST_REFUSALS = 200

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from spark_cas import cli, open_log
 from spark_cas.cli import tables
-from spark_cas.log.load.planning import complete_job
+from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.objects import ObjectLog
 from spark_cas.testing.writing import JobWriter, plan_of, table_of
 
@@ -152,6 +153,19 @@ def test_describe(log):
     partitions, (job,) = cells(shown.stdout)[:2], cells(shown.stdout)[2:]
     assert partitions == [["0", "0", "3", "3"], ["1", "0", "1", "1"]]
     assert job[:5] == ["load-1", "4", "3", "2", "1 of 2"]
+
+
+def test_a_load_that_is_undecided_is_shown_and_can_be_aborted(log):
+    with open_log(log) as opened:
+        plan = pin_plan(opened, "whole-1", ExpectedOffsets("end"), whole=True)
+        JobWriter(opened, plan, 1).must_append("a", "b")
+    shown = runner.invoke(cli.app, ["describe", log])
+    assert ["whole-1", "2", "1"] in [row[:3] for row in cells(shown.stdout)]
+    ended = runner.invoke(cli.app, ["abort", "whole-1", log])
+    assert "job whole-1 had rows that are undecided" in ended.stdout
+    assert ["whole-1", "2", "1"] not in [row[:3] for row in cells(runner.invoke(cli.app, ["describe", log]).stdout)]
+    again = runner.invoke(cli.app, ["abort", "whole-1", log])
+    assert "no grant and no rows that are undecided" in str(again.exception)
 
 
 WITHOUT_SPARK = """

@@ -1,40 +1,55 @@
-"""What the documentation names is there. Its examples in Python are run by spark/test_readme.py."""
+"""What the documentation names is there. Its examples in Python and SQL are run by spark/test_examples.py."""
 
 import re
 import shlex
-import textwrap
-from pathlib import Path
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 
-from spark_cas.programs import bootstrap_state, load_arguments, verify_log
+from spark_cas.cli import app
+from spark_cas.programs import bootstrap_state, load_arguments, stream_copy, verify_log
+from tests.pages import PAGES, ROOT, blocks
 
-ROOT = Path(__file__).parents[1]
 LOADING = (ROOT / "docs/loading.md").read_text()
-
-
-def blocks(language):
-    return [textwrap.dedent(found) for found in re.findall(rf"```{language}\n(.*?)```", LOADING, re.DOTALL)]
-
 
 PARSERS = {
     "jobs/bulk_load.py": load_arguments,
     "jobs/bootstrap_state.py": bootstrap_state,
+    "jobs/stream_copy.py": stream_copy,
     "jobs/verify_log.py": verify_log,
 }
 
 
-def test_the_commands_that_load_are_understood():
-    commands = [line for block in blocks("sh") for line in block.replace("\\\n", " ").splitlines()]
-    assert commands
-    for command in commands:
-        program, job, *arguments = shlex.split(command)
-        assert program == "spark-submit"
-        assert (ROOT / job).is_file()
-        PARSERS[job].parse_arguments(arguments, job)
+def commands_of(page):
+    shown = [each.text for each in blocks(page) if each.language == "sh" and not each.why_not_run]
+    return [shlex.split(line) for text in shown for line in text.replace("\\\n", " ").splitlines()]
 
 
-PAGES = ["README.md", "CONTRIBUTING.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))]
+def understood(line):
+    """Parse a command as the program would, which ends the process where it is wrong."""
+    program, name, *arguments = line
+    if program == "spark-submit":
+        assert (ROOT / name).is_file()
+        PARSERS[name].parse_arguments(arguments, name)
+    else:
+        assert program == "spark-cas"
+        group = get_command(app)
+        assert isinstance(group, TyperGroup)
+        group.commands[name].make_context(name, arguments)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)])
+def test_the_commands_are_understood(page):
+    for line in commands_of(page):
+        understood(line)
+
+
+def test_a_command_that_is_wrong_is_not_understood():
+    with pytest.raises(SystemExit):
+        understood(["spark-submit", "jobs/verify_log.py", "--keys", "k"])
+    with pytest.raises(Exception, match="No such option: --partition"):
+        understood(["spark-cas", "expand", "log", "--partition", "8"])
 
 
 @pytest.mark.parametrize("page", PAGES)

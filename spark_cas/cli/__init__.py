@@ -1,4 +1,4 @@
-"""`spark-cas`: load files into a log, look at a log and its records, trim it, expand it, forget its jobs."""
+"""`spark-cas`: load files into a log, look at a log and its records, trim it, expand it, end or forget its jobs."""
 
 import sys
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from spark_cas.cli.aborting import abort
 from spark_cas.cli.expanding import expand
 from spark_cas.cli.forgetting import forget
 from spark_cas.cli.looking import describe, offsets, progress
@@ -69,7 +70,7 @@ def load(context: typer.Context) -> None:
     raise typer.Exit(code)
 
 
-for command in (describe, offsets, progress, read, tail, expand, forget):
+for command in (describe, offsets, progress, read, tail, expand, abort, forget):
     app.command()(command)
 
 

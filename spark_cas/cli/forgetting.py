@@ -1,11 +1,11 @@
 """Letting go of what is recorded of jobs: `forget`."""
 
-import time
 from typing import Annotated
 
 import typer
 
 from spark_cas.cli.opening import LogOptions, Servers, Topic, opened
+from spark_cas.log import clock
 from spark_cas.log.forgetting import forget as forget_kept
 from spark_cas.log.forgetting import forget_job, older_jobs
 from spark_cas.options.option import duration_ms
@@ -41,7 +41,7 @@ def forget(
         raise typer.BadParameter(
             "is for jobs that are named: --older-than takes complete ones only", param_hint="--force"
         )
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = clock.now_ms()
     age_ms = None if older_than is None else _age_ms(older_than)
     with opened(address, bootstrap_servers, topic, log_option) as source:
         for job in jobs:

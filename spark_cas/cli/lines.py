@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from spark_cas.cli.tables import time_text
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.readable import readable
+from spark_cas.log.clock import time_text
 from spark_cas.log.protocol import Log
 
 

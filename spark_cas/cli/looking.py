@@ -6,11 +6,14 @@ import typer
 from rich.table import Table
 
 from spark_cas.cli.opening import Address, LogOptions, Servers, Topic, opened
-from spark_cas.cli.tables import add_row, console, table_of, time_text
+from spark_cas.cli.tables import add_row, console, table_of
+from spark_cas.core.grants import Grants
 from spark_cas.core.plan import Layout
+from spark_cas.log.backend import Backend
+from spark_cas.log.clock import time_text
 from spark_cas.log.load.after_expansion import plan_now
 from spark_cas.log.load.planning import job_progress
-from spark_cas.log.protocol import Backend
+from spark_cas.log.load.whole import undecided_progress
 
 
 def offsets(
@@ -46,11 +49,13 @@ def progress(
 def describe(
     log: Address = None, bootstrap_servers: Servers = None, topic: Topic = None, log_option: LogOptions = None
 ) -> None:
-    """Show a log as a whole: its layout, what each partition keeps, and how far each job came."""
+    """Show a log as a whole: its layout, what each partition keeps, how far each job came, and who is at work."""
     with opened(log, bootstrap_servers, topic, log_option) as source:
         layout = source.layout()
         kept = _offsets_table(source, layout)
         jobs = _jobs_table(source, layout)
+        grants = source.grants()
+        undecided = _undecided_table(source)
     screen = console()
     head = f"{source.topic}: {layout.partitions:,} partitions, layout epoch {layout.epoch}, log id {layout.log_id}"
     screen.print(head, markup=False, highlight=False, soft_wrap=True)
@@ -59,6 +64,10 @@ def describe(
         screen.print(jobs)
     else:
         screen.print("no jobs")
+    if grants.held:
+        screen.print(_grants_table(grants))
+    if undecided.row_count:
+        screen.print(undecided)
 
 
 def _offsets_table(source: Backend, layout: Layout) -> Table:
@@ -78,4 +87,22 @@ def _jobs_table(source: Backend, layout: Layout) -> Table:
         newest = time_text(max(entry.committed_at_ms for entry in entries)) if entries else ""
         rows, chunks = sum(entry.rows for entry in entries), sum(entry.chunks for entry in entries)
         add_row(table, job, rows, chunks, len(entries), complete, newest)
+    return table
+
+
+def _undecided_table(source: Backend) -> Table:
+    table = table_of("undecided job", "rows", "partitions", "newest chunk")
+    for job in source.jobs():
+        plan = plan_now(source, job)
+        entries = undecided_progress(source, plan) if plan else ()
+        if entries:
+            newest = time_text(max(entry.committed_at_ms for entry in entries))
+            add_row(table, job, sum(entry.rows for entry in entries), len(entries), newest)
+    return table
+
+
+def _grants_table(grants: Grants) -> Table:
+    table = table_of("grant of job", "partitions", "since")
+    for grant in grants.held:
+        add_row(table, grant.job, grant.told_partitions, time_text(grant.granted_at_ms))
     return table

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from spark_cas.core.errors import LogError
+from spark_cas.log.backend import Backend
 from spark_cas.log.open import is_named, open_log
-from spark_cas.log.protocol import Backend
 from spark_cas.options.parse import parse_read
 from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.log_argument import log_address

@@ -12,7 +12,7 @@ from spark_cas.cli.lines import Record, Shown, as_columns, as_json, records_in
 from spark_cas.cli.opening import Address, LogOptions, Servers, Topic, opened
 from spark_cas.core.errors import TruncatedError
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.log.protocol import Backend
+from spark_cas.log.backend import Backend
 from spark_cas.programs.exit_codes import ExitCode
 
 _POLL_SECONDS = 0.5

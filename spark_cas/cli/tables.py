@@ -1,13 +1,12 @@
 """Tables on the screen or in a pipe."""
 
 import sys
-from datetime import UTC, datetime
 
 from rich.console import Console, JustifyMethod
 from rich.table import Table
 
-_TEXT = frozenset({"job", "complete", "newest chunk"})
-_LONG = frozenset({"job", "newest chunk"})
+_TEXT = frozenset({"job", "complete", "newest chunk", "grant of job", "undecided job", "since"})
+_LONG = frozenset({"job", "newest chunk", "grant of job", "undecided job"})
 
 
 def table_of(*columns: str) -> Table:
@@ -28,12 +27,3 @@ def add_row(table: Table, *cells: int | str) -> None:
 def console() -> Console:
     """Where tables go: in a pipe there is no screen whose width matters."""
     return Console() if sys.stdout.isatty() else Console(width=240)
-
-
-def time_text(milliseconds: int) -> str:
-    """A time in UTC, to the second; the number itself where the calendar has no such time."""
-    try:
-        found = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return f"{milliseconds} ms"
-    return found.isoformat(" ", "seconds").removesuffix("+00:00")

@@ -117,5 +117,6 @@ class ChunkBuffer:
             row = int(np.argmax(sizes > self._limits.max_bytes))
             raise RecordTooLargeError(
                 f"row {first_row + row} of the partition takes {sizes[row]} bytes, and a chunk may hold "
-                f"{self._limits.max_bytes}. Raise maxBytesPerChunk (at most 64 MiB) or make the record smaller."
+                f"{self._limits.max_bytes}. Raise the limit of bytes per chunk (at most 64 MiB), or make the record "
+                f"smaller."
             )

@@ -8,7 +8,8 @@
     │   ├── TruncatedError      stop: the log lost records that were seen
     │   ├── FencedError         stop: a newer writer of the same job is at work
     │   ├── ProgressLostError   a person decides
-    │   └── LayoutChangedError  plan and route again
+    │   ├── LayoutChangedError  plan and route again
+    │   └── GrantedError        run the same job again once the load that is at work is complete
     ├── UnknownOutcomeError     run the same job again: it looks before it writes
     ├── InputError              (also a ValueError) nothing was appended; fix the input or the call
     │   ├── OptionError
@@ -29,7 +30,8 @@
         ├── StoreUnsafeError
         ├── ChunkDamagedError
         └── StorageError
-            └── NotTakenError
+            ├── NotTakenError
+            └── TransactionEndedError
 
 Spark carries only the text of an error to the user, so every text begins with the kind in brackets,
 and `error_from_text` makes the error again. Kinds are stable: they are added to, never renamed.
@@ -66,6 +68,7 @@ class ErrorKind(StrEnum):
     CHECKPOINT_MISMATCH = "CHECKPOINT_MISMATCH"
     BATCH_TOO_LARGE = "BATCH_TOO_LARGE"
     SPARK_SETUP = "SPARK_SETUP"
+    GRANTED = "GRANTED"
 
 
 class ConditionalLogError(Exception):
@@ -113,6 +116,12 @@ class LayoutChangedError(RefusedError):
     """The log has another layout epoch than the plan."""
 
     kind = ErrorKind.LAYOUT_CHANGED
+
+
+class GrantedError(RefusedError):
+    """Another load is at work on the same partitions: nothing was planned."""
+
+    kind = ErrorKind.GRANTED
 
 
 class UnknownOutcomeError(ConditionalLogError):
@@ -233,6 +242,10 @@ class StorageError(LogError):
 
 class NotTakenError(StorageError):
     """The store will not take these rows, however often that is tried; it crosses a process as `StorageError`."""
+
+
+class TransactionEndedError(StorageError):
+    """What a load appended as a whole is gone, and may be appended anew; it crosses a process as `StorageError`."""
 
 
 def _leaves(base: type[ConditionalLogError]) -> dict[ErrorKind, type[ConditionalLogError]]:

@@ -27,12 +27,12 @@ class ExpectedOffsets:
             given = None
         if not isinstance(given, _Pairs) or not given:
             raise OptionError(
-                "expectedOffsets must be 'end', 'none' or a JSON object from partition to offset, "
+                "expected offsets must be 'end', 'none' or a JSON object from partition to offset, "
                 'such as {"0": 17, "3": null}; what was given is none of these.'
             )
         offsets = dict(_parse_entry(key, value) for key, value in given)
         if len(offsets) < len(given):
-            raise OptionError("expectedOffsets names a partition twice. Name each once.")
+            raise OptionError("the expected offsets name a partition twice. Name each once.")
         return cls("offsets", tuple(sorted(offsets.items())))
 
     @property
@@ -48,7 +48,7 @@ class ExpectedOffsets:
         for partition, expected in self.offsets:
             if partition >= len(end_offsets):
                 raise OptionError(
-                    f"expectedOffsets names partition {partition}, but the log has {len(end_offsets)} "
+                    f"the expected offsets name partition {partition}, but the log has {len(end_offsets)} "
                     f"partitions (0 to {len(end_offsets) - 1}). Name only those."
                 )
             claims[partition] = expected
@@ -65,12 +65,12 @@ _OFFSETS = range(2**63)
 
 def _parse_entry(key: str, value: object) -> tuple[int, int | None]:
     if _PARTITION.fullmatch(key) is None:
-        raise OptionError("expectedOffsets: each key must be a partition number from 0 on, in quotes.")
+        raise OptionError("expected offsets: each key must be a partition number from 0 on, in quotes.")
     if value is None:
         return int(key), None
     if isinstance(value, bool) or not isinstance(value, int) or value not in _OFFSETS:
         raise OptionError(
-            f"expectedOffsets: the offset of partition {key} must be a whole number from 0 on, or null for no check."
+            f"expected offsets: the offset of partition {key} must be a whole number from 0 on, or null for no check."
         )
     return int(key), value
 

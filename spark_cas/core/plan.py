@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from spark_cas.core.appends import NOTHING_SAID, Appends
+from spark_cas.core.append_totals import NOTHING_SAID, Appends
 from spark_cas.core.errors import JobMismatchError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.guarantee import EXACTLY_ONCE
@@ -134,8 +134,14 @@ class Plan:
     named: tuple[int, ...] = ()
     """The partitions of which the user expects an offset, with rows or without; of plans from before this was noted,
     those that a re-run names."""
+    whole: bool = False
+    """Whether the rows of all partitions become visible in one step."""
     rejoined: bool = field(default=False, compare=False)
     """Whether an earlier run may have appended under this plan: not so for the run that recorded it."""
+    group: str = field(default="", compare=False)
+    """The group that this run appends to (`spark_cas.core.group`); empty where each chunk is visible by itself."""
+    decide_by_ms: int = field(default=0, compare=False)
+    """From then on, milliseconds since 1970, others may abort that group where it is in their way."""
 
     @property
     def by_key(self) -> bool:
@@ -254,9 +260,9 @@ def rejoin(first: Plan, wanted: ExpectedOffsets, progress: tuple[Progress | None
     """
     claims = wanted.resolve(first.end_offsets)
     if any(expected is not None for expected in claims) != first.checked:
-        was, again = "without", "with expectedOffsets=none"
+        was, again = "without", "with expected offsets 'none'"
         if first.checked:
-            was, again = "with", "without the option expectedOffsets, or with the offsets to go on from"
+            was, again = "with", "without naming expected offsets, or with those to go on from"
         raise JobMismatchError(
             f"job {first.told_as!r} was planned {was} expected offsets and cannot be continued the other way. "
             f"Nothing was appended now. Run it again as it was planned: {again}."

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from spark_cas.core.appends import Appends
+from spark_cas.core.append_totals import Appends
+from spark_cas.core.errors import FormatError
 from spark_cas.core.plan import BatchProgress, Completion, EarlierRows, PartitionResult, Plan, Progress, Replacement
 
 
@@ -50,6 +51,29 @@ def completion_from_json(text: str | bytes) -> Completion:
     fields = json.loads(text)
     fields["partitions"] = tuple(_result(each) for each in fields["partitions"])
     return Completion(**fields)
+
+
+def recorded_plan(text: str, job: str) -> Plan:
+    """The plan that is recorded of a job. Raises FormatError."""
+    try:
+        return plan_from_json(text)
+    except (KeyError, TypeError, ValueError):
+        raise _foreign(f"the plan of job {job!r}") from None
+
+
+def recorded_completion(text: str, job: str) -> Completion:
+    """The completion that is recorded of a job. Raises FormatError."""
+    try:
+        return completion_from_json(text)
+    except (KeyError, TypeError, ValueError):
+        raise _foreign(f"the completion of job {job!r}") from None
+
+
+def _foreign(what: str) -> FormatError:
+    return FormatError(
+        f"{what} in the registry is not what this spark_cas writes. Was it written by a newer version, or does "
+        f"another program write there?"
+    )
 
 
 def _result(fields: dict[str, Any]) -> PartitionResult:

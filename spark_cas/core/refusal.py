@@ -57,7 +57,7 @@ def error_of(outcome: Refusal | Unknown, partition: int) -> ConditionalLogError:
             return ConflictError(
                 f"partition {partition}: expected offset {expected} to be the end, but the log ends at "
                 f"{actual}: another writer appended.{trimmed} Nothing of this chunk was appended. Read what "
-                f"is new from offset {max(expected, start_offset)}, then write with expectedOffsets "
+                f"is new from offset {max(expected, start_offset)}, then write with expected offsets "
                 f'{{"{partition}": {actual}}}.'
             )
         case RowConflict():
@@ -85,8 +85,8 @@ def error_of(outcome: Refusal | Unknown, partition: int) -> ConditionalLogError:
         case LayoutChanged(planned, actual):
             return LayoutChangedError(
                 f"partition {partition}: the rows were planned for layout epoch {planned}, and the log has, or "
-                f"is being given, epoch {actual}: partitions are added. Nothing of this chunk was appended, what the "
-                f"job appended before stays. {AFTER_EXPANSION}"
+                f"is being given, epoch {actual}: partitions are added. Nothing of this chunk was appended, what is "
+                f"visible of the job stays. {AFTER_EXPANSION}"
             )
         case Unknown(cause):
             return UnknownOutcomeError(
@@ -101,7 +101,7 @@ def mismatch_error(
 ) -> ConditionalLogError:
     """One error for all partitions that do not end where a job expects.
 
-    ``onward`` is all of `expectedOffsets` that goes on; ``told`` says what is in the log of the job.
+    ``onward`` is all expected offsets to go on with; ``told`` says what is in the log of the job.
     """
     lost = {partition: each for partition, each in found.items() if isinstance(each, Truncated)}
     if lost:
@@ -121,13 +121,13 @@ def mismatch_error(
     )
     return ConflictError(
         f"{each_found}: another writer appended. {told} Read what is new there, then run the same job again with "
-        f"expectedOffsets {json.dumps(onward)}."
+        f"expected offsets {json.dumps(onward)}."
     )
 
 
 def offsets_to_go_on(message: str) -> str | None:
     """The offsets that the text of a `mismatch_error` says to go on with, as JSON."""
-    found = re.search(r"expectedOffsets (\{[^{}]*\})\.$", message)
+    found = re.search(r"expected offsets (\{[^{}]*\})\.$", message)
     return found[1] if found else None
 
 

@@ -9,7 +9,7 @@ thresholds. Whoever was interrupted anywhere, the same call goes on from there.
 from spark_cas.core.errors import LayoutChangedError, OptionError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.plan import Layout
-from spark_cas.log.protocol import Backend
+from spark_cas.log.backend import Backend
 
 
 def expand_log(log: Backend, partitions: int) -> Layout:

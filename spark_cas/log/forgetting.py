@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from spark_cas.core.errors import OptionError
 from spark_cas.core.plan import Plan, Progress
+from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import settled_layouts
-from spark_cas.log.protocol import Backend
 
 _QUIET_MS = 3_600_000
 """No task outlives its job by more."""

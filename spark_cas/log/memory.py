@@ -1,19 +1,19 @@
 """The in-memory backend: the executable definition of the protocol. For tests and for reading."""
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Self
 
 import pyarrow as pa
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
-from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
+from spark_cas.core.errors import LogNotFoundError, LogNotSharedError, StorageError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.expected_offsets import check_expected
-from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUIRED
+from spark_cas.core.grants import Grants
+from spark_cas.core.group import ABORTED, GroupOutcome, outcome_from_json, outcome_to_json, takes_place
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import (
     Appended,
@@ -26,7 +26,6 @@ from spark_cas.core.outcome import (
     Truncated,
 )
 from spark_cas.core.plan import (
-    Completion,
     Layout,
     Plan,
     Progress,
@@ -34,25 +33,102 @@ from spark_cas.core.plan import (
     resume_offset,
     trimmed_unseen,
 )
-from spark_cas.core.records import RECORDS, fill_timestamps, first_since
+from spark_cas.core.records import RECORDS, fill_timestamps
 from spark_cas.core.row_claims import check_rows
-from spark_cas.log.protocol import Preflight
+from spark_cas.log import clock
+from spark_cas.log.backend import Backend
+from spark_cas.log.patience import PATIENCE_MS, Wait
+from spark_cas.log.protocol import EntryKind
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A chunk of an undecided group, or the end of its job's rows in a partition."""
+
+    range: OffsetRange
+    records: pa.Table
+    progress: Progress | None
+    """None of one that only holds the place."""
+
+
+@dataclass
+class _Undecided:
+    """What lies at the end of a partition, and is seen by the writers of its group alone."""
+
+    group: str
+    decide_by_ms: int
+    base_offset: int
+    entries: list[_Entry] = field(default_factory=list)
 
 
 @dataclass
 class _Partition:
     start_offset: int = 0
     end_offset: int = 0
+    """Behind what is undecided, too."""
     layout_epoch: int = 0
     """Whoever was granted a claim under an earlier one appends no more."""
     chunks: list[tuple[int, pa.Table]] = field(default_factory=list)
     """(base offset, records), in offset order."""
+    undecided: _Undecided | None = None
     ledger: dict[str, Progress] = field(default_factory=dict)
+
+    def of(self, group: str) -> _Undecided | None:
+        """What is undecided and of this group."""
+        return self.undecided if self.undecided and self.undecided.group == group else None
+
+    def bounds(self, group: str = "") -> Bounds:
+        """What the partition keeps, as the writers of a group see it."""
+        hidden = self.undecided if self.of(group) is None else None
+        return Bounds(self.start_offset, hidden.base_offset if hidden else self.end_offset)
+
+    def progress(self, job: str, group: str = "") -> Progress | None:
+        """How far a job came, as the writers of a group see it."""
+        own = self.of(group)
+        found = [each.progress for each in own.entries if each.progress] if own else []
+        return found[-1] if found else self.ledger.get(job)
+
+    def records_end(self, group: str = "") -> int:
+        """Where the records end: there may be offsets behind that hold none."""
+        own = self.of(group)
+        ours = [each.range.end_offset for each in own.entries if each.records.num_rows] if own else []
+        if ours:
+            return ours[-1]
+        return self.chunks[-1][0] + self.chunks[-1][1].num_rows if self.chunks else self.start_offset
 
     def append(self, chunk: Chunk) -> Appended:
         count, base = chunk.records.num_rows, self.end_offset
         if count:
             self.chunks.append((base, fill_timestamps(chunk.records, chunk.time_ms)))
+        return self._appended(chunk, base)
+
+    def append_undecided(self, claim: Claim, chunk: Chunk) -> Appended:
+        """Append a chunk of a group, which its outcome makes visible."""
+        plan, base = claim.plan, self.end_offset
+        appended = self._appended(chunk, base)
+        self.undecided = self.undecided or _Undecided(plan.group, plan.decide_by_ms, base)
+        records = fill_timestamps(chunk.records, chunk.time_ms)
+        progress = claim.progress_after(chunk, appended.range) if chunk.complete or records.num_rows else None
+        if progress is None:
+            self.end_offset += 1
+        entry = _Entry(appended.range, records, progress)
+        self.undecided.entries.append(entry)
+        return appended
+
+    def decide(self, number: int, group: str, outcome: GroupOutcome) -> None:
+        """Keep of a group what is in the log; other offsets of it hold no record."""
+        own = self.of(group)
+        if own is None:
+            return
+        self.undecided = None
+        for each in own.entries:
+            if each.progress and outcome.holds(number, each.range.end_offset):
+                self.ledger[each.progress.job] = each.progress
+                if len(each.range):
+                    self.chunks.append((each.range.base_offset, each.records))
+
+    def _appended(self, chunk: Chunk, base: int) -> Appended:
+        count = chunk.records.num_rows
         self.end_offset = base + count
         return Appended(
             range=OffsetRange(base, base + count),
@@ -64,7 +140,7 @@ class _Partition:
         )
 
 
-class MemoryLog:
+class MemoryLog(Backend):
     """A log that lives and dies with its object. One lock makes each append atomic."""
 
     def __init__(self, topic: str = "memory") -> None:
@@ -74,21 +150,8 @@ class MemoryLog:
         self._partitions: list[_Partition] = []
         self._expansions: tuple[Expansion, ...] = ()
         self._pending: Intent | None = None
-        self._plans: dict[str, Plan] = {}
-        self._completions: dict[str, Completion] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def preflight(self, *, begun: bool = False, idempotence: str = REQUIRED) -> Preflight:  # noqa: ARG002
-        self.layout()
-        return Preflight(None, (), AT_LEAST_ONCE if idempotence == OFF else EXACTLY_ONCE)
-
-    def tombstones_kept_ms(self) -> int | None:
-        return None
+        self._entries: dict[tuple[EntryKind, str], str] = {}
+        self._grants = Grants()
 
     def create(self, partitions: int) -> Layout:
         with self._lock:
@@ -102,24 +165,14 @@ class MemoryLog:
             raise LogNotFoundError("there is no log here yet. Create it, or give the partition count when you write.")
         return self._layout
 
-    def bounds(self, partition: int) -> Bounds:
-        with self._lock:
-            at = self._partition(partition)
-            return Bounds(at.start_offset, at.end_offset)
-
     def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:  # noqa: ARG002
-        """What `bounds` says of each: all that is there is decided."""
-        return tuple(map(self.bounds, partitions))
+        """Where each ends: all that is there is decided."""
+        with self._lock:
+            return tuple(self._partition(each).bounds() for each in partitions)
 
-    def progress_of(self, partitions: Sequence[int], job: str) -> tuple[Progress | None, ...]:
-        return tuple(self.progress(each, job) for each in partitions)
-
-    def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
-        for base, records in self.read(partition, self.bounds(partition).range, ("timestamp",)):
-            found = first_since(records, timestamp_ms)
-            if found is not None:
-                return base + found
-        return None
+    def progress_of(self, partitions: Sequence[int], job: str, group: str = "") -> tuple[Progress | None, ...]:
+        with self._lock:
+            return tuple(self._partition(each).progress(job, group) for each in partitions)
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
         changed = self._changed(plan.log_id, plan.layout_epoch)
@@ -127,45 +180,79 @@ class MemoryLog:
             return changed
         with self._lock:
             at = self._partition(partition)
-            progress = at.ledger.get(plan.job)
+            progress = at.progress(plan.job, plan.group)
             if progress_lost(plan, partition, progress, at.start_offset):
                 return ProgressLost(plan.job)
             expected = resume_offset(plan, partition, progress)
-            return Claim(partition, plan, expected, progress, at.end_offset)
+            return Claim(partition, plan, expected, progress, at.bounds(plan.group).end_offset)
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
-        with self._lock:
-            at = self._partition(claim.partition)
-            if chunk.records.num_rows and at.layout_epoch > claim.plan.layout_epoch:
-                return LayoutChanged(claim.plan.layout_epoch, at.layout_epoch)
-            known = at.ledger.get(claim.plan.job)
-            if known is not None and known != claim.progress:
-                return Fenced(known.task)
-            if known is None and self._lost(at, claim, chunk):
-                return ProgressLost(claim.plan.job)
-            refusal = self._check(at, claim, chunk) or check_rows(
-                chunk, at.end_offset, lambda offset: claim.lets_expect(offset, at.end_offset.__le__)
-            )
-            if refusal is not None:
-                return refusal
-            appended = at.append(chunk)
-            at.ledger[claim.plan.job] = claim.progress_after(chunk, appended.range)
-            return appended
+        group = claim.plan.group if takes_place(claim.plan, chunk) else None
+        return self._once_decided(claim.partition, group, lambda at: self._append(at, claim, chunk))
+
+    def _append(self, at: _Partition, claim: Claim, chunk: Chunk) -> Outcome:
+        plan = claim.plan
+        if takes_place(plan, chunk) and at.layout_epoch > plan.layout_epoch:
+            return LayoutChanged(plan.layout_epoch, at.layout_epoch)
+        known = at.progress(plan.job, plan.group)
+        decided = plan.group and ("outcome", plan.group) in self._entries
+        if decided or (known is not None and known != claim.progress):
+            return Fenced(known.task if known else None)
+        if known is None and self._lost(at, claim, chunk):
+            return ProgressLost(plan.job)
+        records_end = at.records_end(plan.group)
+        refusal = self._check(at, claim, chunk) or check_rows(
+            chunk, at.end_offset, lambda offset: claim.lets_expect(offset, records_end.__le__)
+        )
+        if refusal is not None:
+            return refusal
+        if plan.group:
+            return at.append_undecided(claim, chunk)
+        appended = at.append(chunk)
+        at.ledger[plan.job] = claim.progress_after(chunk, appended.range)
+        return appended
+
+    def _once_decided(self, partition: int, group: str | None, append: Callable[[_Partition], Outcome]) -> Outcome:
+        """Append behind what is decided, or of the group; None appends no record, and waits for nobody."""
+        wait = Wait(PATIENCE_MS / 1000, f"appending to partition {partition}")
+        while True:
+            with self._lock:
+                at = self._partition(partition)
+                ahead = at.undecided if group is not None and at.of(group) is None else None
+                if ahead and clock.now_ms() >= ahead.decide_by_ms:
+                    self._decide(ahead.group, outcome_to_json(ABORTED))
+                    ahead = None
+                if ahead is None:
+                    return append(at)
+            if not wait.again("what lies ahead is not decided"):
+                raise StorageError(
+                    f"partition {partition}: a load that appends as a whole did not come to its end. Nothing of this "
+                    f"chunk is in the log. Run the same job again once that one is complete."
+                )
+
+    def _decide(self, group: str, text: str) -> str:
+        """Record what becomes of a group unless it is recorded, in all partitions at once; returns what holds."""
+        held = self._entries.setdefault(("outcome", group), text)
+        for number, at in enumerate(self._partitions):
+            at.decide(number, group, outcome_from_json(held, group))
+        return held
 
     def append_blind(self, partition: int, layout: Layout, chunk: Chunk, guarantee: str) -> Outcome:  # noqa: ARG002
         changed = self._changed(layout.log_id, layout.epoch)
-        with self._lock:
-            at = self._partition(partition)
+
+        def append(at: _Partition) -> Outcome:
             if at.layout_epoch > layout.epoch:
                 return LayoutChanged(layout.epoch, at.layout_epoch)
             return changed or at.append(chunk)
+
+        return self._once_decided(partition, "", append)
 
     def read(
         self, partition: int, offsets: OffsetRange, columns: tuple[str, ...] = tuple(RECORDS.names)
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         with self._lock:
             at_now = self._partition(partition)
-            Bounds(at_now.start_offset, at_now.end_offset).require(offsets)
+            at_now.bounds().require(offsets)
             chunks = list(at_now.chunks)
         for base, records in chunks:
             part = OffsetRange(base, base + records.num_rows).intersect(offsets)
@@ -176,20 +263,16 @@ class MemoryLog:
                 yield at, batch.select(list(columns))
                 at += batch.num_rows
 
-    def progress(self, partition: int, job: str) -> Progress | None:
-        with self._lock:
-            return self._partition(partition).ledger.get(job)
-
     def trim(self, partition: int, before_offset: int) -> Bounds:
         with self._lock:
             at = self._partition(partition)
-            Bounds(0, at.end_offset).require(OffsetRange(before_offset, before_offset))
+            Bounds(0, at.bounds().end_offset).require(OffsetRange(before_offset, before_offset))
             while len(at.chunks) > 1 and at.chunks[1][0] <= before_offset:
                 at.chunks.pop(0)
                 at.start_offset = at.chunks[0][0]
             kept = {job: progress for job, progress in at.ledger.items() if progress.end_offset > at.start_offset}
             at.ledger = kept
-            return Bounds(at.start_offset, at.end_offset)
+            return at.bounds()
 
     def layouts(self, known_epoch: int | None = None) -> Layouts:  # noqa: ARG002
         """All there is: no other tool adds partitions."""
@@ -205,45 +288,46 @@ class MemoryLog:
     def end_partition(self, partition: int, intent: Intent) -> int:
         with self._lock:
             at = self._partition(partition)
+            if at.undecided:
+                self._decide(at.undecided.group, outcome_to_json(ABORTED))  # it is of the layout that ends here
             at.layout_epoch = max(at.layout_epoch, intent.epoch)
             return at.end_offset
-
-    def add_partitions(self, intent: Intent) -> None:
-        with self._lock:
-            while len(self._partitions) < intent.partitions:
-                self._partitions.append(_Partition())
 
     def finish_expansion(self, expansion: Expansion) -> None:
         with self._lock:
             layout = self.layout()
             if expansion.epoch == layout.epoch + 1:
+                self._partitions += [_Partition() for _ in range(len(self._partitions), expansion.partitions)]
                 self._layout = Layout(layout.log_id, expansion.epoch, expansion.partitions)
                 self._expansions += (expansion,)
                 self._pending = None
 
-    def record_plan(self, plan: Plan) -> Plan:
+    def entry(self, kind: EntryKind, job: str) -> str | None:
+        return self._entries.get((kind, job))
+
+    def put_entry(self, kind: EntryKind, job: str, text: str) -> str:
         with self._lock:
-            return self._plans.setdefault(plan.job, plan)
-
-    def plan(self, job: str) -> Plan | None:
-        return self._plans.get(job)
-
-    def record_completion(self, completion: Completion) -> Completion:
-        with self._lock:
-            return self._completions.setdefault(completion.job, completion)
-
-    def completion(self, job: str) -> Completion | None:
-        return self._completions.get(job)
+            return self._decide(job, text) if kind == "outcome" else self._entries.setdefault((kind, job), text)
 
     def jobs(self) -> tuple[str, ...]:
-        return tuple(sorted(self._plans))
+        return tuple(sorted(job for kind, job in tuple(self._entries) if kind == "plan"))
 
     def forget(self, plan: Plan) -> None:
         with self._lock:
             for at in self._partitions:
                 at.ledger.pop(plan.job, None)
-            self._completions.pop(plan.job, None)
-            self._plans.pop(plan.job, None)
+            self._entries.pop(("completion", plan.job), None)
+            self._entries.pop(("plan", plan.job), None)
+
+    def grants(self) -> Grants:
+        return self._grants
+
+    def put_grants(self, grants: Grants) -> bool:
+        with self._lock:
+            follows = grants.number == self._grants.number + 1
+            if follows:
+                self._grants = grants
+            return follows
 
     def _partition(self, partition: int) -> _Partition:
         self.layout().require(partition)
@@ -265,9 +349,10 @@ class MemoryLog:
 
     @staticmethod
     def _check(at: _Partition, claim: Claim, chunk: Chunk) -> Conflict | Truncated | None:
-        if chunk.records.num_rows == 0:
+        if not takes_place(claim.plan, chunk):
             return None
         expected = claim.expected_offset
         bounds = Bounds(at.start_offset, at.end_offset)
-        next_record = expected if expected is not None and expected < at.end_offset else None
+        records_end = at.records_end(claim.plan.group)
+        next_record = expected if expected is not None and expected < records_end else None
         return check_expected(expected, bounds, next_record)

@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
+from spark_cas.log.backend import Backend
 from spark_cas.log.kafka.address import SCHEME as KAFKA
 from spark_cas.log.kafka.address import kafka_spec, parse_kafka_url
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.objects import ObjectLog
-from spark_cas.log.protocol import Backend
 from spark_cas.log.spec import LogSpec
 
 AnySpec = LogSpec | KafkaSpec
@@ -97,6 +97,14 @@ def answered_before(spec: AnySpec) -> AnySpec:
     At first contact it is an error at once, as a wrong address is.
     """
     return replace(spec, met=True)
+
+
+def for_one_transaction(spec: AnySpec, size: int) -> AnySpec:
+    """The same log for who appends so many bytes in one transaction, where it has transactions.
+
+    Raises BatchTooLargeError where none may be open for so long.
+    """
+    return spec.with_transaction_of(size) if isinstance(spec, KafkaSpec) else spec
 
 
 def for_a_look(spec: AnySpec, patience_ms: int) -> AnySpec:

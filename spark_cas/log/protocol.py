@@ -1,24 +1,27 @@
-"""What a backend is: six data methods, and beside them administration and the registry.
+"""What a backend has to have: six data methods, and beside them administration, the registry and grants.
+
+`spark_cas.log.backend` adds what follows from that for every one of them.
 
 Outcomes that a condition decides are values (`spark_cas.core.outcome`); what is raised here is a
 `ConditionalLogError`: the log is not there, its store failed, or bytes are damaged.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Literal, Protocol
 
 import pyarrow as pa
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.expansion import Expansion, Intent, Layouts
-from spark_cas.core.guarantee import EXACTLY_ONCE, REQUIRED
+from spark_cas.core.grants import Grants
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Outcome, Refusal
-from spark_cas.core.plan import Completion, Layout, Plan, Progress
+from spark_cas.core.plan import Layout, Plan, Progress
 from spark_cas.core.records import RECORDS
+
+EntryKind = Literal["plan", "completion", "outcome"]
+"""What is recorded of a job; and of a group, under its name, what was decided of it (`spark_cas.core.group`)."""
 
 
 class Log(Protocol):
@@ -28,13 +31,6 @@ class Log(Protocol):
         """The newest layout.
 
         Raises LogNotFoundError, FormatError, StorageError.
-        """
-        ...
-
-    def bounds(self, partition: int) -> Bounds:
-        """What a partition keeps: every append acknowledged before this call lies below ``end_offset``.
-
-        Raises LogNotFoundError, ChunkDamagedError, StorageError.
         """
         ...
 
@@ -55,7 +51,10 @@ class Log(Protocol):
         """Append a chunk whole, once, at the claim's expected offset, or leave nothing of it visible.
 
         Where rows have claims of their own, each must hold for the offset that it gets (`check_rows`).
-        The ledger entry of the job is written in the same atomic step. One attempt: only transport
+        The ledger entry of the job is written in the same atomic step. A chunk of a plan with a group is seen by
+        that group's writers alone until the group is decided; who would come behind it waits for that, and aborts
+        the group once its time is over. Without records, and not completing the job, it only holds the place. One
+        attempt: only transport
         failures are tried again, with the same bytes, until a deadline ends them in Unknown. Asked for
         ever with one claim, at most one append succeeds. `Fenced` means that a chunk of the same job,
         which the claim does not know, is in the log.
@@ -79,78 +78,29 @@ class Log(Protocol):
         """
         ...
 
-    def progress(self, partition: int, job: str) -> Progress | None:
-        """The ledger entry of a job; None when the log holds nothing of it, or no longer.
+    def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
+        """What each of some partitions keeps, with as few requests as can be.
 
-        Raises ChunkDamagedError, StorageError.
+        ``waiting``: every append acknowledged before this call lies below its ``end_offset``. Else it is what is
+        decided now, and nobody's open transaction is waited for: still nothing below ``end_offset`` is undecided, but
+        an append that was acknowledged a moment ago may lie at or behind it. That is for who comes back for the rest.
+
+        Raises LogNotFoundError, ChunkDamagedError, StorageError.
         """
         ...
 
+    def progress_of(self, partitions: Sequence[int], job: str, group: str = "") -> tuple[Progress | None, ...]:
+        """A job's ledger entries in some partitions; None where the log holds nothing of it, or no longer.
 
-@dataclass(frozen=True, slots=True)
-class Preflight:
-    """What a look at a log's settings found that a writer should know before its first row."""
+        What a group holds counts once it is committed, and before that for who names the ``group``.
 
-    max_record_bytes: int | None
-    """The largest record that the log takes, in bytes of key, value and headers; None where a chunk may be one."""
-    notes: tuple[str, ...]
-    """What weakens a promise, each in plain words with what to do about it."""
-    guarantee: str = EXACTLY_ONCE
-    """What a write can have here, of what it asked for."""
+        Raises LogNotFoundError, ChunkDamagedError, StorageError.
+        """
+        ...
 
 
 class Admin(Protocol):
-    """Looking at settings and times, creating and trimming: what a task that writes rows never needs."""
-
-    def preflight(self, *, begun: bool = False, idempotence: str = REQUIRED) -> Preflight:
-        """Find out whether this log can be written to from here, before anything is.
-
-        Of a stream that has ``begun``, for each of whose batches this is asked, nothing is tried: it is only looked.
-        With ``idempotence`` `REQUESTED` a log that does not give exactly once tells which guarantee it gives, where
-        it else raises; with `OFF` it is not looked whether it would. A log that cannot keep one writer from
-        overwriting another's rows is refused with each of them.
-
-        Raises what an append would come to later: LogNotFoundError, StoreUnsafeError when the promises of `append`
-        cannot be kept, StorageError when the store cannot be reached or refuses the credentials or the right.
-        """
-        ...
-
-    def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
-        """What each of some partitions keeps: `Log.bounds` of all of them, with as few requests as can be.
-
-        Without ``waiting`` it is what is decided now, and nobody's open transaction is waited for. Still nothing
-        below ``end_offset`` is undecided, but an append that was acknowledged a moment ago may lie at or behind it:
-        for who comes back for the rest.
-
-        Raises LogNotFoundError, ChunkDamagedError, StorageError.
-        """
-        ...
-
-    def progress_of(self, partitions: Sequence[int], job: str) -> tuple[Progress | None, ...]:
-        """A job's ledger entries in some partitions: `Log.progress` of all, with as few requests as can be.
-
-        Raises LogNotFoundError, ChunkDamagedError, StorageError.
-        """
-        ...
-
-    def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
-        """Where a read begins that is to have every record from a time on, in milliseconds since 1970.
-
-        All committed records below it are older, and the first that is not lies there or behind it: an offset that
-        holds no record, such as that of Kafka's marker, may have a time too. None when nothing is as new. Times need
-        not rise with offsets.
-
-        Raises LogNotFoundError, ChunkDamagedError, StorageError.
-        """
-        ...
-
-    def tombstones_kept_ms(self) -> int | None:
-        """For how long a record without a value, which deletes its key, is kept at least; None: as long as any.
-
-        Whoever has not read on for longer may have missed that a key was deleted, with nothing to show for it. 0
-        where the settings may not be seen. Raises LogNotFoundError, StorageError.
-        """
-        ...
+    """Creating and trimming: what a task that writes rows never needs."""
 
     def create(self, partitions: int) -> Layout:
         """Create the log unless it is there, and return its layout, which another creator may have chosen.
@@ -217,32 +167,23 @@ class Expandable(Protocol):
         """
         ...
 
-    def add_partitions(self, intent: Intent) -> None:
-        """Make the partitions that the log is to have, unless it has them."""
-        ...
-
     def finish_expansion(self, expansion: Expansion) -> None:
-        """Record an expansion for ever, unless it is recorded: now the log has the new layout."""
+        """Record an expansion for ever, unless it is recorded: now the log has the new layout and its partitions."""
         ...
 
 
 class Registry(Protocol):
-    """Plans and completions: kept until they are forgotten, written by drivers only, the first writer wins."""
+    """What is recorded of jobs: kept until they are forgotten, written by drivers only, the first writer wins."""
 
-    def record_plan(self, plan: Plan) -> Plan:
-        """Record a job's plan and return the job's first one, which may be another. Raises StorageError."""
+    def entry(self, kind: EntryKind, job: str) -> str | None:
+        """What is recorded of a job, None when nothing is. Raises FormatError, StorageError."""
         ...
 
-    def plan(self, job: str) -> Plan | None:
-        """The first plan of a job, None when it has none. Raises StorageError."""
-        ...
+    def put_entry(self, kind: EntryKind, job: str, text: str) -> str:
+        """Record one line of JSON of a job unless there is one, and return the first one.
 
-    def record_completion(self, completion: Completion) -> Completion:
-        """Record that a job is done and return the first record of it. Raises StorageError."""
-        ...
-
-    def completion(self, job: str) -> Completion | None:
-        """What a job was completed with, None while it is not. Raises StorageError."""
+        Raises FormatError, StorageError.
+        """
         ...
 
     def jobs(self) -> tuple[str, ...]:
@@ -259,14 +200,17 @@ class Registry(Protocol):
         ...
 
 
-class Backend(Log, Blind, Admin, Expandable, Registry, Protocol):
-    """All of a backend. A context manager: leaving it lets go of its clients."""
+class Grantor(Protocol):
+    """Where the grants of a log are kept: `spark_cas.log.load.granting` says who gets one."""
 
-    topic: str
-    """The log's name, as readers see it in the column of that name."""
+    def grants(self) -> Grants:
+        """The grants as they are now, none where nobody ever had one. Raises FormatError, StorageError."""
+        ...
 
-    def __enter__(self) -> Self: ...
+    def put_grants(self, grants: Grants) -> bool:
+        """Record grants in place of those with the number before theirs, unless others were recorded meanwhile.
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+        One step, however many do this at once. False: look at the grants again, these may be recorded or not. Raises
+        StorageError.
+        """
+        ...

@@ -2,7 +2,7 @@
 
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import first_since
-from spark_cas.log.protocol import Backend
+from spark_cas.log.backend import Backend
 
 _CLOCKS_DIFFER_MS = 60_000
 

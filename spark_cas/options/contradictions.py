@@ -11,6 +11,7 @@ _OF_LOADS = {
     "atomic": "the rows of a micro-batch for a partition are one chunk without it, unless orderBy allows several",
     "compare": "a micro-batch cannot expect anything of its keys",
     "roundOf": "append_if_unchanged takes no stream",
+    "grantTimeout": "a stream waits for no load",
     "report": "a stream is never complete, and view=progress tells how far it came",
 }
 

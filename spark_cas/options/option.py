@@ -78,6 +78,19 @@ def flag(text: str) -> bool:
     return text.strip().lower() == "true"
 
 
+ATOMIC_LOAD = "load"
+ATOMIC_PARTITION = "partition"
+
+
+def atomicity(text: str) -> str:
+    """``load``, ``partition`` or nothing; ``true`` and ``false`` mean the latter two."""
+    word = text.strip().lower()
+    word = {"true": ATOMIC_PARTITION, "false": ""}.get(word, word)
+    if word not in (ATOMIC_LOAD, ATOMIC_PARTITION, ""):
+        raise ValueError("load, partition or false")
+    return word
+
+
 def one_of(*choices: str) -> Callable[[str], str]:
     """A parser of one of a few words."""
 

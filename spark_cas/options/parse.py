@@ -13,7 +13,7 @@ from spark_cas.core.plan import BY_KEY
 from spark_cas.log.open import AnySpec
 from spark_cas.options.contradictions import refuse_for_views, refuse_of_loads, refuse_of_plans, warn_of_deprecated
 from spark_cas.options.names import is_for
-from spark_cas.options.option import READING, Scope
+from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION, READING, Scope
 from spark_cas.options.option_values import Given
 from spark_cas.options.read_range import EARLIEST, LATEST, ReadLimit, ReadRange
 from spark_cas.options.selection import Selection
@@ -59,6 +59,9 @@ class WriteOptions:
     compare: str
     """What expected offsets are about: partitions or keys."""
     atomic: bool
+    """Whether all rows of a partition are one chunk."""
+    whole: bool
+    """Whether the rows of all partitions become visible in one step."""
     partitions: int | None
     """The count that the user says the log has."""
     new_partitions: int | None
@@ -66,6 +69,8 @@ class WriteOptions:
     limits: ChunkLimits
     routed: bool
     fenced_wait_ms: int
+    grant_timeout_ms: int
+    """How long the write waits for other loads that are at work on the same partitions."""
     batch_id: int | None
     """The batch of a stream that the rows are, where Spark does not tell."""
     order_by: tuple[str, ...]
@@ -86,8 +91,12 @@ class RouteOptions:
     new_partitions: int | None
     by_key: bool
     """Whether what rows expect is about their keys, and tells nothing of their order."""
+    whole: bool
+    """Whether the rows of all partitions become visible in one step."""
     idempotence: str
     """``required``, ``requested`` or ``off``: then the write takes no job."""
+    on_brokers: bool
+    """Whether the log is a topic."""
     reading: tuple[tuple[str, str], ...] = field(repr=False)
     """The options with which the same log is read. They may be secret."""
 
@@ -157,6 +166,17 @@ def parse_write_stream(options: Mapping[str, str]) -> WriteOptions:
     return _write_options(given, stream=True)
 
 
+_GRANT_TIMEOUT_MS = 3_600_000
+
+
+def _grant_timeout_ms(given: Given) -> int:
+    """As given; else offsets that were named would be passed by whoever is waited for."""
+    timeout_ms = given.get("grantTimeout", int, explicit=False)
+    if timeout_ms is not None:
+        return timeout_ms
+    return _GRANT_TIMEOUT_MS if given.need("expectedOffsets", ExpectedOffsets).mode == "end" else 0
+
+
 _OF_STREAMS = frozenset({"checkpointlocation", "queryname"})
 """Options of a streaming query that Spark hands on to its sink."""
 
@@ -172,7 +192,8 @@ def _write_options(given: Given, *, stream: bool) -> WriteOptions:
         expected_offsets=_expected_offsets(given, stream=stream),
         checked=given.need("checkExpectedOffsets", bool),
         compare=given.need("compare", str),
-        atomic=given.need("atomic", bool),
+        atomic=given.need("atomic", str) == ATOMIC_PARTITION,
+        whole=given.need("atomic", str) == ATOMIC_LOAD and not stream,
         partitions=given.get("partitions", int),
         new_partitions=given.get("partitions", int, explicit=False),
         limits=ChunkLimits(
@@ -182,6 +203,7 @@ def _write_options(given: Given, *, stream: bool) -> WriteOptions:
         ),
         routed=given.need("routed", bool),
         fenced_wait_ms=given.need("fencedWaitMs", int),
+        grant_timeout_ms=_grant_timeout_ms(given),
         batch_id=given.get("batchId", int),
         order_by=given.get("orderBy", tuple, explicit=False) or (),
         round_of=given.get("roundOf", str) or "",
@@ -194,13 +216,15 @@ def parse_route(options: Mapping[str, str]) -> RouteOptions:
     """Read the options that a write takes, as far as routing needs them."""
     given = Given(options, Scope.ROUTE)
     given.tell_unused()
-    given.need_spec()
+    spec = given.need_spec()
     return RouteOptions(
         job=given.get("job", str),
         partitions=given.get("partitions", int),
         new_partitions=given.get("partitions", int, explicit=False),
         by_key=given.need("compare", str) == BY_KEY,
+        whole=given.need("atomic", str) == ATOMIC_LOAD,
         idempotence=given.need("idempotence", str),
+        on_brokers=spec.has_brokers,
         reading=tuple(sorted((key, value) for key, value in given.explicit.items() if is_for(key, Scope.READ))),
     )
 

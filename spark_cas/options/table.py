@@ -15,6 +15,7 @@ from spark_cas.options.option import (
     STREAMING_READ,
     WRITING_AND_ROUTING,
     Option,
+    atomicity,
     duration_ms,
     flag,
     idempotence,
@@ -183,12 +184,15 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "atomic",
-        flag,
+        atomicity,
         "false",
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="`true` appends all rows of a partition as one chunk or none of them. Where they do not fit into one, "
-        "the write is refused before its task appends anything.",
+        doc="`load`: the rows of all partitions become visible in one step, each partition at the offset that it "
+        "expected, or none ever do; on Kafka through one task, in one transaction. See "
+        "[a whole load](conditions.md#a-whole-load). `partition`, or `true`, appends all rows of a partition as one "
+        "chunk or none of them. Where they do not fit into one, the write is refused before its task appends "
+        "anything.",
     ),
     Option(
         "partitions",
@@ -249,6 +253,17 @@ OPTIONS: tuple[Option, ...] = (
         per_log=True,
         doc="How long an attempt of a task that another attempt overtook waits for news of that other one, in "
         "milliseconds.",
+    ),
+    Option(
+        "grantTimeout",
+        duration_ms,
+        None,
+        WRITING_AND_ROUTING,
+        per_log=True,
+        doc="How long a load waits, before it plans, for other loads that are at work on partitions of which both "
+        "expect something: a time such as `30m`, `0s` to be refused at once. Unless it is given that is `1h` where "
+        "`expectedOffsets` is `end`, and `0s` where offsets are named, for then they would not hold any more. See "
+        "[loads at once](conditions.md#two-loads-at-once).",
     ),
     Option(
         "idPrefix",

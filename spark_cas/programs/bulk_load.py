@@ -15,8 +15,8 @@ from spark_cas.core.errors import ConditionalLogError, ConflictError, LogError, 
 from spark_cas.core.guarantee import EXACTLY_ONCE, REQUIRED
 from spark_cas.core.plan_json import completion_from_json
 from spark_cas.core.refusal import offsets_to_go_on
+from spark_cas.log.backend import Backend
 from spark_cas.log.open import AnySpec, is_named, open_log
-from spark_cas.log.protocol import Backend
 from spark_cas.programs.exit_codes import ExitCode, UsageError
 from spark_cas.programs.load_arguments import Arguments, parse_arguments
 from spark_cas.programs.load_progress import console_for_people, live_progress

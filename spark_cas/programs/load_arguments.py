@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spark_cas.log.load.planning import fresh_job_name
+from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION
 from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.load_request import FORMATS, LoadRequest, guess_format
 from spark_cas.programs.log_argument import Group, add_log_arguments, log_address, name_and_value
@@ -44,7 +45,7 @@ def parse_arguments(argv: Sequence[str], prog: str) -> Arguments:
 
 def _arguments(given: argparse.Namespace) -> Arguments:
     options = dict(given.log_option)
-    plain = {"partitions": given.partitions, "expectedOffsets": given.expected_offsets}
+    plain = {"partitions": given.partitions, "expectedOffsets": given.expected_offsets, "atomic": given.atomic}
     plain |= {name: getattr(given, name) for name in _LIMITS}
     options |= {name: value for name, value in plain.items() if value is not None}
     inputs = tuple(given.input)
@@ -121,6 +122,11 @@ def _add_log(group: Group) -> None:
         "--expected-offsets",
         metavar="CLAIM",
         help='what each partition is expected to end at: end (the default), none, or JSON such as {"0": 17}',
+    )
+    group.add_argument(
+        "--atomic",
+        choices=[ATOMIC_LOAD, ATOMIC_PARTITION],
+        help="what becomes visible in one step, or is refused as a whole: all rows, or those of each partition",
     )
     for name in _LIMITS:
         flag = "--" + "".join(f"-{each.lower()}" if each.isupper() else each for each in name)

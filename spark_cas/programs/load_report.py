@@ -9,10 +9,10 @@ from rich.table import Table
 
 from spark_cas.core.errors import ConditionalLogError, LogNotFoundError
 from spark_cas.core.plan import PartitionResult, Plan
+from spark_cas.log.backend import Backend
 from spark_cas.log.load.after_expansion import plan_now
 from spark_cas.log.load.planning import job_results
 from spark_cas.log.open import AnySpec, for_a_look, open_log
-from spark_cas.log.protocol import Backend
 from spark_cas.programs.exit_codes import ExitCode, exit_code_of, kind_of
 
 _PATIENCE_MS = 5000

@@ -7,10 +7,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from spark_cas.core.errors import ConditionalLogError, StorageError
+from spark_cas.log.backend import Backend
 from spark_cas.log.load.after_expansion import plan_now
+from spark_cas.log.load.whole import with_group
 from spark_cas.log.open import AnySpec, for_a_look, open_log
 from spark_cas.log.patience import within
-from spark_cas.log.protocol import Backend
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,7 +117,8 @@ class LedgerWatch:
         self._spec = spec
         self._job = job
         self._log: Backend | None = None
-        self._name = job
+        self._at = job, ""
+        """The name under which its ledger goes on, and its group."""
         self._earlier = 0
         self._rows: dict[int, int] = {}
         self._complete: set[int] = set()
@@ -152,18 +154,22 @@ class LedgerWatch:
         self._earlier = earlier
 
     def _follow(self, log: Backend) -> int:
-        """Go by the plan of now, once the load goes on behind an expansion; return what it had appended before."""
+        """Go by the plan of now, once the load goes on behind an expansion, or in another group.
+
+        Returns what it had appended before the expansion.
+        """
         plan = plan_now(log, self._job)
         if plan is None:
             return 0
-        if plan.job != self._name:
-            self._name, self._rows, self._complete = plan.job, {}, set()
+        at = plan.job, with_group(log, plan).group
+        if at != self._at:
+            self._at, self._rows, self._complete = at, {}, set()
         return plan.earlier_rows
 
     def _ask(self, log: Backend, partition: int) -> None:
         if partition in self._complete:
             return
-        progress = log.progress(partition, self._name)
+        progress = log.progress(partition, *self._at)
         if progress is not None:
             self._rows[partition] = progress.rows
             if progress.complete:

@@ -1,6 +1,5 @@
 """Saving the state of a log, all of it or what changed since an earlier one."""
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,6 +8,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as sf
 
 from spark_cas.core.errors import TrimmedError, TruncatedError
+from spark_cas.log import clock
 from spark_cas.log.open import open_log
 from spark_cas.options.parse import parse_read
 from spark_cas.programs.saved_state import SavedState, place_of
@@ -102,7 +102,7 @@ def _require_all_tombstones(log_options: Mapping[str, str], oldest: PinnedBounds
             f"(kafka-acls.sh --add --allow-principal User:<user> --operation DescribeConfigs --topic "
             f"{oldest.topic}); if it is compacted with delete.retention.ms=0, raise that."
         )
-    age_ms = time.time_ns() // 1_000_000 - oldest.pinned_at_ms
+    age_ms = clock.now_ms() - oldest.pinned_at_ms
     # Half of it, for the clocks of brokers differ.
     if kept_ms is not None and age_ms >= kept_ms // 2:
         raise TrimmedError(

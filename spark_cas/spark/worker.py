@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from pyspark import TaskContext
 
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
+from spark_cas.log.backend import Backend
 from spark_cas.log.open import AnySpec, answered_before, open_log
 from spark_cas.log.patience import Wait
-from spark_cas.log.protocol import Backend
 
 _SECOND_LOOK_SECONDS = 5.0
 

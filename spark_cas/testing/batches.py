@@ -6,8 +6,8 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.micro_batch import Batch
 from spark_cas.core.plan import PartitionResult
+from spark_cas.log.backend import Backend
 from spark_cas.log.load.micro_batch import begin_stream, load_batch, require_whole_batch
-from spark_cas.log.protocol import Backend
 from spark_cas.testing.loads import LIMITS, Rows, batches_of
 
 

@@ -12,12 +12,14 @@ import pyarrow as pa
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.expansion import Expansion, Intent, Layouts
+from spark_cas.core.grants import Grants
 from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Outcome, Refusal, Unknown
 from spark_cas.core.plan import Completion, Layout, Plan, Progress
 from spark_cas.core.records import RECORDS
-from spark_cas.log.protocol import Backend, Preflight
+from spark_cas.log.backend import Backend, Preflight
+from spark_cas.log.protocol import EntryKind
 
 Result = TypeVar("Result")
 
@@ -50,11 +52,12 @@ class Fault:
     action: Callable[[], None] = crash
 
 
-class FaultyLog:
+class FaultyLog(Backend):
     """A backend with faults. Counts the calls of each operation in ``calls``."""
 
     def __init__(self, inner: Backend, *faults: Fault, lose_append_replies: bool = False) -> None:
         self.topic = inner.topic
+        self.group_in_process = inner.group_in_process
         self.calls: Counter[str] = Counter()
         self._inner = inner
         self._faults = {(fault.operation, fault.call, fault.when): fault for fault in faults}
@@ -92,14 +95,14 @@ class FaultyLog:
         """As the inner one; a fault strikes when the reading is asked for, not while it goes on."""
         return self._at("read", lambda: self._inner.read(partition, offsets, columns))
 
-    def progress(self, partition: int, job: str) -> Progress | None:
-        return self._at("progress", lambda: self._inner.progress(partition, job))
+    def progress(self, partition: int, job: str, group: str = "") -> Progress | None:
+        return self._at("progress", lambda: self._inner.progress(partition, job, group))
 
     def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
         return self._at("bounds_of", lambda: self._inner.bounds_of(partitions, waiting=waiting))
 
-    def progress_of(self, partitions: Sequence[int], job: str) -> tuple[Progress | None, ...]:
-        return self._at("progress_of", lambda: self._inner.progress_of(partitions, job))
+    def progress_of(self, partitions: Sequence[int], job: str, group: str = "") -> tuple[Progress | None, ...]:
+        return self._at("progress_of", lambda: self._inner.progress_of(partitions, job, group))
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
         return self._at("offset_since", lambda: self._inner.offset_since(partition, timestamp_ms))
@@ -146,11 +149,23 @@ class FaultyLog:
     def completion(self, job: str) -> Completion | None:
         return self._at("completion", lambda: self._inner.completion(job))
 
+    def entry(self, kind: EntryKind, job: str) -> str | None:
+        return self._at("entry", lambda: self._inner.entry(kind, job))
+
+    def put_entry(self, kind: EntryKind, job: str, text: str) -> str:
+        return self._at("put_entry", lambda: self._inner.put_entry(kind, job, text))
+
     def forget(self, plan: Plan) -> None:
         return self._at("forget", lambda: self._inner.forget(plan))
 
     def jobs(self) -> tuple[str, ...]:
         return self._at("jobs", self._inner.jobs)
+
+    def grants(self) -> Grants:
+        return self._at("grants", self._inner.grants)
+
+    def put_grants(self, grants: Grants) -> bool:
+        return self._at("put_grants", lambda: self._inner.put_grants(grants))
 
     def _at(self, operation: str, call: Callable[[], Result]) -> Result:
         self.calls[operation] += 1

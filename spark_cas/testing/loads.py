@@ -8,10 +8,10 @@ import pytest
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.plan import Completion, PartitionResult, Plan
+from spark_cas.log.backend import Backend
 from spark_cas.log.load.after_expansion import earlier_rows
 from spark_cas.log.load.loading import load_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
-from spark_cas.log.protocol import Backend
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
 from spark_cas.testing.writing import table_of
 

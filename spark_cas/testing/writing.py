@@ -14,7 +14,7 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, Outcome
 from spark_cas.core.plan import Plan, Progress
 from spark_cas.core.records import RECORDS
-from spark_cas.log.protocol import Log
+from spark_cas.log.backend import Backend
 
 TIME_MS = 1_700_000_000_000
 """The time of chunks in tests."""
@@ -28,12 +28,12 @@ def table_of(values: Iterable[str]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=RECORDS)
 
 
-def values_in(log: Log, partition: int) -> list[str]:
+def values_in(log: Backend, partition: int) -> list[str]:
     """The values of all records that the partition keeps."""
     return [row["value"].decode() for _, row in records_in(log, partition)]
 
 
-def records_in(log: Log, partition: int) -> list[tuple[int, dict[str, Any]]]:
+def records_in(log: Backend, partition: int) -> list[tuple[int, dict[str, Any]]]:
     """All that the partition keeps, as (offset, record)."""
     return [
         (base + at, row)
@@ -47,14 +47,14 @@ def without_end(progress: Progress | None) -> Progress | None:
     return None if progress is None else replace(progress, end_offset=progress.base_offset)
 
 
-def plan_of(log: Log, job: str, expected: str = "end") -> Plan:
+def plan_of(log: Backend, job: str, expected: str = "end") -> Plan:
     """A plan as ``pin_plan`` makes it, but not recorded; ``expected`` as in the option expectedOffsets."""
     layout = log.layout()
     ends = tuple(log.bounds(partition).end_offset for partition in range(layout.partitions))
     return Plan(job, layout.log_id, layout.epoch, ExpectedOffsets.parse(expected).resolve(ends), ends)
 
 
-def claim_of(log: Log, partition: int, plan: Plan) -> Claim:
+def claim_of(log: Backend, partition: int, plan: Plan) -> Claim:
     """A claim that must be granted."""
     claim = log.claim(partition, plan)
     assert isinstance(claim, Claim), claim
@@ -67,7 +67,7 @@ class JobWriter:
     A writer that takes over from another knows its row count, but not its rows: its digests are made up.
     """
 
-    def __init__(self, log: Log, plan: Plan, partition: int = 0, task: str = "run/0") -> None:
+    def __init__(self, log: Backend, plan: Plan, partition: int = 0, task: str = "run/0") -> None:
         self.claim = claim_of(log, partition, plan)
         self._log = log
         self._task = task
@@ -99,7 +99,7 @@ class JobWriter:
         return outcome
 
 
-def append_foreign(log: Log, partition: int, *values: str) -> Appended:
+def append_foreign(log: Backend, partition: int, *values: str) -> Appended:
     """Another job appends at the end, in one chunk."""
     plan = plan_of(log, f"foreign-{next(_FOREIGN)}")
     return JobWriter(log, plan, partition, task="foreign/0").must_append(*values, complete=True)

@@ -1,15 +1,17 @@
 import pyarrow as pa
 import pytest
 
-from spark_cas import RECORDS, append_once, open_log
+from spark_cas import RECORDS, append_once, open_log, raise_for_outcome
 from spark_cas.core.chunks import Chunk, ChunkLimits
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import ClaimError, InputChangedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Conflict, Truncated
 from spark_cas.log.load.loading import load_rows
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.memory import MemoryLog
+from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
 
 
 @pytest.fixture(params=["memory", "directory"])
@@ -139,3 +141,76 @@ def test_a_partition_that_the_log_does_not_have_is_refused(log):
     with pytest.raises(ValueError, match="partition 2"):
         append_once(log, 2, records(b"a"), job="one", expected_offset=0)
     assert log.jobs() == ()
+
+
+BOTH = {0: records(b"a", b"b"), 1: records(b"c")}
+
+
+def both(log):
+    return [values(log, 0), values(log, 1)]
+
+
+def test_several_partitions_are_appended_to_in_one_step(log):
+    outcomes = append_once(log, BOTH, job="both", expected_offset={0: 0, 1: 0})
+    assert [raise_for_outcome(outcomes[each], each).range for each in (0, 1)] == [
+        OffsetRange(0, 2),
+        OffsetRange(0, 1),
+    ]
+    assert both(log) == [[b"a", b"b"], [b"c"]]
+    again = append_once(log, BOTH, job="both", expected_offset={0: 0, 1: 0})
+    assert all(isinstance(each, Appended) and each.resolved for each in again.values())
+    assert both(log) == [[b"a", b"b"], [b"c"]]
+
+
+def test_of_several_partitions_all_refuse_or_none(log):
+    append_once(log, 1, records(b"x"), job="other", expected_offset=0)
+    assert append_once(log, BOTH, job="both", expected_offset={0: 0, 1: 0}) == {1: Conflict(0, 1, 0)}
+    assert both(log) == [[], [b"x"]]
+    assert append_once(log, BOTH, job="both", expected_offset={0: 4, 1: 0}) == {
+        0: Truncated(4, 2),
+        1: Conflict(0, 1, 0),
+    }
+    outcomes = append_once(log, BOTH, job="both", expected_offset={0: 0, 1: 1})
+    assert all(isinstance(each, Appended) for each in outcomes.values())
+    assert both(log) == [[b"a", b"b"], [b"x", b"c"]]
+
+
+def test_a_partition_that_is_only_looked_at_has_to_end_where_it_is_expected_to(log):
+    append_once(log, 1, records(b"x"), job="other", expected_offset=0)
+    assert append_once(log, {0: records(b"a")}, job="one", expected_offset={0: 0, 1: 0}) == {1: Conflict(0, 1, 0)}
+    assert both(log) == [[], [b"x"]]
+    assert isinstance(append_once(log, {0: records(b"a")}, job="one", expected_offset={0: 0, 1: 1})[0], Appended)
+    assert both(log) == [[b"a"], [b"x"]]
+
+
+@pytest.mark.parametrize(("step", "call"), [("append", 1), ("append", 2), ("put_entry", 1), ("record_completion", 1)])
+@pytest.mark.parametrize("when", list(When))
+@pytest.mark.parametrize("same", [True, False])
+def test_a_call_for_several_partitions_that_died_is_made_again(log, step, call, when, same):
+    died = {0: records(b"a", b"b"), 1: records(b"c")} if same else {0: records(b"y"), 1: records(b"z")}
+    with pytest.raises(InjectedFaultError):
+        append_once(FaultyLog(log, Fault(step, call, when)), died, job="both", expected_offset={0: 0, 1: 0})
+    decided = step == "record_completion" or (step == "put_entry" and when is When.AFTER)
+    assert both(log) == (
+        [[] for _ in died] if not decided else [each.column("value").to_pylist() for each in died.values()]
+    )
+    if decided and not same:
+        with pytest.raises(InputChangedError):
+            append_once(log, BOTH, job="both", expected_offset={0: 0, 1: 0})
+        return
+    outcomes = append_once(log, BOTH, job="both", expected_offset={0: 0, 1: 0})
+    assert all(isinstance(each, Appended) for each in outcomes.values())
+    assert both(log) == [[b"a", b"b"], [b"c"]]
+
+
+def test_what_is_no_mapping_of_both_is_refused_before_anything(log):
+    for given in (({}, {0: 0}), (BOTH, {0: 0}), (BOTH, {0: 0, 1: 0, 7: 0})):
+        with pytest.raises(ValueError, match="partition"):
+            append_once(log, given[0], job="bad", expected_offset=given[1])
+    with pytest.raises(ClaimError):
+        append_once(log, BOTH, job="bad", expected_offset={0: 0, 1: -2})
+    with pytest.raises(ValueError, match="one mapping to records and one to expected offsets"):
+        append_once(log, BOTH, job="bad", expected_offset=0)  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="its records and an expected offset"):
+        append_once(log, 0, None, job="bad", expected_offset=0)
+    assert log.plan("bad") is None

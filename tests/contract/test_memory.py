@@ -2,8 +2,8 @@ from collections.abc import Callable
 
 import pytest
 
+from spark_cas.log.backend import Backend
 from spark_cas.log.memory import MemoryLog
-from spark_cas.log.protocol import Backend
 from spark_cas.testing.contract import LogContract
 
 _: type[Backend] = MemoryLog

@@ -5,8 +5,8 @@ from uuid import uuid4
 
 import pytest
 
+from spark_cas.log.backend import Backend
 from spark_cas.log.objects import ObjectLog
-from spark_cas.log.protocol import Backend
 from spark_cas.log.spec import LogSpec
 from spark_cas.testing.contract import LogContract
 from spark_cas.testing.contract.base import NewBackend

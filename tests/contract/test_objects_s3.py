@@ -2,9 +2,9 @@
 
 import pytest
 
+from spark_cas.log.backend import Backend
 from spark_cas.log.objects import ObjectLog
-from spark_cas.log.protocol import Backend
-from spark_cas.testing.contract import JobContract, StepContract
+from spark_cas.testing.contract import LogContract, StoreContract
 from spark_cas.testing.contract.base import NewBackend
 from tests.objects.places import reopened
 from tests.objects.servers import Served
@@ -24,14 +24,14 @@ class OnS3:
 
 
 @pytest.mark.s3
-class TestS3(OnS3, StepContract):
+class TestS3(OnS3, StoreContract):
     """Where stores differ."""
 
 
 @pytest.mark.s3
 @pytest.mark.full
-class TestJobsOnS3(OnS3, JobContract):
-    """Jobs do no more than take those steps: in a directory and in memory `make test` runs them too."""
+class TestAllOnS3(OnS3, LogContract):
+    """The rest does no more than take those steps: in a directory and in memory `make test` runs it too."""
 
     # It dies between the calls of the protocol, where all stores are alike: a directory and memory show that.
     test_a_job_killed_at_any_call_ends_with_exactly_its_input = None  # type: ignore[assignment]

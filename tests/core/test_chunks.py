@@ -93,7 +93,9 @@ def test_a_record_larger_than_a_chunk_is_named_and_nothing_of_its_batch_is_taken
     size = RECORD_OVERHEAD_BYTES + 11
     buffer = ChunkBuffer(ChunkLimits(max_bytes=size))
     batch = pa.concat_batches([rows_of(2), rows_of(1, size=11)])
-    with pytest.raises(RecordTooLargeError, match=rf"row 42 .* takes {size + 1} bytes.* {size}\. Raise maxBytes"):
+    with pytest.raises(
+        RecordTooLargeError, match=rf"row 42 .* takes {size + 1} bytes.* {size}\. Raise the limit of bytes"
+    ):
         list(buffer.add(batch, now=0.0, first_row=40))
     assert (buffer.records, buffer.bytes) == (0, 0)
 

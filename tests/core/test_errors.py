@@ -14,6 +14,7 @@ ConditionalLogError
     FencedError FENCED
     ProgressLostError PROGRESS_LOST
     LayoutChangedError LAYOUT_CHANGED
+    GrantedError GRANTED
   UnknownOutcomeError UNKNOWN_OUTCOME
   InputError
     OptionError OPTION
@@ -35,6 +36,7 @@ ConditionalLogError
     ChunkDamagedError CHUNK_DAMAGED
     StorageError STORAGE
       NotTakenError
+      TransactionEndedError
 """
 
 KINDS = [pytest.param(kind, id=kind) for kind in ErrorKind]

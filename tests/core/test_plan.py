@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_cas.core.appends import NOTHING_SAID, Appends
+from spark_cas.core.append_totals import NOTHING_SAID, Appends
 from spark_cas.core.errors import JobMismatchError, OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.plan import (
@@ -104,7 +104,7 @@ class TestExpectedOffsets:
         ],
     )
     def test_bad(self, text: str):
-        with pytest.raises(OptionError, match=r"^\[OPTION\] expectedOffsets"):
+        with pytest.raises(OptionError, match=r"^\[OPTION\] (the )?expected offsets"):
             ExpectedOffsets.parse(text)
 
     @given(st.text(max_size=30))
@@ -116,7 +116,7 @@ class TestExpectedOffsets:
         assert parsed.mode in ("end", "none", "offsets")
 
     def test_a_partition_that_the_log_has_not(self):
-        with pytest.raises(OptionError, match=re.escape("names partition 3, but the log has 3 partitions (0 to 2)")):
+        with pytest.raises(OptionError, match=re.escape("name partition 3, but the log has 3 partitions (0 to 2)")):
             ExpectedOffsets.parse('{"0": 1, "3": 1}').resolve((0, 0, 0))
 
 
@@ -226,7 +226,7 @@ class TestRejoin:
         assert resume_offset(again, 0, came_to(3, 9)) is None
 
     def test_a_partition_that_the_log_has_not(self):
-        with pytest.raises(OptionError, match="names partition 2"):
+        with pytest.raises(OptionError, match="name partition 2"):
             rejoin(plan(0, 0), ExpectedOffsets.parse('{"2": 1}'), (None, None))
 
 

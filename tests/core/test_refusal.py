@@ -109,7 +109,7 @@ def test_all_partitions_that_differ_are_one_error_with_all_that_it_takes_to_go_o
     assert error.message == (
         "partition 3: expected offset 0 to be the end, but the log ends at 9; partition 12: expected offset 7 to be "
         "the end, but the log ends at 20 (offsets 7 to 11 were trimmed and cannot be read any more): another writer "
-        "appended. 2 rows are there. Read what is new there, then run the same job again with expectedOffsets "
+        "appended. 2 rows are there. Read what is new there, then run the same job again with expected offsets "
         '{"3": 9, "5": null, "12": 20}.'
     )
 
@@ -118,7 +118,7 @@ def test_where_records_are_gone_no_offsets_are_given_to_go_on_with():
     error = mismatch_error({0: Conflict(0, 9, 0), 3: Truncated(7, 5)}, {0: 9, 3: 5}, "Nothing was appended.")
     assert isinstance(error, TruncatedError)
     assert error.message.startswith("partition 3: expected offset 7, but the log ends at 5: records that")
-    assert "expectedOffsets" not in error.message
+    assert "expected offsets" not in error.message
 
 
 @pytest.mark.parametrize(

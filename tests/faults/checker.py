@@ -7,7 +7,7 @@ from pathlib import Path
 from spark_cas import open_log
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.plan import Progress
-from spark_cas.log.protocol import Backend
+from spark_cas.log.backend import Backend
 from tests.faults.rows import Row, as_records
 
 
@@ -43,6 +43,15 @@ def require(log: Path, held: Mapping[int, Sequence[Held]], completed: Sequence[s
     """Each partition holds the rows of these jobs, one job after the other, and nothing else."""
     problems = findings(log, held, completed)
     assert not problems, "\n".join(problems)
+
+
+def require_rows(log: Path, rows: Mapping[int, Sequence[Row]]) -> None:
+    """Each partition holds just these rows, in this order; offsets of what was aborted may lie between them."""
+    with open_log(str(log)) as opened:
+        found = {
+            partition: differences(_read(opened, partition)[0], expected) for partition, expected in rows.items()
+        }
+    assert not any(found.values()), found
 
 
 def findings(log: Path, held: Mapping[int, Sequence[Held]], completed: Sequence[str]) -> list[str]:

@@ -17,18 +17,17 @@ import pyspark
 
 from tests.faults.failpoints import Failpoints, until
 from tests.faults.rows import CHUNK, PARTITIONS
+from tests.jvms import INTERPRETED, OPTIONS
 
 SPARK_HOME = Path(pyspark.__file__).parent
 DRIVER = Path(__file__).parent / "driver.py"
 ANSWER_WITHIN_SECONDS = 150.0
 _END_WITHIN_SECONDS = 10.0
 
-JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""For short lives on few cores."""
-
 DRIVER_CONF = {
+    **INTERPRETED,
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+    "spark.driver.extraJavaOptions": OPTIONS,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "512m",
     "spark.sql.adaptive.enabled": "true",
@@ -175,7 +174,7 @@ class Cluster:
         return {
             **DRIVER_CONF,
             "spark.executor.cores": "1",
-            "spark.executor.extraJavaOptions": JAVA_OPTIONS,
+            "spark.executor.extraJavaOptions": OPTIONS,
             "spark.executor.memory": "512m",
             "spark.master": f"spark://127.0.0.1:{self.port}",
             "spark.speculation": "true",
@@ -277,7 +276,7 @@ def _environment(failpoints: Failpoints, host: str, folder: Path) -> dict[str, s
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_CONF_DIR": str(folder),
-        "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
+        "SPARK_DAEMON_JAVA_OPTS": OPTIONS,
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": host,

@@ -15,6 +15,7 @@ from tests.faults.checker import files_of, require_complete
 from tests.faults.failpoints import Event, Failpoints, Point, chunk, until
 from tests.faults.rig import Cluster, Driver, is_idle
 from tests.faults.rows import CHUNK, PARTITIONS, make_rows, routed, write_input
+from tests.long import full
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(400)]
 
@@ -89,7 +90,7 @@ def test_a_speculative_copy_that_overtakes_its_original_leaves_one_copy_and_no_f
     require_complete(log, "load", routed(ROWS))
 
 
-@pytest.mark.parametrize("at", ["before", "staged", "linked"])
+@pytest.mark.parametrize("at", ["before", *full("staged", "linked")])
 def test_nothing_of_a_stopped_worker_is_seen_when_it_wakes_after_its_copy_has_put_all_rows(
     at: str, driver: Driver, failpoints: Failpoints, log: Path, tmp_path: Path
 ):
@@ -138,7 +139,7 @@ def test_executors_that_outlive_their_driver_do_not_harm_the_job_that_is_run_aga
     require_complete(log, "load", routed(ROWS))
 
 
-@pytest.mark.parametrize("on_the_workers", ["nothing", "another log"])
+@pytest.mark.parametrize("on_the_workers", [*full("nothing"), "another log"])
 def test_a_local_path_that_workers_do_not_share_is_refused(
     on_the_workers: str, cluster: Cluster, driver: Driver, failpoints: Failpoints, tmp_path: Path
 ):

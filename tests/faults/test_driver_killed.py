@@ -1,10 +1,12 @@
 """A driver, Python and JVM, is killed by signal 9; the same command is run again."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.faults.checker import files_of, require_complete
+from spark_cas import open_log
+from tests.faults.checker import Held, files_of, require, require_complete, require_rows
 from tests.faults.failpoints import Failpoints, Point, chunk
 from tests.faults.rig import Driver
 from tests.faults.rows import CHUNK, make_rows, routed, write_input
@@ -19,10 +21,10 @@ PLAN = r"^_log/jobs/load/plan\.json$"
 @pytest.mark.parametrize(
     "point",
     [
-        pytest.param(Point("linked", PLAN, "wait"), id="when the plan is recorded"),
+        pytest.param(Point("linked", PLAN, "wait"), id="when the plan is recorded", marks=pytest.mark.full),
         pytest.param(Point("staged", chunk(0, 2 * CHUNK), "wait"), id="in the middle of the chunks"),
         pytest.param(Point("before", COMPLETE, "wait"), id="between the tasks and commit"),
-        pytest.param(Point("linked", COMPLETE, "wait"), id="after commit"),
+        pytest.param(Point("linked", COMPLETE, "wait"), id="after commit", marks=pytest.mark.full),
     ],
 )
 def test_the_same_command_ends_with_each_row_once_after_its_driver_was_killed(
@@ -40,6 +42,81 @@ def test_the_same_command_ends_with_each_row_once_after_its_driver_was_killed(
     assert driver.write(source, log, job="load")["error"] is None
     require_complete(log, "load", routed(ROWS))
     assert before.items() <= files_of(log).items()
+
+
+def test_another_load_does_not_wait_for_a_driver_that_was_killed(
+    driver: Driver, failpoints: Failpoints, log: Path, tmp_path: Path
+):
+    rows = {name: make_rows(tag=name) for name in ("dead", "next")}
+    sources = {name: write_input(tmp_path / name, found) for name, found in rows.items()}
+    failpoints.arm(Point("before", chunk(0, 0), "wait"))
+    driver.begin(sources["dead"], log, job="dead")
+    failpoints.await_event("wait")
+
+    driver.kill()
+
+    failpoints.arm()
+    # Nothing of it stands still for as long as it takes to believe that: its process is seen to have ended.
+    assert driver.write(sources["next"], log, job="next", grantTimeout="0s")["error"] is None
+    with open_log(str(log)) as opened:
+        done = opened.completion("next")
+        assert done is not None
+        assert done.rows == len(rows["next"])
+        assert opened.grants().held == ()
+
+
+GROUP = r"^_log/groups/"
+
+
+@pytest.mark.parametrize(
+    ("point", "visible"),
+    [
+        pytest.param(Point("staged", chunk(0, 2 * CHUNK), "wait"), False, id="in the middle of the chunks"),
+        pytest.param(Point("staged", GROUP, "wait"), False, id="before it is decided"),
+        pytest.param(Point("linked", GROUP, "wait"), True, id="when it is decided"),
+    ],
+)
+def test_of_a_load_as_a_whole_nothing_or_all_is_visible_after_its_driver_was_killed(
+    point: Point, driver: Driver, failpoints: Failpoints, log: Path, tmp_path: Path, *, visible: bool
+):
+    source = write_input(tmp_path / "input", ROWS)
+    failpoints.arm(point)
+    driver.begin(source, log, job="load", atomic="load")
+    failpoints.await_event("wait")
+
+    driver.kill()
+
+    before = files_of(log)
+    require(
+        log, {each: [Held("load", found)] if visible else [] for each, found in routed(ROWS).items()}, completed=[]
+    )
+    failpoints.arm()
+    assert driver.write(source, log, job="load", atomic="load")["error"] is None
+    require_complete(log, "load", routed(ROWS))
+    assert before.items() <= files_of(log).items(), "it went on where it came to"
+
+
+def test_another_load_aborts_what_a_driver_that_was_killed_left_undecided(
+    driver: Driver, failpoints: Failpoints, log: Path, tmp_path: Path
+):
+    rows = {name: make_rows(tag=name) for name in ("dead", "next")}
+    sources = {name: write_input(tmp_path / name, found) for name, found in rows.items()}
+    failpoints.arm(Point("staged", GROUP, "wait"))
+    driver.begin(sources["dead"], log, job="dead", atomic="load")
+    failpoints.await_event("wait")
+
+    driver.kill()
+
+    failpoints.arm()
+    assert driver.write(sources["next"], log, job="next", atomic="load", grantTimeout="0s")["error"] is None
+    refused = driver.write(sources["dead"], log, job="dead", atomic="load")
+    assert refused["kind"] == "CONFLICT", "its plan is from before the other load"
+    require_rows(log, routed(rows["next"]))
+    (to_go_on,) = re.findall(r"with expected offsets (\{.*?\})", refused["error"])
+    again = driver.write(sources["dead"], log, job="dead", atomic="load", expectedOffsets=to_go_on)
+    assert again["error"] is None
+    first, second = routed(rows["next"]), routed(rows["dead"])
+    require_rows(log, {partition: [*first[partition], *second[partition]] for partition in first})
 
 
 def test_a_job_that_is_complete_appends_nothing_when_it_is_run_again(

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from spark_cas import open_log
-from spark_cas.log.protocol import Backend
+from spark_cas.log.backend import Backend
 from spark_cas.testing.kafka_broker import KafkaBroker
 from tests.faults.checker import differences, digest_of
 from tests.faults.failpoints import VARIABLE, Failpoints, until

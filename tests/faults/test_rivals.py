@@ -1,14 +1,17 @@
-"""Two drivers write to one log at the same time."""
+"""Two drivers write to one log at the same time: as they should, one after the other, and as nobody can forbid."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.faults.checker import Held, require, require_complete
-from tests.faults.failpoints import Failpoints, Point, chunk
+from spark_cas import open_log
+from spark_cas.core.offsets import OffsetRange
+from spark_cas.log.load.granting import abort_job
+from tests.faults.checker import Held, require, require_complete, require_rows
+from tests.faults.failpoints import Event, Failpoints, Point, chunk, until
 from tests.faults.rig import Driver
-from tests.faults.rows import PARTITIONS, make_rows, routed, write_input
+from tests.faults.rows import CHUNK, PARTITIONS, make_rows, routed, write_input
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -31,6 +34,10 @@ def test_of_two_jobs_with_the_same_expected_offset_one_wins_each_partition(
     failpoints.arm(BOTH_AT_THE_FIRST_CHUNK)
 
     driver.begin(sources["mine"], log, job="mine", expectedOffsets=START)
+    until(lambda: any(_staged_a_chunk(event) for event in failpoints.events()), "the first chunk of the first")
+    # Its grant is taken away while it is at work: the appends are left to decide.
+    with open_log(str(log)) as opened:
+        abort_job(opened, "mine")
     rival.begin(sources["yours"], log, job="yours", expectedOffsets=START)
     answers = {"mine": driver.answer(), "yours": rival.answer()}
 
@@ -44,6 +51,44 @@ def test_of_two_jobs_with_the_same_expected_offset_one_wins_each_partition(
     for job, answer in answers.items():
         assert answer["kind"] == (None if job in all_won else "CONFLICT"), answer["error"]
         assert answer["failed_tasks"] == 0
+
+
+def test_of_two_loads_as_a_whole_that_nobody_keeps_apart_one_is_visible(
+    driver: Driver, rival: Driver, failpoints: Failpoints, log: Path, tmp_path: Path
+):
+    rows = {name: make_rows(tag=name) for name in ("mine", "yours")}
+    sources = {name: write_input(tmp_path / name, found) for name, found in rows.items()}
+    failpoints.arm(Point("staged", chunk(0, 2 * CHUNK), "wait"))
+
+    driver.begin(sources["mine"], log, job="mine", expectedOffsets=START, atomic="load")
+    failpoints.await_event("wait")
+    with open_log(str(log)) as opened:
+        abort_job(opened, "mine")
+    failpoints.arm()
+    answer = rival.write(sources["yours"], log, job="yours", expectedOffsets=START, atomic="load")
+    failpoints.release()
+
+    assert answer["error"] is None
+    assert driver.answer()["error"] is not None
+    require_rows(log, routed(rows["yours"]))
+
+
+def test_of_two_loads_at_once_the_second_waits_and_both_are_complete(
+    driver: Driver, rival: Driver, failpoints: Failpoints, log: Path, tmp_path: Path
+):
+    rows = {name: make_rows(tag=name) for name in ("mine", "yours")}
+    sources = {name: write_input(tmp_path / name, found) for name, found in rows.items()}
+    failpoints.arm()
+
+    driver.begin(sources["mine"], log, job="mine")
+    rival.begin(sources["yours"], log, job="yours")
+    answers = [driver.answer(), rival.answer()]
+
+    assert [answer["error"] for answer in answers] == [None, None]
+    first = _job_of_first_row(log, 0)
+    order = [first, *(name for name in rows if name != first)]
+    held = {each: [Held(job, routed(rows[job])[each]) for job in order] for each in range(PARTITIONS)}
+    require(log, held, completed=order)
 
 
 def test_one_job_run_by_two_drivers_at_once_appends_each_row_once(
@@ -62,10 +107,11 @@ def test_one_job_run_by_two_drivers_at_once_appends_each_row_once(
     assert any(event.at == "refused" for event in failpoints.events())
 
 
-def _job_of_first_row(log: Path, partition: int) -> str:
-    from spark_cas import open_log
-    from spark_cas.core.offsets import OffsetRange
+def _staged_a_chunk(event: Event) -> bool:
+    return event.at == "staged" and event.path.startswith("partition=")
 
+
+def _job_of_first_row(log: Path, partition: int) -> str:
     with open_log(str(log)) as opened:
         _, records = next(opened.read(partition, OffsetRange(0, 1)))
         return records.column("value")[0].as_py().decode().partition("-")[0]

@@ -11,7 +11,7 @@ from spark_cas.testing.writing import append_foreign
 from tests.faults.failpoints import Failpoints, Point, until
 from tests.faults.rig import Driver
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(500)]
 
 BEFORE_THE_OFFSETS = Point("saving", "^state-", "wait")
 

@@ -12,6 +12,7 @@ from spark_cas.testing.writing import values_in
 from tests.faults.failpoints import Failpoints, Point, chunk
 from tests.faults.rig import Driver
 from tests.faults.rows import PARTITIONS, make_rows, routed, write_input
+from tests.long import full
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
 
@@ -40,8 +41,12 @@ KILLS = {
 }
 
 
+FEW = ("in the middle of the chunks of batch 0", "before the commit of batch 2")
+
+
+@pytest.mark.parametrize("places", [FEW, *full(tuple(KILLS))], ids=len)
 def test_every_row_is_there_once_and_in_order_wherever_the_driver_was_killed(
-    driver: Driver, failpoints: Failpoints, log: Path, tmp_path: Path
+    places: tuple[str, ...], driver: Driver, failpoints: Failpoints, log: Path, tmp_path: Path
 ):
     source = write_input(tmp_path / "input", ROWS)
     for number in range(FILES):
@@ -51,8 +56,8 @@ def test_every_row_is_there_once_and_in_order_wherever_the_driver_was_killed(
         options = {"orderBy": "value", "checkpointLocation": str(tmp_path / "checkpoint")}
         driver.begin(source, log, job="copy", maxRecordsPerChunk=str(CHUNK), restless=False, order_by=(), **options)
 
-    for point in KILLS.values():
-        failpoints.arm(point)
+    for place in places:
+        failpoints.arm(KILLS[place])
         begin()
         failpoints.await_event("wait")
         driver.kill()

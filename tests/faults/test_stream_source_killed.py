@@ -9,7 +9,7 @@ import pytest
 from spark_cas import open_log
 from spark_cas.core.outcome import Appended
 from spark_cas.core.records import RECORDS
-from spark_cas.log.protocol import Backend
+from spark_cas.log.backend import Backend
 from spark_cas.testing.kafka_broker import KafkaBroker
 from spark_cas.testing.writing import JobWriter, plan_of, records_in
 from tests.faults.failpoints import Failpoints, Point
@@ -82,6 +82,7 @@ def copy(
         assert rows_by_key(target) == expected
 
 
+@pytest.mark.full
 def test_a_copied_log_holds_every_row_once_and_in_order_wherever_the_driver_was_killed(
     driver: Driver, failpoints: Failpoints, tmp_path: Path
 ):

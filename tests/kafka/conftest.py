@@ -1,7 +1,8 @@
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from spark_cas.testing.kafka_broker import KafkaCluster
+from spark_cas.testing.kafka_broker.waiting import wait_until
 from tests.kafka.clients import SECONDS, append, create_topic
 from tests.kafka.proxy.rig import proxied_broker
 from tests.kafka.secured import secured_broker
@@ -16,10 +17,23 @@ def cluster(conf):
     with KafkaCluster(conf, 3) as cluster:
         topic = create_topic(cluster.bootstrap)
         append(cluster.bootstrap, topic, "a")
-        member = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": topic})
-        member.committed([TopicPartition(topic, 0)], SECONDS)
-        member.close()
+        wait_until(lambda: _has_coordinator(cluster.bootstrap, topic), SECONDS, lambda: "no coordinator of groups")
         yield cluster
+
+
+def _has_coordinator(bootstrap, group):
+    """False while it is being elected: a plain client is told so at once when it asks the one of a moment ago."""
+    member = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    try:
+        member.committed([TopicPartition(group, 0)], SECONDS)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.NOT_COORDINATOR:
+            raise
+        return False
+    else:
+        return True
+    finally:
+        member.close()
 
 
 @pytest.fixture

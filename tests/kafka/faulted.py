@@ -11,10 +11,10 @@ from spark_cas.core.errors import ConditionalLogError, FencedError, StorageError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, Outcome, Unknown
 from spark_cas.core.plan import Progress
+from spark_cas.log.backend import Backend
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.planning import complete_job, pin_plan
-from spark_cas.log.protocol import Backend
 from spark_cas.testing.loads import LIMITS, Rows, load
 from spark_cas.testing.writing import JobWriter, claim_of
 from tests.kafka.clients import SECONDS, committed_values

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.append.transaction import Sending
+from spark_cas.log.kafka.append.sending import Sending
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.deadlined import Deadlined
 from spark_cas.log.kafka.spec import KafkaSpec

@@ -1,7 +1,7 @@
 """Where partitions end: asked for once it is known who leads them."""
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from spark_cas.core.errors import LogNotFoundError
 from spark_cas.log.kafka import ends
@@ -9,7 +9,7 @@ from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import admin_client
 from spark_cas.log.kafka.client.codes import NO_LEADER
 from spark_cas.log.kafka.spec import KafkaSpec
-from tests.kafka.clients import append, create_topic
+from tests.kafka.clients import SECONDS, append, create_topic
 
 pytestmark = pytest.mark.kafka
 
@@ -39,6 +39,33 @@ def test_whose_leaders_are_not_known_is_not_asked_for_offsets(broker, asked):
     asked.clear()
     assert ends.high_watermark(admin, second) == 0
     assert asked == ["list_offsets"]
+
+
+def test_a_transaction_that_is_committed_between_two_looks_is_in_all_bounds(broker, monkeypatch):
+    topic = create_topic(broker.bootstrap, 2)
+    admin = admin_client(KafkaSpec(broker.bootstrap, topic))
+    ats = [TopicPartition(topic, number) for number in range(2)]
+    barriers = ends.barriers
+    committed: list[str] = []
+
+    def one_after_the_other(admin, ats, timeout_seconds):
+        first = barriers(admin, ats[:1], timeout_seconds)
+        if not committed:
+            committed.append(commit_to_both(broker.bootstrap, topic))
+        return (*first, *barriers(admin, ats[1:], timeout_seconds))
+
+    monkeypatch.setattr(ends, "barriers", one_after_the_other)
+    assert [each.end_offset for each in ends.at_one_moment(admin, ats, SECONDS)] == [2, 2], "a record and its marker"
+
+
+def commit_to_both(address, topic):
+    producer = Producer({"bootstrap.servers": address, "transactional.id": f"{topic}-both"})
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    for partition in range(2):
+        producer.produce(topic, "both", partition=partition)
+    producer.commit_transaction(SECONDS)
+    return topic
 
 
 def test_the_newest_time_is_asked_of_known_leaders_too(broker, asked):

@@ -9,7 +9,8 @@ from spark_cas.core.outcome import Appended, KeyConflict
 from spark_cas.core.plan import BY_KEY, Progress
 from spark_cas.core.plan_json import to_json
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.ledger import _MAX_METADATA_BYTES, _entry
+from spark_cas.log.kafka.group_metadata import MAX_METADATA_BYTES
+from spark_cas.log.kafka.ledger import _entry
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.testing.writing import TIME_MS, append_foreign, table_of
 from tests.kafka.clients import SECONDS, create_topic
@@ -43,5 +44,5 @@ def test_a_ledger_entry_with_as_many_ranges_as_there_may_be_fits():
     )
     entry = _entry("t" * 100, "i" * 32, progress)
     assert entry.metadata is not None
-    assert len(entry.metadata) < _MAX_METADATA_BYTES
+    assert len(entry.metadata) < MAX_METADATA_BYTES
     assert BY_KEY not in to_json(progress)

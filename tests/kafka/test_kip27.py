@@ -32,7 +32,7 @@ from tests.kafka.readers import barging_in, only_aborting, open_transaction, rea
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
-ROUNDS = 200
+ROUNDS = 80
 
 
 @pytest.fixture

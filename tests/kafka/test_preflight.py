@@ -14,16 +14,15 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import LogNotFoundError, RecordTooLargeError, StorageError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.records import RECORDS
+from spark_cas.log.backend import Preflight
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka import preflight as preflight_module
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import describe
 from spark_cas.log.load.loading import load_rows
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.log.protocol import Preflight
-from spark_cas.testing.kafka_broker.waiting import wait_until
 from spark_cas.testing.loads import TEN, run_job
-from tests.kafka.clients import SECONDS, admin_of, create_topic, leader_of
+from tests.kafka.clients import SECONDS, admin_of, create_topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 
@@ -34,11 +33,6 @@ def spec_of(broker, topic: str | None = None, **config: str) -> KafkaSpec:
     """A topic with these settings; its name is the prefix, so that it has a registry of its own."""
     name = topic or create_topic(broker.bootstrap, 1, **config)
     return KafkaSpec(broker.bootstrap, name, name)
-
-
-def impatient(spec: KafkaSpec) -> KafkaSpec:
-    """What passes is waited for; here it does not."""
-    return replace(spec, client_options=(("message.timeout.ms", "1000"),))
 
 
 def look(spec: KafkaSpec) -> Preflight:
@@ -138,35 +132,6 @@ def test_a_broker_that_does_not_know_the_topic_yet_is_asked_again(broker, monkey
     monkeypatch.setattr(preflight_module, "describe", lagging)
     assert look(spec).notes == ()
     assert looked[:2] == [spec.topic] * 2
-
-
-def test_one_replica_in_sync_is_enough_only_where_there_is_but_one(cluster):
-    assert look(spec_of(cluster)).notes == ()
-    (note,) = look(spec_of(cluster, min_insync_replicas="1")).notes
-    assert "min.insync.replicas of topic" in note
-    assert "is 1 with 3 replicas" in note
-
-
-def test_brokers_that_are_gone(cluster):
-    strict = impatient(spec_of(cluster, min_insync_replicas="3"))
-    alone = f"{strict.topic}-alone"
-    admin = admin_of(cluster.bootstrap)
-    placed = NewTopic(alone, 2, replica_assignment=[[1], [2]], config={"min.insync.replicas": "1"})
-    admin.create_topics([placed])[alone].result(SECONDS)
-    orphan = impatient(KafkaSpec(cluster.bootstrap, alone, alone))
-    look(strict)
-    look(orphan)
-    cluster.node(2).kill()
-    try:
-        wait_until(lambda: leader_of(cluster.node(1).address, alone, 1) < 0, SECONDS, lambda: "it still has a leader")
-        assert "partition 1 of topic" in refusal(orphan)
-        assert "no leader" in refusal(orphan)
-        assert "has 2 of 3 replicas in sync, and min.insync.replicas is 3" in refusal(strict)
-        # And not that the topic is not there, which would be a reason to go on without its plans.
-        with KafkaLog(orphan) as log, pytest.raises(StorageError, match="asking for offsets"):
-            log.bounds(1)
-    finally:
-        cluster.node(2).restart()
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4", "gzip", "zstd", "snappy"])

@@ -19,10 +19,10 @@ from spark_cas.core.plan import Completion, PartitionResult, Plan, Progress
 from spark_cas.core.plan_json import to_json
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.forgetting import forget_job
-from spark_cas.log.kafka import KafkaLog, registry_entries
-from spark_cas.log.kafka.append.transaction import produce
+from spark_cas.log.kafka import KafkaLog, compacted_entries
+from spark_cas.log.kafka.append.sending import produce
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.log.kafka.registry_entries import kind_of
+from spark_cas.log.kafka.compacted_entries import kind_of
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.testing.contract.base import at_once
 from spark_cas.testing.loads import TEN, crash_after_chunks, run_job
@@ -151,7 +151,7 @@ def test_an_entry_that_came_to_lie_behind_another_of_its_key_is_never_committed(
                 assert quick.record_plan(first) == first
             return produce(producer, at, *given)
 
-        monkeypatch.setattr(registry_entries, "produce", after_the_other)
+        monkeypatch.setattr(compacted_entries, "produce", after_the_other)
         assert slow.record_plan(second) == first
     with KafkaLog(spec) as log:  # behind a barrier, for a commit returns before readers see it
         assert log.plan("job") == first

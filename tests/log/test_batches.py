@@ -9,8 +9,8 @@ from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ProgressLostError
 from spark_cas.core.outcome import ProgressLost, Refusal
 from spark_cas.core.plan import Plan, Progress, progress_expired
+from spark_cas.log.backend import Backend
 from spark_cas.log.memory import MemoryLog
-from spark_cas.log.protocol import Backend
 from spark_cas.testing.batches import run_batch
 from spark_cas.testing.contract.streaming import StreamContract
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
@@ -24,9 +24,9 @@ KEPT_DAYS = 7
 class ForgetfulLog(MemoryLog):
     """Each entry of its ledger is gone some days after it was made, as on Kafka."""
 
-    def progress(self, partition: int, job: str) -> Progress | None:
+    def progress(self, partition: int, job: str, group: str = "") -> Progress | None:
         self._forget()
-        return super().progress(partition, job)
+        return super().progress(partition, job, group)
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
         self._forget()

@@ -21,7 +21,7 @@ ROWS = rows_of(6, 0, 1)
 class ForgetfulLog(MemoryLog):
     """A ledger that forgets with time, as that of brokers does."""
 
-    def progress_of(self, partitions, job):
+    def progress_of(self, partitions, job, group=""):
         return (None,) * len(partitions)
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _TAIL = 4000
+_SHORT = ("-m", "not full")
+"""As `make test`: what only the long suite sees is not seen before each change."""
 TESTS_FAILED = 1
 """What pytest ends with when a test failed: anything higher is a broken call, which proves nothing."""
 
@@ -49,7 +51,7 @@ def is_seen(defect: Defect, tree: Path) -> bool:
     file.write_text(defect.planted(source))
     try:
         environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *defect.tests]
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *_SHORT, *defect.tests]
         ended = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
     finally:
         file.write_text(source)

@@ -3,9 +3,9 @@
 from pathlib import Path
 from uuid import uuid4
 
+from spark_cas.log.backend import Backend
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.objects.store import open_store
-from spark_cas.log.protocol import Backend
 from spark_cas.log.spec import LogSpec
 from tests.objects.flaky_store import FlakyStore
 

@@ -83,7 +83,7 @@ def azure() -> Iterator[Served]:
 @contextmanager
 def moto(**environment: str) -> Iterator[Served]:
     """A moto server with a bucket; what comes in by ``environment`` holds from then on."""
-    with _server([sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"], environment) as endpoint:
+    with _server([sys.executable, "-m", "tests.objects.s3_server"], environment) as endpoint:
         # A request without credentials is one that moto lets pass.
         _request("PUT", f"{endpoint}/logs", {})
         yield Served(

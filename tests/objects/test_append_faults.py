@@ -9,7 +9,7 @@ from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Conflict, Fenced, Truncated, Unknown
 from spark_cas.core.put_reply import PutReply
 from spark_cas.log.objects import ObjectLog
-from spark_cas.log.objects.answers import NotNowError
+from spark_cas.log.objects.store_errors import NotNowError
 from spark_cas.testing.contract.blind import blindly
 from spark_cas.testing.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
 from tests.objects import flaky_store

@@ -22,6 +22,7 @@ from spark_cas.log.objects import ObjectLog
 from spark_cas.log.patience import within
 from spark_cas.log.spec import LogSpec
 from spark_cas.testing.writing import JobWriter, append_foreign, plan_of, table_of, values_in
+from tests.long import full
 from tests.objects.bad_day import BUSY, CUT_OFF, GIVES_UP, SILENT, BadDay, Proxy, proxy_to
 from tests.objects.servers import Served
 
@@ -84,7 +85,7 @@ def bad_day(s3: Served, day: BadDay) -> Iterator[LogSpec]:
         yield spec_through(proxy, s3, 2 * day.seconds)
 
 
-@pytest.mark.parametrize("kind", [SILENT, BUSY, GIVES_UP, CUT_OFF])
+@pytest.mark.parametrize("kind", [SILENT, BUSY, *full(GIVES_UP, CUT_OFF)])
 def test_a_load_rides_out_a_bad_time_at_each_step(s3, kind):
     def ride_out(step: str) -> tuple[list[str], list[str], bool]:
         method, path, after = STEPS[step]
@@ -97,7 +98,7 @@ def test_a_load_rides_out_a_bad_time_at_each_step(s3, kind):
     assert found == dict.fromkeys(STEPS, (ROWS, ROWS, True))
 
 
-@pytest.mark.parametrize("kind", [SILENT, BUSY, GIVES_UP])
+@pytest.mark.parametrize("kind", [SILENT, *full(BUSY, GIVES_UP)])
 def test_a_store_that_never_comes_back_is_given_up_with_its_path(s3, proxy, kind):
     spec = spec_through(proxy, s3, 2)
     log = ObjectLog(spec)

@@ -150,11 +150,11 @@ def test_a_header_that_does_not_fit_is_refused_before_it_is_stored():
 
 
 def test_a_newer_format_is_named(monkeypatch):
-    monkeypatch.setattr(chunk_file, "FORMAT_VERSION", 2)
+    monkeypatch.setattr(chunk_file, "FORMAT_VERSION", 3)
     data, _ = small()
     monkeypatch.undo()
     for read in (lambda: decode(data, "the chunk", ALL), lambda: decode_header(data, "the chunk")):
-        with pytest.raises(FormatError, match=r"^\[FORMAT\] the chunk has format version 2.*newer"):
+        with pytest.raises(FormatError, match=r"^\[FORMAT\] the chunk has format version 3.*newer"):
             read()
 
 

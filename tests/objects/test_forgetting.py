@@ -6,7 +6,7 @@ from spark_cas.core.plan import Plan
 from spark_cas.log.forgetting import forget, forget_job, older_jobs
 from spark_cas.log.load.planning import complete_job
 from spark_cas.log.objects import ObjectLog
-from spark_cas.log.objects.answers import NotNowError
+from spark_cas.log.objects.store_errors import NotNowError
 from spark_cas.testing.writing import plan_of
 from tests.objects.places import flaky_log, reopened
 

@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 
 from spark_cas.core.errors import OptionError, StorageError
-from spark_cas.log.objects.answers import NobodyThereError, NotNowError
 from spark_cas.log.objects.store import _request_timeout, open_store
+from spark_cas.log.objects.store_errors import NobodyThereError, NotNowError
 from spark_cas.log.spec import LogSpec
 from spark_cas.testing.writing import JobWriter, append_foreign, plan_of, table_of
 from tests.objects.places import flaky_log

@@ -15,6 +15,7 @@ from spark_cas.programs.bootstrap_state import main
 from spark_cas.programs.saved_state import place_of
 from spark_cas.spark.reading.bootstrap import STATE
 from tests.kafka import clients
+from tests.long import full
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -64,7 +65,7 @@ def saved(spark, kind, place):
     return rows_of(place_of(spark, kind, place).load().state)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv", "table"])
+@pytest.mark.parametrize("kind", ["parquet", *full("csv", "table")])
 def test_a_refresh_is_equal_to_a_bootstrap_of_everything(spark, run, path, tmp_path, kind):
     first, second, third = [f"state_{at}" if kind == "table" else str(tmp_path / f"state {at}") for at in range(3)]
     arguments = ["--log", path, "--format", kind]

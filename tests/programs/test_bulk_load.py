@@ -87,6 +87,16 @@ def parquet(tmp_path):
 BY_TAIL = ("--key", "tail", "--value-json", "--partitions", "4")
 
 
+def test_a_load_as_a_whole_and_the_same_again(load, parquet):
+    command = ("--input", parquet, *BY_TAIL, "--job", "load-1", "--atomic", "load")
+    code, report, told = load(*command)
+    assert (code, report["status"], report["appended_rows"]) == (0, "complete", 1000)
+    assert "1,000 rows appended" in told
+    assert values(load.log) == list(range(1000))
+    code, report, _ = load(*command)
+    assert (code, report["already_complete"]) == (0, True)
+
+
 def test_a_load_and_the_same_load_again(load, parquet, tmp_path):
     command = ("--input", parquet, *BY_TAIL, "--job", "load-1", "--report", str(tmp_path / "report.json"))
     code, report, told = load(*command)
@@ -268,7 +278,7 @@ def test_without_a_job_name_a_warning_and_a_second_load(load, parquet):
         (("--key", "tail +"), 2, "PARSE_SYNTAX_ERROR"),
         (("--key", "number", "--partitions", "4"), 2, "[SCHEMA] column key must be binary or string, found bigint"),
         (("--log-option", "jbo=x"), 2, "Did you mean job?"),
-        (("--expected-offsets", "latest"), 2, "expectedOffsets must be"),
+        (("--expected-offsets", "latest"), 2, "expected offsets must be"),
         (("--job", "a/b"), 2, "option job"),
         (("--partitions", "0"), 2, "partitions must be a whole number"),
         (("--input", "no-such-file.parquet"), 2, "PATH_NOT_FOUND"),
@@ -355,6 +365,7 @@ def test_ctrl_c_under_spark_submit_then_the_same_command(programs, path, tmp_pat
     assert (code, report["already_complete"], report["appended_rows"]) == (0, True, 0)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(4 * PATIENCE)
 def test_ctrl_c_in_a_plain_process_then_the_same_command(programs, path, tmp_path):
     command = by_itself(*interruptible(path, tmp_path))

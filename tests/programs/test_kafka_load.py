@@ -70,6 +70,17 @@ def shown(*argv):
     ]
 
 
+def test_a_load_as_a_whole_and_the_same_again(load, rows):
+    command = ("--job", "whole", "--partitions", "3", "--atomic", "load")
+    code, report, _ = load(*command)
+    assert (code, report["status"], report["appended_rows"]) == (0, "complete", 100)
+    held = rows()
+    assert sorted(value for values in held for value in values) == list(range(100))
+    code, report, _ = load(*command, "--verify")
+    assert (code, report["already_complete"]) == (0, True)
+    assert rows() == held
+
+
 def test_a_load_again_and_a_foreign_record_in_between(load, rows, broker, topic, address):
     first = ("--job", "load-1", "--partitions", "4", "--log-option", "kafka.retry.backoff.ms=3")
     code, report, told = load(*first)

@@ -91,6 +91,7 @@ def test_a_wrong_command_line_exits_with_2(argv, capsys):
 def test_options_of_the_write_are_handed_on():
     arguments = parse(
         *("--job", "load-1", "--partitions", "4", "--expected-offsets", "none", "--max-records-per-chunk", "7"),
+        *("--atomic", "load"),
         *("--log-option", "store.aws_region=eu", "--read-option", "sep==", "--order-by", "a, b", "--order-by", "c"),
     )
     assert arguments.request.write_options() == {
@@ -98,6 +99,7 @@ def test_options_of_the_write_are_handed_on():
         "job": "load-1",
         "partitions": "4",
         "expectedOffsets": "none",
+        "atomic": "load",
         "maxRecordsPerChunk": "7",
         "store.aws_region": "eu",
     }

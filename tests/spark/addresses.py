@@ -5,7 +5,8 @@ import pytest
 from spark_cas import open_log
 from tests.kafka.clients import create_topic
 
-EMBEDDED_AND_KAFKA = ["embedded", pytest.param("kafka", marks=pytest.mark.kafka)]
+KAFKA = pytest.param("kafka", marks=pytest.mark.kafka)
+EMBEDDED_AND_KAFKA = ["embedded", KAFKA]
 """Values of a parameter of a fixture, for `new_log`."""
 
 

@@ -12,6 +12,8 @@ from spark_cas.log.expanding import expand_log
 from spark_cas.programs.bulk_load import main
 from spark_cas.testing.kafka_broker.waiting import wait_until
 from spark_cas.testing.writing import values_in
+from tests.long import full
+from tests.spark.addresses import KAFKA
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -96,6 +98,7 @@ def begun(spark, address, small_batches):
     return before
 
 
+@pytest.mark.parametrize("address", [*full("embedded"), KAFKA], indirect=True)
 def test_a_load_that_partitions_were_added_under_appends_the_rest_when_it_is_run_again(
     spark, address, begun, tmp_path, capsys
 ):

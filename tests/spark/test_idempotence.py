@@ -110,7 +110,9 @@ def test_off_takes_no_job_and_no_condition(path, given, said):
 
 def test_a_log_that_gives_exactly_once_gives_it_where_it_is_requested(path):
     assert isinstance(planned(path, idempotence="requested", job="load-1"), ConditionalLogWriter)
-    assert isinstance(planned(path, CLAIMING, idempotence="requested"), ConditionalLogWriter)
+    # Both are at work: it has to expect nothing of partitions.
+    claiming = planned(path, CLAIMING, idempotence="requested", expectedOffsets="none")
+    assert isinstance(claiming, ConditionalLogWriter)
     assert found(path)[1][-1] == "load-1"
 
 

@@ -81,6 +81,7 @@ def test_new_partitions_and_topics_are_noticed_and_a_topic_made_anew_is_told(spa
     assert stream.values() == ["a", "b", "c"]
 
 
+@pytest.mark.full
 def test_a_stream_of_1000_partitions_goes_on_where_it_was(spark, broker, tmp_path):
     topic = create_topic(broker.bootstrap, 1000)
     options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}

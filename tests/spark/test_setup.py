@@ -25,6 +25,7 @@ for call in (lambda: route(rows, {"path": sys.argv[1], "partitions": 1, "job": "
 """
 
 
+@pytest.mark.full
 def test_workers_with_another_python_are_told_of_in_one_sentence(tmp_path):
     workers = tmp_path / "python3"
     workers.write_text(f'#!/bin/sh\nexec "{sys._base_executable}" "$@"\n')  # type: ignore[attr-defined]

@@ -58,6 +58,9 @@ def batches(reader, start):
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "address", ["embedded", pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.full])], indirect=True
+)
 def test_each_key_comes_in_its_order_from_2_to_16_partitions_under_load(address):
     count = 15
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

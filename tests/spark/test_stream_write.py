@@ -18,9 +18,9 @@ from spark_cas.core.errors import (
     NotRoutedError,
     OptionError,
 )
+from spark_cas.log.backend import Preflight
 from spark_cas.log.load.planning import job_progress
 from spark_cas.log.objects import ObjectLog
-from spark_cas.log.protocol import Preflight
 from spark_cas.spark.source import ConditionalLogSource
 from spark_cas.spark.writing.report import TaskReport
 from spark_cas.spark.writing.stream_write import StreamWriter
@@ -95,7 +95,7 @@ def test_a_sole_writer_stops_at_a_foreign_record_and_goes_on_from_given_offsets(
     with open_log(path) as log:
         append_foreign(log, 0, "x")
     rows += source.add("b", *keys(3))
-    with pytest.raises(ConflictError, match=r'expectedOffsets \{"0": 4\}'):
+    with pytest.raises(ConflictError, match=r'expected offsets \{"0": 4\}'):
         run(routed, checkpoint, **options)
     assert values_of(path) == [*rows[:3], "x"]
     run(routed, checkpoint, **options | {"expectedOffsets": json.dumps({"0": 4})})

@@ -25,6 +25,7 @@ _DECIDED_END: _Asked = (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)  # t
 _NO_SUCH_OFFSET = -1
 """What brokers answer when no record is as new as was asked for."""
 
+_MOMENT_SECONDS = 1.0
 _FIRST_PAUSE_SECONDS = 0.001
 _LONGEST_PAUSE_SECONDS = 0.1
 
@@ -52,6 +53,23 @@ def barrier(admin: Admin, at: TopicPartition, timeout_seconds: float) -> Bounds:
     Raises StorageError when someone's open transaction outlasts the timeout: a stale answer is never given.
     """
     return barriers(admin, [at], timeout_seconds)[0]
+
+
+def at_one_moment(admin: Admin, ats: list[TopicPartition], timeout_seconds: float) -> tuple[Bounds, ...]:
+    """The bounds of several partitions, such that a transaction over some of them is in all of those or in none.
+
+    They were so at one moment: looked at again, none had got more. Where others append without a pause that is given
+    up after a second: then they are those of the last look. Raises StorageError as `barriers`.
+    """
+    wait = Wait(_MOMENT_SECONDS, "", _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+    while True:
+        found = barriers(admin, ats, timeout_seconds)
+        if len(ats) == 1:
+            return found
+        # What was committed to one partition before the first look was in all others before this one.
+        now = _all_offsets(admin, ats, _END)
+        if all(end == each.end_offset for (end,), each in zip(now, found, strict=True)) or not wait.again(""):
+            return found
 
 
 def barriers(admin: Admin, ats: list[TopicPartition], timeout_seconds: float) -> tuple[Bounds, ...]:

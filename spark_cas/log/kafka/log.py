@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from threading import Lock
-from typing import Self
 
 import pyarrow as pa
 from confluent_kafka import TopicPartition
@@ -12,22 +11,27 @@ from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
+from spark_cas.core.grants import Grants
+from spark_cas.core.group import ABORTED, job_of, outcome_from_json, outcome_to_json
 from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.names import check_name
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Outcome, Refusal
 from spark_cas.core.plan import Layout, Plan, Progress
 from spark_cas.core.records import RECORDS
+from spark_cas.log.backend import Backend, Preflight
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.blind import BlindAppends
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence, Fences
+from spark_cas.log.kafka.append.whole import WholeAppends
 from spark_cas.log.kafka.append.writer import PartitionWriter
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import admin_client
 from spark_cas.log.kafka.client.retry import ask
 from spark_cas.log.kafka.client.rights import on_topic
-from spark_cas.log.kafka.expanding import add_partitions, fence_writers
+from spark_cas.log.kafka.expanding import add_partitions, fence, fence_writers
+from spark_cas.log.kafka.grants import KafkaGrantor
 from spark_cas.log.kafka.layouts import TopicLayouts
 from spark_cas.log.kafka.ledger import Ledgers
 from spark_cas.log.kafka.preflight import preflight
@@ -37,14 +41,16 @@ from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import topic_settings
 from spark_cas.log.kafka.topics import create_topic
 from spark_cas.log.patience import Wait, within
-from spark_cas.log.protocol import Preflight
+from spark_cas.log.protocol import EntryKind
 
 
-class KafkaLog(KafkaRegistry):
+class KafkaLog(KafkaRegistry, Backend):
     """A topic as a log. Open one in each process; in one, its claims and appends take turns.
 
     The layout epoch of a topic is its partition count, which only ever rises: see `spark_cas.log.kafka.layouts`.
     """
+
+    group_in_process = True
 
     def __init__(self, spec: KafkaSpec) -> None:
         self.topic = check_name(spec.topic, "the topic")
@@ -52,20 +58,24 @@ class KafkaLog(KafkaRegistry):
         self._admin: Admin = admin_client(spec)
         super().__init__(spec, self._admin)
         self._writers: dict[tuple[int, str], PartitionWriter] = {}
+        self._whole: dict[str, WholeAppends] = {}
+        """By group, those that this process appends to."""
         self._layouts = TopicLayouts(self._admin, self._registry, self.topic)
         self._ledgers = Ledgers(spec)
         self._fences = Fences(spec, self._admin)
         self._blind = BlindAppends(spec, self._admin, self._layouts)
+        self._grantor = KafkaGrantor(spec)
         self._turn = Lock()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
+        for whole in self._whole.values():
+            whole.close()
+        self._whole.clear()
         self._fences.close()
         self._writers.clear()
         self._ledgers.close()
         self._blind.close()
+        self._grantor.close()
 
     def layout(self) -> Layout:
         return self._layouts.layout()
@@ -84,14 +94,11 @@ class KafkaLog(KafkaRegistry):
         create_topic(self._admin, topic, f"creating topic {self.topic}")
         return self._await_layout()
 
-    def bounds(self, partition: int) -> Bounds:
-        self.layout().require(partition)
-        return ends.barrier(self._admin, self._at(partition), self._timeout)
-
     def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
         ats = [self._at(each) for each in partitions]
         if waiting:
-            return ends.barriers(self._admin, ats, self._timeout)
+            self._require(partitions)
+            return ends.at_one_moment(self._admin, ats, self._timeout)
         return ends.all_stable_bounds(self._admin, ats)
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
@@ -111,10 +118,14 @@ class KafkaLog(KafkaRegistry):
                     f"topic {self.topic}, which the plan was made for, is not there. Nothing was appended. Check "
                     f"that all workers reach the same brokers as the driver."
                 ) from None
+            if plan.group:
+                return changed or self._own(plan).claim(partition, plan)
             return changed or self._new_writer(plan, partition).claim()
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
         with self._turn:
+            if claim.plan.group:
+                return self._own(claim.plan).append(claim, chunk)
             writer = self._writers.get((claim.partition, claim.plan.job))
             if writer is None:
                 writer = self._new_writer(claim.plan, claim.partition)
@@ -133,17 +144,47 @@ class KafkaLog(KafkaRegistry):
         ends.stable_bounds(self._admin, self._at(partition)).require(offsets)
         return read_records(self.spec, self._at(partition), offsets, columns)
 
-    def progress(self, partition: int, job: str) -> Progress | None:
-        return self.progress_of([partition], job)[0]
-
-    def progress_of(self, partitions: Sequence[int], job: str) -> tuple[Progress | None, ...]:
-        layout = self.layout()
-        for partition in partitions:
-            layout.require(partition)
+    def progress_of(
+        self,
+        partitions: Sequence[int],
+        job: str,
+        group: str = "",
+    ) -> tuple[Progress | None, ...]:
         if not partitions:
             return ()
+        layout = self._require(partitions)
         ats = [self._at(each) for each in partitions]
-        return self._ledgers.of(job).read_all(ats, layout.log_id, self._timeout)
+        found = self._ledgers.of(job).read_all(ats, layout.log_id, self._timeout)
+        own = self._whole.get(group)
+        if own is None:
+            return found
+        return tuple(own.progress(each) or entry for each, entry in zip(partitions, found, strict=True))
+
+    def entry(self, kind: EntryKind, job: str) -> str | None:
+        """Of a group the ledger tells that it was committed; that it was aborted, the registry."""
+        if kind == "outcome":
+            plan = self.plan(job_of(job))
+            found = None if plan is None else self._whole_of(plan).outcome()
+            if found is not None:
+                return outcome_to_json(found)
+        return super().entry(kind, job)
+
+    def put_entry(self, kind: EntryKind, job: str, text: str) -> str:
+        if kind != "outcome":
+            return super().put_entry(kind, job, text)
+        plan = self.plan(job_of(job))
+        if plan is None:
+            return outcome_to_json(ABORTED)
+        wanted = outcome_from_json(text, job)
+        if not wanted.committed:
+            # Before its writer is fenced: one that claims after that finds it.
+            super().put_entry(kind, job, text)
+        with self._turn:
+            whole = self._whole.pop(job, None) or self._whole_of(plan)
+            try:
+                return outcome_to_json(whole.decide(wanted))
+            finally:
+                whole.close()
 
     def trim(self, partition: int, before_offset: int) -> Bounds:
         bounds = self.bounds(partition)
@@ -166,7 +207,10 @@ class KafkaLog(KafkaRegistry):
         return self._layouts.begin(layout, partitions)
 
     def end_partition(self, partition: int, intent: Intent) -> int:  # noqa: ARG002
-        fence_writers(self.spec, partition, self.jobs_with_own_id(self.layout().log_id, partition))
+        log_id = self.layout().log_id
+        if partition == 0:
+            fence(self.spec, [self.spec.whole_id(job) for job in self.jobs_as_a_whole(log_id)])
+        fence_writers(self.spec, partition, self.jobs_with_own_id(log_id, partition))
         return ends.barrier(self._admin, self._at(partition), self._timeout).end_offset
 
     def add_partitions(self, intent: Intent) -> None:
@@ -175,6 +219,24 @@ class KafkaLog(KafkaRegistry):
 
     def finish_expansion(self, expansion: Expansion) -> None:
         self._layouts.finish(self.layout().log_id, expansion)
+
+    def grants(self) -> Grants:
+        return self._grantor.grants()
+
+    def put_grants(self, grants: Grants) -> bool:
+        return self._grantor.put_grants(grants)
+
+    def _own(self, plan: Plan) -> WholeAppends:
+        """The group of a plan, which this process appends to."""
+        if plan.group not in self._whole:
+            self._whole[plan.group] = self._whole_of(plan)
+        return self._whole[plan.group]
+
+    def _whole_of(self, plan: Plan) -> WholeAppends:
+        def is_aborted(group: str) -> bool:
+            return KafkaRegistry.entry(self, "outcome", group) is not None
+
+        return WholeAppends(self.spec, self._admin, self._ledgers, self._layouts, plan, is_aborted=is_aborted)
 
     def _new_writer(self, plan: Plan, partition: int) -> PartitionWriter:
         """The only writer that this process has for the job in the partition."""
@@ -198,6 +260,12 @@ class KafkaLog(KafkaRegistry):
                     raise
             else:
                 return layout
+
+    def _require(self, partitions: Sequence[int]) -> Layout:
+        layout = self.layout()
+        for partition in partitions:
+            layout.require(partition)
+        return layout
 
     @property
     def _timeout(self) -> float:

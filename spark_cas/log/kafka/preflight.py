@@ -5,6 +5,7 @@ from confluent_kafka.admin import AclOperation, TopicDescription
 
 from spark_cas.core.errors import LogNotFoundError, StorageError
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENT, OFF, REQUIRED
+from spark_cas.log.backend import Preflight
 from spark_cas.log.kafka.broker_settings import broker_settings
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import TransactionalProducer, group_member
@@ -16,7 +17,6 @@ from spark_cas.log.kafka.registry_topic import create_registry_topics
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import TopicSettings, describe, topic_settings
 from spark_cas.log.patience import Wait
-from spark_cas.log.protocol import Preflight
 
 _BATCH_OVERHEAD_BYTES = 512
 """Header of a batch and of its one record, more than they ever take but for a record's own headers."""

@@ -16,14 +16,15 @@ from confluent_kafka import TopicPartition
 
 from spark_cas.core.errors import FormatError
 from spark_cas.core.plan import Completion, Plan
-from spark_cas.core.plan_json import completion_from_json, plan_from_json, to_json
+from spark_cas.core.plan_json import recorded_completion, recorded_plan
 from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.compacted_entries import Entries, kind_of, records_of
 from spark_cas.log.kafka.expanding import fence
 from spark_cas.log.kafka.ledger import Ledger
-from spark_cas.log.kafka.registry_entries import Entries, kind_of, records_of
 from spark_cas.log.kafka.registry_topic import create_registry_topics
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import describe
+from spark_cas.log.protocol import EntryKind
 
 _SETTLED = "registry"
 _OF_JOBS = ("plan", "completion", "piece")
@@ -127,19 +128,11 @@ class KafkaRegistry:
         self._topic = spec.topic
         self._registry = Registry(spec, admin)
 
-    def record_plan(self, plan: Plan) -> Plan:
-        return _plan(self._put("plan", plan.job, to_json(plan)), plan.job)
+    def entry(self, kind: EntryKind, job: str) -> str | None:
+        return self._registry.of_job(self._topic, job).text(self._key(kind, job))
 
-    def plan(self, job: str) -> Plan | None:
-        value = self._get("plan", job)
-        return None if value is None else _plan(value, job)
-
-    def record_completion(self, completion: Completion) -> Completion:
-        return _completion(self._put("completion", completion.job, to_json(completion)), completion.job)
-
-    def completion(self, job: str) -> Completion | None:
-        value = self._get("completion", job)
-        return None if value is None else _completion(value, job)
+    def put_entry(self, kind: EntryKind, job: str, text: str) -> str:
+        return self._registry.put_of_job(self._topic, job, self._key(kind, job), text)
 
     def jobs(self) -> tuple[str, ...]:
         plans = self._key("plan", "")
@@ -147,9 +140,11 @@ class KafkaRegistry:
         return tuple(sorted(key.removeprefix(plans) for key in found))
 
     def forget(self, plan: Plan) -> None:
-        job, done = plan.job, self.completion(plan.job)
+        job, text = plan.job, self.entry("completion", plan.job)
+        done = None if text is None else recorded_completion(text, job)
         own = [each for each in range(plan.partitions) if _may_hold_own_id(plan, done, each)]
-        fence(self._spec, [self._spec.transactional_id(each, job) for each in own])
+        ids = [self._spec.transactional_id(each, job) for each in own]
+        fence(self._spec, [*ids, self._spec.whole_id(job)] if plan.whole else ids)
         ledger = Ledger(self._spec, job)
         try:
             ledger.erase([TopicPartition(self._topic, each) for each in range(plan.partitions)])
@@ -173,21 +168,30 @@ class KafkaRegistry:
             if key.startswith(plans) and self._has_own_id(entries, key.removeprefix(plans), log_id, partition)
         )
 
+    def jobs_as_a_whole(self, log_id: str) -> list[str]:
+        """The jobs on a topic of this id that append to all partitions in one step, and are not complete.
+
+        Raises StorageError, FormatError.
+        """
+        plans = self._key("plan", "")
+        found = []
+        for entries in self._registry.all_jobs():
+            for job in [key.removeprefix(plans) for key in entries.held if key.startswith(plans)]:
+                text = entries.text(self._key("plan", job))
+                plan = None if text is None else recorded_plan(text, job)
+                if plan and plan.whole and plan.log_id == log_id and not entries.text(self._key("completion", job)):
+                    found.append(job)
+        return sorted(found)
+
     def _has_own_id(self, entries: Entries, job: str, log_id: str, partition: int) -> bool:
         text = entries.text(self._key("plan", job))
-        plan = None if text is None else _plan(text, job)
+        plan = None if text is None else recorded_plan(text, job)
         if plan is None or plan.log_id != log_id or partition >= plan.partitions:
             return False
         done = entries.text(self._key("completion", job))
-        return _may_hold_own_id(plan, None if done is None else _completion(done, job), partition)
+        return _may_hold_own_id(plan, None if done is None else recorded_completion(done, job), partition)
 
-    def _get(self, kind: str, job: str) -> str | None:
-        return self._registry.of_job(self._topic, job).text(self._key(kind, job))
-
-    def _put(self, kind: str, job: str, text: str) -> str:
-        return self._registry.put_of_job(self._topic, job, self._key(kind, job), text)
-
-    def _key(self, kind: str, job: str) -> str:
+    def _key(self, kind: EntryKind, job: str) -> str:
         return f"{self._topic}/{kind}/{job}"
 
 
@@ -195,24 +199,3 @@ def _may_hold_own_id(plan: Plan, completion: Completion | None, partition: int) 
     """Whether a writer of a job may write a partition of its plan under an id with the job's name in it."""
     told = () if completion is None else completion.partitions
     return not plan.claims(partition) and all(each.progress.partition != partition for each in told)
-
-
-def _plan(value: str, job: str) -> Plan:
-    try:
-        return plan_from_json(value)
-    except (KeyError, TypeError, ValueError):
-        raise _foreign(f"the plan of job {job!r}") from None
-
-
-def _completion(value: str, job: str) -> Completion:
-    try:
-        return completion_from_json(value)
-    except (KeyError, TypeError, ValueError):
-        raise _foreign(f"the completion of job {job!r}") from None
-
-
-def _foreign(what: str) -> FormatError:
-    return FormatError(
-        f"{what} in the registry topic is not what this spark_cas writes. Was it written by a newer version, or does "
-        f"another program write to the topic?"
-    )

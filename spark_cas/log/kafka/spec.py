@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Self
 
+from spark_cas.core.errors import BatchTooLargeError
 from spark_cas.log.patience import PATIENCE_MS
 
 DEFAULT_PREFIX = "spark-cas"
@@ -10,6 +11,11 @@ DEFAULT_TRANSACTION_MS = 60_000
 MOST_IN_FLIGHT = 5
 """Brokers keep the order of so many requests of a producer that are unanswered at once, and of no more."""
 
+LONGEST_TRANSACTION_MS = 900_000
+"""As long as brokers let a transaction be open, unless they are told otherwise (transaction.max.timeout.ms)."""
+
+_LEAST_BYTES_PER_MS = 4_000
+"""Brokers that take less are not well."""
 _MOST_REQUEST_MS = 10_000
 _DELIVERY_SHARE = 0.75
 
@@ -49,6 +55,21 @@ class KafkaSpec:
             claim_timeout_ms=min(self.claim_timeout_ms, most_ms),
         )
 
+    def with_transaction_of(self, size: int) -> Self:
+        """The same topic for a transaction of so many bytes, which may be open for as long as that takes.
+
+        Raises BatchTooLargeError where that is longer than brokers let it be.
+        """
+        needed_ms = DEFAULT_TRANSACTION_MS + size // _LEAST_BYTES_PER_MS
+        if needed_ms > LONGEST_TRANSACTION_MS:
+            most = (LONGEST_TRANSACTION_MS - DEFAULT_TRANSACTION_MS) * _LEAST_BYTES_PER_MS
+            raise BatchTooLargeError(
+                f"the load has {size} bytes, and a transaction that may be open for "
+                f"{LONGEST_TRANSACTION_MS // 60_000} minutes is only sure to take {most}. Nothing of it was "
+                f"appended. Load it in parts, each under a job name of its own, or with atomic=partition."
+            )
+        return replace(self, transaction_timeout_ms=max(self.transaction_timeout_ms, needed_ms))
+
     @property
     def request_seconds(self) -> float:
         """How long one request is waited for: request.timeout.ms, where that is less."""
@@ -86,9 +107,23 @@ class KafkaSpec:
         owner = f"{self.prefix}/{self.topic}/{partition}"
         return owner if job is None else f"{owner}/{job}"
 
+    def whole_id(self, job: str) -> str:
+        """The id whose newest holder may write all partitions at once for a job: its load as a whole."""
+        return f"{self.prefix}/{self.topic}/whole/{job}"
+
     def group(self, job: str) -> str:
         """The memberless group whose offsets are the ledger of a job."""
         return f"{self.prefix}/{job}"
+
+    @property
+    def grants_id(self) -> str:
+        """The id whose newest holder may change the grants of the topic. No partition's: those have numbers."""
+        return f"{self.prefix}/{self.topic}/grants"
+
+    @property
+    def grants_group(self) -> str:
+        """The memberless group whose offsets are the grants. No job's name has a slash."""
+        return f"{self.prefix}/grants/"
 
     @property
     def registry_topic(self) -> str:

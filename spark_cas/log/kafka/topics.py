@@ -10,6 +10,10 @@ from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
 
 _FENCED = "fenced"
+"""What a broker (3.x, 4.x) says of those that are registered and not yet trusted; the code alone also means too few.
+
+It can go when that has a code of its own.
+"""
 _OF_THE_BROKERS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 

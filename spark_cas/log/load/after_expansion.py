@@ -12,7 +12,7 @@ from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import ProgressLost
 from spark_cas.core.plan import EarlierRows, Layout, Plan, Progress, is_complete, resume_offset
 from spark_cas.core.refusal import AFTER_EXPANSION, error_of
-from spark_cas.log.protocol import Backend
+from spark_cas.log.backend import Backend
 
 
 def plan_now(log: Backend, job: str) -> Plan | None:
@@ -66,7 +66,7 @@ def plan_of_rest(log: Backend, layout: Layout, newest: Plan, job: str, earlier: 
     if not _can_go_on(log, newest) or earlier != _with_rows_of(newest, found):
         raise LayoutChangedError(
             f"job {job!r} was planned for layout epoch {newest.layout_epoch}, but the log now has epoch "
-            f"{layout.epoch}: partitions were added. Nothing was appended now, what the job appended before stays. "
+            f"{layout.epoch}: partitions were added. Nothing was appended now, what is visible of the job stays. "
             f"{AFTER_EXPANSION}"
         )
     for partition, progress in enumerate(found):
@@ -87,6 +87,7 @@ def plan_of_rest(log: Backend, layout: Layout, newest: Plan, job: str, earlier: 
         earlier=earlier,
         # What is complete is expected of nobody any more: others may have appended there since.
         named=tuple(each for each in newest.named if not is_complete(found[each])),
+        whole=newest.whole,
     )
 
 

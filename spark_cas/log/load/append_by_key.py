@@ -14,9 +14,10 @@ from spark_cas.core.key_claims import KeyClaims
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.outcome import Appended, Conflict, KeyConflict, Outcome, Truncated
 from spark_cas.core.refusal import not_appended
+from spark_cas.log import clock
+from spark_cas.log.backend import Backend
 from spark_cas.log.load.attempts import rival_tries
 from spark_cas.log.load.tail import Tail
-from spark_cas.log.protocol import Backend
 from spark_cas.log.tombstones import unproven_below
 
 _PAUSE_SECONDS = 0.05
@@ -107,6 +108,6 @@ class _Look:
 
     def _unproven_below(self, end: int) -> int:
         at, plan = self._claim.partition, self._claim.plan
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = clock.now_ms()
         pinned_end = plan.end_offsets[at]
         return unproven_below(self._log, at, end, now_ms, pinned_at_ms=plan.pinned_at_ms, pinned_end=pinned_end)

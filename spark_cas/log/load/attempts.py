@@ -10,8 +10,8 @@ from spark_cas.core.offsets import Bounds
 from spark_cas.core.outcome import Fenced
 from spark_cas.core.plan import Progress
 from spark_cas.core.refusal import error_of
+from spark_cas.log.backend import Backend
 from spark_cas.log.load.require_expected import lost_to_another
-from spark_cas.log.protocol import Backend
 
 FENCED_WAIT_SECONDS = 30.0
 _RIVAL_TRIES = 24
@@ -69,7 +69,7 @@ def await_other(
     deadline = time.monotonic() + wait_seconds
     pause = _FIRST_POLL_SECONDS
     while True:
-        progress = log.progress(partition, plan.job)
+        progress = log.progress(partition, plan.job, plan.group)
         if progress and done(progress):
             return progress
         if missing(progress):

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from spark_cas.core.appends import NOTHING_SAID
+from spark_cas.core.append_totals import NOTHING_SAID
 from spark_cas.core.chunks import Chunk, ChunkBuffer, ChunkLimits
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import ConditionalLogError, LayoutChangedError, UnknownOutcomeError
@@ -16,6 +16,7 @@ from spark_cas.core.outcome import Appended, LayoutChanged, Refusal, Unknown
 from spark_cas.core.plan import Layout, PartitionResult, Progress
 from spark_cas.core.records import RECORDS
 from spark_cas.core.refusal import error_of
+from spark_cas.log import clock
 from spark_cas.log.load.loading import fill, refuse_unknown_partition
 from spark_cas.log.protocol import Blind
 
@@ -90,7 +91,7 @@ class _BlindLoad:
             chunks=len(self._appended),
             layout_epoch=self._layout.epoch,
             complete=True,
-            committed_at_ms=time.time_ns() // 1_000_000,
+            committed_at_ms=clock.now_ms(),
             task=self._task,
         )
         return PartitionResult(progress, 0, self._resolved, self._said, self._guarantee)
@@ -102,7 +103,7 @@ class _BlindLoad:
     def _append(self, records: pa.Table) -> None:
         for batch in records.to_batches():
             self._digest.update(batch)
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = clock.now_ms()
         chunk = Chunk(
             records, self._digest.rows, self._digest.hexdigest(), complete=False, task=self._task, time_ms=now_ms
         )

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
-from spark_cas.core.appends import NOTHING_SAID
+from spark_cas.core.append_totals import NOTHING_SAID
 from spark_cas.core.chunks import Chunk, ChunkBuffer, ChunkLimits
 from spark_cas.core.claim import Claim
 from spark_cas.core.digest import RunningDigest
@@ -21,9 +21,10 @@ from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.core.plan import PartitionResult, Plan, Progress, claim_of_keys
 from spark_cas.core.refusal import error_of
 from spark_cas.core.row_claims import COLUMN, NO_CHECK, check_claim_values, check_rising, split_claims
+from spark_cas.log import clock
+from spark_cas.log.backend import Backend
 from spark_cas.log.load.append_by_key import KeyedAppends
 from spark_cas.log.load.attempts import FENCED_WAIT_SECONDS, await_other, refuse_second_task
-from spark_cas.log.protocol import Backend
 
 
 class Filling(Protocol):
@@ -249,7 +250,7 @@ class _PartitionLoad:
             digest=self._digest.hexdigest(),
             complete=complete,
             task=self._task,
-            time_ms=time.time_ns() // 1_000_000,
+            time_ms=clock.now_ms(),
             claims=claims,
         )
         if self._plan.by_key and chunk.records.num_rows > 0:

@@ -4,7 +4,6 @@ As `spark_cas.log.load.loading`, it runs over the protocol alone. A stream is a 
 entry in a partition tells of its newest batch there, and a batch that comes again is resumed or verified by that.
 """
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -20,10 +19,11 @@ from spark_cas.core.outcome import Appended, Fenced, ProgressLost, Refusal
 from spark_cas.core.plan import BatchProgress, PartitionResult, Plan, Progress
 from spark_cas.core.records import RECORDS
 from spark_cas.core.refusal import error_of, raise_for_outcome
+from spark_cas.log import clock
+from spark_cas.log.backend import Backend
 from spark_cas.log.load.attempts import FENCED_WAIT_SECONDS, await_other, refuse_second_task
 from spark_cas.log.load.loading import refuse_unknown_partition
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.log.protocol import Backend
 
 
 def begin_stream(log: Backend, job: str, wanted: ExpectedOffsets, partition: int = 0) -> Plan:
@@ -191,7 +191,7 @@ class _BatchLoad:
         ledger: list[Progress | None] = [claim.progress] if isinstance(claim, Claim) else []
         if isinstance(claim, ProgressLost):
             ledger = [self._log.progress(partition, plan.job) for partition in range(plan.partitions)]
-            if forgot_none(self._batch, plan, ledger, _now_ms()):
+            if forgot_none(self._batch, plan, ledger, clock.now_ms()):
                 claim = self._log.claim(self._partition, replace(plan, rejoined=False))
         self._begun_after_ms = begun_after(self._batch, plan, ledger)
         return claim
@@ -265,10 +265,6 @@ def _chunk(records: pa.Table, digest: str, claim: Claim, batch: BatchProgress | 
         digest=joined_digest(before.digest, digest) if before else digest,
         complete=False,
         task=task,
-        time_ms=_now_ms(),
+        time_ms=clock.now_ms(),
         batch=batch,
     )
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -1,6 +1,5 @@
 """Making the plan of a job: pinned once by the driver, recorded for ever, taken again by every re-run."""
 
-import time
 import uuid
 from collections.abc import Iterable
 from dataclasses import replace
@@ -19,6 +18,8 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.names import check_name
 from spark_cas.core.plan import BY_KEY, BY_PARTITION, Completion, EarlierRows, PartitionResult, Plan, Progress, rejoin
 from spark_cas.core.refusal import refused_at, told_rows
+from spark_cas.log import clock
+from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import settled_layouts
 from spark_cas.log.load.after_expansion import newest_plan, plan_now, plan_of_rest, require_rest_of
 from spark_cas.log.load.require_expected import (
@@ -28,7 +29,7 @@ from spark_cas.log.load.require_expected import (
     require_expected_still,
 )
 from spark_cas.log.load.told_rows import told_held
-from spark_cas.log.protocol import Backend
+from spark_cas.log.load.whole import decide_group, is_committed, refuse_by_key, with_group
 
 
 def fresh_job_name() -> str:
@@ -46,11 +47,15 @@ def pin_plan(
     round_of: str = "",
     any_layout: bool = False,
     earlier: tuple[EarlierRows, ...] = (),
+    whole: bool = False,
 ) -> Plan:
     """The plan of a job on a log: its first plan where it has one, else one pinned and recorded now.
 
     Where partitions were added since its first plan it is the plan for the rest of the job, if the input lacks the
     rows that the job had appended before: ``earlier`` says which were taken out of it (`earlier_rows`).
+
+    With ``whole`` the rows of all partitions become visible in one step, that of `complete_job`; the plan tells which
+    group this run appends to.
 
     Before it is recorded, and before a load that is not complete goes on, each partition that ``wanted`` names is
     looked at: where one does not end as expected, ConflictError or TruncatedError names all of them.
@@ -65,8 +70,10 @@ def pin_plan(
     ProgressLostError when nothing tells any more what of the input is the rest.
     """
     check_name(job, "the job name")
+    if whole:
+        refuse_by_key(by_key=compare == BY_KEY)
     layout = log.layout()
-    first, pinned_by, now_ms = log.plan(job), uuid.uuid4().hex, time.time_ns() // 1_000_000
+    first, pinned_by, now_ms = log.plan(job), uuid.uuid4().hex, clock.now_ms()
     if first is None:
         expansions = settled_layouts(log).expansions
         if not any_layout:
@@ -85,14 +92,15 @@ def pin_plan(
             compare=compare,
             round_of=round_of,
             named=() if compare == BY_KEY else wanted.named,
+            whole=whole,
         )
         _require_input_of(mine, earlier)
         if not any_layout:
             require_expected(log, mine, bounds)
         first = log.record_plan(mine)
         if first == mine:
-            return mine
-    _require_same_kind(log, first, stream=stream, compare=compare, round_of=round_of)
+            return with_group(log, mine)
+    _require_same_kind(log, first, stream=stream, compare=compare, round_of=round_of, whole=whole)
     if first.log_id != layout.log_id:
         raise TruncatedError(
             f"job {job!r} was planned on another log that had this name; this one was created later, and no row of "
@@ -108,28 +116,32 @@ def pin_plan(
             plan = log.record_plan(replace(rest, pinned_by=pinned_by, pinned_at_ms=now_ms))
             require_rest_of(job, plan)
     _require_input_of(plan, earlier)
-    again = _rejoined(log, plan, wanted, looking=not any_layout)
+    plan = with_group(log, plan)
+    again = _rejoined(log, plan, wanted, looking=not any_layout and not is_committed(log, plan))
     return replace(again, rejoined=plan.pinned_by != pinned_by)
 
 
 def _rejoined(log: Backend, plan: Plan, wanted: ExpectedOffsets, *, looking: bool) -> Plan:
     """The plan of a known job with what is now ``wanted``, once the log was looked at if it should be."""
     progress: tuple[Progress | None, ...] = (None,) * plan.partitions
+    visible = progress
     # Only what a person expects depends on the ledger, which may be undecided while a dead run's chunk is.
     # A stream expects nothing of partitions that it has no rows for.
     if wanted.offsets or (plan.named and not plan.stream):
-        progress = log.progress_of(range(plan.partitions), plan.job)
+        progress = visible = log.progress_of(range(plan.partitions), plan.job)
+        if plan.group:
+            progress = log.progress_of(range(plan.partitions), plan.job, plan.group)
     try:
         again = rejoin(plan, wanted, progress)
     except JobMismatchError as other:
         raise JobMismatchError(f"{other.message} {_told(log, plan.told_as)}") from None
     # A stream is planned again for each of its batches: what it has no rows for is its business no more.
     if looking and not again.stream:
-        require_expected_again(log, again, progress)
+        require_expected_again(log, again, visible)
     return again
 
 
-def _require_same_kind(log: Backend, first: Plan, *, stream: bool, compare: str, round_of: str) -> None:
+def _require_same_kind(log: Backend, first: Plan, *, stream: bool, compare: str, round_of: str, whole: bool) -> None:
     """JobMismatchError unless a job that is known comes again as what it was planned as."""
     found = None
     if first.stream != stream:
@@ -139,6 +151,9 @@ def _require_same_kind(log: Backend, first: Plan, *, stream: bool, compare: str,
         found = (
             f"was planned with compare={first.compare}, and its name was now given to a write with compare={compare}"
         )
+    elif first.whole != whole:
+        was, is_ = ("as a whole", "partition by partition")[:: 1 if first.whole else -1]
+        found = f"was planned to be visible {was}, and its name was now given to a write {is_}"
     elif first.round_of != round_of:
         found = f"is {_kind(first.round_of)}, and its name was now given to {_kind(round_of)}"
     elif first.continues:
@@ -204,20 +219,23 @@ def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...])
     """
     loaded = {result.progress.partition for result in results}
     others = [partition for partition in range(plan.partitions) if partition not in loaded]
-    for progress in log.progress_of(others, plan.job):
+    for progress in log.progress_of(others, plan.job, plan.group):
         if progress is not None and progress.rows:
             raise InputChangedError(
                 f"partition {progress.partition} holds {progress.rows} rows of job {plan.told_as!r}, but the input "
                 f"now has none for it. Run the job with the input that it began with: it goes on behind its rows. "
                 f"Rows that are not its own need another job name."
             )
-    require_expected_still(log, plan, others, sum(result.progress.rows for result in results))
+    if plan.whole:
+        decide_group(log, plan, results)
+    else:
+        require_expected_still(log, plan, others, sum(result.progress.rows for result in results))
     mine = Completion(
         job=plan.job,
         log_id=plan.log_id,
         layout_epoch=plan.layout_epoch,
         partitions=tuple(sorted(results, key=lambda result: result.progress.partition)),
-        completed_at_ms=time.time_ns() // 1_000_000,
+        completed_at_ms=clock.now_ms(),
     )
     recorded = log.record_completion(mine)
     if _content(recorded) != _content(mine):

@@ -14,8 +14,9 @@ from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Conflict, Truncated
 from spark_cas.core.plan import Plan, Progress, is_complete, resume_offset
 from spark_cas.core.refusal import mismatch_error
+from spark_cas.log import clock
+from spark_cas.log.backend import Backend
 from spark_cas.log.load.told_rows import told_held
-from spark_cas.log.protocol import Backend
 
 _PAUSE_SECONDS = 0.05
 
@@ -39,7 +40,7 @@ def require_expected_again(log: Backend, plan: Plan, progress: Sequence[Progress
     `require_expected`, unless another run came on meanwhile, or the job is complete.
     """
     unfinished = [each for each in plan.named if not is_complete(progress[each])]
-    found = _mismatches_now(log, plan, unfinished, dict(enumerate(progress)))
+    found = mismatches_now(log, plan, unfinished, dict(enumerate(progress)))
     if not found or log.completion(plan.job) is not None:
         return
     # What lies behind the expected offset may be of the very job, appended by another attempt since.
@@ -54,12 +55,16 @@ def require_expected_still(log: Backend, plan: Plan, without_rows: Sequence[int]
 
     Raises as `require_expected`, unless another run completed the job meanwhile.
     """
-    found = _mismatches_now(log, plan, [each for each in plan.named if each in without_rows], {})
+    found = mismatches_now(log, plan, [each for each in plan.named if each in without_rows], {})
     if found and log.completion(plan.job) is None:
-        told = (
-            f"Job {plan.told_as!r} has no rows there. All {plan.earlier_rows + rows} that it has are in the log, in "
-            f"other partitions, and stay, but it is not recorded as complete."
-        )
+        told = f"Job {plan.told_as!r} has no rows there. "
+        if plan.whole:
+            told += "Nothing of it is visible, in no partition."
+        else:
+            told += (
+                f"All {plan.earlier_rows + rows} that it has are in the log, in other partitions, and stay, but it "
+                f"is not recorded as complete."
+            )
         raise mismatch_error(found, _onward(plan, found, {}, without_rows), told)
 
 
@@ -76,7 +81,7 @@ def mismatch_now(
     named = () if plan.stream else plan.named
     concerned = {*named, *met, *(each for each, found in progress.items() if found is not None)}
     unfinished = [each for each in sorted(concerned) if not is_complete(progress[each])]
-    found = _mismatches_now(log, plan, unfinished, progress)
+    found = mismatches_now(log, plan, unfinished, progress)
     if not found:
         return found, None
     return found, mismatch_error(found, _onward(plan, found, progress), _told_held(plan, progress))
@@ -97,7 +102,7 @@ def lost_to_another(
         found = _look(log, partition, expected, bounds, progress)
     except ValueError:
         return None
-    if not isinstance(found, Conflict) or log.progress(partition, plan.job) != progress:
+    if not isinstance(found, Conflict) or log.progress(partition, plan.job, plan.group) != progress:
         return None
     return found
 
@@ -129,9 +134,13 @@ def _mismatches(
     return found
 
 
-def _mismatches_now(
-    log: Backend, plan: Plan, partitions: list[int], progress: Mapping[int, Progress | None]
+def mismatches_now(
+    log: Backend, plan: Plan, partitions: Sequence[int], progress: Mapping[int, Progress | None]
 ) -> dict[int, Mismatch]:
+    """Which of some partitions do not end where the job's next chunk there would expect it.
+
+    ``progress`` is how far it came in them, nothing where it is not given.
+    """
     bounds = log.bounds_of(partitions, waiting=True)
     return _mismatches(log, plan, partitions, dict(zip(partitions, bounds, strict=True)), progress)
 
@@ -181,7 +190,7 @@ def _proves(log: Backend, expected: int, progress: Progress | None) -> bool:
         return True
     if progress is None or expected < progress.end_offset:
         return False
-    return _now_ms() - progress.committed_at_ms < kept_ms // 2
+    return clock.now_ms() - progress.committed_at_ms < kept_ms // 2
 
 
 def _progress(log: Backend, plan: Plan) -> dict[int, Progress | None]:
@@ -208,7 +217,3 @@ def _onward(
 
 def _told_held(plan: Plan, progress: Mapping[int, Progress | None]) -> str:
     return told_held(plan, sum(each.rows for each in progress.values() if each is not None))
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -1,10 +1,9 @@
 """What the text of an error says is in the log of a job."""
 
-import time
-
 from spark_cas.core.micro_batch import KEPT_MS
 from spark_cas.core.plan import Plan
 from spark_cas.core.refusal import told_rows
+from spark_cas.log import clock
 
 _FORGETS = (
     "It began days ago, and a topic's ledger forgets in time, so there may be more: look first whether what is new "
@@ -14,7 +13,7 @@ _FORGETS = (
 
 def may_have_forgotten(plan: Plan) -> bool:
     """Whether a ledger that forgets with time may have forgotten rows of a job that is not complete."""
-    return time.time_ns() // 1_000_000 - plan.pinned_at_ms >= KEPT_MS
+    return clock.now_ms() - plan.pinned_at_ms >= KEPT_MS
 
 
 def told_held(plan: Plan, rows: int) -> str:

@@ -10,6 +10,7 @@ from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import RecordTooLargeError, StorageError, UnknownOutcomeError
 from spark_cas.core.expected_offsets import check_expected
+from spark_cas.core.group import job_of, takes_place
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import (
     Appended,
@@ -43,11 +44,13 @@ class Appender:
         self._ledger = ledger
         self._puts = 0
         """How often a chunk was put since `append` was called."""
+        self._ahead = ""
+        """The job that was last found in the way, all of whose rows are decided in one step."""
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
         """Append a chunk at the claim's expected offset, or at whatever the end is where none is expected."""
-        self._puts = 0
-        attempt = self._append_rows if chunk.records.num_rows else self._close
+        self._puts, self._ahead = 0, ""
+        attempt = self._append_rows if takes_place(claim.plan, chunk) else self._close
         doing = f"appending to {self._store.at(paths.partition(claim.partition))}"
         wait = self._store.wait(doing)
         while True:
@@ -59,7 +62,14 @@ class Appender:
                 return Unknown(error.message)
             if outcome is not None:
                 return outcome
-            if not wait.again("others were faster"):
+            if self._ahead:
+                if not wait.again(f"job {self._ahead} is not decided"):
+                    raise StorageError(
+                        f"{doing}: job {self._ahead!r} appends as a whole, and did not come to its end for "
+                        f"{wait.waited:.0f} s. Nothing of this chunk is in the log. Run the same job again once that "
+                        f"one is complete; if nobody runs it any more, 'spark-cas abort {self._ahead}' ends it."
+                    )
+            elif not wait.again("others were faster"):
                 raise StorageError(
                     f"{doing}: others appended or trimmed first, again and again for {wait.waited:.0f} s. Nothing "
                     f"of this chunk is in the log. Run the same job again, with fewer writers at once."
@@ -112,7 +122,9 @@ class Appender:
 
     def _put_at_end(self, claim: Claim, chunk: Chunk, bounds: Bounds, newest: StoredChunk | None) -> Outcome | None:
         """Put the chunk where the partition ends; None when another writer came first and no claim forbids it."""
-        at = OffsetRange(bounds.end_offset, bounds.end_offset + chunk.records.num_rows)
+        rows = chunk.records.num_rows
+        # A chunk that only holds the place has an offset, too: else what comes behind it had the same name.
+        at = OffsetRange(bounds.end_offset, bounds.end_offset + max(1, rows))
         header = ChunkHeader(
             log_id=claim.plan.log_id,
             partition=claim.partition,
@@ -121,7 +133,9 @@ class Appender:
             write_id=uuid.uuid4().hex,
             layout_epoch=claim.plan.layout_epoch,
             previous=newest.id if newest else None,
-            progress=claim.progress_after(chunk, at),
+            progress=claim.progress_after(chunk, at) if rows else None,
+            group=claim.plan.group,
+            decide_by_ms=claim.plan.decide_by_ms,
         )
         data, stored = encode(header, fill_timestamps(chunk.records, chunk.time_ms))
         if len(data) > MAX_CHUNK_BYTES:
@@ -138,7 +152,7 @@ class Appender:
             case PutVerdict.LAYOUT_CHANGED:
                 return LayoutChanged(claim.plan.layout_epoch, found.header.layout_epoch if found else -1)
             case PutVerdict.CONFLICT:
-                return self._conflict(claim)
+                return self._overtaken(claim, found)
             case PutVerdict.AGAIN:
                 return Unknown(why)
 
@@ -168,7 +182,7 @@ class Appender:
 
     def _read_back(self, claim: Claim, mine: StoredChunk) -> tuple[StoredChunk | None, Found]:
         try:
-            found = self._chunks.chunk_at(mine.header.base_offset)
+            found = self._chunks.stored_at(mine.header.base_offset)
         except StorageError:
             return None, Found.UNREADABLE
         if found is None:
@@ -205,6 +219,15 @@ class Appender:
             attempts=self._puts,
         )
 
+    def _overtaken(self, claim: Claim, found: StoredChunk | None) -> Conflict | None:
+        """Another chunk came first: what becomes of its group, if it has one, decides what this one comes to."""
+        if found is None or not self._chunks.is_undecided(found):
+            return self._conflict(claim)
+        if found.header.group != claim.plan.group:
+            self._ahead = job_of(found.header.group)
+            self._chunks.groups.abort_overdue(found)
+        return None
+
     def _conflict(self, claim: Claim) -> Conflict | None:
         """Another writer came first: a refusal where an offset was expected, another try where none was."""
         if claim.expected_offset is None:
@@ -219,9 +242,13 @@ class Appender:
         unseen = self._check_unseen(claim, None, bounds)
         if unseen is not None:
             return unseen
-        at = OffsetRange(bounds.end_offset, bounds.end_offset)
+        end_offset = bounds.end_offset
+        if claim.plan.group and claim.progress is not None:
+            end_offset = claim.progress.end_offset  # others may have come behind it since it was committed
+        at = OffsetRange(end_offset, end_offset)
         mine = claim.progress_after(chunk, at)
-        if not mine.complete:
+        # What a group holds counts with its outcome alone, which says where it ends.
+        if not mine.complete or claim.plan.group:
             return Appended(at, 0, None, bounds.start_offset, has_offset=True, resolved=False)
         recorded = self._ledger.close(mine)
         if (recorded.rows, recorded.digest) != (mine.rows, mine.digest):

@@ -26,6 +26,9 @@ HEADER_BYTES = 16 * 1024
 MAX_CHUNK_BYTES = 64 * 1024 * 1024
 """Creating is one request, and its whole body is in memory."""
 
+_GROUPED_VERSION = 2
+"""The format of chunks of a group, of which earlier versions know nothing: they must not take them for rows."""
+
 _HEADER = "spark_cas.header"
 _CHECKSUM = "spark_cas.checksum"
 _MARK = b"xxh3_128:"
@@ -54,7 +57,12 @@ class ChunkHeader:
     previous: ChunkId | None
     """The chunk that this one was appended after; None at the very start of the partition."""
     progress: Progress | None
-    """The ledger entry of the job that appended; None of a control chunk, which holds no record and one offset."""
+    """The ledger entry of the job that appended. None of a control chunk, which holds no record and one offset, and
+    of a chunk whose group was aborted: its offsets hold none."""
+    group: str = ""
+    """The group that decides whether it is in the log (`spark_cas.core.group`); empty where it is by itself."""
+    decide_by_ms: int = 0
+    """From then on, milliseconds since 1970, the group may be aborted by who finds it in the way."""
 
     @property
     def job(self) -> str | None:
@@ -79,7 +87,7 @@ def encode(header: ChunkHeader, records: pa.Table) -> tuple[memoryview, StoredCh
     """A chunk's bytes, and what it will be once stored. ``records`` is in `RECORDS`."""
     offsets = pa.array(np.arange(header.base_offset, header.base_offset + records.num_rows, dtype=np.int64))
     table = records.append_column("offset", offsets)
-    text = json.dumps({"format": FORMAT_VERSION, **asdict(header)}, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(_fields(header), sort_keys=True, separators=(",", ":"))
     sink = pa.BufferOutputStream()
     # Statistics over keys and values would cost time and help no reader of a log.
     with pq.ParquetWriter(
@@ -173,11 +181,20 @@ def _checksum_around(data: memoryview, at: int) -> str:
     return hasher.hexdigest()
 
 
+def _fields(header: ChunkHeader) -> dict[str, Any]:
+    """What versions before groups read too, unless it is of a group."""
+    fields = asdict(header)
+    if header.group:
+        return {"format": _GROUPED_VERSION, **fields}
+    del fields["group"], fields["decide_by_ms"]
+    return {"format": FORMAT_VERSION, **fields}
+
+
 def _header(fields: dict[str, Any], what: str) -> ChunkHeader:
     version = fields.pop("format", None)
-    if version != FORMAT_VERSION:
+    if version not in (FORMAT_VERSION, _GROUPED_VERSION):
         raise FormatError(
-            f"{what} has format version {version}, and this spark_cas reads version {FORMAT_VERSION}. "
+            f"{what} has format version {version}, and this spark_cas reads versions up to {_GROUPED_VERSION}. "
             f"Use the version of spark_cas that wrote it, or a newer one."
         )
     previous = fields.pop("previous")

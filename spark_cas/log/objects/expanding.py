@@ -13,6 +13,7 @@ import pyarrow as pa
 from spark_cas.core.errors import FormatError, StorageError
 from spark_cas.core.expansion import Expansion, Intent
 from spark_cas.core.plan import Layout
+from spark_cas.core.put_reply import PutReply
 from spark_cas.core.records import RECORDS
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import ChunkHeader, encode
@@ -103,7 +104,10 @@ def end_partition(store: RetryingStore, chunks: PartitionChunks, epoch: int) -> 
             progress=None,
         )
         data, _ = encode(header, _NO_RECORDS)
-        store.create(paths.chunk(chunks.number, bounds.end_offset), data)
+        if store.create(paths.chunk(chunks.number, bounds.end_offset), data) is PutReply.ALREADY_EXISTS:
+            there = chunks.stored_at(bounds.end_offset)
+            if there and chunks.is_undecided(there):
+                chunks.groups.abort(there.header.group)  # it is of the layout that ends here
         if not wait.again("others were faster, or the store did not answer"):
             raise StorageError(
                 f"{doing}: others were faster, or the store did not answer, for {wait.waited:.0f} s. Expand the log "

@@ -3,7 +3,6 @@
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Self
 
 import pyarrow as pa
 
@@ -11,12 +10,14 @@ from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import FormatError, LogNotFoundError, LogNotSharedError, StorageError, StoreUnsafeError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
-from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUIRED
+from spark_cas.core.grants import Grants
+from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import LayoutChanged, Outcome, ProgressLost, Refusal
 from spark_cas.core.plan import Layout, Plan, Progress, progress_lost, resume_offset
 from spark_cas.core.put_reply import PutReply
 from spark_cas.core.records import RECORDS
+from spark_cas.log.backend import Backend, Preflight
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.appending import Appender
 from spark_cas.log.objects.blind import append_blind
@@ -30,6 +31,8 @@ from spark_cas.log.objects.expanding import (
     read_pending,
     stored_layouts,
 )
+from spark_cas.log.objects.grants import ObjectGrantor
+from spark_cas.log.objects.groups import Groups
 from spark_cas.log.objects.ledger import Ledger
 from spark_cas.log.objects.partition import PartitionChunks
 from spark_cas.log.objects.putting import put_once
@@ -39,11 +42,10 @@ from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.objects.store import Store, open_store
 from spark_cas.log.objects.trimming import trim
 from spark_cas.log.patience import within
-from spark_cas.log.protocol import Preflight
 from spark_cas.log.spec import LogSpec
 
 
-class ObjectLog(ObjectRegistry):
+class ObjectLog(ObjectRegistry, Backend):
     """A log below one root of a store. Not shared between threads or processes: open one in each."""
 
     def __init__(self, spec: LogSpec, store: Store | None = None) -> None:
@@ -51,16 +53,14 @@ class ObjectLog(ObjectRegistry):
         self.topic = spec.topic
         self._store = RetryingStore(store or open_store(spec), spec)
         super().__init__(self._store)
+        self._grantor = ObjectGrantor(self._store)
+        self._groups = Groups(self._store)
         self._chunks: dict[int, PartitionChunks] = {}
-        self._ledgers: dict[int, Ledger] = {}
+        self._ledgers: dict[PartitionChunks, Ledger] = {}
+        self._own: dict[int, PartitionChunks] = {}
+        """By partition, as the writers of the group see it that was written last there."""
         self._log_id = ""
         self._proven = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def layout(self) -> Layout:
         return self._newest_layout(stored_layouts(self._store))
@@ -75,16 +75,13 @@ class ObjectLog(ObjectRegistry):
         layout, _ = read_layout(self._store, stored.layouts[-1])
         if layout.log_id != self._log_id:
             # Another log has this address now: what was seen of the one before says nothing about it.
-            self._chunks, self._ledgers, self._log_id = {}, {}, layout.log_id
+            self._chunks, self._ledgers, self._own, self._log_id = {}, {}, {}, layout.log_id
         return layout
 
-    def preflight(self, *, begun: bool = False, idempotence: str = REQUIRED) -> Preflight:  # noqa: ARG002
-        self.layout()
+    def preflight(self, *, begun: bool = False, idempotence: str = REQUIRED) -> Preflight:
+        found = super().preflight(begun=begun, idempotence=idempotence)
         self._prove_put_if_absent()
-        return Preflight(None, (), AT_LEAST_ONCE if idempotence == OFF else EXACTLY_ONCE)
-
-    def tombstones_kept_ms(self) -> int | None:
-        return None
+        return found
 
     def create(self, partitions: int) -> Layout:
         if partitions < 1:
@@ -97,13 +94,17 @@ class ObjectLog(ObjectRegistry):
         put_once(self._store, paths.layout(0), documents.encode(asdict(mine)))
         return self.layout()
 
-    def bounds(self, partition: int) -> Bounds:
-        return self.bounds_of([partition], waiting=True)[0]
-
     def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:  # noqa: ARG002
-        """Where each ends: all that is there is decided."""
+        """Where each ends, or where what is undecided begins: of each group all partitions' or none's chunks."""
         with within(self._store.patience_seconds):
-            return tuple(self._partition(each).find_end()[0] for each in partitions)
+            wait = self._store.wait(f"looking where the partitions of {self._store.at()} end")
+            while True:
+                with self._groups.at_one_moment() as outcomes:
+                    found = tuple(self._partition(each).find_end()[0] for each in partitions)
+                ends = {each: bounds.end_offset for each, bounds in zip(partitions, found, strict=True)}
+                # One that was committed in between is in the partitions that were looked at last, and not in others.
+                if all(each.is_below(ends) for each in outcomes.values()) or not wait.again("loads are decided"):
+                    return found
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
         return offset_since(self._store, self._partition(partition), timestamp_ms)
@@ -118,17 +119,17 @@ class ObjectLog(ObjectRegistry):
             return changed
         self._prove_put_if_absent()
         self._store.settle(paths.plan(plan.job))
-        bounds, progress = self._ledger(partition).progress(plan.job, plan.end_offsets[partition])
+        bounds, progress = self._ledger(partition, plan.group).progress(plan.job, plan.end_offsets[partition])
         if progress_lost(plan, partition, progress, bounds.start_offset):
             return ProgressLost(plan.job)
         return Claim(partition, plan, resume_offset(plan, partition, progress), progress, bounds.end_offset)
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
         with within(self._store.patience_seconds):
-            chunks = self._partition(claim.partition)
+            chunks = self._partition(claim.partition, claim.plan.group)
             if chunks.log_id != claim.plan.log_id:
                 raise _not_shared()
-            return Appender(self._store, chunks, self._ledger(claim.partition)).append(claim, chunk)
+            return Appender(self._store, chunks, self._ledger(claim.partition, claim.plan.group)).append(claim, chunk)
 
     def append_blind(self, partition: int, layout: Layout, chunk: Chunk, guarantee: str) -> Outcome:  # noqa: ARG002
         with within(self._store.patience_seconds):
@@ -146,16 +147,13 @@ class ObjectLog(ObjectRegistry):
         bounds.require(offsets)
         return read_chunks(self._store, chunks, bounds.start_offset, offsets, columns)
 
-    def progress(self, partition: int, job: str) -> Progress | None:
-        return self.progress_of([partition], job)[0]
-
-    def progress_of(self, partitions: Sequence[int], job: str) -> tuple[Progress | None, ...]:
+    def progress_of(self, partitions: Sequence[int], job: str, group: str = "") -> tuple[Progress | None, ...]:
         with within(self._store.patience_seconds):
             plan = self.plan(job) if partitions else None
             # A job of an earlier layout has nothing in a partition that was added.
             ends = [plan.end_offsets[each] if plan and each < plan.partitions else 0 for each in partitions]
             found = zip(partitions, ends, strict=True)
-            return tuple(self._ledger(each).progress(job, end)[1] for each, end in found)
+            return tuple(self._ledger(each, group).progress(job, end)[1] for each, end in found)
 
     def trim(self, partition: int, before_offset: int) -> Bounds:
         return trim(self._store, self._partition(partition), before_offset)
@@ -172,11 +170,15 @@ class ObjectLog(ObjectRegistry):
     def end_partition(self, partition: int, intent: Intent) -> int:
         return end_partition(self._store, self._partition(partition), intent.epoch)
 
-    def add_partitions(self, intent: Intent) -> None:
-        """A partition is there once something is in it."""
-
     def finish_expansion(self, expansion: Expansion) -> None:
+        """Partitions need not be made: one is there once something is in it."""
         put_layout(self._store, self.layout().log_id, expansion)
+
+    def grants(self) -> Grants:
+        return self._grantor.grants()
+
+    def put_grants(self, grants: Grants) -> bool:
+        return self._grantor.put_grants(grants)
 
     def _changed(self, partition: int, log_id: str, epoch: int) -> LayoutChanged | None:
         """Whether a plan of this epoch is void. Raises LogNotSharedError for another log, ValueError."""
@@ -195,17 +197,26 @@ class ObjectLog(ObjectRegistry):
         self._store.settle(stored.layouts[-1])
         return None
 
-    def _partition(self, partition: int) -> PartitionChunks:
+    def _partition(self, partition: int, group: str = "") -> PartitionChunks:
+        """A partition as all see it, or as the writers of a group do."""
         if partition not in self._chunks:
             layout = self.layout()
             layout.require(partition)
-            self._chunks[partition] = PartitionChunks(self._store, partition, layout.log_id)
-        return self._chunks[partition]
+            self._chunks[partition] = PartitionChunks(self._store, partition, layout.log_id, self._groups)
+        if not group:
+            return self._chunks[partition]
+        own = self._own.get(partition)
+        if own is None or own.group != group:
+            if own is not None:
+                self._ledgers.pop(own, None)
+            own = self._own[partition] = self._chunks[partition].seen_by(group)
+        return own
 
-    def _ledger(self, partition: int) -> Ledger:
-        if partition not in self._ledgers:
-            self._ledgers[partition] = Ledger(self._store, self._partition(partition))
-        return self._ledgers[partition]
+    def _ledger(self, partition: int, group: str = "") -> Ledger:
+        chunks = self._partition(partition, group)
+        if chunks not in self._ledgers:
+            self._ledgers[chunks] = Ledger(self._store, chunks)
+        return self._ledgers[chunks]
 
     def _prove_put_if_absent(self) -> None:
         """Everything rests on the store refusing a put on a name that exists: see it do so, once a process."""

@@ -5,6 +5,7 @@ the end is found by asking for names until one is free; a listing is needed only
 """
 
 import json
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -12,7 +13,9 @@ from spark_cas.core.errors import ChunkDamagedError, StorageError
 from spark_cas.core.offsets import Bounds
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import HEADER_BYTES, StoredChunk, decode_header, newest_ms
-from spark_cas.log.objects.store import Listed, Store
+from spark_cas.log.objects.groups import Groups, is_void
+from spark_cas.log.objects.retry import RetryingStore
+from spark_cas.log.objects.store import Listed
 
 
 class TrimmedMeanwhileError(Exception):
@@ -22,21 +25,42 @@ class TrimmedMeanwhileError(Exception):
 class PartitionChunks:
     """One partition of a log in a store, and the newest of its chunks that this process knows of."""
 
-    def __init__(self, store: Store, number: int, log_id: str) -> None:
+    def __init__(self, store: RetryingStore, number: int, log_id: str, groups: Groups, group: str = "") -> None:
         self._store = store
         self.number = number
         self.log_id = log_id
+        self.groups = groups
+        self.group = group
+        """The group whose chunks are seen though it is undecided: that of the writer who looks."""
         self._newest: StoredChunk | None = None
 
+    def seen_by(self, group: str) -> "PartitionChunks":
+        """The partition as the writers of a group see it, who know of the same chunks."""
+        own = PartitionChunks(self._store, self.number, self.log_id, self.groups, group)
+        own._newest = self._newest
+        return own
+
     def chunk_at(self, base_offset: int) -> StoredChunk | None:
-        """The chunk that begins at an offset, None when there is none."""
+        """The chunk that begins at an offset; None when there is none, or its group is undecided."""
+        found = self.stored_at(base_offset)
+        return found and self.groups.seen(found, self.group)
+
+    def stored_at(self, base_offset: int) -> StoredChunk | None:
+        """The chunk that was put at an offset, whatever was decided of its group; None when there is none."""
         found = self._footer_at(base_offset)
         return found and found[0]
 
     def dated_chunk_at(self, base_offset: int) -> tuple[StoredChunk, int | None] | None:
         """The chunk that begins at an offset, and the highest timestamp in it, if any; None when there is none."""
         found = self._footer_at(base_offset)
-        return found and (found[0], newest_ms(found[1]))
+        seen = found and self.groups.seen(found[0], self.group)
+        if not found or not seen:
+            return None
+        return seen, None if is_void(seen) else newest_ms(found[1])
+
+    def is_undecided(self, stored: StoredChunk) -> bool:
+        """Whether a chunk that was put is in the log for its own group alone."""
+        return self.groups.seen(stored, "") is None
 
     def require_in_place(self, stored: StoredChunk, base_offset: int) -> None:
         """ChunkDamagedError unless what an offset's name holds was written for that very place."""
@@ -141,7 +165,12 @@ class PartitionChunks:
 
     def _listed(self) -> StoredChunk | None:
         bases = self.base_offsets()
-        return self.chunk_at(bases[-1]) if bases else None
+        newest = self.chunk_at(bases[-1]) if bases else None
+        if bases and newest is None:
+            # Chunks of an undecided group are the last ones. (Or that one has just been trimmed: all others too.)
+            hidden = bisect_left(bases, 1, key=lambda base: int(self.chunk_at(base) is None))
+            newest = self.chunk_at(bases[hidden - 1]) if hidden else None
+        return newest
 
     def _walk(self, known: StoredChunk | None) -> StoredChunk | None:
         """The chunk at which the way from a known one ends."""

@@ -7,6 +7,8 @@ PROBE = "_log/probe"
 LAYOUTS = "_log/layout"
 JOBS = "_log/jobs"
 STAGING = "_log/staging"
+GRANTS = "_log/grants"
+GROUPS = "_log/groups"
 
 
 def layout(epoch: int) -> str:
@@ -75,6 +77,23 @@ def planned_job(path: str) -> str | None:
 def completion(job: str) -> str:
     """What a job was completed with."""
     return f"{JOBS}/{_checked(job)}/complete.json"
+
+
+def grants(number: int) -> str:
+    """The grants of the log as they were changed for the so many-th time; the newest hold."""
+    return f"{GRANTS}/{number:020d}.json"
+
+
+def grants_number(path: str) -> int | None:
+    """How often the grants had been changed by those of this path; None when it is no such path."""
+    stem, _, suffix = path.rpartition("/")[2].partition(".")
+    return int(stem) if suffix == "json" and stem.isdecimal() and stem.isascii() else None
+
+
+def outcome(group: str) -> str:
+    """What was decided of a group. Kept for as long as the log is, for its chunks mean nothing without."""
+    job, _, run = group.partition("/")
+    return f"{GROUPS}/{check_name(job, 'the job name')}/{check_name(run, 'the name of a group')}.json"
 
 
 def closed(job: str, number: int) -> str:

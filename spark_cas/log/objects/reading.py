@@ -10,6 +10,7 @@ from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import first_since
 from spark_cas.log.objects import paths
 from spark_cas.log.objects.chunk_file import StoredChunk, decode
+from spark_cas.log.objects.groups import is_void
 from spark_cas.log.objects.partition import PartitionChunks
 from spark_cas.log.objects.store import Store
 
@@ -38,7 +39,11 @@ def read_chunks(
         stored, batches = decode(data, path, columns)
         chunks.require_in_place(stored, at)
         _require_next(stored, before, path)
-        yield from _part(batches, at, offsets)
+        seen = chunks.groups.seen(stored, "")
+        if seen is None:
+            raise chunks.missing(at)  # what lies below the end was decided
+        if not is_void(seen):
+            yield from _part(batches, at, offsets)
         before, at = stored, stored.header.end_offset
 
 

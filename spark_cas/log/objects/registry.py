@@ -2,12 +2,14 @@
 
 import json
 
-from spark_cas.core.errors import FormatError
-from spark_cas.core.plan import Completion, Plan
-from spark_cas.core.plan_json import completion_from_json, plan_from_json, to_json
+from spark_cas.core.plan import Plan
+from spark_cas.core.plan_json import recorded_plan
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.putting import put_once
 from spark_cas.log.objects.retry import RetryingStore
+from spark_cas.log.protocol import EntryKind
+
+_PATHS = {"plan": paths.plan, "completion": paths.completion, "outcome": paths.outcome}
 
 
 class ObjectRegistry:
@@ -16,21 +18,12 @@ class ObjectRegistry:
     def __init__(self, store: RetryingStore) -> None:
         self._objects = store
 
-    def record_plan(self, plan: Plan) -> Plan:
-        data = documents.encode(json.loads(to_json(plan)))
-        return _plan(put_once(self._objects, paths.plan(plan.job), data), plan.job)
+    def entry(self, kind: EntryKind, job: str) -> str | None:
+        data = self._objects.get(_PATHS[kind](job))
+        return None if data is None else _text(data, kind, job)
 
-    def plan(self, job: str) -> Plan | None:
-        data = self._objects.get(paths.plan(job))
-        return None if data is None else _plan(data, job)
-
-    def record_completion(self, completion: Completion) -> Completion:
-        data = documents.encode(json.loads(to_json(completion)))
-        return _completion(put_once(self._objects, paths.completion(completion.job), data), completion.job)
-
-    def completion(self, job: str) -> Completion | None:
-        data = self._objects.get(paths.completion(job))
-        return None if data is None else _completion(data, job)
+    def put_entry(self, kind: EntryKind, job: str, text: str) -> str:
+        return _text(put_once(self._objects, _PATHS[kind](job), documents.encode(json.loads(text))), kind, job)
 
     def jobs(self) -> tuple[str, ...]:
         # Not by folder: a directory keeps that of a job which was forgotten.
@@ -43,20 +36,10 @@ class ObjectRegistry:
             self._objects.delete([paths.closed(plan.job, partition), paths.job_hint(plan.job, partition)])
         self._objects.delete([paths.completion(plan.job)])
         # A load of this name may plan anew as soon as this plan is gone, though the reply was lost.
-        self._objects.delete_if(paths.plan(plan.job), lambda found: _plan(found, plan.job) == plan)
+        self._objects.delete_if(
+            paths.plan(plan.job), lambda found: recorded_plan(_text(found, "plan", plan.job), plan.job) == plan
+        )
 
 
-def _plan(data: bytes | memoryview, job: str) -> Plan:
-    what = f"the plan of job {job!r}"
-    try:
-        return plan_from_json(json.dumps(documents.decode(data, what)))
-    except (KeyError, TypeError):
-        raise FormatError(f"{what} has other fields than expected. Was it written by a newer version?") from None
-
-
-def _completion(data: bytes | memoryview, job: str) -> Completion:
-    what = f"the completion of job {job!r}"
-    try:
-        return completion_from_json(json.dumps(documents.decode(data, what)))
-    except (KeyError, TypeError):
-        raise FormatError(f"{what} has other fields than expected. Was it written by a newer version?") from None
+def _text(data: bytes | memoryview, kind: EntryKind, job: str) -> str:
+    return json.dumps(documents.decode(data, f"the {kind} of job {job!r}"))

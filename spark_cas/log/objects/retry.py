@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from spark_cas.core.errors import StorageError
 from spark_cas.core.put_reply import PutReply
-from spark_cas.log.objects.answers import NobodyThereError, NotNowError
 from spark_cas.log.objects.store import Listed, Store
+from spark_cas.log.objects.store_errors import NobodyThereError, NotNowError
 from spark_cas.log.patience import Wait
 from spark_cas.log.spec import LogSpec
 

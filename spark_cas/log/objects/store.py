@@ -16,7 +16,7 @@ from obstore.store import ObjectStore as ObstoreStore
 from spark_cas.core.errors import OptionError, StorageError
 from spark_cas.core.put_reply import PutReply
 from spark_cas.log.objects import local
-from spark_cas.log.objects.answers import NotNowError, plain
+from spark_cas.log.objects.store_errors import NotNowError, plain
 from spark_cas.log.spec import LogSpec
 
 _T = TypeVar("_T")

@@ -23,7 +23,8 @@ def trim(store: RetryingStore, chunks: PartitionChunks, before_offset: int) -> B
     with within(store.patience_seconds):
         bounds, _ = chunks.find_end(by_listing=True)  # A damaged chunk on the way from a hint must not forbid it.
         Bounds(0, bounds.end_offset).require(OffsetRange(before_offset, before_offset))
-        bases = chunks.base_offsets()
+        # What is undecided lies behind the end, and is nobody's newest chunk yet.
+        bases = [base for base in chunks.base_offsets() if base < bounds.end_offset]
         keep_from = max((base for base in bases if base <= before_offset), default=0)
         if keep_from > bounds.start_offset:
             trimmed = [[each.base_offset, each.checksum] for each in _chain_before(chunks, keep_from)]

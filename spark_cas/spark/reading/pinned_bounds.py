@@ -1,13 +1,13 @@
 """One set of end offsets, found behind the barrier of each partition; everything is read against it."""
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spark_cas.core.errors import OptionError
 from spark_cas.core.offsets import Bounds
+from spark_cas.log import clock
 from spark_cas.options.parse import parse_read
 from spark_cas.spark.setup import error_in
 
@@ -117,7 +117,7 @@ def _check(options: Mapping[str, str]) -> None:
 
 
 def _pin(spark: "SparkSession", options: Mapping[str, str]) -> PinnedBounds:
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = clock.now_ms()
     view = spark.read.format("conditional-log").options(**options).option("view", "offsets")
     try:
         rows = view.load().orderBy("topic", "partition").collect()

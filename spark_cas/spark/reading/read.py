@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import RECORDS
-from spark_cas.log.protocol import Backend
+from spark_cas.log.backend import Backend
 from spark_cas.options.read_range import ReadRange, kept
 from spark_cas.options.selection import Selection
 from spark_cas.options.splitting import Ranges, Splitting

@@ -9,8 +9,8 @@ from typing import Self
 from spark_cas.core.errors import LogNotFoundError
 from spark_cas.core.expansion import Expansion, Layouts
 from spark_cas.core.offsets import Bounds
+from spark_cas.log.backend import Backend
 from spark_cas.log.open import TopicList, open_log, open_topics
-from spark_cas.log.protocol import Backend
 from spark_cas.options.selection import Selection
 from spark_cas.options.topic_partitions import TopicPartition
 

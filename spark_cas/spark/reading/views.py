@@ -10,8 +10,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_cas.core.plan import PartitionResult
+from spark_cas.log.backend import Backend
 from spark_cas.log.load.planning import job_results
-from spark_cas.log.protocol import Backend
 from spark_cas.options.selection import Selection
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.reading.selected_logs import SelectedLogs

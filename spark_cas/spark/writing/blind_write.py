@@ -1,6 +1,5 @@
 """The writer of a load that is not exactly once: it has no plan, and expects nothing."""
 
-import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,9 +12,10 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ConditionalLogError, JobMismatchError, OptionError, StorageError
 from spark_cas.core.plan import BY_KEY, Completion, Layout
 from spark_cas.core.row_claims import COLUMN
+from spark_cas.log import clock
+from spark_cas.log.backend import Backend
 from spark_cas.log.load.blind import load_blind
 from spark_cas.log.open import AnySpec
-from spark_cas.log.protocol import Backend
 from spark_cas.options.parse import WriteOptions
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.records import by_partition
@@ -85,7 +85,7 @@ class BlindWriter(DataSourceArrowWriter):
             ) from None
         results = [result for report in reports for result in report.results]
         if self.task.report is not None:
-            layout, now_ms = self.task.layout, time.time_ns() // 1_000_000
+            layout, now_ms = self.task.layout, clock.now_ms()
             partitions = tuple(sorted(results, key=lambda result: result.progress.partition))
             put_report(self.task.report, Completion("", layout.log_id, layout.epoch, partitions, now_ms))
 
@@ -98,6 +98,7 @@ def refuse_conditions(options: WriteOptions, schema: StructType, guarantee: str)
     found = {
         f"compare={options.compare}": options.compare == BY_KEY,
         "atomic=true": options.atomic,
+        "atomic=load": options.whole,
         f"the column {COLUMN}": COLUMN in schema.fieldNames(),
         f"expectedOffsets={options.expected_offsets.mode}": options.expected_offsets.mode != "none",
     }

@@ -33,7 +33,7 @@ def whole_input(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     behind = stream.peek(len(_END))[: len(_END)]
     if not behind or not _END.startswith(behind):
         raise EOFError(
-            "Spark ended this attempt of the task before all of its rows had come. Chunks that were appended stay: "
+            "Spark ended this attempt of the task before all of its rows had come. Chunks that are visible stay: "
             "the same job, run again, goes on behind them, and a write that is not exactly once appends them again."
         )
 

@@ -24,6 +24,7 @@ from spark_cas.spark.records import as_record_column
 from spark_cas.spark.schema import HEADERS, Mark
 from spark_cas.spark.setup import error_in
 from spark_cas.spark.writing.remaining_rows import without
+from spark_cas.spark.writing.sealed import sealed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -95,6 +96,8 @@ def route(
             "the columns of order_by the second time. Name them: order_by=['x'] or pyspark.sql.functions.col('x'), "
             "not df['x']."
         ) from error
+    if options.whole and options.on_brokers:
+        routed = sealed(routed)
     return routed.withMetadata("partition", mark.metadata())
 
 

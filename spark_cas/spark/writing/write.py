@@ -1,8 +1,10 @@
 """The writer: planned once on the driver, run by each task, completed by the driver."""
 
+import os
 import uuid
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -11,13 +13,27 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from spark_cas.core.chunks import ChunkLimits
-from spark_cas.core.errors import ConditionalLogError, LayoutChangedError, LogNotFoundError, OptionError, StorageError
+from spark_cas.core.errors import (
+    ConditionalLogError,
+    FencedError,
+    LayoutChangedError,
+    LogNotFoundError,
+    OptionError,
+    RefusedError,
+    StorageError,
+)
+from spark_cas.core.grants import Grant
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUESTED, REQUIRED
-from spark_cas.core.plan import Completion, Layout, Plan
+from spark_cas.core.plan import BY_PARTITION, Completion, Layout, Plan
+from spark_cas.log import process
+from spark_cas.log.backend import Backend
+from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
+from spark_cas.log.load.in_one_transaction import load_in_one_transaction
 from spark_cas.log.load.loading import load_rows
 from spark_cas.log.load.planning import complete_job, fresh_job_name, pin_plan, refused_as_a_whole
-from spark_cas.log.open import AnySpec, answered_before, open_log
-from spark_cas.log.protocol import Backend
+from spark_cas.log.load.spool import Spool
+from spark_cas.log.load.whole import abort_group, abort_left
+from spark_cas.log.open import AnySpec, answered_before, for_a_look, for_one_transaction, open_log
 from spark_cas.options.parse import WriteOptions
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.records import by_partition
@@ -26,7 +42,11 @@ from spark_cas.spark.worker import planned_log, task_number
 from spark_cas.spark.writing.blind_write import BlindWriter, plan_blind_write, refuse_conditions
 from spark_cas.spark.writing.complete_input import whole_input
 from spark_cas.spark.writing.report import TaskReport, accepted, attempted, check_report, met_by_refused, put_report
+from spark_cas.spark.writing.sealed import unsealed
 from spark_cas.spark.writing.verify import hash_rows, require_same
+
+_END_MS = 10_000
+"""A load that failed does not wait for long to say so: others see it in time, or that its driver has ended."""
 
 
 class LogSettingsWarning(UserWarning):
@@ -46,6 +66,8 @@ class WriteTask:
     fenced_wait_ms: int
     completion: Completion | None
     """What the job was completed with before this write began: then nothing is appended."""
+    grant: Grant | None
+    """What keeps other loads waiting until this one has ended; None where it expects nothing of partitions."""
     report: str | None = None
     """The file that takes the result, if any does."""
 
@@ -69,6 +91,7 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
             "checkExpectedOffsets=true.",
         )
     job = fresh_job_name() if options.job is None else options.job
+    run, grant = uuid.uuid4().hex, None
     with open_log(options.spec) as log:
         layout = require_layout(log, options, mark)
         completion = _completion(log, options)
@@ -80,31 +103,57 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
                 if mark is not None:
                     mark.require_whole()
                 return plan_blind_write(log, options, layout, limits, guarantee)
-        plan = pin_plan(
-            log,
-            job,
-            options.expected_offsets,
-            compare=options.compare,
-            round_of=options.round_of,
-            earlier=mark.earlier if mark else (),
-        )
-        if plan.layout_epoch != layout.epoch:
-            raise LayoutChangedError(
-                "partitions were added while the write was planned. Nothing was appended. Route the rows again."
-            )
-        if plan.job != job or options.idempotence == REQUESTED:
-            completion = log.completion(plan.job)
+            grant = _grant(log, options, job, run)
+        try:
+            plan = _plan(log, options, job, mark, layout)
+            if plan.job != job or options.idempotence == REQUESTED:
+                completion = log.completion(plan.job)
+        except BaseException as error:
+            if options.whole and isinstance(error, RefusedError):
+                with suppress(ConditionalLogError):
+                    abort_left(log, job)
+            give_back(log, grant)
+            raise
     task = WriteTask(
         spec=options.spec,
         plan=plan,
-        run=uuid.uuid4().hex,
+        run=run,
         limits=limits,
         atomic=options.atomic,
         fenced_wait_ms=options.fenced_wait_ms,
         completion=completion,
+        grant=grant,
         report=options.report,
     )
     return ConditionalLogWriter(task)
+
+
+def _grant(log: Backend, options: WriteOptions, job: str, run: str) -> Grant | None:
+    """A grant for what the write expects of partitions, once no other load has one for them."""
+    if options.compare != BY_PARTITION:
+        return None
+    # Who plans was started by the driver, or by what ends with it.
+    driver = process.name_of(os.getppid())
+    applicant = Applicant(job, run, driver, options.grant_timeout_ms / 1000)
+    return obtain_grant(log, applicant, options.expected_offsets)
+
+
+def _plan(log: Backend, options: WriteOptions, job: str, mark: Mark | None, layout: Layout) -> Plan:
+    """The plan of the write, for the layout that its rows are routed for."""
+    plan = pin_plan(
+        log,
+        job,
+        options.expected_offsets,
+        compare=options.compare,
+        round_of=options.round_of,
+        earlier=mark.earlier if mark else (),
+        whole=options.whole,
+    )
+    if plan.layout_epoch != layout.epoch:
+        raise LayoutChangedError(
+            "partitions were added while the write was planned. Nothing was appended. Route the rows again."
+        )
+    return plan
 
 
 def _completion(log: Backend, options: WriteOptions) -> Completion | None:
@@ -132,7 +181,14 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         A definite refusal is part of the report, because Spark would retry a task that raised it. Raised is only
         what another attempt may overcome: FencedError, UnknownOutcomeError, and a store that failed.
         """
-        return attempted(by_partition(whole_input(iterator), self.task.plan.partitions), self._append)
+        rows = whole_input(iterator)
+        if self._in_one_task:
+            return attempted(by_partition(unsealed(rows), self.task.plan.partitions), self._append_in_one_transaction)
+        return attempted(by_partition(rows, self.task.plan.partitions), self._append)
+
+    @property
+    def _in_one_task(self) -> bool:
+        return self.task.plan.whole and self.task.spec.has_brokers
 
     def _append(self, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> TaskReport:
         task = self.task
@@ -153,24 +209,58 @@ class ConditionalLogWriter(DataSourceArrowWriter):
             )
         return TaskReport(results)
 
+    def _append_in_one_transaction(self, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> TaskReport:
+        task = self.task
+        if task.completion is not None:
+            return TaskReport(hashed=hash_rows(pairs))
+        with Spool(pairs) as rows:
+            if not rows:
+                return TaskReport()
+            with planned_log(for_one_transaction(task.spec, rows.bytes), task.plan.log_id) as log:
+                results = load_in_one_transaction(
+                    log,
+                    task.plan,
+                    rows,
+                    task=f"{task.run}/{task_number()}",
+                    limits=task.limits,
+                    fenced_wait_seconds=task.fenced_wait_ms / 1000,
+                )
+        return TaskReport(results)
+
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Raise what was refused, once, with what is in the log; else record that the job is complete."""
         try:
             reports = accepted(messages)
         except ConditionalLogError as refusal:
-            raise told_whole(self.task.spec, self.task.plan, refusal, messages) from None
+            told = told_whole(self.task.spec, self.task.plan, refusal, messages)
+            self._end(aborting=not isinstance(refusal, FencedError))  # it is another run's, who goes on with it
+            raise told from None
         if self.task.completion is not None:
             require_same(self.task.completion, {each.partition: each for report in reports for each in report.hashed})
             completion = self.task.completion
         else:
             results = tuple(result for report in reports for result in report.results)
             with planned_log(self.task.spec, self.task.plan.log_id) as log:
-                completion = complete_job(log, self.task.plan, results)
+                try:
+                    completion = complete_job(log, self.task.plan, results)
+                finally:
+                    give_back(log, self.task.grant)
         if self.task.report is not None:
             put_report(self.task.report, completion)
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing: what was appended is a prefix that the same job resumes, and a claim would fence a winner."""
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
+        """Let other loads begin. What is visible is a prefix that the same job resumes."""
+        self._end()
+
+    def _end(self, *, aborting: bool = True) -> None:
+        """Keep nobody waiting any more: of a load as a whole nothing becomes visible."""
+        plan = self.task.plan
+        if self.task.completion is None and (plan.whole or self.task.grant):
+            spec = for_a_look(self.task.spec, _END_MS)
+            with suppress(ConditionalLogError), planned_log(spec, plan.log_id) as log:
+                if aborting:
+                    abort_group(log, plan)
+                give_back(log, self.task.grant)
 
 
 def told_whole(

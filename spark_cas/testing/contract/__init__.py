@@ -12,6 +12,7 @@ from spark_cas.testing.contract.crashing import CrashContract
 from spark_cas.testing.contract.expanding import ExpandContract
 from spark_cas.testing.contract.expecting import ExpectContract
 from spark_cas.testing.contract.forgetting import ForgetContract
+from spark_cas.testing.contract.granting import GrantContract
 from spark_cas.testing.contract.keying import KeyClaimContract
 from spark_cas.testing.contract.loading import LoadContract
 from spark_cas.testing.contract.racing import RaceContract
@@ -20,20 +21,17 @@ from spark_cas.testing.contract.refusing import RefuseContract
 from spark_cas.testing.contract.registry import RegistryContract
 from spark_cas.testing.contract.streaming import StreamContract
 from spark_cas.testing.contract.trimming import TrimContract
+from spark_cas.testing.contract.whole import WholeContract
+from spark_cas.testing.contract.whole_at_once import WholeAtOnceContract
 
-__all__ = ["JobContract", "LogContract", "StepContract"]
+__all__ = ["JobContract", "LogContract", "StepContract", "StoreContract"]
 
 
-class StepContract(
-    AppendContract,
-    ReadContract,
-    TrimContract,
-    RegistryContract,
-    RaceContract,
-    ExpandContract,
-    BlindContract,
-    ForgetContract,
-):
+class StoreContract(AppendContract, ReadContract, TrimContract, RegistryContract, GrantContract, RaceContract):
+    """What a chunk, a read, a trim, an entry and a grant promise, to several writers at work too."""
+
+
+class StepContract(StoreContract, ExpandContract, BlindContract, ForgetContract):
     """What each step of a backend promises, and what it promises when several writers take it at once."""
 
 
@@ -50,5 +48,5 @@ class JobContract(
     """What becomes of jobs, which consist of these steps."""
 
 
-class LogContract(StepContract, JobContract):
+class LogContract(StepContract, JobContract, WholeContract, WholeAtOnceContract):
     """All of it."""

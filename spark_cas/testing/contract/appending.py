@@ -8,7 +8,7 @@ from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Conflict, Fenced, LayoutChanged, Truncated
 from spark_cas.core.plan import Plan, Progress
-from spark_cas.log.protocol import Backend
+from spark_cas.log.backend import Backend
 from spark_cas.testing.contract.base import ContractBase, NewBackend
 from spark_cas.testing.writing import (
     TIME_MS,

@@ -9,7 +9,7 @@ from typing import ClassVar, TypeVar
 
 import pytest
 
-from spark_cas.log.protocol import Backend
+from spark_cas.log.backend import Backend
 
 Result = TypeVar("Result")
 NewBackend = Callable[[], Backend]

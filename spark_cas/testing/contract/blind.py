@@ -9,9 +9,9 @@ from spark_cas.core.errors import LayoutChangedError, LogNotSharedError, NotRout
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENT, OFF, REQUESTED, REQUIRED
 from spark_cas.core.outcome import Appended, Conflict, LayoutChanged
 from spark_cas.core.plan import Layout, PartitionResult
+from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.load.blind import load_blind
-from spark_cas.log.protocol import Backend
 from spark_cas.testing.contract.base import ContractBase, NewBackend, at_once
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
 from spark_cas.testing.loads import LIMITS, Rows, batches_of, rows_of, run_job

@@ -7,10 +7,10 @@ import pytest
 
 from spark_cas.core.errors import ConflictError, JobMismatchError, LayoutChangedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.load.after_expansion import earlier_rows, plan_now
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.log.protocol import Backend
 from spark_cas.testing.contract.base import ContractBase
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
 from spark_cas.testing.loads import Rows, crash_after_chunks, load, rows_of, run_job, run_rest

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_cas.core.errors import ConflictError
-from spark_cas.log.protocol import Backend
+from spark_cas.log.backend import Backend
 from spark_cas.testing.contract.base import ContractBase, NewBackend
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
 from spark_cas.testing.loads import rows_of, run_job, void

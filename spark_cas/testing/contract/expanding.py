@@ -11,10 +11,10 @@ from spark_cas.core.expansion import Expansion
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, LayoutChanged
 from spark_cas.core.plan import BY_KEY, BY_PARTITION
+from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.load.append_once import append_once
 from spark_cas.log.load.planning import complete_job, pin_plan
-from spark_cas.log.protocol import Backend
 from spark_cas.testing.batches import run_batch
 from spark_cas.testing.contract.base import ContractBase, NewBackend, at_once
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
@@ -108,7 +108,7 @@ class ExpandContract(ContractBase):
             expand_log(backend, count)
             append_foreign(backend, 3, f"unseen-{count}")
             for compare in (BY_PARTITION, BY_KEY):
-                with pytest.raises(LayoutChangedError, match=rf"names 3 partitions.* now it has {count}\..* again"):
+                with pytest.raises(LayoutChangedError, match=rf"name 3 partitions.* now it has {count}\..* again"):
                     pin_plan(backend, "job", ExpectedOffsets.parse(json.dumps(bound)), compare=compare)
         assert (backend.plan("job"), backend.plan("begun")) == (None, begun)
         # Whoever names some of them, or them all, says what is meant of the others.
@@ -175,7 +175,7 @@ class ExpandContract(ContractBase):
         expand_log(backend, 4)
         with pytest.raises(LayoutChangedError, match="is complete, and its rows are in the log"):
             run_job(backend, "complete", rows)
-        with pytest.raises(LayoutChangedError, match="what the job appended before stays"):
+        with pytest.raises(LayoutChangedError, match="what is visible of the job stays"):
             run_job(backend, "begun", rows)
         assert backend.completion("complete") == done
         assert sum(len(values_in(backend, each)) for each in range(4)) == 2 * 7 + 3

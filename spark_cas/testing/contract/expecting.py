@@ -9,8 +9,8 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Conflict, KeyConflict, ProgressLost, Refusal, RowConflict
 from spark_cas.core.plan import BY_KEY
 from spark_cas.core.refusal import error_of, offsets_to_go_on
+from spark_cas.log.backend import Backend
 from spark_cas.log.load.planning import complete_job, pin_plan, refused_as_a_whole
-from spark_cas.log.protocol import Backend
 from spark_cas.testing.contract.base import ContractBase
 from spark_cas.testing.faults import Fault, FaultyLog, When
 from spark_cas.testing.loads import crash_after_chunks, load, rows_of, run_job, void

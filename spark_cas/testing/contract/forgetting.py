@@ -1,16 +1,15 @@
 """Forgetting: what is recorded of a job goes, its rows stay, its name is free; where that breaks no promise."""
 
-import time
-
 import pytest
 
 from spark_cas.core.errors import LayoutChangedError, OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.plan import Plan
+from spark_cas.log import clock
+from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.forgetting import forget, forget_job, older_jobs
 from spark_cas.log.load.planning import complete_job, job_progress, pin_plan
-from spark_cas.log.protocol import Backend
 from spark_cas.testing.batches import run_batch
 from spark_cas.testing.contract.base import ContractBase
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
@@ -23,7 +22,7 @@ _ALL = len(TEN[0])
 
 def in_hours(hours: int) -> int:
     """A time from now, with a second to spare."""
-    return time.time_ns() // 1_000_000 + hours * _HOUR_MS + 1_000
+    return clock.now_ms() + hours * _HOUR_MS + 1_000
 
 
 def pin_round(log: Backend, number: int) -> Plan:

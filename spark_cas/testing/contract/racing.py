@@ -5,7 +5,7 @@ from itertools import count
 
 from spark_cas.core.outcome import Appended, Conflict, Fenced, Outcome
 from spark_cas.core.plan import Plan
-from spark_cas.log.protocol import Backend
+from spark_cas.log.backend import Backend
 from spark_cas.testing.contract.base import ContractBase, at_once, eager_switching
 from spark_cas.testing.writing import (
     JobWriter,

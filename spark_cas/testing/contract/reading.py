@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended
 from spark_cas.core.records import RECORDS
-from spark_cas.log.protocol import Backend
+from spark_cas.log.backend import Backend
 from spark_cas.testing.contract.base import ContractBase, NewBackend
 from spark_cas.testing.strategies import record_batches
 from spark_cas.testing.writing import TIME_MS, JobWriter, append_foreign, plan_of, records_in

@@ -17,8 +17,8 @@ from spark_cas.core.errors import (
     TruncatedError,
 )
 from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.log.backend import Backend
 from spark_cas.log.load.planning import complete_job, pin_plan
-from spark_cas.log.protocol import Backend
 from spark_cas.testing.contract.base import ContractBase
 from spark_cas.testing.faults import Fault, FaultyLog, When
 from spark_cas.testing.loads import TEN, Rows, crash_after_chunks, edited, load, rows_of, run_job, void

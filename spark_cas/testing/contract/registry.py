@@ -5,7 +5,7 @@ from functools import partial
 
 from spark_cas.core.outcome import Appended
 from spark_cas.core.plan import Completion, PartitionResult, Replacement
-from spark_cas.log.protocol import Backend
+from spark_cas.log.backend import Backend
 from spark_cas.testing.contract.base import ContractBase, at_once, eager_switching
 from spark_cas.testing.writing import JobWriter, append_foreign, plan_of, table_of
 

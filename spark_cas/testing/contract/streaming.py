@@ -21,9 +21,9 @@ from spark_cas.core.errors import (
 )
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.micro_batch import Batch
+from spark_cas.log.backend import Backend
 from spark_cas.log.load.micro_batch import begin_stream, load_batch
 from spark_cas.log.load.planning import job_progress, pin_plan
-from spark_cas.log.protocol import Backend
 from spark_cas.testing.batches import rows_held, run_batch
 from spark_cas.testing.contract.base import ContractBase, at_once
 from spark_cas.testing.contract.crashing import CrashContract

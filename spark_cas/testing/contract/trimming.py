@@ -7,7 +7,7 @@ import pytest
 from spark_cas.core.claim import Claim
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Conflict, Fenced, ProgressLost
-from spark_cas.log.protocol import Backend
+from spark_cas.log.backend import Backend
 from spark_cas.testing.contract.base import ContractBase
 from spark_cas.testing.writing import (
     JobWriter,

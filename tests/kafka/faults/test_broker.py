@@ -12,6 +12,7 @@ from spark_cas.testing.kafka_broker.listeners import free_ports
 from spark_cas.testing.kafka_broker.metadata import nodes_alive
 from spark_cas.testing.kafka_broker.waiting import BrokerFailedError, wait_until
 from tests.kafka.clients import SECONDS, admin_of, append, committed_values, create_topic, leader_of
+from tests.long import full
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -45,7 +46,7 @@ def test_topics_are_not_made_by_asking_for_them(broker):
     assert "misspelt" not in admin_of(broker.bootstrap).list_topics(timeout=SECONDS).topics
 
 
-@pytest.mark.parametrize("end", [KafkaNode.kill, KafkaNode.stop])
+@pytest.mark.parametrize("end", [KafkaNode.kill, *full(KafkaNode.stop)])
 def test_what_was_committed_outlives_the_process(broker, topic, end):
     append(broker.bootstrap, topic, "a", "b")
     before, address = broker.node(1).pid, broker.bootstrap

@@ -27,6 +27,7 @@ from tests.kafka.faulted import (
     run_once,
     spec_of,
 )
+from tests.long import full
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -152,7 +153,13 @@ def before_commit(monkeypatch, number, strike):
 
 
 @pytest.mark.parametrize(
-    ("fault", "role"), [("kill", "leader"), ("kill", "transactions"), ("kill", "ledger"), ("freeze", "leader")]
+    ("fault", "role"),
+    [
+        ("kill", "leader"),
+        pytest.param("kill", "transactions", marks=pytest.mark.full),
+        pytest.param("kill", "ledger", marks=pytest.mark.full),
+        ("freeze", "leader"),
+    ],
 )
 def test_a_load_gets_over_the_loss_of_a_node(ready, monkeypatch, fault, role):
     spec, transactions, ledger = placed(ready, together=False)
@@ -174,7 +181,7 @@ def test_a_load_gets_over_the_loss_of_a_node(ready, monkeypatch, fault, role):
     assert committed_values(ready.bootstrap, spec.topic) == ROWS[0]
 
 
-@pytest.mark.parametrize("role", ["leader", "transactions", "ledger", "controller"])
+@pytest.mark.parametrize("role", ["leader", "transactions", *full("ledger", "controller")])
 def test_one_attempt_rides_out_a_node_that_stands_still(ready, monkeypatch, role):
     spec, transactions, ledger = placed(ready, together=False)
     [leader] = NODES - {transactions, ledger}

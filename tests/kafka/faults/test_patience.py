@@ -12,16 +12,22 @@ from typing import Any
 import pytest
 
 from spark_cas.core.errors import StorageError
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.kafka import KafkaLog, registry_topic
-from spark_cas.log.kafka.append import transaction, writer
+from spark_cas.log.kafka.append import sending, whole, writer
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.testing.loads import rows_of
+from spark_cas.log.load.in_one_transaction import load_in_one_transaction
+from spark_cas.log.load.planning import complete_job, pin_plan
+from spark_cas.log.load.spool import Spool
+from spark_cas.testing.contract.whole import everything
+from spark_cas.testing.loads import LIMITS, batches_of, rows_of
 from spark_cas.testing.writing import table_of, values_in
 from tests.kafka.clients import SECONDS, committed_values, create_topic
 from tests.kafka.faulted import JOB, all_at_once, for_a_while, planned_writer, run_once, spec_of
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault
+from tests.long import full
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -37,7 +43,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "making the registry": (registry_topic, "create_topic"),
     "recording the plan": (KafkaLog, "record_plan"),
     "claim": (Fence, "put_up"),
-    "sending": (transaction, "await_delivery"),
+    "sending": (sending, "await_delivery"),
     "ledger": (TransactionalProducer, "adding"),
     "commit": (TransactionalProducer, "commit"),
     "visibility": (writer, "await_visible"),
@@ -47,9 +53,9 @@ STEPS: dict[str, tuple[Any, str]] = {
 
 
 @contextmanager
-def struck(monkeypatch, step: str, strike: Callable[[], object]):
+def struck(monkeypatch, place: tuple[Any, str], strike: Callable[[], object]):
     """Let something happen before this thread's first call of a step's function."""
-    home, name = STEPS[step]
+    home, name = place
     function, calls, thread = getattr(home, name), list[str](), current_thread()
 
     def first_struck(*arguments, **named):
@@ -74,7 +80,7 @@ def test_a_broker_that_stands_still_is_waited_for_at_each_step(own_broker, monke
     def load(step):
         spec = spec_of(own_broker.bootstrap, topics[step], request_seconds=REQUEST_SECONDS)
         try:
-            with struck(monkeypatch, step, lambda: all_there.wait(SECONDS)):
+            with struck(monkeypatch, STEPS[step], lambda: all_there.wait(SECONDS)):
                 run_once(spec, ROWS)
         except BaseException:
             all_there.abort()
@@ -89,6 +95,50 @@ def test_a_broker_that_stands_still_is_waited_for_at_each_step(own_broker, monke
         for thread in threads:
             thread.join()
     assert dict(zip(STEPS, found, strict=True)) == dict.fromkeys(STEPS, ROWS[0])
+
+
+WHOLE_STEPS: dict[str, tuple[Any, str]] = {
+    "claim": (Fence, "put_up"),
+    "sending": (sending, "await_delivery"),
+    "ledger": (TransactionalProducer, "adding"),
+    "commit": (TransactionalProducer, "commit"),
+    "visibility": (whole, "await_visible"),
+}
+"""Of a load in one transaction over all partitions."""
+
+
+def test_a_broker_that_stands_still_is_waited_for_at_each_step_of_a_load_as_a_whole(own_broker, monkeypatch):
+    threads = list[Thread]()
+    stop = for_a_while(own_broker.freeze, own_broker.thaw, STANDS_STILL_SECONDS, threads)
+    all_there = Barrier(len(WHOLE_STEPS), action=stop)
+    rows = rows_of(10, 0, 1)
+
+    def load(step):
+        topic = create_topic(own_broker.bootstrap, 2)
+        spec = spec_of(own_broker.bootstrap, topic, request_seconds=REQUEST_SECONDS)
+        try:
+            with KafkaLog(spec) as log:
+                plan = pin_plan(log, JOB, ExpectedOffsets.parse("end"), whole=True)
+                with (
+                    struck(monkeypatch, WHOLE_STEPS[step], lambda: all_there.wait(SECONDS)),
+                    Spool(batches_of(rows, 4)) as kept,
+                ):
+                    results = load_in_one_transaction(
+                        log, plan, kept, task="run/0", limits=LIMITS, fenced_wait_seconds=1.0
+                    )
+                    complete_job(log, plan, results)
+        except BaseException:
+            all_there.abort()
+            raise
+        with KafkaLog(spec) as log:
+            return everything(log)
+
+    try:
+        found = all_at_once(load, WHOLE_STEPS)
+    finally:
+        for thread in threads:
+            thread.join()
+    assert dict(zip(WHOLE_STEPS, found, strict=True)) == dict.fromkeys(WHOLE_STEPS, rows)
 
 
 @pytest.mark.parametrize("connected_seconds", [0.0, 0.3], ids=["not yet connected", "connected"])
@@ -116,13 +166,25 @@ def test_a_broker_that_is_back_and_knows_of_none_is_asked_again(proxied, proxied
     fenced.met.wait(0)
 
 
-@pytest.mark.parametrize("step", ["sending", "commit"])
+def test_a_claim_is_made_by_another_client_once_its_own_was_told_of_no_brokers(proxied, proxied_topic):
+    """A client that knew a broker, and is told of none, lets go of it and has nobody left to ask."""
+    spec = spec_of(proxied.bootstrap, proxied_topic, request_seconds=REQUEST_SECONDS)
+    fenced = proxied.proxy.add(Fault.EMPTY_METADATA, Api.METADATA, nth=2, times=2)
+    producer = TransactionalProducer(spec, spec.transactional_id(0, None))
+    try:
+        producer.init(spec.claim_timeout_ms / 1000)
+    finally:
+        producer.close()
+    fenced.met.wait(0)
+
+
+@pytest.mark.parametrize("step", [*full("sending"), "commit"])
 def test_a_broker_that_is_killed_and_started_again_is_waited_for(own_broker, monkeypatch, step):
     topic, threads = create_topic(own_broker.bootstrap), list[Thread]()
     spec = spec_of(own_broker.bootstrap, topic, request_seconds=RESTART_REQUEST_SECONDS)
     strike = for_a_while(own_broker.kill, own_broker.restart, IS_GONE_SECONDS, threads)
     try:
-        with struck(monkeypatch, step, strike):
+        with struck(monkeypatch, STEPS[step], strike):
             run_once(spec, ROWS)
     finally:
         for thread in threads:

@@ -11,8 +11,8 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Conflict
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.append import transaction
-from spark_cas.log.kafka.append.attempt import Attempt
+from spark_cas.log.kafka.append import sending
+from spark_cas.log.kafka.append.transaction import Attempt
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.testing.writing import table_of
 from tests.kafka.clients import SECONDS, append, committed_values, create_topic
@@ -99,7 +99,7 @@ def test_a_load_over_connections_that_break_again_and_again(proxied, proxied_top
 
 def without_offsets(monkeypatch, before_report):
     """Let every delivery report come without its offset; first call what is given, while the chunk is in the log."""
-    take = transaction._Reported.take
+    take = sending._Reported.take
 
     unplaced: Any = SimpleNamespace(offset=lambda: -1, timestamp=lambda: (TIMESTAMP_NOT_AVAILABLE, -1))
 
@@ -107,7 +107,7 @@ def without_offsets(monkeypatch, before_report):
         before_report()
         take(report, error, unplaced)
 
-    monkeypatch.setattr(transaction._Reported, "take", strip)
+    monkeypatch.setattr(sending._Reported, "take", strip)
 
 
 def test_a_delivery_without_offset_is_proven_by_the_end(monkeypatch, proxied, proxied_topic):

@@ -12,7 +12,7 @@ from spark_cas.core.chunks import Chunk
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.guarantee import AT_LEAST_ONCE, IDEMPOTENT
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.append import blind, transaction
+from spark_cas.log.kafka.append import blind, sending
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.testing.kafka_broker import KafkaBroker
@@ -86,7 +86,7 @@ def test_a_writer_sleeps_while_its_records_are_under_way(broker, monkeypatch, ma
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
         job = JobWriter(log, pin_plan(log, "job", ExpectedOffsets("end")))
         job.must_append("first")  # so that the time is that of the records alone
-        spent = spent_while_sending(broker, monkeypatch, transaction, lambda: job.append(many))
+        spent = spent_while_sending(broker, monkeypatch, sending, lambda: job.append(many))
         assert log.bounds(0).end_offset > RECORDS
     assert spent < WAITING_SECONDS
 

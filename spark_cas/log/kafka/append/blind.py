@@ -17,7 +17,7 @@ from spark_cas.core.plan import Layout
 from spark_cas.core.records import fill_timestamps
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.delivery import await_delivery
-from spark_cas.log.kafka.append.transaction import hand_over, refuse_unsendable, request_rows
+from spark_cas.log.kafka.append.sending import hand_over, refuse_unsendable, request_rows
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import PlainProducer
 from spark_cas.log.kafka.client.codes import Meaning, meaning_of, reason_of

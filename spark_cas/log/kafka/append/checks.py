@@ -67,7 +67,7 @@ class Checks:
             return progress, False
         bounds, progress = self.barrier(), self.progress()
         planned = self.plan.end_offsets[self.at.partition]
-        return progress, progress is None and self._check(None, planned, bounds) is not None
+        return progress, progress is None and self.check_offset(None, planned, bounds) is not None
 
     def precheck(self, progress: Progress | None, expected: int | None) -> Refusal | None:
         """A refusal that can be told without fencing anybody, and without waiting for an open transaction.
@@ -80,7 +80,7 @@ class Checks:
         bounds = ends.stable_bounds(self.admin, self.at)
         if bounds.end_offset < expected <= ends.high_watermark(self.admin, self.at):
             return None
-        refusal = self._check(progress, expected, bounds)
+        refusal = self.check_offset(progress, expected, bounds)
         return self.overtaken(progress, POLITE_SECONDS) or refusal if refusal is not None else None
 
     def check(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> Refusal | None:
@@ -111,14 +111,15 @@ class Checks:
 
     def _check_all(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> Refusal | None:
         def nothing_since(offset: int) -> bool:
-            return self._check(claim.progress, offset, bounds) is None
+            return self.check_offset(claim.progress, offset, bounds) is None
 
-        refusal = self._check(claim.progress, claim.expected_offset, bounds)
+        refusal = self.check_offset(claim.progress, claim.expected_offset, bounds)
         return refusal or check_rows(
             chunk, bounds.end_offset, lambda offset: claim.lets_expect(offset, nothing_since)
         )
 
-    def _check(self, progress: Progress | None, expected: int | None, bounds: Bounds) -> Refusal | None:
+    def check_offset(self, progress: Progress | None, expected: int | None, bounds: Bounds) -> Refusal | None:
+        """Whether an expected offset matches, where the job has come so far and the partition has these bounds."""
         return check_gap(self.spec, self.admin, self.at, expected, bounds, progress=progress)
 
     @property

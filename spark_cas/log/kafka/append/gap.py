@@ -1,13 +1,12 @@
 """Whether an expected offset matches a partition: design rule 3, for a log whose markers use up offsets."""
 
-import time
-
 from confluent_kafka import TopicPartition
 
 from spark_cas.core.expected_offsets import check_expected
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Refusal
 from spark_cas.core.plan import Progress
+from spark_cas.log import clock
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.reading import first_record
@@ -52,5 +51,5 @@ def _next_record(
         return None
     if settings is None or progress is None or gap.base_offset < progress.end_offset:
         return gap.base_offset
-    age_ms = time.time_ns() // 1_000_000 - progress.committed_at_ms
+    age_ms = clock.now_ms() - progress.committed_at_ms
     return None if age_ms < settings.delete_retention_ms // 2 else gap.base_offset

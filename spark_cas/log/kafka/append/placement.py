@@ -8,7 +8,7 @@ from confluent_kafka import TopicPartition
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Truncated
 from spark_cas.log.kafka import ends
-from spark_cas.log.kafka.append.transaction import Delivered
+from spark_cas.log.kafka.append.sending import Delivered
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.retry import second_look
 from spark_cas.log.kafka.reading import first_record

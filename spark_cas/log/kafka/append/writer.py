@@ -1,6 +1,5 @@
 """The writer of one partition for one job: its claim, and its appends, made again as long as what fails passes."""
 
-import time
 from dataclasses import replace
 
 from confluent_kafka import KafkaException
@@ -12,17 +11,18 @@ from spark_cas.core.micro_batch import KEPT_MS
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Fenced, Outcome, ProgressLost, Refusal, Truncated, Unknown
 from spark_cas.core.plan import Progress, progress_lost, resume_offset
+from spark_cas.log import clock
 from spark_cas.log.kafka import ends
-from spark_cas.log.kafka.append.attempt import INTERLEAVED, Again, Attempt
 from spark_cas.log.kafka.append.checks import POLITE_SECONDS, Checks, fenced_by, same_rows
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.append.lost_reply import resolve
 from spark_cas.log.kafka.append.placement import Landed, await_visible
-from spark_cas.log.kafka.append.transaction import refuse_unsendable
+from spark_cas.log.kafka.append.sending import refuse_unsendable
+from spark_cas.log.kafka.append.transaction import INTERLEAVED, Again, Attempt
 from spark_cas.log.kafka.client.codes import NOT_FOUND, Meaning, meaning_of, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.rights import to_append
-from spark_cas.log.kafka.ledger import UndecidedError
+from spark_cas.log.kafka.group_metadata import UndecidedError
 from spark_cas.log.kafka.topic_settings import require_planned
 from spark_cas.log.patience import Wait, anew, within
 
@@ -77,7 +77,7 @@ class PartitionWriter:
             bounds = checks.barrier() if checked else ends.bounds_to_high_watermark(self._admin, self._at)
         expected = resume_offset(plan, partition, progress)
         # Trimming takes records and no ledger entries: without a check, only time can have taken the job's.
-        if expected is None and plan.by_key and time.time_ns() // 1_000_000 - plan.pinned_at_ms < KEPT_MS:
+        if expected is None and plan.by_key and clock.now_ms() - plan.pinned_at_ms < KEPT_MS:
             lost = False  # The ledger cannot have forgotten yet; and others may write at any time.
         elif expected is None:
             progress, lost = checks.forgotten(progress, bounds.end_offset)

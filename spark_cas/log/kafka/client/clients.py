@@ -151,12 +151,11 @@ class TransactionalProducer:
     def __init__(self, spec: KafkaSpec, transactional_id: str, most_batch_bytes: int | None = None) -> None:
         self._topic = spec.topic
         self._request_seconds = spec.request_seconds
-        self._connections = Connections()
         self._idle = False
         self.fatal: KafkaError | None = None
         """Why the instance is good for nothing any more. Errors of its messages say only that they were purged."""
         delivery_ms = int(spec.delivery_seconds * 1000)
-        settings = {
+        self._settings: dict[str, Any] = {
             **_producing(spec, most_batch_bytes, delivery_ms),
             "transactional.id": transactional_id,
             "transaction.timeout.ms": spec.transaction_timeout_ms,
@@ -167,23 +166,33 @@ class TransactionalProducer:
             # What becomes of connections is logged; a request that times out takes its connection with it.
             "debug": "broker",
             "socket.max.fails": 1,
-            "logger": self._connections,
         }
-        self.request_bytes: int = settings["batch.size"]
+        self.request_bytes: int = self._settings["batch.size"]
         """A request is full with so many bytes of records."""
-        self.client: Producer = _made(Producer, settings)
+        self._make_client()
+
+    def _make_client(self) -> None:
+        self._connections = Connections()
+        self.client: Producer = _made(Producer, {**self._settings, "logger": self._connections})
 
     def init(self, timeout_seconds: float) -> None:
         """Fence every earlier holder of the id, and finish or abort what it left open. Raises KafkaException."""
         wait = Wait(timeout_seconds, f"claiming what is written to topic {self._topic}")
-        self._connect(min(_CONNECT_SHARE * self._request_seconds, wait.left))
         while True:
+            self._connect(min(_CONNECT_SHARE * self._request_seconds, wait.left))
             try:
                 with self.watched():
                     self.client.init_transactions(max(_LEAST_SECONDS, min(self._request_seconds, wait.left)))
             except KafkaException as error:
                 if not error.args[0].retriable() or not wait.again(reason_of(error.args[0].code())):
                     raise
+                with suppress(KafkaException), self.watched():
+                    self.client.poll(0)  # what became of the connections meanwhile
+                if not self._connections.up:
+                    # A broker that is back and fenced may tell of no brokers, itself included. Then the client
+                    # (librdkafka 2.16, without the other strategy above) lets go of the last that it knew, for ever.
+                    self.close()
+                    self._make_client()
             else:
                 break
         # What went astray before could only fence this instance.
@@ -258,7 +267,8 @@ class TransactionalProducer:
         if error.code() not in (*PURGED, KafkaError._STATE):  # noqa: SLF001 - it is public
             return error
         try:
-            self.client.begin_transaction()
+            with self.watched():
+                self.client.begin_transaction()
         except KafkaException as told:
             cause: KafkaError = told.args[0]
             return error if cause.code() == KafkaError._STATE else cause  # noqa: SLF001 - it is public

@@ -21,8 +21,9 @@ from confluent_kafka import KafkaException, TopicPartition
 from spark_cas.core.errors import FormatError, LogNotFoundError, StorageError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.records import RECORDS
+from spark_cas.log import clock
 from spark_cas.log.kafka import ends
-from spark_cas.log.kafka.append.transaction import produce
+from spark_cas.log.kafka.append.sending import produce
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import Meaning, meaning_of, reason_of
@@ -49,7 +50,7 @@ _PIECE_BYTES = 250_000
 _DEFLATED = b"x"
 """What zlib's format begins with, and no JSON does."""
 _IN_PIECES = re.compile(rb'\{"pieces":([0-9]+)\}')
-_KEY = re.compile(r"registry|([^/]+)/(plan|completion|piece|expansion|layout)/(.+)", re.DOTALL)
+_KEY = re.compile(r"registry|([^/]+)/(plan|completion|outcome|piece|expansion|layout)/(.+)", re.DOTALL)
 
 _CHANCE = random.SystemRandom()
 _LOG = logging.getLogger("spark_cas")
@@ -262,6 +263,6 @@ def _name(key: bytes | None) -> str | None:
 
 
 def _table(records: Records) -> pa.Table:
-    now = time.time_ns() // 1_000_000
+    now = clock.now_ms()
     keys, values = [key.encode() for key, _ in records], [value for _, value in records]
     return pa.table([keys, values, [None] * len(keys), [now] * len(keys)], schema=RECORDS)

@@ -1,4 +1,4 @@
-from spark_cas.core.appends import NOTHING_SAID, Appends
+from spark_cas.core.append_totals import NOTHING_SAID, Appends
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended
 

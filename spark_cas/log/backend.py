@@ -1,0 +1,120 @@
+"""A backend as it is used: what `spark_cas.log.protocol` has each of them write, and what follows from that.
+
+What is said here of settings, times and expansions holds where a backend does not know better.
+"""
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from spark_cas.core.expansion import Intent
+from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUIRED
+from spark_cas.core.offsets import Bounds
+from spark_cas.core.plan import Completion, Plan, Progress
+from spark_cas.core.plan_json import recorded_completion, recorded_plan, to_json
+from spark_cas.core.records import first_since
+from spark_cas.log.protocol import Admin, Blind, Expandable, Grantor, Log, Registry
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What a look at a log's settings found that a writer should know before its first row."""
+
+    max_record_bytes: int | None
+    """The largest record that the log takes, in bytes of key, value and headers; None where a chunk may be one."""
+    notes: tuple[str, ...]
+    """What weakens a promise, each in plain words with what to do about it."""
+    guarantee: str = EXACTLY_ONCE
+    """What a write can have here, of what it asked for."""
+
+
+class Backend(Log, Blind, Admin, Expandable, Registry, Grantor):
+    """All of a backend. A context manager: leaving it lets go of its clients."""
+
+    topic: str
+    """The log's name, as readers see it in the column of that name."""
+    group_in_process: bool = False
+    """Whether a group (`spark_cas.core.group`) is open in the process that appends to it, which has to decide it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """There may be nothing to let go of."""
+
+    def bounds(self, partition: int) -> Bounds:
+        """What a partition keeps: every append acknowledged before this call lies below ``end_offset``.
+
+        Raises LogNotFoundError, ChunkDamagedError, StorageError.
+        """
+        return self.bounds_of([partition], waiting=True)[0]
+
+    def progress(self, partition: int, job: str, group: str = "") -> Progress | None:
+        """The ledger entry of a job, as `progress_of` tells it; None when the log holds nothing of it, or no longer.
+
+        Raises LogNotFoundError, ChunkDamagedError, StorageError.
+        """
+        return self.progress_of([partition], job, group)[0]
+
+    def preflight(self, *, begun: bool = False, idempotence: str = REQUIRED) -> Preflight:  # noqa: ARG002
+        """Find out whether this log can be written to from here, before anything is.
+
+        Of a stream that has ``begun``, for each of whose batches this is asked, nothing is tried: it is only looked.
+        With ``idempotence`` `REQUESTED` a log that does not give exactly once tells which guarantee it gives, where
+        it else raises; with `OFF` it is not looked whether it would. A log that cannot keep one writer from
+        overwriting another's rows is refused with each of them.
+
+        Raises what an append would come to later: LogNotFoundError, StoreUnsafeError when the promises of `append`
+        cannot be kept, StorageError when the store cannot be reached or refuses the credentials or the right.
+        """
+        self.layout()
+        return Preflight(None, (), AT_LEAST_ONCE if idempotence == OFF else EXACTLY_ONCE)
+
+    def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
+        """Where a read begins that is to have every record from a time on, in milliseconds since 1970.
+
+        All committed records below it are older, and the first that is not lies there or behind it: an offset that
+        holds no record, such as that of Kafka's marker, may have a time too. None when nothing is as new. Times need
+        not rise with offsets.
+
+        Raises LogNotFoundError, ChunkDamagedError, StorageError.
+        """
+        for base, records in self.read(partition, self.bounds(partition).range, ("timestamp",)):
+            found = first_since(records, timestamp_ms)
+            if found is not None:
+                return base + found
+        return None
+
+    def tombstones_kept_ms(self) -> int | None:
+        """For how long a record without a value, which deletes its key, is kept at least; None: as long as any.
+
+        Whoever has not read on for longer may have missed that a key was deleted, with nothing to show for it. 0
+        where the settings may not be seen. Raises LogNotFoundError, StorageError.
+        """
+        return None
+
+    def add_partitions(self, intent: Intent) -> None:
+        """Make the partitions that an expansion gives the log, unless it has them. Raises StorageError."""
+
+    def record_plan(self, plan: Plan) -> Plan:
+        """Record a job's plan and return the job's first one, which may be another.
+
+        Raises FormatError, StorageError.
+        """
+        return recorded_plan(self.put_entry("plan", plan.job, to_json(plan)), plan.job)
+
+    def plan(self, job: str) -> Plan | None:
+        """The first plan of a job, None when it has none. Raises FormatError, StorageError."""
+        text = self.entry("plan", job)
+        return None if text is None else recorded_plan(text, job)
+
+    def record_completion(self, completion: Completion) -> Completion:
+        """Record that a job is done and return the first record of it. Raises FormatError, StorageError."""
+        return recorded_completion(self.put_entry("completion", completion.job, to_json(completion)), completion.job)
+
+    def completion(self, job: str) -> Completion | None:
+        """What a job was completed with, None while it is not. Raises FormatError, StorageError."""
+        text = self.entry("completion", job)
+        return None if text is None else recorded_completion(text, job)

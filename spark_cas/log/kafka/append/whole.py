@@ -1,0 +1,302 @@
+"""A load as a whole: one transaction over all partitions, open from its first chunk until its group is decided.
+
+The process that appends to a group is the one that commits it. Its transactional id has the name of the job, so
+whoever takes that over, as another run of the job, or who aborts it, ends what is open. The job's ledger entries of
+all partitions are part of the transaction: they tell, to whoever asks later, that it was committed.
+"""
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from confluent_kafka import KafkaException, TopicPartition
+
+from spark_cas.core.chunks import Chunk
+from spark_cas.core.claim import Claim
+from spark_cas.core.errors import ConditionalLogError, TransactionEndedError
+from spark_cas.core.group import ABORTED, GroupOutcome, takes_place
+from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.core.outcome import Appended, Fenced, Outcome, ProgressLost, Refusal, Truncated
+from spark_cas.core.plan import Plan, Progress, progress_lost, resume_offset
+from spark_cas.core.records import fill_timestamps
+from spark_cas.core.refusal import error_of
+from spark_cas.log.kafka import ends
+from spark_cas.log.kafka.append.checks import Checks, fenced_by, is_checked, same_rows
+from spark_cas.log.kafka.append.fence import Fence, Fences
+from spark_cas.log.kafka.append.placement import Landed, await_visible, landed
+from spark_cas.log.kafka.append.sending import Sending, refuse_unsendable
+from spark_cas.log.kafka.append.transaction import INTERLEAVED
+from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.codes import NOT_FOUND, Meaning, meaning_of, reason_of
+from spark_cas.log.kafka.client.error_text import plain_error
+from spark_cas.log.kafka.client.rights import to_append
+from spark_cas.log.kafka.layouts import TopicLayouts
+from spark_cas.log.kafka.ledger import Ledgers
+from spark_cas.log.kafka.reading import first_record
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.topic_settings import require_planned
+from spark_cas.log.patience import anew, within
+
+_NOTHING = "Nothing of the load is visible."
+_OVERDUE_SECONDS = 1.0
+
+
+class WholeAppends:
+    """The group of one plan: what this process appended to it, and what is known of its outcome."""
+
+    def __init__(
+        self,
+        spec: KafkaSpec,
+        admin: Admin,
+        ledgers: Ledgers,
+        layouts: TopicLayouts,
+        plan: Plan,
+        *,
+        is_aborted: Callable[[str], bool],
+    ) -> None:
+        self._spec = spec
+        self._admin = admin
+        self._ledgers = ledgers
+        self._layouts = layouts
+        self._plan = plan
+        self._is_aborted = is_aborted
+        self._fence = Fence(Fences(spec, admin), self._at(0), spec.whole_id(plan.job))
+        self._claimed: set[int] = set()
+        """Partitions that were claimed since the fence is up."""
+        self._entries: dict[int, Progress] = {}
+        """What the open transaction holds, by partition."""
+        self._kept: dict[int, Bounds] = {}
+        """What each of these keeps, records of the transaction included."""
+        self._begun = False
+        self._lost = False
+        """Whether another run took over: it is left alone."""
+
+    def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
+        """Learn how far the job came. The first claim ends what an earlier run left open. Raises StorageError."""
+        self._plan = plan
+        checks = self._checks(partition)
+        progress = checks.progress()
+        if progress is not None:
+            self._drop()  # another run has committed since, and so ended what this one had open
+        entry = self._entries.get(partition)
+        if entry is not None:
+            return Claim(partition, plan, resume_offset(plan, partition, entry), entry, entry.end_offset)
+        if progress is None and self._lost:
+            return Fenced(None)
+        if progress is None and self._fence.producer is None:
+            self._forget()
+            self._fence.put_up_patiently()
+            changed = checks.changed(plan)
+            if changed is not None:
+                return changed
+            # After the fence and not before: whoever aborts it records that first, and then fences.
+            if self._is_aborted(plan.group):
+                self._lost = True
+                return Fenced(None)
+            progress = checks.progress()
+        expected = resume_offset(plan, partition, progress)
+        if expected is None:
+            bounds = ends.bounds_to_high_watermark(self._admin, checks.at)
+            progress, lost = checks.forgotten(progress, bounds.end_offset)
+        else:
+            bounds = checks.barrier()
+            lost = progress_lost(plan, partition, progress, bounds.start_offset)
+        if lost:
+            return ProgressLost(plan.job)
+        self._claimed.add(partition)
+        return Claim(partition, plan, expected, progress, bounds.end_offset)
+
+    def append(self, claim: Claim, chunk: Chunk) -> Outcome:
+        """Send a chunk into the transaction, and see that it lands where the claim wants it.
+
+        Raises SchemaError; StorageError where it cannot: then the transaction is over, and all is claimed anew.
+        """
+        refuse_unsendable(chunk.records)
+        at = claim.partition
+        if at not in self._claimed or (at in self._entries and not same_rows(claim.progress, self._entries[at])):
+            return fenced_by(self._entries.get(at))
+        self._fence.mark_used()
+        with within(self._spec.patience_seconds):
+            try:
+                return self._append(claim, chunk)
+            except KafkaException as error:
+                return self._failed(error)
+
+    def decide(self, wanted: GroupOutcome) -> GroupOutcome:
+        """What becomes of the group: as is wanted, unless it was decided before. Raises StorageError."""
+        if wanted.committed and self._begun:
+            return self._commit(wanted)
+        if not wanted.committed:
+            self._end()
+        return wanted if wanted.committed and not wanted.ends else self.outcome() or ABORTED
+
+    def outcome(self) -> GroupOutcome | None:
+        """What was committed of the job, once nothing that may change it is open; None where nothing was.
+
+        Raises UndecidedError, StorageError.
+        """
+        ats = [self._at(each) for each in range(self._plan.partitions)]
+        found = self._ledgers.of(self._plan.job).read_all(ats, self._plan.log_id, self._timeout)
+        held = tuple((each.partition, each.end_offset) for each in found if each is not None)
+        return GroupOutcome(committed=True, ends=held) if held else None
+
+    def progress(self, partition: int) -> Progress | None:
+        """What the open transaction holds of a partition."""
+        return self._entries.get(partition)
+
+    def close(self) -> None:
+        """Let go of the transaction: whoever comes next ends it."""
+        self._drop()
+
+    def _append(self, claim: Claim, chunk: Chunk) -> Outcome:
+        partition, checks = claim.partition, self._checks(claim.partition)
+        if not takes_place(self._plan, chunk) or chunk.records.num_rows:
+            bounds = self._kept.get(partition) or checks.bounds_for(claim, chunk)
+            refusal = None if partition in self._kept else checks.check(claim, chunk, bounds)
+        else:
+            # No transaction holds a place without a record: that is as it was a moment before the commit.
+            bounds = checks.barrier()
+            refusal = checks.check_offset(claim.progress, claim.expected_offset, bounds)
+        if refusal is not None:
+            return checks.overtaken(claim.progress) or refusal
+        if chunk.records.num_rows:
+            sent = self._send(claim, chunk, bounds)
+        else:
+            sent = Landed(OffsetRange(bounds.end_offset, bounds.end_offset), has_offset=True, log_append_ms=None)
+        if chunk.records.num_rows or chunk.complete:
+            self._entries[partition] = claim.progress_after(chunk, sent.at)
+            self._kept[partition] = Bounds(bounds.start_offset, sent.at.end_offset)
+        given_ms = chunk.time_ms if chunk.records.column("timestamp").null_count else None
+        return Appended(
+            range=sent.at,
+            count=chunk.records.num_rows,
+            timestamp_ms=given_ms if sent.log_append_ms is None else sent.log_append_ms,
+            start_offset=bounds.start_offset,
+            has_offset=sent.has_offset,
+            resolved=False,
+        )
+
+    def _send(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> Landed:
+        if not self._begun:
+            self._fence.begin()
+            self._begun = True
+        at = self._at(claim.partition)
+        sending = Sending(self._fence.instance, at, fill_timestamps(chunk.records, chunk.time_ms))
+        if not sending.arrive(self._spec.delivery_seconds + _OVERDUE_SECONDS):
+            self._give_up("the brokers did not acknowledge the records in time")
+        checked = is_checked(claim, chunk)
+        sent = landed(self._spec, self._admin, at, sending.delivered(), bounds.end_offset, checked=checked)
+        if sent is None:
+            self._give_up(INTERLEAVED)
+        return sent
+
+    def _commit(self, wanted: GroupOutcome) -> GroupOutcome:
+        plan, entries = self._plan, [self._entries[each] for each in sorted(self._entries)]
+        if tuple((each.partition, each.end_offset) for each in entries) != wanted.ends:
+            # It was committed before, with other rows.
+            self._end()
+            return self.outcome() or ABORTED
+        with within(self._spec.patience_seconds):
+            try:
+                topic = require_planned(self._admin, self._spec.topic, plan.log_id)
+                if len(topic.partitions) > plan.layout_epoch or self._layouts.changed(plan):
+                    self._end()
+                    return ABORTED
+                adding = self._ledgers.of(plan.job).adding
+                adding(self._fence.instance, self._spec.topic, plan.log_id, entries)()
+            except KafkaException as error:
+                self._failed(error)
+                return self.outcome() or ABORTED
+            except ConditionalLogError:
+                self._end()
+                raise
+        try:
+            self._fence.instance.commit()
+        except KafkaException as error:
+            # What became of it is found out whatever is left of the patience.
+            with anew(self._spec.patience_seconds):
+                return self._resolved(wanted, error)
+        self._forget()
+        for each in entries:
+            at = OffsetRange(each.base_offset, each.end_offset)
+            found = await_visible(self._admin, self._at(each.partition), at)
+            if isinstance(found, Truncated):
+                raise error_of(found, each.partition)
+        return wanted
+
+    def _resolved(self, wanted: GroupOutcome, error: KafkaException) -> GroupOutcome:
+        """The commit got no reply, or was refused. The ledger tells, once a new claim ended what was left open."""
+        fenced = meaning_of(self._fence.code_of(error)) is Meaning.FENCED
+        entries = [self._entries[each] for each in sorted(self._entries)]
+        self._drop()
+        if not fenced:
+            self._fence.put_up_patiently()
+        found = self.outcome()
+        if found is None and any(self._is_visible(each) for each in entries):
+            # The ledger was told by a coordinator that was deposed, and does not know it yet.
+            found = wanted
+        self._drop()
+        if found is None and not fenced:
+            raise TransactionEndedError(f"{self._doing}: the commit failed, and the ledger tells so. {_NOTHING}")
+        return found or ABORTED
+
+    def _is_visible(self, entry: Progress) -> bool:
+        """Whether a committed record lies where the last of ours was sent: offsets are given once, so it is ours."""
+        checks = self._checks(entry.partition)
+        checks.barrier()
+        last = OffsetRange(entry.end_offset - 1, entry.end_offset)
+        return first_record(self._spec, checks.at, last) is not None
+
+    def _failed(self, error: KafkaException) -> Fenced:
+        """No commit was asked for, so nothing is or becomes visible. Raises StorageError unless it was fenced."""
+        code = self._fence.code_of(error)
+        meaning = meaning_of(code)
+        if meaning is Meaning.REFUSED and self._fence.producer is not None:
+            self._fence.producer.abort()  # readers need not wait for the transaction's timeout
+        timed_out = self._fence.timed_out
+        self._drop()
+        if meaning is Meaning.FENCED and not timed_out:
+            self._lost = True
+            return Fenced(None)
+        if code in NOT_FOUND:
+            require_planned(self._admin, self._spec.topic, self._plan.log_id)
+        elif meaning is Meaning.REFUSED:
+            raise plain_error(error, self._doing, *to_append(self._spec)) from None
+        why = "the brokers ended the transaction, which was open for too long" if timed_out else reason_of(code)
+        raise TransactionEndedError(f"{self._doing}: {why}. {_NOTHING} Run the same job again.")
+
+    def _give_up(self, why: str) -> NoReturn:
+        self._end()
+        raise TransactionEndedError(f"{self._doing}: {why}. {_NOTHING} Run the same job again.")
+
+    def _end(self) -> None:
+        """Abort what is open: this process's own, or by taking over the id whatever another has."""
+        if self._begun:
+            self._fence.abort()
+        elif self._fence.producer is None:
+            self._fence.put_up_patiently()
+        self._drop()
+
+    def _drop(self) -> None:
+        self._fence.drop()
+        self._forget()
+
+    def _forget(self) -> None:
+        """The transaction is over."""
+        self._begun = False
+        self._claimed.clear()
+        self._entries.clear()
+        self._kept.clear()
+
+    @property
+    def _doing(self) -> str:
+        return f"appending to topic {self._spec.topic} as a whole"
+
+    @property
+    def _timeout(self) -> float:
+        return self._spec.claim_timeout_ms / 1000
+
+    def _checks(self, partition: int) -> Checks:
+        return Checks(self._spec, self._admin, self._ledgers, self._layouts, self._plan, self._at(partition))
+
+    def _at(self, partition: int) -> TopicPartition:
+        return TopicPartition(self._spec.topic, partition)

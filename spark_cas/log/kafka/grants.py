@@ -1,0 +1,105 @@
+"""The grants of a topic: the metadata of one offset of a group, changed in a transaction.
+
+All who change them share a transactional id. Who took it over last has fenced the others, reads what they came to,
+and commits only if that is what he saw before: so one change follows the other. Reading takes one request, however
+often they were changed.
+"""
+
+import base64
+import zlib
+from dataclasses import replace
+
+from confluent_kafka import KafkaException, TopicPartition
+
+from spark_cas.core.errors import FormatError, StorageError
+from spark_cas.core.grants import Grants, grants_from_json, grants_to_json
+from spark_cas.log.kafka.client.clients import TransactionalProducer
+from spark_cas.log.kafka.client.codes import Meaning, meaning_of, passes, reason_of
+from spark_cas.log.kafka.client.error_text import plain_error
+from spark_cas.log.kafka.client.rights import to_claim
+from spark_cas.log.kafka.group_metadata import MAX_METADATA_BYTES, GroupMetadata
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.patience import Wait, within
+
+_TRANSACTION_MS = 20_000
+"""How long one that was killed in the middle keeps the others waiting, beside the 10 s in which brokers look."""
+
+_DOING = "changing the grants of the log"
+
+
+class KafkaGrantor:
+    """`spark_cas.log.protocol.Grantor` over a group's offset of the topic."""
+
+    def __init__(self, spec: KafkaSpec) -> None:
+        open_ms = min(_TRANSACTION_MS, spec.transaction_timeout_ms)
+        self._spec = replace(spec, transaction_timeout_ms=open_ms)
+        self._group: GroupMetadata | None = None
+        # There is no partition of a topic without a first one.
+        self._at = TopicPartition(spec.topic, 0)
+
+    def grants(self) -> Grants:
+        """As the protocol has it."""
+        return self._read(self._spec.claim_timeout_ms / 1000)
+
+    def put_grants(self, grants: Grants) -> bool:
+        """As the protocol has it: several tries, each under a claim of its own, while what stops them passes."""
+        wait = Wait(self._spec.patience_seconds, _DOING)
+        while True:
+            try:
+                with within(wait.left):
+                    return self._try(grants)
+            except KafkaException as error:
+                code = error.args[0].code()
+                if meaning_of(code) is Meaning.FENCED:
+                    return False
+                if not passes(code, met=True) or not wait.again(reason_of(code)):
+                    raise plain_error(error, _DOING, *to_claim(self._spec)) from None
+
+    def close(self) -> None:
+        """Let go of the client."""
+        if self._group is not None:
+            self._group.close()
+        self._group = None
+
+    def _try(self, grants: Grants) -> bool:
+        producer = TransactionalProducer(self._spec, self._spec.grants_id)
+        try:
+            producer.init(self._spec.claim_timeout_ms / 1000)
+            if self._read(self._spec.request_seconds).number != grants.number - 1:
+                return False
+            producer.begin()
+            self._opened.adding(producer, [TopicPartition(self._at.topic, self._at.partition, 0, _encode(grants))])()
+            producer.commit()
+        finally:
+            producer.close()
+        return True
+
+    @property
+    def _opened(self) -> GroupMetadata:
+        if self._group is None:
+            self._group = GroupMetadata(self._spec, self._spec.grants_group, "the grants")
+        return self._group
+
+    def _read(self, timeout_seconds: float) -> Grants:
+        (text,) = self._opened.read([self._at], timeout_seconds)
+        return Grants() if text is None else _decode(text)
+
+
+def _encode(grants: Grants) -> str:
+    text = base64.b64encode(zlib.compress(grants_to_json(grants).encode())).decode()
+    if len(text) > MAX_METADATA_BYTES:
+        raise StorageError(
+            f"{_DOING}: {len(grants.held)} loads with long names write to the log at once, and brokers keep no more "
+            f"than {MAX_METADATA_BYTES} bytes of them. Run the same job again once one of them is complete."
+        )
+    return text
+
+
+def _decode(text: str) -> Grants:
+    try:
+        return grants_from_json(zlib.decompress(base64.b64decode(text)))
+    except (ValueError, zlib.error):
+        raise FormatError(
+            "the grants of the log are not what this spark_cas writes: another program commits offsets to its "
+            "group, or a newer version did."
+        ) from None

@@ -1,0 +1,104 @@
+"""Records for several partitions in one step, each at the offset that is expected of its partition, or none."""
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from spark_cas.core.append_totals import NOTHING_SAID
+from spark_cas.core.chunks import Chunk
+from spark_cas.core.claim import Claim
+from spark_cas.core.errors import FencedError, InputChangedError, StorageError
+from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.offsets import OffsetRange
+from spark_cas.core.outcome import Appended, Fenced, Outcome, Unknown
+from spark_cas.core.plan import PartitionResult, Plan
+from spark_cas.core.refusal import error_of
+from spark_cas.log.backend import Backend
+from spark_cas.log.load.one_chunk import checked_offset, chunk_of, found_before, same_as
+from spark_cas.log.load.planning import complete_job, job_progress, pin_plan
+from spark_cas.log.load.require_expected import mismatches_now
+from spark_cas.log.load.whole import abort_group, undecided_progress
+
+
+def append_whole(
+    log: Backend, records: Mapping[int, pa.Table], *, job: str, expected_offsets: Mapping[int, int | None]
+) -> dict[int, Outcome]:
+    """Append as `append_once` does of a mapping: its outcomes are all `Appended`, or those that refused."""
+    chunks = {partition: chunk_of(records[partition], job) for partition in sorted(records)}
+    layout = log.layout()
+    for partition in {*records, *expected_offsets}:
+        layout.require(partition)
+    if not chunks or not chunks.keys() <= expected_offsets.keys():
+        msg = "append_once takes records of at least one partition, and an expected offset, or None, for each"
+        raise ValueError(msg)
+    offsets = tuple(
+        (partition, checked_offset(expected_offsets[partition])) for partition in sorted(expected_offsets)
+    )
+    wanted = ExpectedOffsets("offsets", offsets)
+    plan = pin_plan(log, job, wanted, any_layout=True, whole=True)
+    before = job_progress(log, job)
+    if before:
+        return {**found_before(log, plan, before, chunks)}
+    if not all(
+        each.partition in chunks and same_as(each, chunks[each.partition]) for each in undecided_progress(log, plan)
+    ):
+        # A call that died before it decided had other records, of which nothing was or will be visible.
+        abort_group(log, plan)
+        plan = pin_plan(log, job, wanted, any_layout=True, whole=True)
+    try:
+        return _append(log, plan, chunks)
+    except (FencedError, InputChangedError):
+        # Another call of the job is at work, or was: its group is left alone.
+        before = job_progress(log, job)
+        if not before:
+            raise
+        return {**found_before(log, plan, before, chunks)}
+    except BaseException:
+        abort_group(log, plan)
+        raise
+
+
+def _append(log: Backend, plan: Plan, chunks: Mapping[int, Chunk]) -> dict[int, Outcome]:
+    found: dict[int, Appended] = {}
+    results = []
+    for partition, chunk in chunks.items():
+        outcome, result = _append_to(log, plan, partition, chunk)
+        if isinstance(outcome, Fenced):
+            raise error_of(outcome, partition)
+        if result is None or not isinstance(outcome, Appended):
+            abort_group(log, plan)
+            return {**mismatches_now(log, plan, plan.named, {}), partition: outcome}
+        found[partition] = outcome
+        results.append(result)
+    refused = mismatches_now(log, plan, [each for each in plan.named if each not in chunks], {})
+    if refused:
+        abort_group(log, plan)
+        return {**refused}
+    complete_job(log, plan, tuple(results))
+    return {**found}
+
+
+def _append_to(log: Backend, plan: Plan, partition: int, chunk: Chunk) -> tuple[Outcome, PartitionResult | None]:
+    """Append a chunk to the group, unless an earlier call did; a result only when it is there."""
+    claim = log.claim(partition, plan)
+    if not isinstance(claim, Claim):
+        return claim, None
+    if claim.progress is not None:
+        if not same_as(claim.progress, chunk):
+            raise InputChangedError(
+                f"partition {partition}: another call for job {plan.job!r} is appending other records. Nothing of "
+                f"this one is visible. Another append needs a job name of its own."
+            )
+        at = OffsetRange(claim.progress.base_offset, claim.progress.end_offset)
+        appended = Appended(at, chunk.rows, None, 0, has_offset=True, resolved=True)
+        return appended, PartitionResult(claim.progress, chunk.rows, 0)
+    outcome = log.append(claim, chunk)
+    if isinstance(outcome, Unknown):
+        # Whatever became of the chunk, it is in the log only if its group is committed, and it will not be.
+        raise StorageError(
+            f"appending to partition {partition}: {outcome.cause}. Nothing of it is or becomes visible."
+        )
+    if not isinstance(outcome, Appended):
+        return outcome, None
+    appends = NOTHING_SAID.and_then(outcome)
+    return outcome, PartitionResult(claim.progress_after(chunk, outcome.range), 0, int(outcome.resolved), appends)

@@ -1,0 +1,223 @@
+"""One load at a time: whoever expects anything of partitions has a grant for them, from before its plan to its end.
+
+Two honest loads at once would each find the same ends, and each refuse the other half of its rows. A grant lets the
+second begin once the first is done. It is no lock: no append asks for it, so who loses one by mistake is refused like
+anybody else who was overtaken, and no row is doubled or lost.
+
+A grant ends with its load, whether that is complete, refused or given up. That of a load that was killed is taken
+over: at once where its process is seen to have ended; where nothing is known of that, as on another machine, once its
+partitions stood still for longer than a load that lives waits for anything. Who takes over records that first, so
+that only one does, and then fences the writers of the load before, ahead of its own plan.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from spark_cas.core.errors import ConditionalLogError, GrantedError, OptionError, StorageError
+from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.grants import Grant, ranges_of
+from spark_cas.core.plan import Plan
+from spark_cas.log import clock, process
+from spark_cas.log.backend import Backend
+from spark_cas.log.load.after_expansion import plan_now
+from spark_cas.log.load.attempts import rival_tries
+from spark_cas.log.load.whole import DECIDE_WITHIN_MS, abort_group, undecided_progress, with_group
+from spark_cas.log.patience import PATIENCE_MS
+
+SILENT_SECONDS = 1.5 * PATIENCE_MS / 1000
+"""A load that lives appends, or fails, within its patience: one that did neither for longer is gone."""
+
+_FIRST_PAUSE_SECONDS = 0.02
+_LONGEST_PAUSE_SECONDS = 2.0
+_SAY_EVERY_SECONDS = 30.0
+_LOOKS = 20
+"""So often within the time of silence it is looked whether another load has appended."""
+
+_JITTER = random.SystemRandom()
+_LOG = logging.getLogger("spark_cas")
+
+
+@dataclass(frozen=True, slots=True)
+class Applicant:
+    """A run of a load that wants a grant."""
+
+    job: str
+    run: str
+    process: str = ""
+    """Whose end is the run's end (`spark_cas.log.process`)."""
+    wait_seconds: float = 0.0
+    """How long it waits for loads that are at work; 0: it is refused at once."""
+    silent_seconds: float = SILENT_SECONDS
+    """After so long without news another load is gone."""
+
+
+def obtain_grant(log: Backend, applicant: Applicant, wanted: ExpectedOffsets) -> Grant | None:
+    """A grant for all partitions of which a load expects anything, once no other load has one of them.
+
+    None where it expects nothing. A run that has it gets it again, and so does another run of the same job.
+
+    Raises GrantedError when a load that has one is still at work after the time to wait; LogNotFoundError,
+    OptionError for a partition that the log does not have, StorageError, FormatError.
+    """
+    claims = wanted.resolve((0,) * log.layout().partitions)
+    ranges = ranges_of(each for each, expected in enumerate(claims) if expected is not None)
+    if not ranges:
+        return None
+    waiting = _Waiting(log, applicant)
+    while True:
+        grants = log.grants()
+        own = grants.of(applicant.job)
+        if own is not None and own.run == applicant.run:
+            break
+        others = grants.in_the_way(applicant.job, ranges)
+        alive = [each for each in others if not waiting.has_ended(each)]
+        if alive:
+            waiting.wait_for(alive[0])
+            continue
+        mine = Grant(applicant.job, applicant.run, ranges, applicant.process, clock.now_ms())
+        changed = grants.with_grant(mine, over=others)
+        if log.put_grants(changed):
+            own = changed.held[-1]
+            break
+        waiting.pause()
+    _fence(log, own, own.after)
+    return own
+
+
+def give_back(log: Backend, grant: Grant | None) -> None:
+    """A run has ended: its grant is for others now, unless another run of the job has it.
+
+    Nothing is raised: where it cannot be given back it is taken over in time.
+    """
+    if grant is not None:
+        try:
+            _end(log, grant)
+        except ConditionalLogError as error:
+            _LOG.warning("the grant of job %s was not given back: %s", grant.job, error.message)
+
+
+def abort_job(log: Backend, job: str) -> Grant | None:
+    """End the grant of a job that nobody runs any more, and its group, and fence its writers.
+
+    Where its partitions are visible one by one, what it appended stays. None where it had no grant.
+
+    Raises OptionError when it keeps nobody waiting; LogNotFoundError, StorageError, FormatError.
+    """
+    grant, plan = log.grants().of(job), plan_now(log, job)
+    if grant is None:
+        # Of a transaction nothing is seen from here, but it can be ended.
+        unseen = plan is not None and plan.whole and log.group_in_process and log.completion(plan.job) is None
+        if plan is None or not (unseen or undecided_progress(log, plan)):
+            raise OptionError(
+                f"job {job!r} has no grant and no rows that are undecided, so it keeps no other load waiting. "
+                f"Nothing was changed. 'spark-cas describe' lists those that do."
+            )
+        abort_group(log, plan)
+        return None
+    _fence(log, grant, (job, *grant.after))
+    _end(log, grant)
+    return grant
+
+
+def _end(log: Backend, grant: Grant) -> None:
+    for _ in rival_tries():
+        grants = log.grants()
+        held = grants.of(grant.job)
+        if held is None or held.run != grant.run or log.put_grants(grants.without(held)):
+            return
+    raise StorageError("changing the grants of the log: others changed them first, again and again. Try again.")
+
+
+def _fence(log: Backend, grant: Grant, jobs: Collection[str]) -> None:
+    """Where the log can, end what writers of jobs still have open in the partitions, and take no more of them."""
+    for job in jobs:
+        plan = plan_now(log, job)
+        if plan is not None:
+            abort_group(log, plan)
+        for partition in sorted(grant.partitions) if plan else ():
+            if plan is not None and partition < plan.partitions and plan.claims(partition):
+                log.claim(partition, plan)  # refused, it is shut out already
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What was last seen of a load, since when it is so, and when to look again."""
+
+    sign: object
+    since: float
+    look_at: float
+
+
+class _Waiting:
+    """What an applicant saw of loads that are in its way, and for how long it has waited."""
+
+    def __init__(self, log: Backend, applicant: Applicant) -> None:
+        self._log = log
+        self._applicant = applicant
+        self._deadline = time.monotonic() + applicant.wait_seconds
+        self._pause_seconds = _FIRST_PAUSE_SECONDS
+        self._say_at = time.monotonic()
+        self._seen: dict[tuple[str, str], _Seen] = {}
+        """By job and run."""
+
+    def has_ended(self, grant: Grant) -> bool:
+        """Whether the load that has a grant is complete, or gone."""
+        running = process.is_running(grant.process)
+        if running is False:
+            return True
+        plan = plan_now(self._log, grant.job)
+        if plan is not None and self._log.completion(plan.job) is not None:
+            return True
+        limit = self._applicant.silent_seconds
+        if plan is not None and plan.whole and self._log.group_in_process:
+            # Nothing is seen of a transaction, but it ends by itself.
+            limit = max(limit, DECIDE_WITHIN_MS / 1000)
+        # One that is seen to run may calculate its rows for hours before it appends the first.
+        return running is None and self._silent_for(grant, plan) >= limit
+
+    def wait_for(self, grant: Grant) -> None:
+        """Let a while pass. Raises GrantedError when the time to wait is over."""
+        left = self._deadline - time.monotonic()
+        at_work = f"at work on {_named(grant)} since {clock.time_text(grant.granted_at_ms)} UTC"
+        if left <= 0:
+            raise GrantedError(
+                f"job {grant.job!r} has been {at_work}, and what this load expects of them would not hold any more. "
+                f"Nothing was appended. Run this job again once that one is complete; option grantTimeout lets it "
+                f"wait for that. If nobody runs that one any more, 'spark-cas abort {grant.job}' ends its grant."
+            )
+        if time.monotonic() >= self._say_at:
+            self._say_at = time.monotonic() + _SAY_EVERY_SECONDS
+            said = "job %s waits for job %s, which has been %s: for %.0f s more at most (option grantTimeout)."
+            _LOG.warning(said, self._applicant.job, grant.job, at_work, left)
+        self.pause()
+
+    def pause(self) -> None:
+        """Of random length, so that those who wait for one load do not all come at once."""
+        time.sleep(self._pause_seconds * _JITTER.uniform(0.5, 1.5))
+        self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, 2 * self._pause_seconds)
+
+    def _silent_for(self, grant: Grant, plan: Plan | None) -> float:
+        """For how long a load was seen to append nothing, in seconds."""
+        now = time.monotonic()
+        seen = self._seen.get((grant.job, grant.run))
+        if seen is None or now >= seen.look_at:
+            sign = self._sign_of_life(grant, plan)
+            since = now if seen is None or seen.sign != sign else seen.since
+            seen = _Seen(sign, since, now + self._applicant.silent_seconds / _LOOKS)
+            self._seen[grant.job, grant.run] = seen
+        return now - seen.since
+
+    def _sign_of_life(self, grant: Grant, plan: Plan | None) -> object:
+        """What differs once a load has appended: where its partitions end, and what only it sees yet."""
+        partitions = sorted(each for each in grant.partitions if each < self._log.layout().partitions)
+        ends = self._log.bounds_of(partitions, waiting=False)
+        if plan is None or not plan.whole:
+            return ends
+        return ends, self._log.progress_of(partitions, plan.job, with_group(self._log, plan).group)
+
+
+def _named(grant: Grant) -> str:
+    return f"partition{'s' if len(grant.partitions) > 1 else ''} {grant.told_partitions}"

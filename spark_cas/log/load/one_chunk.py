@@ -1,0 +1,81 @@
+"""What `append_once` appends to a partition: records that are one chunk, and the whole of a job there."""
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from spark_cas.core.chunks import Chunk
+from spark_cas.core.digest import RunningDigest
+from spark_cas.core.errors import InputChangedError
+from spark_cas.core.offsets import OffsetRange
+from spark_cas.core.outcome import Appended
+from spark_cas.core.plan import PartitionResult, Plan, Progress
+from spark_cas.core.records import RECORDS
+from spark_cas.core.row_claims import NO_CHECK, check_claim_values
+from spark_cas.log import clock
+from spark_cas.log.backend import Backend
+from spark_cas.log.load.planning import complete_job
+
+
+def chunk_of(records: pa.Table, task: str) -> Chunk:
+    """Records as the only chunk of a job. Raises ValueError for another schema than `RECORDS`, or no records."""
+    if records.num_rows == 0 or not records.schema.equals(RECORDS):
+        msg = (
+            f"append_once takes at least one record in the schema spark_cas.RECORDS, got {records.num_rows} with "
+            f"columns {', '.join(records.schema.names)}"
+        )
+        raise ValueError(msg)
+    digest = RunningDigest()
+    for batch in records.to_batches():
+        digest.update(batch)
+    return Chunk(
+        records=records,
+        rows=records.num_rows,
+        digest=digest.hexdigest(),
+        complete=True,
+        task=task,
+        time_ms=clock.now_ms(),
+    )
+
+
+def checked_offset(expected_offset: int | None) -> int | None:
+    """An expected offset, None for -1. Raises ClaimError below that."""
+    if expected_offset is not None:
+        check_claim_values(pa.array([expected_offset], pa.int64()), 0)
+    return None if expected_offset == NO_CHECK else expected_offset
+
+
+def same_as(progress: Progress, chunk: Chunk) -> bool:
+    """Whether a ledger entry tells of just this chunk."""
+    return (progress.rows, progress.digest, progress.complete) == (chunk.rows, chunk.digest, True)
+
+
+def found_before(
+    log: Backend, plan: Plan, before: tuple[Progress, ...], chunks: Mapping[int, Chunk]
+) -> dict[int, Appended]:
+    """The appends that an earlier call made, by partition; it may have died before it recorded that they are all.
+
+    Progress of anything else must not be completed here: a load of that name would never append the rest.
+    """
+    held = {each.partition: each for each in before}
+    if held.keys() != chunks.keys() or not all(same_as(held[each], chunk) for each, chunk in chunks.items()):
+        told = ", ".join(f"{each.rows} in partition {each.partition}" for each in before)
+        raise InputChangedError(
+            f"job {plan.job!r} appended other records before, or the same to another partition: the log holds "
+            f"{told}. Nothing was appended now. Another append needs a job name of its own, under which these would "
+            f"be appended again."
+        )
+    completion = complete_job(log, plan, tuple(PartitionResult(each, each.rows, 0) for each in before))
+    return {each.progress.partition: _found(log, each) for each in completion.partitions}
+
+
+def _found(log: Backend, result: PartitionResult) -> Appended:
+    found = result.progress
+    return Appended(
+        range=OffsetRange(found.base_offset, found.end_offset),
+        count=found.rows,
+        timestamp_ms=result.appends.timestamp_ms,
+        start_offset=log.bounds(found.partition).start_offset,
+        has_offset=True,
+        resolved=True,
+    )

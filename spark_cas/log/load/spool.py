@@ -1,0 +1,61 @@
+"""Rows of a task on its machine's disk, so that they can be appended again without Spark."""
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa
+
+
+class Spool:
+    """The rows of a task, as (partition, rows), in the order in which they came; the file goes with the context.
+
+    Raises OSError where the disk, of the folder for temporary files, is full.
+    """
+
+    def __init__(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="spark-cas-")
+        self._file = Path(self._folder.name, "rows.arrow")
+        self._partitions: list[int] = []
+        self.bytes = 0
+        """Of the rows in memory, about what they take in requests."""
+        try:
+            self._write(batches)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __bool__(self) -> bool:
+        return bool(self._partitions)
+
+    def __iter__(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows, from the first on."""
+        if self._partitions:
+            with pa.memory_map(str(self._file)) as source, pa.ipc.open_stream(source) as reader:
+                yield from zip(self._partitions, reader, strict=True)
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._folder.cleanup()
+
+    def _write(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> None:
+        rows = iter(batches)
+        first = next(rows, None)
+        if first is None:
+            return
+        with pa.OSFile(str(self._file), "wb") as sink, pa.ipc.new_stream(sink, first[1].schema) as writer:
+            self._add(writer, *first)
+            for partition, records in rows:
+                self._add(writer, partition, records)
+
+    def _add(self, writer: pa.ipc.RecordBatchStreamWriter, partition: int, records: pa.RecordBatch) -> None:
+        writer.write_batch(records)
+        self._partitions.append(partition)
+        self.bytes += records.nbytes

@@ -1,0 +1,149 @@
+"""A load as a whole: its runs append to a group, which the last step of the load commits (`spark_cas.core.group`).
+
+A run goes on in the group of the run before, whose chunks it finds, unless that was aborted: then it begins anew.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from spark_cas.core.chunks import Chunk
+from spark_cas.core.claim import Claim
+from spark_cas.core.digest import RunningDigest
+from spark_cas.core.errors import FencedError, InputChangedError, OptionError
+from spark_cas.core.group import ABORTED, GroupOutcome, group_name, outcome_from_json, outcome_to_json
+from spark_cas.core.plan import PartitionResult, Plan, Progress
+from spark_cas.core.records import RECORDS
+from spark_cas.core.refusal import raise_for_outcome
+from spark_cas.log import clock
+from spark_cas.log.backend import Backend
+from spark_cas.log.load.after_expansion import plan_now
+from spark_cas.log.load.require_expected import require_expected_still
+
+DECIDE_WITHIN_MS = 900_000
+"""For so long a run may keep others out of its partitions: Kafka's own bound of a transaction."""
+
+
+def refuse_by_key(*, by_key: bool) -> None:
+    """OptionError where a load cannot be one as a whole."""
+    if by_key:
+        raise OptionError(
+            "options atomic=load and compare=key do not go together: what a key holds is decided partition by "
+            "partition. Nothing was appended. Leave out the one or the other."
+        )
+
+
+def with_group(log: Backend, plan: Plan) -> Plan:
+    """The plan of a run with the group that it appends to; as it is where its chunks are visible one by one.
+
+    Raises StorageError, FormatError.
+    """
+    if not plan.whole:
+        return plan
+    number = 0
+    while _outcome(log, _name(plan, number)) == ABORTED:
+        number += 1
+    return replace(plan, group=_name(plan, number), decide_by_ms=clock.now_ms() + DECIDE_WITHIN_MS)
+
+
+def decide_group(log: Backend, plan: Plan, results: Sequence[PartitionResult]) -> None:
+    """Make all rows of a run visible in one step, if what it names and has no rows for is as expected in that step.
+
+    Again and again it does nothing more. Raises ConflictError, TruncatedError where that is not so; FencedError when
+    somebody aborted the group: then none of the rows ever is visible. StorageError, FormatError.
+    """
+    if not is_committed(log, plan):
+        loaded = {each.progress.partition for each in results}
+        others = [partition for partition in range(plan.partitions) if partition not in loaded]
+        require_expected_still(log, plan, others, sum(each.progress.rows for each in results))
+        hold_named(log, plan, others)
+    commit_group(log, plan, results)
+
+
+def is_committed(log: Backend, plan: Plan) -> bool:
+    """Whether all rows of a run are visible. Raises StorageError, FormatError."""
+    outcome = _outcome(log, plan.group) if plan.group else None
+    return outcome is not None and outcome.committed
+
+
+def hold_named(log: Backend, plan: Plan, without_rows: Collection[int]) -> None:
+    """Have partitions that a load names and has no rows for end where it expects until its group is decided.
+
+    Raises ConflictError, TruncatedError where one does not; whatever claiming and appending raise.
+    """
+    for partition in plan.named:
+        claim = log.claim(partition, plan) if partition in without_rows else None
+        if isinstance(claim, Claim) and claim.expected_offset is None:
+            continue
+        outcome = log.append(claim, _placeholder(plan)) if isinstance(claim, Claim) else claim
+        if outcome is not None:
+            raise_for_outcome(outcome, partition)
+
+
+def _placeholder(plan: Plan) -> Chunk:
+    """A chunk that holds a place and no record."""
+    nothing = RECORDS.empty_table()
+    return Chunk(nothing, 0, RunningDigest().hexdigest(), complete=False, task=plan.job, time_ms=clock.now_ms())
+
+
+def commit_group(log: Backend, plan: Plan, results: Iterable[PartitionResult]) -> None:
+    """Make all rows of a run visible, in one step.
+
+    Raises FencedError when somebody aborted its group: then none of them ever is. InputChangedError when another run
+    committed other rows; StorageError, FormatError.
+    """
+    ends = tuple(sorted((each.progress.partition, each.progress.end_offset) for each in results))
+    held = _decide(log, plan.group, GroupOutcome(committed=True, ends=ends))
+    if not held.committed:
+        raise FencedError(
+            f"job {plan.told_as!r} was aborted before it was complete: by hand, by a load that took it for dead, "
+            f"because partitions were added, or because it was in the way of others and its time of "
+            f"{DECIDE_WITHIN_MS // 60_000} minutes was over. Nothing of it is visible. Run the same job again: it "
+            f"begins anew."
+        )
+    if held.ends != ends:
+        raise InputChangedError(
+            f"job {plan.told_as!r} was committed by another run, whose rows are not where those of this one are. "
+            f"What that run had is visible and stays, and nothing more. Rows that are not among them need another "
+            f"job name."
+        )
+
+
+def abort_group(log: Backend, plan: Plan) -> None:
+    """End the group of a run, or that which a run would go on in, unless it is committed.
+
+    Raises StorageError, FormatError.
+    """
+    if plan.whole:
+        _decide(log, plan.group or with_group(log, plan).group, ABORTED)
+
+
+def abort_left(log: Backend, job: str) -> None:
+    """End what an earlier run of a job left undecided. Raises StorageError, FormatError."""
+    plan = plan_now(log, job)
+    if plan is not None:
+        abort_group(log, plan)
+
+
+def undecided_progress(log: Backend, plan: Plan) -> tuple[Progress, ...]:
+    """How far a load has come that appended to partitions and is not decided yet; empty where none is.
+
+    Raises StorageError, FormatError.
+    """
+    group = with_group(log, plan).group
+    if not group or _outcome(log, group) is not None:
+        return ()
+    found = log.progress_of(range(plan.partitions), plan.job, group)
+    return tuple(each for each in found if each is not None)
+
+
+def _name(plan: Plan, number: int) -> str:
+    return group_name(plan.job, plan.pinned_by, number)
+
+
+def _outcome(log: Backend, group: str) -> GroupOutcome | None:
+    text = log.entry("outcome", group)
+    return None if text is None else outcome_from_json(text, group)
+
+
+def _decide(log: Backend, group: str, outcome: GroupOutcome) -> GroupOutcome:
+    return outcome_from_json(log.put_entry("outcome", group, outcome_to_json(outcome)), group)

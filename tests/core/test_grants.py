@@ -1,0 +1,62 @@
+"""Which grants are in whose way, and what becomes of them."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_cas.core.errors import FormatError
+from spark_cas.core.grants import MOST_HELD, Grant, Grants, grants_from_json, grants_to_json, ranges_of
+
+
+def grant(job, *partitions, run="run", after=()):
+    return Grant(job, run, ranges_of(partitions), "", 5, after)
+
+
+@given(st.sets(st.integers(0, 60)))
+def test_ranges_cover_what_was_asked_for_in_a_few_ranges(partitions):
+    ranges = ranges_of(partitions)
+    covered = Grant("job", "", ranges, "", 0).partitions
+    assert partitions <= covered
+    assert len(ranges) <= 8
+    if len(ranges) < 8:
+        assert partitions == covered
+    assert all(end < base for (_, end), (base, _) in pairwise(ranges))
+
+
+def test_only_others_with_a_partition_in_common_are_in_the_way():
+    grants = Grants(3, (grant("a", 0, 1), grant("b", 3), grant("c", 5, 6)))
+    assert [each.job for each in grants.in_the_way("d", ranges_of([1, 2, 5]))] == ["a", "c"]
+    assert [each.job for each in grants.in_the_way("a", ranges_of([0, 1, 2]))] == []
+
+
+def test_where_as_many_as_may_be_have_one_all_are_in_the_way():
+    full = Grants(1, tuple(grant(f"{each}", each) for each in range(MOST_HELD)))
+    assert full.in_the_way("new", ((99, 100),)) == full.held
+    assert full.in_the_way("0", ((0, 1),)) == ()
+
+
+def test_a_grant_takes_the_place_of_its_jobs_own_and_of_those_that_ended_and_remembers_their_writers():
+    grants = Grants(
+        3, (grant("dead", 0, after=("older",)), grant("b", 3), grant("me", 1, run="before", after=("x",)))
+    )
+    after = grants.with_grant(grant("me", 0, 1), over=[grants.held[0]])
+    assert after.number == 4
+    assert after.held == (grant("b", 3), grant("me", 0, 1, after=("dead", "older", "x")))
+    assert after.without(after.held[1]) == Grants(5, (grant("b", 3),))
+
+
+def test_they_come_back_from_json():
+    grants = Grants(7, (grant("a", 0, 1, 7, after=("b",)), grant("c", 4)))
+    assert grants_from_json(grants_to_json(grants)) == grants
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"number": 1, "held": [{}]}', '{"number": 1, "held": 3}', "null"])
+def test_what_others_wrote_is_refused(text):
+    with pytest.raises(FormatError, match="newer version"):
+        grants_from_json(text)
+
+
+def test_a_person_reads_which_partitions_it_is():
+    assert grant("a", 0, 1, 2, 7).told_partitions == "0 to 2, 7"

@@ -1,0 +1,266 @@
+"""A load in one transaction over all partitions, under faults: all rows once, or nothing, and nobody sees a part."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from spark_cas import append_once
+from spark_cas.core.claim import Claim
+from spark_cas.core.errors import BatchTooLargeError, ConflictError, FencedError, InputChangedError
+from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.outcome import Appended, Conflict, Fenced
+from spark_cas.core.plan import PartitionResult, Plan
+from spark_cas.log.backend import Backend
+from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.append.whole import WholeAppends
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.load.granting import abort_job
+from spark_cas.log.load.in_one_transaction import load_in_one_transaction
+from spark_cas.log.load.loading import load_rows
+from spark_cas.log.load.planning import complete_job, pin_plan
+from spark_cas.log.load.spool import Spool
+from spark_cas.log.load.whole import abort_group, commit_group
+from spark_cas.testing.contract.whole import everything
+from spark_cas.testing.loads import LIMITS, batches_of, rows_of
+from spark_cas.testing.writing import JobWriter, append_foreign, table_of
+from tests.kafka.clients import append as append_as_others_do
+from tests.kafka.clients import create_topic
+from tests.kafka.faulted import JOB, all_at_once, spec_of
+from tests.kafka.proxy.frames import Api
+from tests.kafka.proxy.rules import Fault, Where, naming
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+ROWS = rows_of(10, 0, 1)
+NOTHING: dict[int, list[str]] = {0: [], 1: []}
+
+APIS = [
+    Api.INIT_PRODUCER_ID,
+    Api.ADD_PARTITIONS_TO_TXN,
+    Api.PRODUCE,
+    Api.ADD_OFFSETS_TO_TXN,
+    Api.TXN_OFFSET_COMMIT,
+    Api.END_TXN,
+]
+LOST = [Fault.DROP_RESPONSE, Fault.RESET_BEFORE_REQUEST, Fault.RESET_BEFORE_RESPONSE]
+
+
+def by_whole(spec: KafkaSpec) -> Where:
+    """Requests of the load's writer."""
+    return naming(spec.whole_id(JOB))
+
+
+def pin(log: Backend) -> Plan:
+    return pin_plan(log, JOB, ExpectedOffsets.parse("end"), whole=True)
+
+
+def load_whole(log: Backend, plan: Plan) -> int:
+    """As the one task of a load does it, and its driver after that."""
+    with Spool(batches_of(ROWS, 4)) as rows:
+        results = load_in_one_transaction(log, plan, rows, task="run/0", limits=LIMITS, fenced_wait_seconds=1.0)
+    return complete_job(log, plan, results).rows
+
+
+def seen_in(address: str, topic: str) -> dict[int, list[str]]:
+    with KafkaLog(spec_of(address, topic)) as log:
+        return everything(log)
+
+
+@pytest.mark.parametrize("fault", LOST, ids=lambda each: each.name)
+def test_whatever_is_lost_all_rows_are_there_once(proxied, fault):
+    def through(api):
+        topic = create_topic(proxied.direct, 2)
+        spec = spec_of(proxied.bootstrap, topic)
+        rule = proxied.proxy.add(fault, api, nth=1, where=by_whole(spec))
+        with KafkaLog(spec) as log:
+            assert load_whole(log, pin(log)) == 20
+        rule.met.wait(0)
+        return seen_in(proxied.direct, topic)
+
+    assert dict(zip(APIS, all_at_once(through, APIS), strict=True)) == dict.fromkeys(APIS, ROWS)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_of_a_commit_whose_reply_was_lost_the_ledger_tells(proxied, committed):
+    """Where it was not committed it is all sent again."""
+    topic = create_topic(proxied.direct, 2)
+    spec = spec_of(proxied.bootstrap, topic)
+    fault = Fault.RESET_BEFORE_RESPONSE if committed else Fault.DROP_REQUEST
+    sent = proxied.proxy.add(Fault.WATCH, Api.ADD_OFFSETS_TO_TXN, nth=2, where=by_whole(spec))
+    rule = proxied.proxy.add(fault, Api.END_TXN, where=by_whole(spec))
+    with KafkaLog(spec) as log:
+        assert load_whole(log, pin(log)) == 20
+    rule.met.wait(0)
+    assert seen_in(proxied.direct, topic) == ROWS
+    if committed:
+        with pytest.raises(TimeoutError):
+            sent.met.wait(0)
+
+
+def test_an_ordinary_producer_that_comes_in_between_has_it_refused_as_a_whole(broker):
+    topic = create_topic(broker.bootstrap, 2)
+    with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
+        plan = pin(log)
+        append_as_others_do(broker.bootstrap, topic, "barging in")
+        with pytest.raises(ConflictError, match="partition 0"):
+            load_whole(log, plan)
+        abort_group(log, plan)
+        assert everything(log) == {0: ["barging in"], 1: []}
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_who_comes_between_the_check_and_the_records_is_seen_before_the_commit(broker, monkeypatch, partition):
+    topic = create_topic(broker.bootstrap, 2)
+    send = WholeAppends._send
+    late: list[str] = []
+
+    def barge_in(self, claim, chunk, bounds):
+        if claim.partition == partition and not late:
+            late.append(produce_plainly(broker.bootstrap, topic, partition))
+        return send(self, claim, chunk, bounds)
+
+    monkeypatch.setattr(WholeAppends, "_send", barge_in)
+    with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
+        with pytest.raises(ConflictError, match=f"partition {partition}"):
+            load_whole(log, pin(log))
+        abort_group(log, pin(log))
+        assert everything(log) == NOTHING | {partition: ["barging in"]}
+
+
+def produce_plainly(address: str, topic: str, partition: int) -> str:
+    producer = Producer({"bootstrap.servers": address})
+    producer.produce(topic, "barging in", partition=partition)
+    assert producer.flush(10) == 0
+    return "barging in"
+
+
+def test_a_load_that_nobody_has_a_grant_for_is_aborted_by_hand(broker):
+    topic = create_topic(broker.bootstrap, 2)
+    with KafkaLog(spec_of(broker.bootstrap, topic)) as log, KafkaLog(spec_of(broker.bootstrap, topic)) as other:
+        plan = pin(log)
+        results = load_rows(log, plan, batches_of(ROWS, 4), task="run/0", limits=LIMITS)
+        assert abort_job(other, JOB) is None
+        with pytest.raises(FencedError, match="was aborted before it was complete"):
+            complete_job(log, plan, results)
+        append_foreign(other, 0, "next")
+        assert everything(other) == {0: ["next"], 1: []}
+
+
+@pytest.mark.parametrize(("rows", "minutes"), [(1, 1), (10**9, 5), (3 * 10**9, 13)])
+def test_a_transaction_may_be_open_for_as_long_as_its_bytes_take(rows, minutes):
+    spec = KafkaSpec("localhost:9092", "flights").with_transaction_of(rows)
+    assert spec.transaction_timeout_ms // 60_000 == minutes
+    with pytest.raises(BatchTooLargeError, match="Load it in parts"):
+        spec.with_transaction_of(4 * 10**9)
+
+
+def test_append_once_takes_several_partitions_in_one_transaction(broker):
+    topic = create_topic(broker.bootstrap, 2)
+    both = {0: table_of("ab"), 1: table_of("c")}
+    with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
+        taken = append_foreign(log, 1, "x").range.end_offset
+        refused = append_once(log, both, job="both", expected_offset={0: 0, 1: 0})
+        assert [type(each) for each in refused.values()] == [Conflict]
+        assert everything(log) == {0: [], 1: ["x"]}
+        for again in (False, True):
+            outcomes = append_once(log, both, job="both", expected_offset={0: 0, 1: taken})
+            assert [isinstance(each, Appended) and each.resolved for each in outcomes.values()] == [again, again]
+        assert everything(log) == {0: ["a", "b"], 1: ["x", "c"]}
+        end = log.bounds(0).end_offset
+        only_looked = append_once(log, {0: table_of("d")}, job="one", expected_offset={0: end, 1: taken})
+        assert [type(each) for each in only_looked.values()] == [Conflict]
+        assert everything(log) == {0: ["a", "b"], 1: ["x", "c"]}
+
+
+WRITER = """
+import sys
+from tests.kafka.faults.test_whole_load import LIMITS, ROWS, pin, batches_of, spec_of
+from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.load.loading import load_rows
+with KafkaLog(spec_of(*sys.argv[1:])) as log:
+    load_rows(log, pin(log), batches_of(ROWS, 4), task="dead/0", limits=LIMITS)
+    print("here", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("then", ["the same job again", "another load", "aborted by hand"])
+def test_what_a_writer_that_was_killed_left_open_is_nothing_at_once(broker, then):
+    topic = create_topic(broker.bootstrap, 2)
+    root = Path(__file__).parents[3]
+    command = [sys.executable, "-c", WRITER, broker.bootstrap, topic]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    with subprocess.Popen(
+        command, cwd=root, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "here\n"
+        writer.kill()
+    assert seen_in(broker.bootstrap, topic) == NOTHING
+    with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
+        if then == "the same job again":
+            assert load_whole(log, pin(log)) == 20
+            assert everything(log) == ROWS
+        elif then == "another load":
+            # Its transaction is open until brokers end it, and that is waited for.
+            append_foreign(log, 0, "next")
+            assert everything(log) == {0: ["next"], 1: []}
+        else:
+            plan = log.plan(JOB)
+            assert plan is not None
+            abort_group(log, plan)
+            append_foreign(log, 0, "next")
+            assert everything(log) == {0: ["next"], 1: []}
+
+
+def test_who_was_taken_over_leaves_the_other_alone(broker):
+    topic = create_topic(broker.bootstrap, 2)
+    with KafkaLog(spec_of(broker.bootstrap, topic)) as first, KafkaLog(spec_of(broker.bootstrap, topic)) as second:
+        plan, again = pin(first), pin(second)
+        mine = JobWriter(first, plan, 0)
+        mine.must_append("a")
+        theirs = JobWriter(second, again, 0)
+        theirs.must_append("a")
+        assert isinstance(mine.append(table_of("b")), Fenced)
+        assert isinstance(first.claim(1, plan), Fenced), "without a fence of its own"
+        theirs.must_append("b", complete=True)
+        held = theirs.claim.progress
+        assert held is not None
+        commit_group(second, again, [PartitionResult(held, 0, 0)])
+        assert everything(first) == {0: ["a", "b"], 1: []}
+        claim = first.claim(0, plan)
+        assert isinstance(claim, Claim)
+        assert claim.progress == held
+
+
+def test_who_claims_after_it_was_aborted_commits_nothing(broker):
+    """As a task that Spark's driver had given up, and that only now begins to append."""
+    topic = create_topic(broker.bootstrap, 2)
+    with KafkaLog(spec_of(broker.bootstrap, topic)) as late, KafkaLog(spec_of(broker.bootstrap, topic)) as driver:
+        plan = pin(driver)
+        abort_group(driver, plan)
+        with Spool(batches_of(ROWS, 4)) as rows, pytest.raises(FencedError):
+            load_in_one_transaction(late, plan, rows, task="run/0", limits=LIMITS, fenced_wait_seconds=0.2)
+        assert everything(driver) == NOTHING
+        assert load_whole(late, pin(late)) == 20
+        assert everything(driver) == ROWS
+
+
+def test_where_the_rows_lie_is_told_of_the_run_that_committed_them(broker):
+    topic = create_topic(broker.bootstrap, 2)
+    with KafkaLog(spec_of(broker.bootstrap, topic)) as slow, KafkaLog(spec_of(broker.bootstrap, topic)) as fast:
+        plan = pin(slow)
+        with Spool(batches_of(ROWS, 4)) as rows:
+            results = load_rows(slow, plan, rows, task="slow/0", limits=LIMITS)
+            assert load_whole(fast, pin(fast)) == 20
+            with pytest.raises(InputChangedError, match="was committed by another run"):
+                commit_group(slow, plan, results)
+            again = load_in_one_transaction(slow, plan, rows, task="slow/0", limits=LIMITS, fenced_wait_seconds=1.0)
+        held = fast.progress_of(range(2), JOB)
+        assert tuple(each.progress for each in again) == held
+        assert complete_job(slow, plan, again).rows == 20
+        assert everything(fast) == ROWS

@@ -1,0 +1,31 @@
+"""Run moto's S3 on a free port of this machine, with puts that must not overwrite as atomic as those of S3.
+
+By itself moto looks whether the name is free in one step and stores in another, on a thread for each request: two
+puts at once may both be told that they created the object.
+"""
+
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from werkzeug.serving import run_simple
+
+
+class OnePutAtATime:
+    """Another WSGI application, which sees one PUT at a time."""
+
+    def __init__(self, application: Any) -> None:
+        self._application = application
+        self._lock = threading.Lock()
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] != "PUT":
+            return self._application(environ, start_response)
+        with self._lock:
+            return list(self._application(environ, start_response))
+
+
+if __name__ == "__main__":
+    moto = OnePutAtATime(DomainDispatcherApplication(create_backend_app))
+    run_simple("127.0.0.1", 0, moto, threaded=True, request_handler=MotoRequestHandler)

@@ -1,0 +1,123 @@
+"""Loads as a whole in a store: what is decided while somebody looks, replies that are lost, and the format."""
+
+import json
+from dataclasses import replace
+
+import pyarrow.parquet as pq
+import pytest
+
+from spark_cas.core.errors import FencedError, FormatError
+from spark_cas.core.group import GroupOutcome, outcome_from_json, outcome_to_json
+from spark_cas.log.load.planning import complete_job
+from spark_cas.log.load.whole import abort_group, commit_group
+from spark_cas.log.objects import paths
+from spark_cas.testing.contract.whole import ROWS, everything, pin, run_whole, tasks
+from spark_cas.testing.loads import Rows
+from spark_cas.testing.writing import append_foreign
+from tests.objects.flaky_store import applied_and_refused, applied_but_unclear, lost
+from tests.objects.places import flaky_log, local_log, reopened
+
+NOTHING: Rows = {0: [], 1: [], 2: []}
+
+
+def ends(log):
+    return [bounds.end_offset for bounds in log.bounds_of(range(3), waiting=True)]
+
+
+def when_partition_2_is_looked_at(store, act):
+    """Have something happen between the looks at partitions 1 and 2, once."""
+
+    def before(path):
+        if path.startswith(("partition=00002", "_log/hints/end/partition=00002")):
+            store.before.clear()
+            act()
+
+    store.before = dict.fromkeys(("get", "get_end", "below", "below after"), before)
+
+
+def test_a_load_that_is_appended_and_decided_between_two_looks_is_in_all_bounds():
+    log, store = flaky_log(3)
+    when_partition_2_is_looked_at(store, lambda: run_whole(reopened(log), "load"))
+    assert ends(log) == [10, 10, 10]
+
+
+def test_a_load_that_is_decided_between_two_looks_is_in_all_bounds_or_in_none():
+    log, store = flaky_log(3)
+    plan = pin(log, "load")
+    results = tasks(log, plan, ROWS)
+    when_partition_2_is_looked_at(store, lambda: commit_group(reopened(log), plan, results))
+    assert ends(log) == [0, 0, 0]
+    assert ends(log) == [10, 10, 10]
+
+
+@pytest.mark.parametrize("fault", [lost, applied_but_unclear, applied_and_refused])
+def test_a_reply_to_the_decision_that_is_lost_changes_nothing(fault):
+    log, store = flaky_log(3)
+    plan = pin(log, "load")
+    results = tasks(log, plan, ROWS)
+    store.on_create = [("_log/groups/", fault)]
+    assert complete_job(log, plan, results).rows == 30
+    assert everything(reopened(log)) == ROWS
+
+
+def test_who_was_aborted_while_it_waited_for_a_reply_is_told():
+    log, store = flaky_log(3)
+    plan = pin(log, "load")
+    results = tasks(log, plan, ROWS)
+
+    def aborted_first(create, path, data):
+        abort_group(reopened(log), plan)
+        return create(path, data)
+
+    store.on_create = [("_log/groups/", aborted_first)]
+    with pytest.raises(FencedError):
+        complete_job(log, plan, results)
+    assert everything(reopened(log)) == NOTHING
+
+
+def header_in(root, partition, base_offset):
+    metadata = pq.read_metadata(root / paths.chunk(partition, base_offset)).metadata
+    checksum, header = metadata[b"spark_cas.header"].split(b" ", 1)
+    assert checksum
+    return json.loads(header)
+
+
+def test_only_chunks_of_a_load_as_a_whole_have_the_newer_format(tmp_path):
+    log = local_log(tmp_path)
+    log.create(3)
+    append_foreign(log, 0, "a")
+    run_whole(log, "load")
+    plain, grouped = header_in(tmp_path, 0, 0), header_in(tmp_path, 0, 1)
+    assert (plain["format"], grouped["format"]) == (1, 2)
+    assert {"group", "decide_by_ms"} == set(grouped) - set(plain)
+
+
+def test_bounds_of_some_partitions_ask_for_nothing_of_others():
+    log, _ = flaky_log(3)
+    run_whole(log, "load")
+    assert [each.end_offset for each in log.bounds_of([1], waiting=True)] == [10]
+
+
+def test_a_job_whose_group_was_aborted_has_another():
+    log, _ = flaky_log(3)
+    first = pin(log, "load")
+    abort_group(log, first)
+    second = pin(log, "load")
+    assert replace(second, rejoined=first.rejoined) == first
+    assert second.group != first.group
+    abort_group(log, first)
+    assert pin(log, "load").group == second.group, "whoever ends the first again does not end the second"
+
+
+def test_what_is_no_outcome_is_said_to_be_none():
+    outcome = GroupOutcome(committed=True, ends=((0, 7), (2, 9)))
+    assert outcome_from_json(outcome_to_json(outcome), "it") == outcome
+    for text in ("{}", "[]", '{"committed":true,"ends":[[1]]}', "no json"):
+        with pytest.raises(FormatError, match="the outcome of group it"):
+            outcome_from_json(text, "it")
+
+
+def test_a_group_holds_what_lies_below_its_ends():
+    outcome = GroupOutcome(committed=True, ends=((0, 7),))
+    assert [outcome.holds(0, 7), outcome.holds(0, 8), outcome.holds(1, 1)] == [True, False, False]
+    assert [outcome.is_below(at) for at in ({0: 7}, {0: 6}, {1: 0})] == [True, False, True]

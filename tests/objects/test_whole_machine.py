@@ -1,0 +1,146 @@
+"""Loads as a whole in a store beside the log in memory, which is what they mean: any steps, in any order."""
+
+from dataclasses import dataclass, field, replace
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from spark_cas.core.errors import FencedError
+from spark_cas.core.outcome import Appended
+from spark_cas.core.plan import PartitionResult, Plan
+from spark_cas.log.backend import Backend
+from spark_cas.log.load.whole import abort_group, commit_group
+from spark_cas.log.memory import MemoryLog
+from spark_cas.log.objects import ObjectLog
+from spark_cas.testing.contract.whole import everything, pin
+from spark_cas.testing.writing import JobWriter, append_foreign, table_of
+from tests.objects.places import memory_spec, reopened
+
+PARTITIONS = 3
+AT = st.integers(0, PARTITIONS - 1)
+FAR_MS = 2**60
+
+
+@dataclass
+class Load:
+    """A run of a load on both logs, whose writers are the same in both."""
+
+    plans: list[Plan]
+    overdue: bool
+    writers: dict[int, list[JobWriter]] = field(default_factory=dict)
+
+
+class WholeLoads(RuleBasedStateMachine):
+    """Both logs go through the same steps; what they say and hold must be the same after each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logs: list[Backend] = [MemoryLog(), ObjectLog(memory_spec())]
+        for log in self.logs:
+            log.create(PARTITIONS)
+        self.loads: dict[str, Load] = {}
+        self.holder: dict[int, str] = {}
+        """By partition, the load whose undecided chunks lie at its end."""
+        self.rows = 0
+
+    def is_free_for(self, partition: int, job: str = "") -> bool:
+        """Whether an append there has nobody to wait for. Whose time is over is aborted, in all partitions."""
+        holder = self.holder.get(partition, job)
+        if holder == job:
+            return True
+        if self.loads[holder].overdue:
+            self.holder = {each: other for each, other in self.holder.items() if other != holder}
+            return True
+        return False
+
+    def values(self, count: int) -> list[str]:
+        """Values that no record has yet."""
+        self.rows += count
+        return [str(self.rows - number) for number in range(count)]
+
+    @precondition(lambda self: len(self.loads) < 4)
+    @rule(overdue=st.booleans())
+    def begin(self, overdue: bool) -> None:
+        self.run_again(f"load-{len(self.loads)}", overdue=overdue)
+
+    @precondition(lambda self: self.loads)
+    @rule(which=st.integers(0, 3), overdue=st.booleans())
+    def take_over(self, which: int, overdue: bool) -> None:
+        """Another run of the same job, as after a kill; what the run before appended is its own."""
+        self.run_again(f"load-{which % len(self.loads)}", overdue=overdue)
+
+    def run_again(self, job: str, *, overdue: bool) -> None:
+        expected = "none" if job.endswith(("1", "3")) else "end"
+        plans = [replace(pin(log, job, expected), decide_by_ms=0 if overdue else FAR_MS) for log in self.logs]
+        held = self.loads.get(job)
+        if held is not None and not held.overdue and job in self.holder.values():
+            overdue = False  # its first chunk there says when its time is over
+        self.loads[job] = Load(plans, overdue)
+
+    @precondition(lambda self: self.loads)
+    @rule(which=st.integers(0, 3), partition=AT, count=st.integers(1, 3))
+    def append(self, which: int, partition: int, count: int) -> None:
+        job = f"load-{which % len(self.loads)}"
+        load = self.loads[job]
+        # What comes behind a decision counts in neither; where it leaves a gap is each log's own business.
+        decided = [log.entry("outcome", plan.group) for log, plan in zip(self.logs, load.plans, strict=True)]
+        if decided != [None, None] or not self.is_free_for(partition, job):
+            return
+        if partition not in load.writers:
+            load.writers[partition] = [
+                JobWriter(log, plan, partition) for log, plan in zip(self.logs, load.plans, strict=True)
+            ]
+        records = table_of(self.values(count))
+        mine, theirs = (writer.append(records) for writer in load.writers[partition])
+        assert type(mine) is type(theirs)
+        if isinstance(mine, Appended):
+            self.holder[partition] = job
+
+    @precondition(lambda self: self.loads)
+    @rule(which=st.integers(0, 3))
+    def commit(self, which: int) -> None:
+        job = f"load-{which % len(self.loads)}"
+        committed = [self._commits(log, plan) for log, plan in zip(self.logs, self.loads[job].plans, strict=True)]
+        assert committed[0] == committed[1]
+        self._forget(job)
+
+    def _commits(self, log: Backend, plan: Plan) -> bool:
+        found = [each for each in log.progress_of(range(PARTITIONS), plan.job, plan.group) if each is not None]
+        try:
+            commit_group(log, plan, [PartitionResult(each, 0, 0) for each in found])
+        except FencedError:
+            return False
+        return True
+
+    @precondition(lambda self: self.loads)
+    @rule(which=st.integers(0, 3))
+    def abort(self, which: int) -> None:
+        job = f"load-{which % len(self.loads)}"
+        for log, plan in zip(self.logs, self.loads[job].plans, strict=True):
+            abort_group(log, plan)
+        self._forget(job)
+
+    @rule(partition=AT, count=st.integers(1, 3))
+    def append_behind(self, partition: int, count: int) -> None:
+        """Somebody else, in one chunk."""
+        if self.is_free_for(partition):
+            values = self.values(count)
+            mine, theirs = (append_foreign(log, partition, *values).range for log in self.logs)
+            assert mine == theirs
+
+    def _forget(self, job: str) -> None:
+        self.holder = {partition: other for partition, other in self.holder.items() if other != job}
+
+    @invariant()
+    def both_hold_the_same(self) -> None:
+        memory, objects = self.logs
+        assert everything(objects) == everything(memory)
+        assert everything(reopened(objects)) == everything(memory)
+        for log in (objects, reopened(objects)):
+            bounds = log.bounds_of(range(PARTITIONS), waiting=True)
+            assert bounds == memory.bounds_of(range(PARTITIONS), waiting=True)
+
+
+WholeLoads.TestCase.settings = settings(stateful_step_count=30, deadline=None)
+test_any_steps_come_to_the_same = WholeLoads.TestCase

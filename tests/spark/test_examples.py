@@ -1,0 +1,65 @@
+"""The examples of the README, and of the pages that go on from it, run as they stand, one after the other."""
+
+from typing import Any
+
+import pytest
+
+from tests.pages import PAGES, Block, blocks
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+
+IN_ORDER = [
+    "README.md",
+    "docs/pyspark.md",
+    "docs/kafka-quickstart.md",
+    "docs/streams.md",
+    "docs/without-spark.md",
+    "docs/conditions.md",
+    "docs/spark.md",
+]
+"""The pages that have examples: each goes on with the names and logs of those before it."""
+
+READER_HAS = {
+    "docs/conditions.md": """
+from pyspark.sql import Window
+from pyspark.sql.functions import col, lit, row_number
+from spark_cas import append_if_unchanged
+df = spark.sql("SELECT 'a' AS key, 'first' AS value, -1L AS expected_offset UNION ALL SELECT 'b', 'second', -1L")
+log = {"path": "/data/logs/numbered", "job": "numbered", "partitions": 1}
+end_offset, window = lit(0).cast("bigint"), Window.orderBy("key")
+""",
+    "docs/spark.md": """
+route(flights, {"path": "/data/logs/flights", "job": "load-2"}).createOrReplaceTempView("routed")
+""",
+}
+"""What a page takes for granted that its reader has."""
+
+RUN = ("python", "sql")
+
+
+def run(block: Block, spark, names: dict[str, Any], page: str) -> None:
+    if block.language == "sql":
+        for statement in filter(str.strip, block.text.split(";")):
+            spark.sql(statement).collect()
+        return
+    exec(compile(block.text, page, "exec"), names)  # noqa: S102 - our own text
+    for query in spark.streams.active:
+        query.processAllAvailable()
+        query.stop()
+
+
+def test_every_page_with_examples_is_run():
+    assert {page for page in PAGES for block in blocks(page) if block.language in RUN} == set(IN_ORDER)
+
+
+def test_the_examples_run_one_after_the_other(spark, broker, tmp_path, capsys):
+    names: dict[str, Any] = {}
+    for page in IN_ORDER:
+        here = [Block("python", READER_HAS.get(page, ""), ""), *blocks(page)]
+        for block in here:
+            if block.language in RUN and not block.why_not_run:
+                text = block.text.replace("/data/", f"{tmp_path}/").replace("localhost:9092", broker.bootstrap)
+                run(Block(block.language, text, ""), spark, names, page)
+    assert names["seen"].expected_offsets.count('"') == 2 * 4
+    printed = capsys.readouterr().out
+    assert [printed.count(value) for value in ("b'EWR to IAH'", "b'LGA to IAH'", "b'EWR to SFO'")] == [1, 1, 1]

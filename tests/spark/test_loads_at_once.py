@@ -1,0 +1,122 @@
+"""Loads at once: one after the other, or refused before a row; and whatever becomes of one, the next can begin."""
+
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from pyspark.sql import functions as sf
+
+from spark_cas import error_from_text, open_log, route
+from spark_cas.core.errors import ConflictError, GrantedError
+from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.log import process
+from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
+from tests.long import full
+
+pytestmark = pytest.mark.spark
+
+ROWS = 2_000
+
+
+def rows_of(spark, name):
+    key = sf.concat(sf.lit(name), sf.col("id").cast("string"))
+    return spark.range(ROWS).select(key.alias("key"), key.alias("value"))
+
+
+def save(frame, path, **options):
+    options = {"path": path, "maxRecordsPerChunk": "200", **options}
+    route(frame, options).write.format("conditional-log").mode("append").options(**options).save()
+
+
+def at_work(log, job="other"):
+    """Another load of this very process has a grant for all partitions."""
+    grant = obtain_grant(log, Applicant(job, "run", process.name_of(os.getpid())), ExpectedOffsets("end"))
+    assert grant is not None
+    return grant
+
+
+def rows_loaded(log, job):
+    completion = log.completion(job)
+    return None if completion is None else completion.rows
+
+
+def jobs_in(log, partition):
+    bounds = log.bounds(partition)
+    return [
+        value[:1].decode()
+        for _, records in log.read(partition, bounds.range, ("value",))
+        for value in records.column("value").to_pylist()
+    ]
+
+
+@pytest.mark.parametrize("times", [2, *full(20)])
+def test_of_two_at_once_each_row_is_there_once_and_one_comes_after_the_other(spark, log, path, times):
+    with ThreadPoolExecutor(2) as threads, open_log(path) as opened:
+        before = [0] * opened.layout().partitions
+        for round_ in range(times):
+            loads = [threads.submit(save, rows_of(spark, name), path, job=f"{name}-{round_}") for name in "ab"]
+            for each in loads:
+                each.result()
+            orders = set()
+            for partition, seen in enumerate(before):
+                names = jobs_in(opened, partition)[seen:]
+                before[partition] += len(names)
+                orders.add("".join(dict.fromkeys(names)))
+                assert names == sorted(names, key="".join(dict.fromkeys(names)).index)
+            assert len(orders) == 1, "one came after the other in all partitions"
+            assert sum(before) == 2 * ROWS * (round_ + 1)
+        assert opened.grants().held == ()
+
+
+def test_with_named_offsets_it_is_refused_before_a_row_and_told_who_is_at_work(spark, log, path):
+    with open_log(path) as opened:
+        at_work(opened)
+        with pytest.raises(Exception, match=r"\[GRANTED\]") as caught:
+            save(rows_of(spark, "a"), path, job="mine", expectedOffsets='{"0": 0}')
+        error = error_from_text(str(caught.value))
+        assert isinstance(error, GrantedError)
+        assert "job 'other' has been at work on partitions 0 to" in error.message
+        assert opened.plan("mine") is None
+
+
+def test_it_waits_as_long_as_it_is_told_to(spark, log, path):
+    with open_log(path) as opened:
+        grant = at_work(opened)
+        ended: list[float] = []
+
+        def end():
+            time.sleep(3)
+            ended.append(time.monotonic())
+            give_back(opened, grant)
+
+        ending = threading.Thread(target=end)
+        ending.start()
+        save(rows_of(spark, "a"), path, job="mine", expectedOffsets='{"0": 0}', grantTimeout="60s")
+        assert ended
+        ending.join()
+        assert rows_loaded(opened, "mine") == ROWS
+
+
+@pytest.mark.parametrize("how", ["its task fails", "it is refused"])
+def test_a_load_that_ends_badly_keeps_nobody_waiting(spark, log, path, how):
+    save(rows_of(spark, "a"), path, job="first")
+    with open_log(path) as opened:
+        if how == "its task fails":
+            broken = rows_of(spark, "b").withColumn("value", sf.raise_error(sf.lit("out of order")).cast("string"))
+            with pytest.raises(Exception, match="out of order"):
+                save(broken, path, job="second", routed="true")
+        else:
+            with pytest.raises(Exception, match=r"\[CONFLICT\]") as caught:
+                save(rows_of(spark, "b"), path, job="second", expectedOffsets='{"0": 0}')
+            assert isinstance(error_from_text(str(caught.value)), ConflictError)
+        assert opened.grants().held == ()
+        save(rows_of(spark, "b"), path, job="third", grantTimeout="0s")
+
+
+def test_one_that_expects_nothing_waits_for_nobody(spark, log, path):
+    with open_log(path) as opened:
+        at_work(opened)
+        save(rows_of(spark, "a"), path, job="mine", expectedOffsets="none")
+        assert rows_loaded(opened, "mine") == ROWS

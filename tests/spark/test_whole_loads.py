@@ -1,0 +1,198 @@
+"""Loads with atomic=load: the rows of all partitions in one step, or none, for whoever reads whenever."""
+
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from pyspark.sql import functions as sf
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from spark_cas import bootstrap, error_from_text, open_log, route
+from spark_cas.core.errors import ConflictError, GrantedError
+from spark_cas.log.load.planning import job_progress
+from spark_cas.testing.writing import append_foreign
+from tests.long import full
+
+pytestmark = pytest.mark.spark
+
+ROWS = 2_000
+KEYED = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+
+
+def rows_of(spark, name, rows=ROWS):
+    key = sf.concat(sf.lit(name), sf.col("id").cast("string"))
+    return spark.range(rows).select(key.alias("key"), key.alias("value"))
+
+
+def save(frame, path, **options):
+    options = {"path": path, "atomic": "load", "maxRecordsPerChunk": "200", **options}
+    route(frame, options).write.format("conditional-log").mode("append").options(**options).save()
+
+
+def ends(path):
+    with open_log(path) as log:
+        return [bounds.end_offset for bounds in log.bounds_of(range(2), waiting=True)]
+
+
+def refused(frame, path, **options):
+    with pytest.raises(Exception, match=r"\[[A-Z_]+\]") as caught:
+        save(frame, path, **options)
+    error = error_from_text(str(caught.value))
+    assert error is not None
+    return error
+
+
+def test_refused_in_one_partition_it_leaves_nothing_in_the_other(spark, log, path):
+    append_foreign(log, 1, "somebody", "else")
+    held = ends(path)
+    error = refused(rows_of(spark, "a"), path, job="mine", expectedOffsets='{"0": 0, "1": 1}')
+    assert isinstance(error, ConflictError)
+    assert ends(path) == held
+    save(rows_of(spark, "a"), path, job="mine", expectedOffsets='{"0": 0, "1": 2}')
+    assert spark.read.format("conditional-log").load(path).count() == ROWS + 2
+
+
+def test_a_partition_that_it_only_looked_at_has_to_be_as_expected_when_it_is_decided(spark, log, path):
+    one = spark.createDataFrame([("ann", b"a")], KEYED)  # in partition 0
+    append_foreign(log, 1, "somebody")
+    error = refused(one, path, job="mine", expectedOffsets='{"0": 0, "1": 0}')
+    assert isinstance(error, ConflictError)
+    assert ends(path) == [0, 1]
+    save(one, path, job="mine", expectedOffsets='{"0": 0, "1": 1}')
+    append_foreign(log, 1, "next")
+    rows = spark.read.format("conditional-log").load(path).select("value").collect()
+    assert sorted(bytes(row.value) for row in rows) == [b"a", b"next", b"somebody"]
+
+
+def test_who_comes_in_between_leaves_all_or_nothing_of_it(spark, log, path):
+    """Somebody appends to a partition once the plan is made: the load is refused in that one, and so in the other."""
+    coming = threading.Event()
+
+    def come_in_between():
+        while log.plan("mine") is None:
+            assert not coming.wait(0.005)
+        append_foreign(log, 1, "in between")
+
+    broad = rows_of(spark, "a").repartition(4)
+    with ThreadPoolExecutor(1) as threads:
+        between = threads.submit(come_in_between)
+        try:
+            save(broad, path, job="mine")
+            told = None
+        except Exception as error:  # noqa: BLE001 - what it must be is told below
+            told = error_from_text(str(error))
+        finally:
+            coming.set()
+            between.result()
+    rows = spark.read.format("conditional-log").load(path).where("value != 'in between'").count()
+    assert isinstance(told, ConflictError) if rows == 0 else (told is None and rows == ROWS)
+
+
+def test_a_task_that_fails_leaves_nothing_and_the_same_job_begins_anew(spark, log, path):
+    broken = rows_of(spark, "a").withColumn(
+        "value", sf.when(sf.col("key") == "a1999", sf.raise_error(sf.lit("out of order"))).otherwise(sf.col("value"))
+    )
+    routed = route(rows_of(spark, "a"), path)
+    assert routed.rdd.getNumPartitions() >= 1
+    with pytest.raises(Exception, match="out of order"):
+        save(broken, path, job="mine", routed="true")
+    assert ends(path) == [0, 0]
+    assert job_progress(log, "mine") == ()
+    save(rows_of(spark, "a"), path, job="mine")
+    assert sum(ends(path)) == ROWS
+
+
+@pytest.mark.parametrize("times", [2, *full(20)])
+def test_of_two_at_once_each_is_visible_as_a_whole(spark, log, path, times):
+    """Whoever looks finds of each load all rows or none."""
+    done = threading.Event()
+    seen = []
+
+    def look():
+        with open_log(path) as opened:
+            while not done.is_set():
+                seen.append(sum(each.end_offset for each in opened.bounds_of(range(2), waiting=True)))
+
+    with ThreadPoolExecutor(3) as threads:
+        looking = threads.submit(look)
+        try:
+            for round_ in range(times):
+                loads = [threads.submit(save, rows_of(spark, name), path, job=f"{name}-{round_}") for name in "ab"]
+                for each in loads:
+                    each.result()
+        finally:
+            done.set()
+        looking.result()
+    assert sum(ends(path)) == 2 * ROWS * times
+    assert {count % ROWS for count in seen} == {0}
+    assert len(set(seen)) > 2
+
+
+BALANCE = 100
+ACCOUNTS = ("ann", "gus", "bob", "ida")
+
+
+class Bank:
+    """Accounts in both partitions of a log; whoever changes two of them has read all."""
+
+    def __init__(self, spark, path):
+        self.spark = spark
+        self.path = path
+        save(self._rows(dict.fromkeys(ACCOUNTS, BALANCE)), path, job="opening")
+
+    def read(self):
+        """The balances, and what a write that was decided by them has to expect."""
+        seen = bootstrap(self.spark, self.path)
+        rows = seen.state.select("key", "value").collect()
+        return {row.key.decode(): int(row.value.decode()) for row in rows}, seen.expected_offsets
+
+    def transfer(self, payer, payee, amount):
+        """Read, decide and write, until nobody was faster."""
+        while True:
+            balances, expected_offsets = self.read()
+            decided = {payer: balances[payer] - amount, payee: balances[payee] + amount}
+            try:
+                save(self._rows(decided), self.path, job=uuid.uuid4().hex, expectedOffsets=expected_offsets)
+            except Exception as error:
+                if not isinstance(error_from_text(str(error)), ConflictError | GrantedError):
+                    raise
+            else:
+                return
+
+    def _rows(self, balances):
+        rows = [(account, str(balance).encode()) for account, balance in balances.items()]
+        return self.spark.createDataFrame(rows, KEYED)
+
+
+@pytest.mark.parametrize("transfers", [2, *full(20)])
+def test_transfers_between_accounts_in_two_partitions_never_change_the_sum(spark, log, path, transfers):
+    bank = Bank(spark, path)
+    assert all(ends(path)), "there are accounts in both"
+    done = threading.Event()
+    sums = []
+
+    def pay(writer):
+        for number in range(transfers):
+            bank.transfer(ACCOUNTS[(writer + number) % 4], ACCOUNTS[(writer + number + 1) % 4], writer + 1)
+
+    def watch():
+        while not done.is_set():
+            sums.append(sum(bank.read()[0].values()))
+
+    with ThreadPoolExecutor(5) as threads:
+        watching = threads.submit(watch)
+        try:
+            for each in [threads.submit(pay, writer) for writer in range(4)]:
+                each.result()
+        finally:
+            done.set()
+        watching.result()
+    assert {*sums, sum(bank.read()[0].values())} == {BALANCE * len(ACCOUNTS)}
+    assert spark.read.format("conditional-log").load(path).count() == len(ACCOUNTS) + 2 * 4 * transfers
+
+
+def test_a_complete_load_appends_nothing_when_it_comes_again(spark, log, path):
+    for _ in range(2):
+        save(rows_of(spark, "a"), path, job="mine")
+        assert sum(ends(path)) == ROWS
