@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from spark_cas.spark.reading.verify_log import Difference, Verification, verify_log
     from spark_cas.spark.source import ConditionalLogSource
     from spark_cas.spark.writing.append_if_unchanged import IfUnchanged, append_if_unchanged
+    from spark_cas.spark.writing.preflight import LogSettingsWarning
     from spark_cas.spark.writing.route import JobNotNamedWarning, route
-    from spark_cas.spark.writing.write import LogSettingsWarning
 
 __all__ = [
     "RECORDS",
@@ -47,7 +47,7 @@ _HOMES = {
     "Difference": "spark_cas.spark.reading.verify_log",
     "IfUnchanged": "spark_cas.spark.writing.append_if_unchanged",
     "JobNotNamedWarning": "spark_cas.spark.writing.route",
-    "LogSettingsWarning": "spark_cas.spark.writing.write",
+    "LogSettingsWarning": "spark_cas.spark.writing.preflight",
     "Verification": "spark_cas.spark.reading.verify_log",
     "append_if_unchanged": "spark_cas.spark.writing.append_if_unchanged",
     "append_once": "spark_cas.log.load.append_once",

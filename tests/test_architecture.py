@@ -5,6 +5,8 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import grimp
@@ -16,6 +18,7 @@ from spark_cas.log.memory import MemoryLog
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.protocol import Admin, Blind, Expandable, Grantor, Log, Registry
 from spark_cas.options.table import OPTIONS
+from tests.mutants.__main__ import defects
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "spark_cas"
@@ -187,3 +190,25 @@ def test_the_sample_configuration_shows_the_real_defaults():
         "maxBytesPerChunk": limits.max_bytes,
         "maxSecondsPerChunk": limits.max_seconds,
     }
+
+
+def test_no_contract_hides_a_test_of_another():
+    """Backends inherit from all of them: of two tests of one name only one would run."""
+    sources = [file.read_text() for file in (PACKAGE / "testing" / "contract").glob("*.py")]
+    assert len(sources) > 10
+    assert names_twice(sources) == []
+    assert names_twice(["    def test_a(self):", "    def test_b(self):\n    def test_a(self):"]) == ["test_a"]
+
+
+def names_twice(sources: list[str]) -> list[str]:
+    names = Counter(name for source in sources for name in re.findall(r"def (test_\w+)", source))
+    return sorted(name for name, count in names.items() if count > 1)
+
+
+def test_every_planted_defect_has_its_place():
+    for each in defects():
+        source = (ROOT / each.file).read_text()
+        assert each.planted(source) != source, each.what
+        assert all((ROOT / test).exists() for test in each.tests if test.endswith(".py")), each.what
+    with pytest.raises(ValueError, match="2 times"):
+        replace(defects()[0], old="x").planted("x x")

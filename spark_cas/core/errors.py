@@ -31,7 +31,8 @@
         ├── ChunkDamagedError
         └── StorageError
             ├── NotTakenError
-            └── TransactionEndedError
+            ├── TransactionEndedError
+            └── UndecidedError
 
 Spark carries only the text of an error to the user, so every text begins with the kind in brackets,
 and `error_from_text` makes the error again. Kinds are stable: they are added to, never renamed.
@@ -246,6 +247,10 @@ class NotTakenError(StorageError):
 
 class TransactionEndedError(StorageError):
     """What a load appended as a whole is gone, and may be appended anew; it crosses a process as `StorageError`."""
+
+
+class UndecidedError(StorageError):
+    """What is looked for depends on somebody's open transaction; it crosses a process as `StorageError`."""
 
 
 def _leaves(base: type[ConditionalLogError]) -> dict[ErrorKind, type[ConditionalLogError]]:

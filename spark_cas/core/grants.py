@@ -6,7 +6,7 @@ order for all. They keep honest loads out of each other's way, and nothing else:
 
 import json
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from spark_cas.core.errors import FormatError
 
@@ -32,6 +32,8 @@ class Grant:
     """Milliseconds since 1970."""
     after: tuple[str, ...] = ()
     """Jobs whose grants were taken over for this one: their writers are fenced before it plans."""
+    batch_id: int | None = None
+    """The micro-batch that it is for, None for a load."""
 
     @property
     def partitions(self) -> frozenset[int]:
@@ -70,7 +72,7 @@ class Grants:
         jobs = {job for each in taken for job in (each.job, *each.after)} - {grant.job}
         after = tuple(sorted(jobs))[:_MOST_AFTER]
         kept = tuple(each for each in self.held if each not in taken)
-        mine = Grant(grant.job, grant.run, grant.ranges, grant.process, grant.granted_at_ms, after)
+        mine = replace(grant, after=after)
         return Grants(self.number + 1, (*kept, mine))
 
     def without(self, grant: Grant) -> "Grants":

@@ -1,4 +1,4 @@
-"""A load as a whole: its chunks in all partitions are a group, whose outcome is recorded once, for all of them.
+"""A load or micro-batch as a whole: its chunks in all partitions are a group, whose outcome is recorded once.
 
 Until then none of them is visible, and from then on all are, or none ever is: then their offsets hold no record.
 """
@@ -33,9 +33,12 @@ class GroupOutcome:
 ABORTED = GroupOutcome(committed=False)
 
 
-def group_name(job: str, plan: str, number: int) -> str:
-    """A name that no other group has, of a job, one of its plans, and how many groups of that were aborted."""
-    return f"{job}/{plan}.{number}"
+def group_name(job: str, plan: str, number: int, batch_id: int | None = None) -> str:
+    """A name that no other group has, of a job, one of its plans, and how many groups of that were aborted.
+
+    A stream has groups for each of its micro-batches.
+    """
+    return f"{job}/{plan}.{number}" if batch_id is None else f"{job}/{plan}.{batch_id}.{number}"
 
 
 def takes_place(plan: Plan, chunk: Chunk) -> bool:
@@ -49,6 +52,12 @@ def takes_place(plan: Plan, chunk: Chunk) -> bool:
 def job_of(group: str) -> str:
     """The job whose rows a group holds."""
     return group.partition("/")[0]
+
+
+def batch_of(group: str) -> int | None:
+    """The micro-batch whose rows a group holds, None where they are those of a load."""
+    parts = group.partition("/")[2].split(".")
+    return int(parts[1]) if len(parts) == 3 else None  # noqa: PLR2004 - a plan, a batch and a number
 
 
 def outcome_to_json(outcome: GroupOutcome) -> str:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
-from spark_cas.core.errors import LogNotFoundError, LogNotSharedError, StorageError
+from spark_cas.core.errors import LogNotFoundError, LogNotSharedError, UndecidedError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.expected_offsets import check_expected
 from spark_cas.core.grants import Grants
@@ -37,7 +37,7 @@ from spark_cas.core.records import RECORDS, fill_timestamps
 from spark_cas.core.row_claims import check_rows
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
-from spark_cas.log.patience import PATIENCE_MS, Wait
+from spark_cas.log.patience import PATIENCE_MS, wait_for_others
 from spark_cas.log.protocol import EntryKind
 
 
@@ -214,7 +214,7 @@ class MemoryLog(Backend):
 
     def _once_decided(self, partition: int, group: str | None, append: Callable[[_Partition], Outcome]) -> Outcome:
         """Append behind what is decided, or of the group; None appends no record, and waits for nobody."""
-        wait = Wait(PATIENCE_MS / 1000, f"appending to partition {partition}")
+        wait = wait_for_others(PATIENCE_MS / 1000, f"appending to partition {partition}")
         while True:
             with self._lock:
                 at = self._partition(partition)
@@ -225,7 +225,7 @@ class MemoryLog(Backend):
                 if ahead is None:
                     return append(at)
             if not wait.again("what lies ahead is not decided"):
-                raise StorageError(
+                raise UndecidedError(
                     f"partition {partition}: a load that appends as a whole did not come to its end. Nothing of this "
                     f"chunk is in the log. Run the same job again once that one is complete."
                 )

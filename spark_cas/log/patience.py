@@ -20,6 +20,7 @@ _LOG_EVERY_SECONDS = 30.0
 _JITTER = random.SystemRandom()
 _LOG = logging.getLogger("spark_cas")
 _deadline: ContextVar[float] = ContextVar("deadline", default=math.inf)
+_for_others: ContextVar[float] = ContextVar("for_others", default=math.inf)
 
 
 @contextmanager
@@ -43,6 +44,26 @@ def anew(seconds: float) -> Iterator[None]:
         yield
     finally:
         _deadline.reset(token)
+
+
+@contextmanager
+def yielding_after(seconds: float) -> Iterator[None]:
+    """Inside, what others have not decided is waited for no longer: for who keeps others waiting himself."""
+    token = _for_others.set(seconds)
+    try:
+        yield
+    finally:
+        _for_others.reset(token)
+
+
+def wait_for_others(
+    seconds: float,
+    doing: str,
+    first_pause_seconds: float = _FIRST_PAUSE_SECONDS,
+    longest_pause_seconds: float = _LONGEST_PAUSE_SECONDS,
+) -> "Wait":
+    """The wait for what others are to decide, within what `yielding_after` allows."""
+    return Wait(min(seconds, _for_others.get()), doing, first_pause_seconds, longest_pause_seconds)
 
 
 class Wait:

@@ -59,7 +59,8 @@ class Log(Protocol):
         ever with one claim, at most one append succeeds. `Fenced` means that a chunk of the same job,
         which the claim does not know, is in the log.
 
-        Raises StorageError when the store definitely refused for its own reasons (full, not permitted),
+        Raises UndecidedError where a group ahead is not decided in time; StorageError when the store definitely
+        refused for its own reasons (full, not permitted),
         RecordTooLargeError when the chunk is larger than it takes, LogNotSharedError when another log has the
         address now; ChunkDamagedError and FormatError when what is there cannot be appended to.
         """
@@ -81,11 +82,13 @@ class Log(Protocol):
     def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
         """What each of some partitions keeps, with as few requests as can be.
 
-        ``waiting``: every append acknowledged before this call lies below its ``end_offset``. Else it is what is
+        ``waiting``: every append acknowledged before this call lies below its ``end_offset``, and what is committed
+        as a whole lies in all of the partitions below that, or in none. Else it is what is
         decided now, and nobody's open transaction is waited for: still nothing below ``end_offset`` is undecided, but
         an append that was acknowledged a moment ago may lie at or behind it. That is for who comes back for the rest.
 
-        Raises LogNotFoundError, ChunkDamagedError, StorageError.
+        Raises UndecidedError where it waits, and that is not decided within the patience; LogNotFoundError,
+        ChunkDamagedError, StorageError.
         """
         ...
 

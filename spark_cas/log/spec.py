@@ -79,6 +79,11 @@ class LogSpec:
         return check_name(name, "the last part of a log's address")
 
     @property
+    def patience_seconds(self) -> float:
+        """How long anything goes on against a store that is down, busy or silent."""
+        return self.patience_ms / 1000
+
+    @property
     def has_brokers(self) -> bool:
         """Whether brokers serve it."""
         return False

@@ -4,14 +4,13 @@ import warnings
 
 from spark_cas.core.errors import OptionError
 from spark_cas.core.guarantee import OFF, REQUIRED
-from spark_cas.options.option import DEPRECATED_IDEMPOTENCE
+from spark_cas.options.option import ATOMIC_PARTITION, DEPRECATED_IDEMPOTENCE
 from spark_cas.options.option_values import Given
 
 _OF_LOADS = {
-    "atomic": "the rows of a micro-batch for a partition are one chunk without it, unless orderBy allows several",
     "compare": "a micro-batch cannot expect anything of its keys",
     "roundOf": "append_if_unchanged takes no stream",
-    "grantTimeout": "a stream waits for no load",
+    "grantTimeout": "a stream waits for no load, or, with atomic=load, up to an hour",
     "report": "a stream is never complete, and view=progress tells how far it came",
 }
 
@@ -21,6 +20,11 @@ def refuse_of_loads(given: Given) -> None:
     for name, why in _OF_LOADS.items():
         if name in given.explicit:
             raise OptionError(f"option {name} is for loads: {why}. Leave it out.")
+    if "atomic" in given.explicit and given.need("atomic", str) == ATOMIC_PARTITION:
+        raise OptionError(
+            "option atomic of a stream must be load, for batches as a whole, or be left out: the rows of a "
+            "micro-batch for a partition are one chunk without it, unless orderBy allows several."
+        )
     if "idempotence" in given.explicit and given.need("idempotence", str) != REQUIRED:
         raise OptionError(
             f"option idempotence of a stream must be {REQUIRED}: its batches come again after a failure, and without "

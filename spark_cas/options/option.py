@@ -80,6 +80,7 @@ def flag(text: str) -> bool:
 
 ATOMIC_LOAD = "load"
 ATOMIC_PARTITION = "partition"
+ISOLATION_LOAD = "load"
 
 
 def atomicity(text: str) -> str:

@@ -13,7 +13,7 @@ from spark_cas.core.plan import BY_KEY
 from spark_cas.log.open import AnySpec
 from spark_cas.options.contradictions import refuse_for_views, refuse_of_loads, refuse_of_plans, warn_of_deprecated
 from spark_cas.options.names import is_for
-from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION, READING, Scope
+from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION, ISOLATION_LOAD, READING, Scope
 from spark_cas.options.option_values import Given
 from spark_cas.options.read_range import EARLIEST, LATEST, ReadLimit, ReadRange
 from spark_cas.options.selection import Selection
@@ -44,6 +44,8 @@ class StreamOptions:
     """Where the stream begins; it has no end."""
     splitting: Splitting
     trigger: TriggerLimits
+    whole_loads: bool
+    """Whether no micro-batch ends within a load as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +138,18 @@ def parse_read_stream(options: Mapping[str, str]) -> StreamOptions:
         raise OptionError(
             "option minOffsetsPerTrigger is above maxOffsetsPerTrigger. Lower the one or raise the other."
         )
+    whole_loads = given.need("isolation", str) == ISOLATION_LOAD
+    if whole_loads and most is not None:
+        raise OptionError(
+            "options isolation=load and maxOffsetsPerTrigger, given or a default of the log, do not go together: so "
+            "many offsets may end within a load. Leave out the one or the other."
+        )
     return StreamOptions(
         given.need_selection(),
         _range(given, LATEST, ReadLimit("endingOffsets", LATEST)),
         _splitting(given),
         TriggerLimits(most, least, given.need("maxTriggerDelay", int)),
+        whole_loads,
     )
 
 
@@ -170,11 +179,11 @@ _GRANT_TIMEOUT_MS = 3_600_000
 
 
 def _grant_timeout_ms(given: Given) -> int:
-    """As given; else offsets that were named would be passed by whoever is waited for."""
+    """As given; else as long as may be, but for offsets that were named: who is waited for would pass them."""
     timeout_ms = given.get("grantTimeout", int, explicit=False)
     if timeout_ms is not None:
         return timeout_ms
-    return _GRANT_TIMEOUT_MS if given.need("expectedOffsets", ExpectedOffsets).mode == "end" else 0
+    return 0 if given.need("expectedOffsets", ExpectedOffsets).mode == "offsets" else _GRANT_TIMEOUT_MS
 
 
 _OF_STREAMS = frozenset({"checkpointlocation", "queryname"})
@@ -193,7 +202,7 @@ def _write_options(given: Given, *, stream: bool) -> WriteOptions:
         checked=given.need("checkExpectedOffsets", bool),
         compare=given.need("compare", str),
         atomic=given.need("atomic", str) == ATOMIC_PARTITION,
-        whole=given.need("atomic", str) == ATOMIC_LOAD and not stream,
+        whole=given.need("atomic", str) == ATOMIC_LOAD,
         partitions=given.get("partitions", int),
         new_partitions=given.get("partitions", int, explicit=False),
         limits=ChunkLimits(

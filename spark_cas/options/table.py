@@ -10,6 +10,7 @@ from spark_cas.log.load.attempts import FENCED_WAIT_SECONDS
 from spark_cas.log.patience import PATIENCE_MS
 from spark_cas.options.option import (
     EVERYWHERE,
+    ISOLATION_LOAD,
     ONE_READ,
     READING,
     STREAMING_READ,
@@ -393,6 +394,16 @@ OPTIONS: tuple[Option, ...] = (
         per_log=True,
         doc="At most so many offsets are in one micro-batch, of all partitions together: in proportion to what each "
         "has waiting, at least one of each where that many are allowed.",
+    ),
+    Option(
+        "isolation",
+        one_of("partition", ISOLATION_LOAD),
+        "partition",
+        STREAMING_READ,
+        per_log=True,
+        doc="`load`: no micro-batch of the stream ends within a [whole load](conditions.md#a-whole-load): it waits "
+        "where one is being decided, and takes no `maxOffsetsPerTrigger`. `partition`: each partition is followed by "
+        "itself, and never waits for another.",
     ),
     Option(
         "minOffsetsPerTrigger",

@@ -49,7 +49,7 @@ class Snapshot:
     rows_per_second: float | None = None
     seconds_left: float | None = None
     waiting: str | None = None
-    """What gives no answer, where the log has given none for a while, and for how long."""
+    """What the load has waited for, and for how long: a log that gives no answer, or another load."""
 
     @property
     def share(self) -> float | None:
@@ -123,6 +123,9 @@ class LedgerWatch:
         self._rows: dict[int, int] = {}
         self._complete: set[int] = set()
         self._answered = time.monotonic()
+        self._granted = False
+        self._ahead: tuple[str, float] | None = None
+        """The job that is granted what this one is not yet, and since when that was seen."""
 
     def rows(self) -> int:
         """Rows of the job in all partitions; what was known last when the log cannot be asked."""
@@ -139,19 +142,36 @@ class LedgerWatch:
         return self._earlier + sum(self._rows.values())
 
     def waiting(self) -> str | None:
-        """What gave no answer for how long, when it was asked again and again and this is no moment any more."""
-        seconds = time.monotonic() - self._answered
-        if seconds < _QUIET_SECONDS:
+        """What is waited for since when, once that is no moment any more: a log without an answer, another load."""
+        silent_for = time.monotonic() - self._answered
+        if silent_for >= _QUIET_SECONDS:
+            return f"waiting for {self._spec.server} since {silent_for:.0f} s"
+        if self._ahead is None:
             return None
-        return f"waiting for {self._spec.server} since {seconds:.0f} s"
+        job, since = self._ahead
+        waited = time.monotonic() - since
+        return f"waiting for job {job}, which is at work, since {waited:.0f} s" if waited >= _QUIET_SECONDS else None
 
     def _look(self) -> None:
         if self._log is None:
             self._log = open_log(for_a_look(self._spec, _PATIENCE_MS))
+        self._look_ahead(self._log)
         earlier = self._follow(self._log)
         for partition in range(self._log.layout().partitions):
             self._ask(self._log, partition)
         self._earlier = earlier
+
+    def _look_ahead(self, log: Backend) -> None:
+        """Which load this one waits for, until it has a grant, or rows in the log without any."""
+        if self._granted or self._rows:
+            return
+        grants = log.grants()
+        others = grants.in_the_way(self._job, ((0, log.layout().partitions),))
+        self._granted = grants.of(self._job) is not None
+        if self._granted or not others:
+            self._ahead = None
+        elif self._ahead is None or self._ahead[0] != others[0].job:
+            self._ahead = others[0].job, time.monotonic()
 
     def _follow(self, log: Backend) -> int:
         """Go by the plan of now, once the load goes on behind an expansion, or in another group.

@@ -7,7 +7,8 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.micro_batch import Batch
 from spark_cas.core.plan import PartitionResult
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.micro_batch import begin_stream, load_batch, require_whole_batch
+from spark_cas.log.load.micro_batch import begin_stream, complete_batch, load_batch
+from spark_cas.log.load.whole import with_group
 from spark_cas.testing.loads import LIMITS, Rows, batches_of
 
 
@@ -24,9 +25,10 @@ def run_batch(
     task: int = 0,
     limits: ChunkLimits = LIMITS,
     wait: float = 10.0,
+    whole: bool = False,
 ) -> tuple[PartitionResult, ...]:
     """A micro-batch from the plan to the commit, in one task."""
-    plan = begin_stream(log, job, ExpectedOffsets.parse(expected))
+    plan = with_group(log, begin_stream(log, job, ExpectedOffsets.parse(expected), whole=whole), number)
     batch = Batch(query, number)
     results = load_batch(
         log,
@@ -38,7 +40,7 @@ def run_batch(
         limits=limits,
         fenced_wait_seconds=wait,
     )
-    require_whole_batch(log, job, batch, results)
+    complete_batch(log, plan, batch, results)
     return results
 
 

@@ -1,3 +1,6 @@
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import pyarrow as pa
 import pytest
 
@@ -214,3 +217,63 @@ def test_what_is_no_mapping_of_both_is_refused_before_anything(log):
     with pytest.raises(ValueError, match="its records and an expected offset"):
         append_once(log, 0, None, job="bad", expected_offset=0)
     assert log.plan("bad") is None
+
+
+def test_two_that_hold_what_the_other_wants_both_come_to_their_end(log, tmp_path, monkeypatch):
+    """Partitions with records come before those that are only looked at: each has one, and wants the other."""
+    meet, met, inner = Barrier(2, timeout=30), set[str](), type(log).append
+
+    def meeting(self, claim, chunk):
+        """Goes on from the first chunk of a job when the other has one as well."""
+        outcome = inner(self, claim, chunk)
+        if claim.plan.job not in met:
+            met.add(claim.plan.job)
+            meet.wait()
+        return outcome
+
+    monkeypatch.setattr(type(log), "append", meeting)
+
+    def append(mine):
+        with log if isinstance(log, MemoryLog) else open_log(str(tmp_path / "flights")) as opened:
+            return append_once(opened, {mine: records(b"x")}, job=f"job-{mine}", expected_offset={0: 0, 1: 0})
+
+    with ThreadPoolExecutor(2) as threads:
+        outcomes = list(threads.map(append, (0, 1)))
+    assert met == {"job-0", "job-1"}
+    appended = [each for each in outcomes if all(isinstance(found, Appended) for found in each.values())]
+    assert len(appended) == 1, outcomes
+    assert values(log, 0) + values(log, 1) == [b"x"]
+
+
+def test_what_another_call_committed_is_no_conflict_although_others_came_since(log, tmp_path, monkeypatch):
+    """The partition that is only looked at was as expected when that was decided."""
+    inner, given = type(log).claim, ({0: records(b"a")}, {0: 0, 1: 0})
+
+    def overtaken(self, partition, plan):
+        monkeypatch.setattr(type(log), "claim", inner)
+        append_once(log, given[0], job="one", expected_offset=given[1])
+        append_once(log, 1, records(b"since"), job="other", expected_offset=None)
+        return inner(self, partition, plan)
+
+    monkeypatch.setattr(type(log), "claim", overtaken)
+    with log if isinstance(log, MemoryLog) else open_log(str(tmp_path / "flights")) as late:
+        mine = append_once(late, given[0], job="one", expected_offset=given[1])
+    assert isinstance(mine[0], Appended), mine
+    assert (values(log, 0), values(log, 1)) == ([b"a"], [b"since"])
+
+
+def test_another_call_that_comes_between_the_look_and_the_claim_is_found(log, tmp_path, monkeypatch):
+    inner, others = type(log).claim, []
+
+    def overtaken(self, partition, plan):
+        monkeypatch.setattr(type(log), "claim", inner)
+        others.append(append_once(log, 0, records(b"a"), job="one", expected_offset=0))
+        return inner(self, partition, plan)
+
+    monkeypatch.setattr(type(log), "claim", overtaken)
+    with log if isinstance(log, MemoryLog) else open_log(str(tmp_path / "flights")) as late:
+        mine = append_once(late, 0, records(b"a"), job="one", expected_offset=0)
+    assert values(log) == [b"a"]
+    assert isinstance(mine, Appended)
+    assert [each.range for each in others if isinstance(each, Appended)] == [mine.range]
+    assert mine.resolved

@@ -37,6 +37,7 @@ ConditionalLogError
     StorageError STORAGE
       NotTakenError
       TransactionEndedError
+      UndecidedError
 """
 
 KINDS = [pytest.param(kind, id=kind) for kind in ErrorKind]

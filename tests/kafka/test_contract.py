@@ -12,6 +12,7 @@ from spark_cas.testing.contract.base import NewBackend
 from spark_cas.testing.contract.crashing import CrashContract
 from spark_cas.testing.contract.whole import WholeContract
 from spark_cas.testing.contract.whole_at_once import WholeAtOnceContract
+from spark_cas.testing.contract.whole_streaming import WholeStreamContract
 from spark_cas.testing.kafka_broker import KafkaBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -40,7 +41,7 @@ class TestKafkaLog(OnKafka, StepContract, CrashContract):
     test_a_job_killed_at_any_call_ends_with_exactly_its_input = None  # type: ignore[assignment]
 
 
-class TestWholeLoadsOnKafka(OnKafka, WholeContract, WholeAtOnceContract):
+class TestWholeLoadsOnKafka(OnKafka, WholeContract, WholeAtOnceContract, WholeStreamContract):
     """A group is one transaction, open in the process that appends to it."""
 
     # Whoever expects something waits until a transaction ends, or its time is over: see test_whole.py.

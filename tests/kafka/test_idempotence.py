@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
+from spark_cas import LogSettingsWarning
 from spark_cas.core.errors import JobMismatchError, OptionError, StorageError
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENT, OFF, REQUESTED, REQUIRED
 from spark_cas.core.offsets import OffsetRange
@@ -79,7 +80,7 @@ def planned(spec: KafkaSpec, **given: str):
     """The writer of a frame, as Spark asks for it, of a user who has what rights he has."""
     options = parse_write({"kafka.bootstrap.servers": "host:9092", "topic": spec.topic, **given})
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", write.LogSettingsWarning)
+        warnings.simplefilter("ignore", LogSettingsWarning)
         return write.plan_write(replace(options, spec=spec), FRAME)
 
 

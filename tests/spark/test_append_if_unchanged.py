@@ -17,6 +17,7 @@ from spark_cas.core.partitioner import partition_of
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.objects import ObjectLog
 from spark_cas.spark.writing import append_if_unchanged as module
+from spark_cas.testing.contract.whole import bounded
 from spark_cas.testing.writing import append_foreign, records_in, table_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -118,6 +119,40 @@ def test_a_key_that_changes_before_the_append_is_judged_again(spark, log, path, 
     assert told(done.appended, "value", "offset") == [("fine", 6)]
 
 
+@pytest.fixture
+def two(address):
+    """A log of two partitions, on one of the two backends, with the keys a to h."""
+    with open_log(address) as log:
+        placed = partition_of(table_of("abcdefgh").to_batches()[0], 2)
+        for key, at in zip("abcdefgh", placed.to_pylist(), strict=True):
+            append_foreign(log, at, key)
+        yield log
+
+
+def test_as_a_whole_all_that_holds_is_visible_in_one_step(spark, two, address, monkeypatch):
+    """A key of one partition changes before the first append: then nothing of that is in the other either."""
+    append, seen = module._Rounds._append, []
+
+    def overtaken(rounds, frame, number):
+        seen.append(sum(map(len, bounded(two).values())))
+        if len(seen) == 1:
+            append_foreign(two, of["a"], "a")
+        return append(rounds, frame, number)
+
+    monkeypatch.setattr(module._Rounds, "_append", overtaken)
+    of = {key: at for at, keys in bounded(two).items() for key in keys}
+    assert set(of.values()) == {0, 1}
+    ends = [bounds.end_offset for bounds in two.bounds_of(range(2), waiting=True)]
+    given = rows(spark, *((key, f"{key}2", ends[at]) for key, at in of.items()))
+    for _ in range(2):
+        done = append_if_unchanged(given, {"path": address, "job": "job", "atomic": "load"})
+        assert told(done.rejected, "value") == [("a2",)]
+        assert told(done.appended, "value") == [(f"{key}2",) for key in "bcdefgh"]
+    # Before the first and the second append of the first call, and before that which completes it again.
+    assert seen[:2] == [8, 9]
+    assert sum(map(len, bounded(two).values())) == 16
+
+
 def test_where_deletions_are_compacted_away_a_claim_that_is_too_old_is_returned(spark, log, path, monkeypatch):
     # Of the driver alone: its judgement, and not the append's, which the contract has.
     monkeypatch.setattr(ObjectLog, "tombstones_kept_ms", lambda _: 24 * 60 * 60 * 1000)
@@ -139,6 +174,8 @@ def test_what_it_cannot_do_is_refused(spark, path, log):
         append_if_unchanged(rows(spark, ("a", "x", -2)), path)
     with pytest.raises(OptionError, match="decides on option atomic itself"):
         append_if_unchanged(given, {"path": path, "atomic": "false"})
+    with pytest.raises(OptionError, match="decides on option compare itself"):
+        append_if_unchanged(given, {"path": path, "compare": "key"})
     with pytest.raises(OptionError, match="takes by='key'"):
         append_if_unchanged(given, path, by="partition")  # type: ignore[arg-type]
 

@@ -5,8 +5,12 @@ import time
 import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import NewPartitions, NewTopic
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_cas.core.errors import StorageError, TruncatedError
+from spark_cas.options.parse import parse_read_stream
+from spark_cas.spark.reading.stream_read import RecordsStreamReader
+from spark_cas.spark.schema import RECORDS
 from tests.kafka.clients import admin_of, create_topic
 from tests.spark.streams import SECONDS, Stream
 
@@ -49,6 +53,32 @@ def test_an_open_transaction_holds_up_its_partition_alone(spark, broker, tmp_pat
     send(broker, topic, 1, "c")
     assert stream.run() == [1]
     assert stream.values() == ["a", "b", "behind", "c", "open"]
+
+
+def test_with_isolation_load_nothing_is_new_until_all_of_it_is_decided(broker, caplog):
+    """Asked as Spark's planner asks it. Without it, partition 1 is read while partition 0 is held up."""
+    topic = create_topic(broker.bootstrap, 2)
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingoffsets": "earliest"}
+    more = {"isolation": "load", "claimtimeoutms": "500"}
+    isolated, other = (RecordsStreamReader(parse_read_stream({**options, **each}), RECORDS) for each in (more, {}))
+    start = isolated.initialOffset()
+    theirs = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"test/{topic}"})
+    theirs.init_transactions(60)
+    theirs.begin_transaction()
+    theirs.produce(topic, "open", partition=0)
+    assert theirs.flush(60) == 0
+    send(broker, topic, 1, "b")
+    try:
+        assert isolated.latestOffset(start, ReadAllAvailable()) == start
+        assert "nothing new is read for now, with isolation=load: partition 0" in caplog.text
+        assert other.latestOffset(start, ReadAllAvailable())[topic]["offsets"] == {"0": 0, "1": 1}
+        theirs.commit_transaction(60)
+        end = isolated.latestOffset(start, ReadAllAvailable())
+        assert end[topic]["offsets"] == {"0": 2, "1": 1}
+        assert isolated.latestOffset(end, ReadAllAvailable()) == end
+    finally:
+        isolated.stop()
+        other.stop()
 
 
 def test_new_partitions_and_topics_are_noticed_and_a_topic_made_anew_is_told(spark, broker, tmp_path):

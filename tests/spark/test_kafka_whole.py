@@ -12,6 +12,7 @@ from spark_cas.log.load.planning import job_progress
 from spark_cas.testing.contract.whole import bounded, everything
 from spark_cas.testing.writing import append_foreign
 from tests.kafka.clients import create_topic
+from tests.long import full
 from tests.spark.test_whole_loads import ROWS, Bank, refused, rows_of, save
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -77,7 +78,9 @@ def test_a_task_that_fails_leaves_nothing(spark, log, path):
     assert rows_in(log) == ROWS
 
 
-def test_of_two_at_once_each_is_visible_as_a_whole(spark, log, path):
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("times", [1, *full(20)])
+def test_of_some_at_once_each_is_visible_as_a_whole(spark, log, path, times):
     done = threading.Event()
     seen = []
 
@@ -89,12 +92,14 @@ def test_of_two_at_once_each_is_visible_as_a_whole(spark, log, path):
     with ThreadPoolExecutor(3) as threads:
         looking = threads.submit(look)
         try:
-            for each in [threads.submit(save, rows_of(spark, name), path, job=name) for name in "abc"]:
-                each.result()
+            for time in range(times):
+                names = [f"{name}{time}-" for name in "abc"]
+                for each in [threads.submit(save, rows_of(spark, name), path, job=name) for name in names]:
+                    each.result()
         finally:
             done.set()
         looking.result()
-    assert rows_in(log) == 3 * ROWS
+    assert rows_in(log) == 3 * ROWS * times
     assert {count % ROWS for count in seen} == {0}
 
 

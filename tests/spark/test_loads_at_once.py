@@ -104,9 +104,14 @@ def test_a_load_that_ends_badly_keeps_nobody_waiting(spark, log, path, how):
     save(rows_of(spark, "a"), path, job="first")
     with open_log(path) as opened:
         if how == "its task fails":
-            broken = rows_of(spark, "b").withColumn("value", sf.raise_error(sf.lit("out of order")).cast("string"))
+            # Behind the shuffle: Spark has the load planned by then.
+            failing = sf.when(sf.col("key") == "b1999", sf.raise_error(sf.lit("out of order"))).otherwise(
+                sf.col("key")
+            )
+            routed = route(rows_of(spark, "b"), {"path": path, "job": "second"}).withColumn("value", failing)
             with pytest.raises(Exception, match="out of order"):
-                save(broken, path, job="second", routed="true")
+                routed.write.format("conditional-log").mode("append").options(path=path, job="second").save()
+            assert opened.plan("second") is not None
         else:
             with pytest.raises(Exception, match=r"\[CONFLICT\]") as caught:
                 save(rows_of(spark, "b"), path, job="second", expectedOffsets='{"0": 0}')

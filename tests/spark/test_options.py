@@ -12,7 +12,14 @@ from spark_cas.core.errors import OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.spec import LogSpec
 from spark_cas.options.document import render
-from spark_cas.options.parse import check_read, parse_read, parse_route, parse_write, parse_write_stream
+from spark_cas.options.parse import (
+    check_read,
+    parse_read,
+    parse_read_stream,
+    parse_route,
+    parse_write,
+    parse_write_stream,
+)
 from spark_cas.options.store import AWS, AZURE, GOOGLE
 
 PATH = {"path": "/data/logs/flights"}
@@ -100,9 +107,16 @@ def test_what_is_compared_is_said_for_a_write_a_log_or_all_logs(tmp_path, said):
     "parse", [parse_write_stream, lambda given: parse_write({**given, "batchId": "5", "job": "j"})]
 )
 def test_a_stream_is_not_asked_for_conditions_of_loads(tmp_path, parse):
-    assert "atomic is for loads" in refused(parse, {**PATH, "atomic": "true"})
+    assert "atomic of a stream must be load" in refused(parse, {**PATH, "atomic": "true"})
     assert "compare is for loads" in refused(parse, {**PATH, "compare": "key"})
     assert parse(conf(tmp_path, "[defaults]\natomic = true\ncompare = 'key'")) is not None
+
+
+def test_a_stream_that_cuts_no_load_has_no_limit_that_would():
+    assert parse_read_stream({**PATH, "isolation": "load", "minOffsetsPerTrigger": "5"}).whole_loads
+    assert not parse_read_stream({**PATH, "maxOffsetsPerTrigger": "5"}).whole_loads
+    told = refused(parse_read_stream, {**PATH, "isolation": "load", "maxOffsetsPerTrigger": "5"})
+    assert "isolation=load and maxOffsetsPerTrigger" in told
 
 
 def test_the_options_of_a_read_are_read():

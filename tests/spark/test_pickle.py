@@ -46,7 +46,18 @@ RESULT = PartitionResult(PROGRESS, 0, 0)
 COMPLETION = Completion("load-1", "log", 0, (RESULT,), 5)
 GRANT = Grant("load-1", "run", ((0, 2),), "a process", 5, ("load-0",))
 TASK = WriteTask(SPEC, PLAN, "run", ChunkLimits(), True, 30_000, COMPLETION, GRANT)
-BATCH = BatchTask(SPEC, Layout("log", 0, 2), PLAN, ExpectedOffsets("none"), 5, None, ("key",), ChunkLimits(), 30_000)
+BATCH = BatchTask(
+    SPEC,
+    Layout("log", 0, 2),
+    PLAN,
+    ExpectedOffsets("none"),
+    batch_id=5,
+    run=None,
+    whole=True,
+    order_by=("key",),
+    limits=ChunkLimits(),
+    fenced_wait_ms=30_000,
+)
 BLIND = BlindTask(TOPIC, Layout("log", 2, 2), "run", ChunkLimits(), "idempotent", None)
 IN_BATCH = replace(PROGRESS, complete=False, batch=BatchProgress("query", 5, 1, "ab", complete=True))
 REPORT = TaskReport((RESULT,), (Hashed(0, 1, "ab"),), Refused("CONFLICT", "text", (0,)))
@@ -61,12 +72,13 @@ VALUES = [
     REPORT,
     SELECTION,
     RecordsPartition("log", FLIGHTS, OffsetRange(0, 5)),
-    BatchReport((PartitionResult(IN_BATCH, 0, 0),), job="load-1", batch=Batch("query", 5)),
+    BatchReport((PartitionResult(IN_BATCH, 0, 0),), job="load-1", batch=Batch("query", 5), run="run/5"),
     ViewPartition((("flights", 0, 0, 5, 0), ("flights", True))),
 ]
+STREAM = StreamOptions(SELECTION, ReadRange(), Splitting(), TriggerLimits(), whole_loads=True)
 HOLDERS = [
     ConditionalLogSource({"path": "/data/logs/flights"}),
-    RecordsStreamReader(StreamOptions(SELECTION, ReadRange(), Splitting(), TriggerLimits()), RECORDS),
+    RecordsStreamReader(STREAM, RECORDS),
     RecordsReader(SELECTION, ReadRange(), Splitting(), RECORDS),
     ViewReader(SELECTION, "offsets", tuple(OFFSETS.names), OFFSETS),
     ConditionalLogWriter(TASK),

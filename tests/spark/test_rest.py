@@ -16,6 +16,7 @@ from spark_cas.options.parse import parse_write
 from spark_cas.spark.schema import Mark
 from spark_cas.spark.writing import remaining_rows
 from spark_cas.spark.writing import write as write_module
+from spark_cas.spark.writing.preflight import preflight_limits
 from spark_cas.spark.writing.stream_write import plan_batch_write
 from spark_cas.spark.writing.write import ConditionalLogWriter, plan_write
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
@@ -57,7 +58,6 @@ def test_a_frame_without_rows_that_a_load_had_appended_is_written_by_that_load_a
 
 
 def test_partitions_that_are_added_while_a_write_is_planned_void_it(path, log, begun, monkeypatch):
-    preflight_limits = write_module.preflight_limits
 
     def expanding(*given, **more):
         expand_log(log, 8)

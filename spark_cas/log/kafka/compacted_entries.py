@@ -75,7 +75,7 @@ class Entries:
         open_ms = min(_TRANSACTION_MS, spec.transaction_timeout_ms)
         self._spec = replace(spec, topic=topic, transaction_timeout_ms=open_ms)
         self._admin = admin
-        self._at = TopicPartition(topic, partition)
+        self.at = TopicPartition(topic, partition)
         self._held: dict[str, Entry] = {}
         self._read_to = 0
 
@@ -86,9 +86,7 @@ class Entries:
 
     def refresh(self) -> "Entries":
         """Read all that was recorded before this was called, nothing if there is no topic. Raises StorageError."""
-        with suppress(LogNotFoundError):
-            self._read(ends.barrier(self._admin, self._at, self._spec.patience_seconds))
-        return self
+        return refreshed(self._admin, [self], self._spec.patience_seconds)[0]
 
     def text(self, key: str) -> str | None:
         """The value of an entry as of the last `refresh`, None when it has none. Raises FormatError."""
@@ -103,8 +101,8 @@ class Entries:
             return (zlib.decompress(data) if data[:1] == _DEFLATED else data).decode()
         except (KeyError, ValueError, zlib.error):
             raise FormatError(
-                f"the entry {key!r} at offset {entry.offset} of partition {self._at.partition} of topic "
-                f"{self._at.topic} is not what this spark_cas writes. Was it written by a newer version, or does "
+                f"the entry {key!r} at offset {entry.offset} of partition {self.at.partition} of topic "
+                f"{self.at.topic} is not what this spark_cas writes. Was it written by a newer version, or does "
                 f"another program write to the topic?"
             ) from None
 
@@ -133,7 +131,7 @@ class Entries:
 
         Raises StorageError.
         """
-        doing = f"writing to the registry topic {self._at.topic}"
+        doing = f"writing to the registry topic {self.at.topic}"
         wait = Wait(self._spec.patience_seconds, doing)
         while True:
             try:
@@ -143,7 +141,7 @@ class Entries:
                 why = "other programs are writing to it, and one of them is not done"
             except KafkaException as error:
                 if meaning_of(error.args[0].code()) is Meaning.REFUSED:
-                    rights = (on_topic("Write", self._at.topic), *to_claim(self._spec))
+                    rights = (on_topic("Write", self.at.topic), *to_claim(self._spec))
                     raise plain_error(error, doing, *rights) from None
                 why = reason_of(error.args[0].code())
             except NotGivenError:
@@ -158,22 +156,22 @@ class Entries:
 
     def _try(self, change: Callable[[], Records]) -> bool:
         """One try; False when nothing of it is visible and another may succeed."""
-        self._read(ends.barrier(self._admin, self._at, self._spec.request_seconds))
+        self.take_in(ends.barrier(self._admin, self.at, self._spec.request_seconds))
         if not change():
             return True
-        own_id = f"{self._spec.prefix}/{self._at.topic}/{_CHANCE.randrange(_IDS)}"
+        own_id = f"{self._spec.prefix}/{self.at.topic}/{_CHANCE.randrange(_IDS)}"
         producer = TransactionalProducer(self._spec, own_id)
         try:
             producer.init(self._spec.request_seconds)
             # While the client connected, others may have come to their end.
-            self._read(ends.stable_bounds(self._admin, self._at))
+            self.take_in(ends.stable_bounds(self._admin, self.at))
             records = change()
             if not records:
                 return True
             producer.begin()
             right = False
             try:
-                delivered = produce(producer, self._at, _table(records), self._spec.request_seconds)
+                delivered = produce(producer, self.at, _table(records), self._spec.request_seconds)
                 first = None if delivered is None else delivered.first
                 right = first is not None and self._right_at(first, records, change)
             finally:
@@ -194,9 +192,9 @@ class Entries:
         deadline = time.monotonic() + _TICKET_SECONDS
         pause = _FIRST_PAUSE_SECONDS
         while self._read_to < first:
-            decided = min(first, ends.last_stable_offset(self._admin, self._at))
+            decided = min(first, ends.last_stable_offset(self._admin, self.at))
             if decided > self._read_to:
-                self._read(Bounds(0, decided))
+                self.take_in(Bounds(0, decided))
                 if change() != records:
                     return False
             elif time.monotonic() > deadline:
@@ -206,10 +204,10 @@ class Entries:
                 pause = min(_LONGEST_PAUSE_SECONDS, 2 * pause)
         return True
 
-    def _read(self, bounds: Bounds) -> None:
+    def take_in(self, bounds: Bounds) -> None:
         """Take in what came since and lies below the end."""
         new = OffsetRange(max(self._read_to, bounds.start_offset), max(self._read_to, bounds.end_offset))
-        for base, records in read_records(self._spec, self._at, new, ("key", "value")):
+        for base, records in read_records(self._spec, self.at, new, ("key", "value")):
             pairs = zip(records.column("key").to_pylist(), records.column("value").to_pylist(), strict=True)
             for offset, (key, value) in enumerate(pairs, base):
                 self._take(offset, key, value)
@@ -222,13 +220,22 @@ class Entries:
                 "the record at offset %d of partition %d of topic %s is no entry of the registry and is passed over: "
                 "another program writes to the topic, or a newer version of spark_cas.",
                 offset,
-                self._at.partition,
-                self._at.topic,
+                self.at.partition,
+                self.at.topic,
             )
         elif value is None:
             self._held.pop(name, None)
         else:
             self._held.setdefault(name, Entry(value, offset))
+
+
+def refreshed(admin: Admin, partitions: list[Entries], timeout_seconds: float) -> list[Entries]:
+    """Several partitions of one topic, as `Entries.refresh` leaves each, with as few requests as can be."""
+    with suppress(LogNotFoundError):
+        bounds = ends.barriers(admin, [each.at for each in partitions], timeout_seconds)
+        for each, found in zip(partitions, bounds, strict=True):
+            each.take_in(found)
+    return partitions
 
 
 def kind_of(key: str) -> str:

@@ -7,14 +7,14 @@ from typing import TypeVar
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from spark_cas.core.errors import StorageError
+from spark_cas.core.errors import UndecidedError
 from spark_cas.core.offsets import Bounds
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.codes import NO_LEADER, STALE_LEADER, TIMED_OUT
 from spark_cas.log.kafka.client.retry import ask
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.topic_settings import describe
-from spark_cas.log.patience import Wait
+from spark_cas.log.patience import wait_for_others
 
 _Asked = tuple[OffsetSpec, IsolationLevel]
 
@@ -25,7 +25,9 @@ _DECIDED_END: _Asked = (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)  # t
 _NO_SUCH_OFFSET = -1
 """What brokers answer when no record is as new as was asked for."""
 
-_MOMENT_SECONDS = 1.0
+_MOMENTS = 3
+"""So often it is looked for one at which nobody appends."""
+
 _FIRST_PAUSE_SECONDS = 0.001
 _LONGEST_PAUSE_SECONDS = 0.1
 
@@ -50,32 +52,30 @@ def last_stable_offset(admin: Admin, at: TopicPartition) -> int:
 def barrier(admin: Admin, at: TopicPartition, timeout_seconds: float) -> Bounds:
     """The partition's bounds once all that was in it when this was called is decided.
 
-    Raises StorageError when someone's open transaction outlasts the timeout: a stale answer is never given.
+    Raises UndecidedError when someone's open transaction outlasts the timeout: a stale answer is never given.
     """
     return barriers(admin, [at], timeout_seconds)[0]
 
 
-def at_one_moment(admin: Admin, ats: list[TopicPartition], timeout_seconds: float) -> tuple[Bounds, ...]:
-    """The bounds of several partitions, such that a transaction over some of them is in all of those or in none.
+def at_rest(admin: Admin, ats: list[TopicPartition], timeout_seconds: float) -> tuple[Bounds, ...] | None:
+    """The bounds that several partitions had at one moment: looked at again, none had got more.
 
-    They were so at one moment: looked at again, none had got more. Where others append without a pause that is given
-    up after a second: then they are those of the last look. Raises StorageError as `barriers`.
+    So a transaction over some of them is in all of those or in none. None where others append without a pause. Raises
+    as `barriers`.
     """
-    wait = Wait(_MOMENT_SECONDS, "", _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
-    while True:
+    for _ in range(_MOMENTS):
         found = barriers(admin, ats, timeout_seconds)
-        if len(ats) == 1:
-            return found
         # What was committed to one partition before the first look was in all others before this one.
         now = _all_offsets(admin, ats, _END)
-        if all(end == each.end_offset for (end,), each in zip(now, found, strict=True)) or not wait.again(""):
+        if all(end == each.end_offset for (end,), each in zip(now, found, strict=True)):
             return found
+    return None
 
 
 def barriers(admin: Admin, ats: list[TopicPartition], timeout_seconds: float) -> tuple[Bounds, ...]:
     """The same for several partitions of a topic, at once: the timeout is for all of them."""
     doing = f"looking where topic {ats[0].topic} ends" if ats else ""
-    wait = Wait(timeout_seconds, doing, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+    wait = wait_for_others(timeout_seconds, doing, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
     found: dict[TopicPartition, Bounds] = {}
     # Whichever is read first: a decided end that has reached the target proves all below the target decided.
     asked = _all_offsets(admin, ats, _START, _DECIDED_END, _END)
@@ -92,8 +92,8 @@ def barriers(admin: Admin, ats: list[TopicPartition], timeout_seconds: float) ->
         ends = {at: (start, end) for at, (start, end) in zip(waiting, again, strict=True)}
 
 
-def _open_transaction(at: TopicPartition, end: int, timeout_seconds: float) -> StorageError:
-    return StorageError(
+def _open_transaction(at: TopicPartition, end: int, timeout_seconds: float) -> UndecidedError:
+    return UndecidedError(
         f"partition {at.partition} of topic {at.topic}: a transaction has been open from offset {end} on for "
         f"more than {timeout_seconds:.0f} s, so what lies behind it is undecided. Wait until it ends, or find its "
         f"writer with kafka-transactions.sh describe-producers and abort it."

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from spark_cas.core.errors import StorageError
+from spark_cas.core.errors import UndecidedError
 from spark_cas.log.kafka.client.clients import TransactionalProducer, group_member
 from spark_cas.log.kafka.client.codes import passes, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
@@ -21,10 +21,6 @@ MAX_METADATA_BYTES = 4096
 _LOOK_SHARE = 0.5
 """Of the time of a request: after so long without an answer it is looked whether there will be one."""
 _PAUSE_SECONDS = 0.02
-
-
-class UndecidedError(StorageError):
-    """A transaction that may change what is read is open, or the group's coordinator does not answer."""
 
 
 class GroupMetadata:

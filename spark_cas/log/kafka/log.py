@@ -1,6 +1,7 @@
 """The Kafka log: the protocol of `spark_cas.log.protocol` over a topic on stock brokers."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from threading import Lock
 
 import pyarrow as pa
@@ -34,6 +35,7 @@ from spark_cas.log.kafka.expanding import add_partitions, fence, fence_writers
 from spark_cas.log.kafka.grants import KafkaGrantor
 from spark_cas.log.kafka.layouts import TopicLayouts
 from spark_cas.log.kafka.ledger import Ledgers
+from spark_cas.log.kafka.one_moment import WholeLoads, at_one_moment
 from spark_cas.log.kafka.preflight import preflight
 from spark_cas.log.kafka.reading import first_offset_since, read_records
 from spark_cas.log.kafka.registry import KafkaRegistry
@@ -97,8 +99,12 @@ class KafkaLog(KafkaRegistry, Backend):
     def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
         ats = [self._at(each) for each in partitions]
         if waiting:
-            self._require(partitions)
-            return ends.at_one_moment(self._admin, ats, self._timeout)
+            log_id = self._require(partitions).log_id
+            loads = WholeLoads(
+                lambda: self.jobs_as_a_whole(log_id),
+                lambda job: self._ledgers.of(job).read_all(ats, log_id, self._timeout),
+            )
+            return at_one_moment(self._admin, ats, loads, self._timeout)
         return ends.all_stable_bounds(self._admin, ats)
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
@@ -164,7 +170,7 @@ class KafkaLog(KafkaRegistry, Backend):
         """Of a group the ledger tells that it was committed; that it was aborted, the registry."""
         if kind == "outcome":
             plan = self.plan(job_of(job))
-            found = None if plan is None else self._whole_of(plan).outcome()
+            found = None if plan is None else self._whole_of(replace(plan, group=job)).outcome()
             if found is not None:
                 return outcome_to_json(found)
         return super().entry(kind, job)
@@ -176,12 +182,15 @@ class KafkaLog(KafkaRegistry, Backend):
         if plan is None:
             return outcome_to_json(ABORTED)
         wanted = outcome_from_json(text, job)
-        if not wanted.committed:
-            # Before its writer is fenced: one that claims after that finds it.
-            super().put_entry(kind, job, text)
         with self._turn:
-            whole = self._whole.pop(job, None) or self._whole_of(plan)
+            whole = self._whole.pop(job, None) or self._whole_of(replace(plan, group=job))
             try:
+                held = None if wanted.committed else whole.outcome()
+                if held is not None:
+                    return outcome_to_json(held)  # whoever is at work by now is left alone
+                if not wanted.committed:
+                    # Before its writer is fenced: one that claims after that finds it.
+                    super().put_entry(kind, job, text)
                 return outcome_to_json(whole.decide(wanted))
             finally:
                 whole.close()
@@ -209,7 +218,8 @@ class KafkaLog(KafkaRegistry, Backend):
     def end_partition(self, partition: int, intent: Intent) -> int:  # noqa: ARG002
         log_id = self.layout().log_id
         if partition == 0:
-            fence(self.spec, [self.spec.whole_id(job) for job in self.jobs_as_a_whole(log_id)])
+            whole = self.jobs_as_a_whole(log_id)
+            fence(self.spec, [self.spec.whole_id(job) for job in sorted(whole) if not whole[job]])
         fence_writers(self.spec, partition, self.jobs_with_own_id(log_id, partition))
         return ends.barrier(self._admin, self._at(partition), self._timeout).end_offset
 

@@ -18,7 +18,7 @@ from spark_cas.core.errors import FormatError
 from spark_cas.core.plan import Completion, Plan
 from spark_cas.core.plan_json import recorded_completion, recorded_plan
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.compacted_entries import Entries, kind_of, records_of
+from spark_cas.log.kafka.compacted_entries import Entries, kind_of, records_of, refreshed
 from spark_cas.log.kafka.expanding import fence
 from spark_cas.log.kafka.ledger import Ledger
 from spark_cas.log.kafka.registry_topic import create_registry_topics
@@ -72,7 +72,8 @@ class Registry:
 
     def all_jobs(self) -> list[Entries]:
         """The entries of all jobs, as of now."""
-        return [self._partition(number).refresh() for number in range(self._count() or 1)]
+        partitions = [self._partition(number) for number in range(self._count() or 1)]
+        return refreshed(self._admin, partitions, self.spec.patience_seconds)
 
     def _number(self, topic: str, job: str) -> int:
         return crc32(f"{topic}/{job}".encode()) % (self._count() or 1)
@@ -168,20 +169,20 @@ class KafkaRegistry:
             if key.startswith(plans) and self._has_own_id(entries, key.removeprefix(plans), log_id, partition)
         )
 
-    def jobs_as_a_whole(self, log_id: str) -> list[str]:
-        """The jobs on a topic of this id that append to all partitions in one step, and are not complete.
+    def jobs_as_a_whole(self, log_id: str) -> dict[str, bool]:
+        """The jobs on a topic of this id that append to all partitions in one step, and whether each is complete.
 
         Raises StorageError, FormatError.
         """
         plans = self._key("plan", "")
-        found = []
+        found = {}
         for entries in self._registry.all_jobs():
             for job in [key.removeprefix(plans) for key in entries.held if key.startswith(plans)]:
                 text = entries.text(self._key("plan", job))
                 plan = None if text is None else recorded_plan(text, job)
-                if plan and plan.whole and plan.log_id == log_id and not entries.text(self._key("completion", job)):
-                    found.append(job)
-        return sorted(found)
+                if plan and plan.whole and plan.log_id == log_id:
+                    found[job] = self._key("completion", job) in entries.held
+        return found
 
     def _has_own_id(self, entries: Entries, job: str, log_id: str, partition: int) -> bool:
         text = entries.text(self._key("plan", job))

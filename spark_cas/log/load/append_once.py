@@ -7,6 +7,7 @@ from typing import Literal, overload
 import pyarrow as pa
 
 from spark_cas.core.append_totals import NOTHING_SAID
+from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.key_claims import check_keys
@@ -75,18 +76,27 @@ def append_once(
     log.layout().require(partition)
     wanted = ExpectedOffsets("offsets", ((partition, expected_offset),))
     plan = pin_plan(log, job, wanted, compare=compare, any_layout=True)
-    before = job_progress(log, job)
-    if before:
-        return found_before(log, plan, before, {partition: chunk})[partition]
-    claim = log.claim(partition, plan)
-    if not isinstance(claim, Claim):
-        return claim
+    # Who has just recorded the plan is the first.
+    before = job_progress(log, job) if plan.rejoined else ()
+    if not before:
+        claim = log.claim(partition, plan)
+        if not isinstance(claim, Claim):
+            return claim
+        if claim.progress is None:
+            return _append(log, claim, chunk, expected_offset)
+        # Another call came in between.
+        before = job_progress(log, job)
+    return found_before(log, plan, before, {partition: chunk})[partition]
+
+
+def _append(log: Backend, claim: Claim, chunk: Chunk, expected_offset: int | None) -> Outcome:
+    plan = claim.plan
     if plan.by_key and expected_offset is not None:
-        claims = pa.repeat(pa.scalar(expected_offset, pa.int64()), records.num_rows)
-        check_keys(records.column("key").combine_chunks(), claims, 0)
+        claims = pa.repeat(pa.scalar(expected_offset, pa.int64()), chunk.records.num_rows)
+        check_keys(chunk.records.column("key").combine_chunks(), claims, 0)
         chunk = replace(chunk, claims=claims)
     if plan.by_key:
-        outcome, claim = KeyedAppends(log, partition).append(claim, chunk)
+        outcome, claim = KeyedAppends(log, claim.partition).append(claim, chunk)
     else:
         outcome = log.append(claim, chunk)
     if isinstance(outcome, Appended):

@@ -1,5 +1,7 @@
 """Records for several partitions in one step, each at the offset that is expected of its partition, or none."""
 
+import math
+import random
 from collections.abc import Mapping
 
 import pyarrow as pa
@@ -7,7 +9,14 @@ import pyarrow as pa
 from spark_cas.core.append_totals import NOTHING_SAID
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
-from spark_cas.core.errors import FencedError, InputChangedError, StorageError
+from spark_cas.core.errors import (
+    ConflictError,
+    FencedError,
+    InputChangedError,
+    StorageError,
+    TruncatedError,
+    UndecidedError,
+)
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Fenced, Outcome, Unknown
@@ -17,7 +26,12 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.load.one_chunk import checked_offset, chunk_of, found_before, same_as
 from spark_cas.log.load.planning import complete_job, job_progress, pin_plan
 from spark_cas.log.load.require_expected import mismatches_now
-from spark_cas.log.load.whole import abort_group, undecided_progress
+from spark_cas.log.load.whole import abort_group, is_committed, undecided_progress
+from spark_cas.log.patience import PATIENCE_MS, Wait, yielding_after
+
+_HOLDING_SECONDS = 1.0
+_LET_GO_SECONDS = 1.5
+_JITTER = random.SystemRandom()
 
 
 def append_whole(
@@ -36,33 +50,54 @@ def append_whole(
     )
     wanted = ExpectedOffsets("offsets", offsets)
     plan = pin_plan(log, job, wanted, any_layout=True, whole=True)
-    before = job_progress(log, job)
+    # Who has just recorded the plan is the first.
+    before = job_progress(log, job) if plan.rejoined else ()
     if before:
         return {**found_before(log, plan, before, chunks)}
-    if not all(
+    if plan.rejoined and not all(
         each.partition in chunks and same_as(each, chunks[each.partition]) for each in undecided_progress(log, plan)
     ):
         # A call that died before it decided had other records, of which nothing was or will be visible.
         abort_group(log, plan)
         plan = pin_plan(log, job, wanted, any_layout=True, whole=True)
     try:
-        return _append(log, plan, chunks)
+        return _append_yielding(log, plan, wanted, chunks)
     except (FencedError, InputChangedError):
         # Another call of the job is at work, or was: its group is left alone.
         before = job_progress(log, job)
         if not before:
             raise
         return {**found_before(log, plan, before, chunks)}
-    except BaseException:
-        abort_group(log, plan)
-        raise
 
 
-def _append(log: Backend, plan: Plan, chunks: Mapping[int, Chunk]) -> dict[int, Outcome]:
+def _append_yielding(
+    log: Backend, plan: Plan, wanted: ExpectedOffsets, chunks: Mapping[int, Chunk]
+) -> dict[int, Outcome]:
+    """As `_append`, anew where another load was in the way: that one may wait for what is held here."""
+    # The other looks again and again, and has to find what was let go of before it is taken anew.
+    wait = Wait(PATIENCE_MS / 1000, "appending to several partitions", _LET_GO_SECONDS, _LET_GO_SECONDS)
+    holding_seconds = _HOLDING_SECONDS
+    while True:
+        try:
+            # Not as long as the other, or both would try anew at once.
+            return _append(log, plan, chunks, _JITTER.uniform(0.5, 1.5) * holding_seconds)
+        except (FencedError, InputChangedError):
+            raise
+        except BaseException as error:
+            abort_group(log, plan)
+            if not isinstance(error, UndecidedError) or not wait.again(error.message):
+                raise
+            plan = pin_plan(log, plan.job, wanted, any_layout=True, whole=True)
+            holding_seconds *= 2
+
+
+def _append(log: Backend, plan: Plan, chunks: Mapping[int, Chunk], holding_seconds: float) -> dict[int, Outcome]:
+    """Append to all; who holds partitions waits no longer than that for another."""
     found: dict[int, Appended] = {}
-    results = []
+    results: list[PartitionResult] = []
     for partition, chunk in chunks.items():
-        outcome, result = _append_to(log, plan, partition, chunk)
+        with yielding_after(holding_seconds if results else math.inf):
+            outcome, result = _append_to(log, plan, partition, chunk)
         if isinstance(outcome, Fenced):
             raise error_of(outcome, partition)
         if result is None or not isinstance(outcome, Appended):
@@ -70,12 +105,22 @@ def _append(log: Backend, plan: Plan, chunks: Mapping[int, Chunk]) -> dict[int, 
             return {**mismatches_now(log, plan, plan.named, {}), partition: outcome}
         found[partition] = outcome
         results.append(result)
-    refused = mismatches_now(log, plan, [each for each in plan.named if each not in chunks], {})
-    if refused:
-        abort_group(log, plan)
-        return {**refused}
-    complete_job(log, plan, tuple(results))
-    return {**found}
+    only_named = [each for each in plan.named if each not in chunks]
+    with yielding_after(holding_seconds):
+        refused = mismatches_now(log, plan, only_named, {})
+        # Another call may have committed, and what was expected then need not hold any more.
+        if not refused or is_committed(log, plan):
+            try:
+                complete_job(log, plan, tuple(results))
+            except (ConflictError, TruncatedError):
+                # Somebody came since that look.
+                refused = mismatches_now(log, plan, only_named, {})
+                if not refused:
+                    raise
+            else:
+                return {**found}
+    abort_group(log, plan)
+    return {**refused}
 
 
 def _append_to(log: Backend, plan: Plan, partition: int, chunk: Chunk) -> tuple[Outcome, PartitionResult | None]:

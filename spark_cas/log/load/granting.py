@@ -52,18 +52,23 @@ class Applicant:
     """How long it waits for loads that are at work; 0: it is refused at once."""
     silent_seconds: float = SILENT_SECONDS
     """After so long without news another load is gone."""
+    batch_id: int | None = None
+    """The micro-batch that it wants it for, None for a load."""
 
 
-def obtain_grant(log: Backend, applicant: Applicant, wanted: ExpectedOffsets) -> Grant | None:
+def obtain_grant(log: Backend, applicant: Applicant, wanted: ExpectedOffsets, *, whole: bool = False) -> Grant | None:
     """A grant for all partitions of which a load expects anything, once no other load has one of them.
 
-    None where it expects nothing. A run that has it gets it again, and so does another run of the same job.
+    None where it expects nothing. One as a ``whole`` has it for all partitions where its chunks keep others waiting
+    until they are decided, and where it expects anything at all: so no two wait for each other, each in a partition
+    of its own. A run that has it gets it again, and so does another run of the same job.
 
     Raises GrantedError when a load that has one is still at work after the time to wait; LogNotFoundError,
     OptionError for a partition that the log does not have, StorageError, FormatError.
     """
     claims = wanted.resolve((0,) * log.layout().partitions)
-    ranges = ranges_of(each for each, expected in enumerate(claims) if expected is not None)
+    of_all = whole and (not log.group_in_process or any(expected is not None for expected in claims))
+    ranges = ranges_of(each for each, expected in enumerate(claims) if of_all or expected is not None)
     if not ranges:
         return None
     waiting = _Waiting(log, applicant)
@@ -77,14 +82,24 @@ def obtain_grant(log: Backend, applicant: Applicant, wanted: ExpectedOffsets) ->
         if alive:
             waiting.wait_for(alive[0])
             continue
-        mine = Grant(applicant.job, applicant.run, ranges, applicant.process, clock.now_ms())
+        mine = Grant(
+            applicant.job, applicant.run, ranges, applicant.process, clock.now_ms(), batch_id=applicant.batch_id
+        )
         changed = grants.with_grant(mine, over=others)
         if log.put_grants(changed):
             own = changed.held[-1]
+            for each in others:
+                _abort_batch(log, each)
             break
         waiting.pause()
     _fence(log, own, own.after)
     return own
+
+
+def is_taken_over(log: Backend, grant: Grant | None) -> bool:
+    """Whether another run of the job has its grant now. Raises StorageError, FormatError."""
+    held = None if grant is None else log.grants().of(grant.job)
+    return grant is not None and held is not None and held.run != grant.run
 
 
 def give_back(log: Backend, grant: Grant | None) -> None:
@@ -109,17 +124,22 @@ def abort_job(log: Backend, job: str) -> Grant | None:
     grant, plan = log.grants().of(job), plan_now(log, job)
     if grant is None:
         # Of a transaction nothing is seen from here, but it can be ended.
-        unseen = plan is not None and plan.whole and log.group_in_process and log.completion(plan.job) is None
+        unseen = plan is not None and plan.whole and log.group_in_process and not _has_ended(log, plan)
         if plan is None or not (unseen or undecided_progress(log, plan)):
             raise OptionError(
-                f"job {job!r} has no grant and no rows that are undecided, so it keeps no other load waiting. "
+                f"job {job!r} is no load that has a grant, or rows that are undecided, so it keeps no other waiting. "
                 f"Nothing was changed. 'spark-cas describe' lists those that do."
             )
         abort_group(log, plan)
         return None
+    _abort_batch(log, grant)
     _fence(log, grant, (job, *grant.after))
     _end(log, grant)
     return grant
+
+
+def _has_ended(log: Backend, plan: Plan) -> bool:
+    return plan.stream or log.completion(plan.job) is not None
 
 
 def _end(log: Backend, grant: Grant) -> None:
@@ -129,6 +149,13 @@ def _end(log: Backend, grant: Grant) -> None:
         if held is None or held.run != grant.run or log.put_grants(grants.without(held)):
             return
     raise StorageError("changing the grants of the log: others changed them first, again and again. Try again.")
+
+
+def _abort_batch(log: Backend, grant: Grant) -> None:
+    """End the group of the micro-batch that a grant is for, if it is for one."""
+    plan = None if grant.batch_id is None else plan_now(log, grant.job)
+    if plan is not None:
+        abort_group(log, with_group(log, plan, grant.batch_id))
 
 
 def _fence(log: Backend, grant: Grant, jobs: Collection[str]) -> None:
@@ -216,7 +243,7 @@ class _Waiting:
         ends = self._log.bounds_of(partitions, waiting=False)
         if plan is None or not plan.whole:
             return ends
-        return ends, self._log.progress_of(partitions, plan.job, with_group(self._log, plan).group)
+        return ends, self._log.progress_of(partitions, plan.job, with_group(self._log, plan, grant.batch_id).group)
 
 
 def _named(grant: Grant) -> str:

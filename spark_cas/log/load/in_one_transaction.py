@@ -1,37 +1,36 @@
-"""A load as a whole where a group is open in the process that appends to it, as on Kafka: one task does all of it."""
+"""What is a whole where a group is open in the process that appends to it, as on Kafka: one task does all of it."""
 
-from spark_cas.core.chunks import ChunkLimits
+from collections.abc import Callable
+
 from spark_cas.core.errors import FencedError, InputChangedError, TransactionEndedError
 from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.loading import load_rows
-from spark_cas.log.load.spool import Spool
 from spark_cas.log.load.whole import decide_group, is_committed
-from spark_cas.log.patience import PATIENCE_MS, Wait
+from spark_cas.log.patience import Wait
 
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 5.0
 
 
-def load_in_one_transaction(
+def in_one_transaction(
     log: Backend,
     plan: Plan,
-    rows: Spool,
+    append: Callable[[], tuple[PartitionResult, ...]],
     *,
-    task: str,
-    limits: ChunkLimits,
     fenced_wait_seconds: float,
+    patience_seconds: float,
 ) -> tuple[PartitionResult, ...]:
-    """Append all rows of a load and make them visible, in one step, as `load_rows` and `decide_group` do.
+    """Append all rows of a plan with a group, and make them visible, in one step.
 
-    What fails on the way and passes ends the transaction: all of it is done again from the rows that were kept, for
-    as long as the patience. Raises whatever those raise.
+    ``append`` appends them, as `load_rows` or `load_batch` does, and has them still when it is called again: what
+    fails on the way and passes ends the transaction, and all of it is done anew, for as long as the patience. Raises
+    whatever it and `decide_group` raise.
     """
     joined = False
-    wait = Wait(PATIENCE_MS / 1000, "loading as a whole", _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+    wait = Wait(patience_seconds, "loading as a whole", _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
     while True:
         try:
-            results = load_rows(log, plan, rows, task=task, limits=limits, fenced_wait_seconds=fenced_wait_seconds)
+            results = append()
             decide_group(log, plan, results)
         except TransactionEndedError as error:
             if not wait.again(error.message):

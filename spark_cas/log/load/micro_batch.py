@@ -24,9 +24,10 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.load.attempts import FENCED_WAIT_SECONDS, await_other, refuse_second_task
 from spark_cas.log.load.loading import refuse_unknown_partition
 from spark_cas.log.load.planning import pin_plan
+from spark_cas.log.load.whole import decide_group
 
 
-def begin_stream(log: Backend, job: str, wanted: ExpectedOffsets, partition: int = 0) -> Plan:
+def begin_stream(log: Backend, job: str, wanted: ExpectedOffsets, partition: int = 0, *, whole: bool = False) -> Plan:
     """The plan of a stream, as `pin_plan`; the first time, the ledger is marked.
 
     The mark, in any partition, is an entry without rows. Without a check nothing but the ledger tells whether a row
@@ -34,7 +35,7 @@ def begin_stream(log: Backend, job: str, wanted: ExpectedOffsets, partition: int
 
     Raises what `pin_plan` raises; the error of a refused append.
     """
-    plan = pin_plan(log, job, wanted, stream=True)
+    plan = pin_plan(log, job, wanted, stream=True, whole=whole)
     if not plan.rejoined and not plan.checked:
         claim = log.claim(partition, plan)
         if not isinstance(claim, Claim):
@@ -60,7 +61,8 @@ def load_batch(
     The rows of a partition are one chunk, in the order in which they come, where they fit the limits. Where they do
     not, ``order_by`` fixes their order, so that what a killed attempt left is a prefix to go on from; no columns at
     all say that they come in one order by themselves. ``task`` is ``run/number``. All rows are in memory, and none is
-    appended before the last has come. Returns what each partition that got rows now holds.
+    appended before the last has come. Returns what each partition that got rows now holds. Where the plan tells of a
+    group (`with_group`), that is visible once the batch is complete.
 
     Raises BatchTooLargeError before anything is appended; CheckpointMismatchError, JobMismatchError when the batch is
     not the one that may come next; InputChangedError when the rows that are there are not those of this batch; and as
@@ -76,32 +78,46 @@ def load_batch(
     return tuple(results)
 
 
-def require_whole_batch(log: Backend, job: str, batch: Batch, results: Sequence[PartitionResult]) -> None:
-    """All tasks of a batch have ended, with ``results``: no partition may hold rows of it that none of them brought.
+def complete_batch(log: Backend, plan: Plan, batch: Batch, results: Sequence[PartitionResult]) -> None:
+    """All tasks of a batch have ended, with ``results``. One that is appended as a whole becomes visible.
+
+    Raises InputChangedError, CheckpointMismatchError where a partition holds rows of it that no task brought;
+    FencedError where somebody aborted the batch.
+    """
+    _require_all(log, plan, batch, results)
+    if plan.group:
+        decide_group(log, plan, results)
+
+
+def _require_all(log: Backend, plan: Plan, batch: Batch, results: Sequence[PartitionResult]) -> None:
+    """No partition may hold rows of a batch that no task brought.
 
     An attempt that was killed may have put a row where this one has none, while a task of this one put it elsewhere:
-    the partitions where it came again, or was new, do not tell. Raises InputChangedError, CheckpointMismatchError.
+    the partitions where it came again, or was new, do not tell.
     """
+    doubt = _NOT_VISIBLE if plan.whole else _DOUBT
     brought = {result.progress.partition for result in results}
     others = [partition for partition in range(log.layout().partitions) if partition not in brought]
-    for found in log.progress_of(others, job):
+    for found in log.progress_of(others, plan.job):
         held = found.batch if found else None
         if found is None or held is None or held.query != batch.query or held.id < batch.id:
             continue
-        here = f"partition {found.partition}: the log holds rows of batch {held.id} of job {job!r}"
+        here = f"partition {found.partition}: the log holds rows of batch {held.id} of job {plan.job!r}"
         if held.id > batch.id:
             raise CheckpointMismatchError(
                 f"{here}, and the query has just written batch {batch.id}, without any row for this partition: its "
-                f"checkpoint is older than the log, or was reset. {_DOUBT} Restore the newest checkpoint; or give "
+                f"checkpoint is older than the log, or was reset. {doubt} Restore the newest checkpoint; or give "
                 f"the query another job name and start its source behind what the log already holds."
             )
-        raise InputChangedError(f"{here}, which came again without any for this partition. {_DOUBT} {_MEND}")
+        raise InputChangedError(f"{here}, which came again without any for this partition. {doubt} {_MEND}")
 
 
 _DOUBT = (
     "What the batch brought for other partitions may have been appended before this was seen, so rows may be there "
     "twice: look for them."
 )
+
+_NOT_VISIBLE = "What it brought now and was not there before is not visible."
 
 _MEND = (
     "A batch must bring the same rows when it comes again: its source and the query have "

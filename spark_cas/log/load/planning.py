@@ -70,8 +70,6 @@ def pin_plan(
     ProgressLostError when nothing tells any more what of the input is the rest.
     """
     check_name(job, "the job name")
-    if whole:
-        refuse_by_key(by_key=compare == BY_KEY)
     layout = log.layout()
     first, pinned_by, now_ms = log.plan(job), uuid.uuid4().hex, clock.now_ms()
     if first is None:
@@ -94,6 +92,7 @@ def pin_plan(
             named=() if compare == BY_KEY else wanted.named,
             whole=whole,
         )
+        refuse_by_key(mine)
         _require_input_of(mine, earlier)
         if not any_layout:
             require_expected(log, mine, bounds)

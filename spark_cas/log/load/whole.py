@@ -1,4 +1,4 @@
-"""A load as a whole: its runs append to a group, which the last step of the load commits (`spark_cas.core.group`).
+"""A load or micro-batch as a whole: its runs append to a group, which the last step commits (`spark_cas.core.group`).
 
 A run goes on in the group of the run before, whose chunks it finds, unless that was aborted: then it begins anew.
 """
@@ -10,7 +10,7 @@ from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import FencedError, InputChangedError, OptionError
-from spark_cas.core.group import ABORTED, GroupOutcome, group_name, outcome_from_json, outcome_to_json
+from spark_cas.core.group import ABORTED, GroupOutcome, batch_of, group_name, outcome_from_json, outcome_to_json
 from spark_cas.core.plan import PartitionResult, Plan, Progress
 from spark_cas.core.records import RECORDS
 from spark_cas.core.refusal import raise_for_outcome
@@ -23,35 +23,39 @@ DECIDE_WITHIN_MS = 900_000
 """For so long a run may keep others out of its partitions: Kafka's own bound of a transaction."""
 
 
-def refuse_by_key(*, by_key: bool) -> None:
+def refuse_by_key(plan: Plan) -> None:
     """OptionError where a load cannot be one as a whole."""
-    if by_key:
+    if plan.whole and plan.by_key and not plan.round_of:
         raise OptionError(
-            "options atomic=load and compare=key do not go together: what a key holds is decided partition by "
-            "partition. Nothing was appended. Leave out the one or the other."
+            "options atomic=load and compare=key do not go together: a partition of such a load is appended in "
+            "pieces, each of which others may come in front of. Nothing was appended. Leave out the one or the "
+            "other, or use append_if_unchanged, which takes both."
         )
 
 
-def with_group(log: Backend, plan: Plan) -> Plan:
+def with_group(log: Backend, plan: Plan, batch_id: int | None = None) -> Plan:
     """The plan of a run with the group that it appends to; as it is where its chunks are visible one by one.
+
+    A stream has a group for each of its batches, and none where no ``batch_id`` is given.
 
     Raises StorageError, FormatError.
     """
-    if not plan.whole:
+    if not plan.whole or plan.stream != (batch_id is not None):
         return plan
     number = 0
-    while _outcome(log, _name(plan, number)) == ABORTED:
+    while _outcome(log, group := group_name(plan.job, plan.pinned_by, number, batch_id)) == ABORTED:
         number += 1
-    return replace(plan, group=_name(plan, number), decide_by_ms=clock.now_ms() + DECIDE_WITHIN_MS)
+    return replace(plan, group=group, decide_by_ms=clock.now_ms() + DECIDE_WITHIN_MS)
 
 
 def decide_group(log: Backend, plan: Plan, results: Sequence[PartitionResult]) -> None:
     """Make all rows of a run visible in one step, if what it names and has no rows for is as expected in that step.
 
-    Again and again it does nothing more. Raises ConflictError, TruncatedError where that is not so; FencedError when
-    somebody aborted the group: then none of the rows ever is visible. StorageError, FormatError.
+    A stream expects nothing of partitions that a batch has no rows for. Again and again it does nothing more. Raises
+    ConflictError, TruncatedError where that is not so; FencedError when somebody aborted the group: then none of the
+    rows ever is visible. StorageError, FormatError.
     """
-    if not is_committed(log, plan):
+    if not plan.stream and not is_committed(log, plan):
         loaded = {each.progress.partition for each in results}
         others = [partition for partition in range(plan.partitions) if partition not in loaded]
         require_expected_still(log, plan, others, sum(each.progress.rows for each in results))
@@ -94,18 +98,29 @@ def commit_group(log: Backend, plan: Plan, results: Iterable[PartitionResult]) -
     ends = tuple(sorted((each.progress.partition, each.progress.end_offset) for each in results))
     held = _decide(log, plan.group, GroupOutcome(committed=True, ends=ends))
     if not held.committed:
-        raise FencedError(
-            f"job {plan.told_as!r} was aborted before it was complete: by hand, by a load that took it for dead, "
-            f"because partitions were added, or because it was in the way of others and its time of "
-            f"{DECIDE_WITHIN_MS // 60_000} minutes was over. Nothing of it is visible. Run the same job again: it "
-            f"begins anew."
-        )
+        raise aborted(plan)
     if held.ends != ends:
         raise InputChangedError(
-            f"job {plan.told_as!r} was committed by another run, whose rows are not where those of this one are. "
+            f"{_told(plan)} was committed by another run, whose rows are not where those of this one are. "
             f"What that run had is visible and stays, and nothing more. Rows that are not among them need another "
             f"job name."
         )
+
+
+def aborted(plan: Plan) -> FencedError:
+    """The error of a run whose group somebody aborted."""
+    return FencedError(
+        f"{_told(plan)} was aborted before it was complete: by hand, by a load that took it for dead, because "
+        f"partitions were added, or because it was in the way of others and its time of "
+        f"{DECIDE_WITHIN_MS // 60_000} minutes was over. Nothing of it is visible. Run the same job again: it "
+        f"begins anew."
+    )
+
+
+def _told(plan: Plan) -> str:
+    batch_id = batch_of(plan.group)
+    job = f"job {plan.told_as!r}"
+    return job if batch_id is None else f"batch {batch_id} of {job}"
 
 
 def abort_group(log: Backend, plan: Plan) -> None:
@@ -113,8 +128,9 @@ def abort_group(log: Backend, plan: Plan) -> None:
 
     Raises StorageError, FormatError.
     """
-    if plan.whole:
-        _decide(log, plan.group or with_group(log, plan).group, ABORTED)
+    group = plan.group or with_group(log, plan).group
+    if group:
+        _decide(log, group, ABORTED)
 
 
 def abort_left(log: Backend, job: str) -> None:
@@ -134,10 +150,6 @@ def undecided_progress(log: Backend, plan: Plan) -> tuple[Progress, ...]:
         return ()
     found = log.progress_of(range(plan.partitions), plan.job, group)
     return tuple(each for each in found if each is not None)
-
-
-def _name(plan: Plan, number: int) -> str:
-    return group_name(plan.job, plan.pinned_by, number)
 
 
 def _outcome(log: Backend, group: str) -> GroupOutcome | None:

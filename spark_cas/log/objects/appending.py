@@ -8,7 +8,7 @@ import uuid
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
-from spark_cas.core.errors import RecordTooLargeError, StorageError, UnknownOutcomeError
+from spark_cas.core.errors import RecordTooLargeError, StorageError, UndecidedError, UnknownOutcomeError
 from spark_cas.core.expected_offsets import check_expected
 from spark_cas.core.group import job_of, takes_place
 from spark_cas.core.offsets import Bounds, OffsetRange
@@ -33,6 +33,7 @@ from spark_cas.log.objects.ledger import Ledger
 from spark_cas.log.objects.partition import PartitionChunks, TrimmedMeanwhileError
 from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.objects.trimming import was_in_log
+from spark_cas.log.patience import wait_for_others
 
 
 class Appender:
@@ -53,6 +54,7 @@ class Appender:
         attempt = self._append_rows if takes_place(claim.plan, chunk) else self._close
         doing = f"appending to {self._store.at(paths.partition(claim.partition))}"
         wait = self._store.wait(doing)
+        decided = wait_for_others(self._store.patience_seconds, doing)
         while True:
             try:
                 outcome = attempt(claim, chunk)
@@ -63,11 +65,11 @@ class Appender:
             if outcome is not None:
                 return outcome
             if self._ahead:
-                if not wait.again(f"job {self._ahead} is not decided"):
-                    raise StorageError(
+                if not decided.again(f"job {self._ahead} is not decided"):
+                    raise UndecidedError(
                         f"{doing}: job {self._ahead!r} appends as a whole, and did not come to its end for "
-                        f"{wait.waited:.0f} s. Nothing of this chunk is in the log. Run the same job again once that "
-                        f"one is complete; if nobody runs it any more, 'spark-cas abort {self._ahead}' ends it."
+                        f"{decided.waited:.0f} s. Nothing of this chunk is in the log. Run the same job again once "
+                        f"that one is complete; if nobody runs it any more, 'spark-cas abort {self._ahead}' ends it."
                     )
             elif not wait.again("others were faster"):
                 raise StorageError(

@@ -8,7 +8,14 @@ import pyarrow as pa
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
-from spark_cas.core.errors import FormatError, LogNotFoundError, LogNotSharedError, StorageError, StoreUnsafeError
+from spark_cas.core.errors import (
+    FormatError,
+    LogNotFoundError,
+    LogNotSharedError,
+    StorageError,
+    StoreUnsafeError,
+    UndecidedError,
+)
 from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.grants import Grants
 from spark_cas.core.guarantee import REQUIRED
@@ -94,7 +101,7 @@ class ObjectLog(ObjectRegistry, Backend):
         put_once(self._store, paths.layout(0), documents.encode(asdict(mine)))
         return self.layout()
 
-    def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:  # noqa: ARG002
+    def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
         """Where each ends, or where what is undecided begins: of each group all partitions' or none's chunks."""
         with within(self._store.patience_seconds):
             wait = self._store.wait(f"looking where the partitions of {self._store.at()} end")
@@ -103,8 +110,15 @@ class ObjectLog(ObjectRegistry, Backend):
                     found = tuple(self._partition(each).find_end()[0] for each in partitions)
                 ends = {each: bounds.end_offset for each, bounds in zip(partitions, found, strict=True)}
                 # One that was committed in between is in the partitions that were looked at last, and not in others.
-                if all(each.is_below(ends) for each in outcomes.values()) or not wait.again("loads are decided"):
+                if all(each.is_below(ends) for each in outcomes.values()):
                     return found
+                if not wait.again("loads are decided"):
+                    if not waiting:
+                        return found
+                    raise UndecidedError(
+                        f"looking where the partitions of {self._store.at()} end: for {wait.waited:.0f} s loads as a "
+                        f"whole were decided again and again. Try again when fewer of them are written at once."
+                    )
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
         return offset_since(self._store, self._partition(partition), timestamp_ms)

@@ -28,7 +28,7 @@ class RetryingStore:
     def __init__(self, store: Store, spec: LogSpec) -> None:
         self._store = store
         self.at = spec.at
-        self.patience_seconds = spec.patience_ms / 1000
+        self.patience_seconds = spec.patience_seconds
         self._met = spec.met
 
     def wait(self, doing: str) -> Wait:

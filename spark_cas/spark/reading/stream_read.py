@@ -1,5 +1,6 @@
 """The streaming reader: what a micro-batch takes, and where the stream is behind it."""
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_cas.core.errors import LogNotFoundError, TruncatedError
+from spark_cas.core.errors import LogNotFoundError, TruncatedError, UndecidedError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.options.parse import StreamOptions
 from spark_cas.options.read_range import kept
@@ -40,6 +41,8 @@ from spark_cas.spark.reading.stream_offsets import (
 
 _SECOND_LOOK_SECONDS = 1.0
 
+_LOG = logging.getLogger("spark_cas")
+
 Answer = TypeVar("Answer")
 
 
@@ -52,6 +55,9 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     somebody's open transaction holds up its own partition, at its first record, and no other; no batch waits for it,
     and none has a record of it before it is committed. With ``Trigger.AvailableNow``, which is to read all that there
     is, the ends are read behind the barrier: it waits for open transactions up to ``claimTimeoutMs``, then says so.
+
+    With ``isolation=load`` a batch ends where no load as a whole is cut, as a batch read does: where somebody's
+    transaction is open for longer than ``claimTimeoutMs``, there is nothing new until it ends.
 
     Where partitions are added, what was appended to them comes in a batch after all that was appended before
     (KIP-253): so the records of a key, if they are placed by it, come in their order.
@@ -88,7 +94,13 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begin = StreamOffsets.from_json(start)
-        seen, ranges = _believed(partial(self._available, begin), partial(self._available_anew, begin))
+        try:
+            seen, ranges = _believed(partial(self._available, begin), partial(self._available_anew, begin))
+        except UndecidedError as open_for_long:
+            if self._target is not None:
+                raise
+            _LOG.warning("nothing new is read for now, with isolation=load: %s", open_for_long.message)
+            return start
         everything = advanced(begin, seen, ranges, None)
         # For people and `records_behind`: the distance from the end of a batch, not from the stream's begin.
         self._latest = everything.without_begin().to_json()
@@ -133,7 +145,7 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._logs
 
     def _look(self, known_epochs: Mapping[str, int]) -> Seen:
-        seen = self._look_now(waiting=False) if self._target is None else self._target
+        seen = self._look_now(waiting=self.options.whole_loads) if self._target is None else self._target
         return self._selected().in_layouts(seen, known_epochs)
 
     def _look_now(self, *, waiting: bool) -> Seen:

@@ -23,6 +23,7 @@ from spark_cas.core.row_claims import COLUMN, NO_CHECK
 from spark_cas.log.load.planning import fresh_job_name
 from spark_cas.log.open import open_log
 from spark_cas.log.tombstones import unproven_below
+from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION
 from spark_cas.options.parse import parse_read, parse_route
 from spark_cas.spark.reading.pinned_bounds import PinnedBounds, PinnedLog
 from spark_cas.spark.schema import RECORDS, mark_of
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 _MOST_ROUNDS = 10
 _TAIL = StructType([RECORDS[name] for name in ("key", "value", "partition", "offset")])
-_OURS = frozenset({"compare", "expectedoffsets", "atomic", "roundof", "idempotence", "report"})
+_OURS = frozenset({"compare", "expectedoffsets", "roundof", "idempotence", "report"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,9 @@ def append_if_unchanged(
 
     It judges as ``compare=key`` does, row by row: no record of the key lies at or behind the offset; null and -1 ask
     for no check. That is found out by a join with the tail of the log, and made sure of by the append: where others
-    changed a key meanwhile, the rows of its partition are judged again. What holds of a partition is one chunk.
+    changed a key meanwhile, the rows of its partition are judged again. What holds of a partition is one chunk; with
+    ``atomic=load`` what holds in all partitions becomes visible in one step, and all rows are judged again where
+    others changed one of their keys.
     ``path_or_options`` is as for `route`, and the log is there. With a ``job`` among the options the same call again,
     as after a crash, goes on where it was, and returns the same.
 
@@ -93,10 +96,12 @@ class _Rounds:
 
     def __init__(self, df: "DataFrame", options: Mapping[str, str]) -> None:
         asked = parse_route(options)
-        taken = sorted(name for name in options if name.lower() in _OURS)
+        ours = _OURS if asked.whole else _OURS | {"atomic"}
+        taken = sorted(name for name in options if name.lower() in ours)
         if taken:
             raise OptionError(f"append_if_unchanged decides on option {taken[0]} itself. Leave it out.")
         self._job = asked.job or fresh_job_name()
+        self._whole = asked.whole
         self._options = options
         self._reading = dict(asked.reading)
         self._spark = df.sparkSession
@@ -141,17 +146,10 @@ class _Rounds:
             if refusal is not None:
                 raise refusal
 
-    def _writing(self, number: int) -> dict[str, str]:
-        given = {name: value for name, value in self._options.items() if name.lower() != "job"}
-        job = {"job": f"{self._job}.unchanged.{number}", "roundOf": self._job}
-        return {
-            **given,
-            **job,
-            "compare": "key",
-            "expectedOffsets": "none",
-            "atomic": "true",
-            "idempotence": REQUIRED,
-        }
+    def _writing(self, number: int, atomic: str = ATOMIC_PARTITION) -> dict[str, str]:
+        given = {name: value for name, value in self._options.items() if name.lower() not in ("job", "atomic")}
+        job = {"job": f"{self._job}.unchanged.{number}", "roundOf": self._job, "idempotence": REQUIRED}
+        return {**given, **job, "compare": "key", "expectedOffsets": "none", "atomic": atomic}
 
     def _done(self) -> tuple[dict[int, _Piece], int]:
         """What the rounds of this job have appended, by partition, and the number of the next round."""
@@ -229,7 +227,7 @@ class _Rounds:
         """Append rows that hold; the refusal when others changed one of their keys meanwhile."""
         if rows.isEmpty():
             return None
-        options = self._writing(number)
+        options = self._writing(number, ATOMIC_LOAD if self._whole else ATOMIC_PARTITION)
         routed = route(rows, options, by="partition")
         if _layout_of(routed) != self._layout:
             raise self._layout_changed()

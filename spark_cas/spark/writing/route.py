@@ -81,7 +81,7 @@ def route(
     if df.isStreaming:
         placed = _with_partition(df, mark.partitions, by)
         routed = placed.repartitionById(mark.partitions, sf.col("partition"))
-        return routed.withMetadata("partition", mark.metadata())
+        return _marked(routed, options, mark)
     mark = replace(mark, sorted=True, earlier=() if COLUMN in df.columns else _earlier_rows(options, mark))
     rest = df
     try:
@@ -96,6 +96,10 @@ def route(
             "the columns of order_by the second time. Name them: order_by=['x'] or pyspark.sql.functions.col('x'), "
             "not df['x']."
         ) from error
+    return _marked(routed, options, mark)
+
+
+def _marked(routed: "DataFrame", options: RouteOptions, mark: Mark) -> "DataFrame":
     if options.whole and options.on_brokers:
         routed = sealed(routed)
     return routed.withMetadata("partition", mark.metadata())

@@ -5,8 +5,10 @@ of the options alone. What is known of a stream is in the log: its plan, and a l
 """
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 
 import pyarrow as pa
@@ -14,25 +16,37 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from spark_cas.core.chunks import ChunkLimits
-from spark_cas.core.errors import ConflictError, OptionError
+from spark_cas.core.errors import ConditionalLogError, ConflictError, OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.grants import Grant
 from spark_cas.core.micro_batch import Batch
-from spark_cas.core.plan import Layout, Plan
-from spark_cas.log.load.micro_batch import begin_stream, load_batch, require_whole_batch
-from spark_cas.log.open import AnySpec, answered_before, open_log
+from spark_cas.core.plan import Layout, PartitionResult, Plan
+from spark_cas.log.backend import Backend
+from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
+from spark_cas.log.load.in_one_transaction import in_one_transaction
+from spark_cas.log.load.micro_batch import begin_stream, complete_batch, load_batch
+from spark_cas.log.load.spool import Spool
+from spark_cas.log.load.whole import abort_group, aborted, is_committed, with_group
+from spark_cas.log.open import AnySpec, answered_before, for_a_look, for_one_transaction, open_log
 from spark_cas.options.parse import WriteOptions
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import check_write_schema, refuse_claims
 from spark_cas.spark.worker import local_property, planned_log, task_number
 from spark_cas.spark.writing.complete_input import whole_input
+from spark_cas.spark.writing.preflight import preflight_limits, require_layout
 from spark_cas.spark.writing.report import TaskReport, accepted, attempted
-from spark_cas.spark.writing.write import preflight_limits, require_layout, told_whole
+from spark_cas.spark.writing.sealed import unsealed
+from spark_cas.spark.writing.write import END_MS, told_whole
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 _RUN_ID = "spark.jobGroup.id"
 """Local properties of a query's tasks. A query's jobs are the group that its run is named after."""
+
+_WAIT_SECONDS = 3600.0
+"""As a load waits for another."""
+_NOTHING_EXPECTED = ExpectedOffsets("none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +62,17 @@ class BatchTask:
     """The batch, where Spark does not tell its tasks."""
     run: str | None
     """Identity of this write, where the run of the query is not."""
+    whole: bool
+    """Whether the rows of all partitions of a batch become visible in one step."""
     order_by: tuple[str, ...] | None
     """None where nothing fixes the order of the rows; empty where they come in one."""
     limits: ChunkLimits
     fenced_wait_ms: int
+
+    @property
+    def in_one_task(self) -> bool:
+        """Whether one task has all rows of a batch, and makes them visible itself."""
+        return self.whole and self.spec.has_brokers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +81,10 @@ class BatchReport(TaskReport):
 
     job: str
     batch: Batch
+    run: str
+    """Which write of the batch the task is of."""
+    group: str = ""
+    """The group that the rows were appended to, if any were."""
 
 
 def plan_stream_write(options: WriteOptions, schema: StructType) -> "StreamWriter":
@@ -96,7 +121,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         _commit(self.task, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing: what was appended is known to the ledger when the batch comes again."""
+        """What was appended is known to the ledger when the batch comes again, unless it is so as a whole."""
+        _abort(self.task, messages, batchId)
 
 
 @called_by_spark
@@ -115,7 +141,8 @@ class BatchWriter(DataSourceArrowWriter):
         _commit(self.task, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing: what was appended is known to the ledger when the batch comes again."""
+        """What was appended is known to the ledger when the batch comes again, unless it is so as a whole."""
+        _abort(self.task, messages, self.task.batch_id)
 
 
 def _task(options: WriteOptions, schema: StructType, run: str | None) -> BatchTask:
@@ -130,7 +157,8 @@ def _task(options: WriteOptions, schema: StructType, run: str | None) -> BatchTa
         # A writer is made for each batch: notes that come with every one are read by nobody.
         begun = options.job is not None and log.plan(options.job) is not None
         limits, _ = preflight_limits(log, options.limits, begun=begun)
-        plan = None if options.job is None else begin_stream(log, options.job, options.expected_offsets)
+        job, wanted = options.job, options.expected_offsets
+        plan = None if job is None else begin_stream(log, job, wanted, whole=options.whole)
     return BatchTask(
         spec=options.spec,
         layout=layout,
@@ -138,6 +166,7 @@ def _task(options: WriteOptions, schema: StructType, run: str | None) -> BatchTa
         expected_offsets=options.expected_offsets,
         batch_id=options.batch_id,
         run=run,
+        whole=options.whole,
         order_by=options.order_by or (() if mark is not None and mark.sorted else None),
         limits=limits,
         fenced_wait_ms=options.fenced_wait_ms,
@@ -145,29 +174,73 @@ def _task(options: WriteOptions, schema: StructType, run: str | None) -> BatchTa
 
 
 def _write(task: BatchTask, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
-    return attempted(by_partition(whole_input(iterator), task.layout.partitions), lambda pairs: _append(task, pairs))
-
-
-def _append(task: BatchTask, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> BatchReport:
+    rows = whole_input(iterator)
+    rows = unsealed(rows) if task.in_one_task else rows
     batch = _batch(task)
     job = batch.query if task.plan is None else task.plan.job
+    report = attempted(by_partition(rows, task.layout.partitions), lambda pairs: _append(task, job, batch, pairs))
+    if isinstance(report, BatchReport):
+        return report
+    return BatchReport(refused=report.refused, job=job, batch=batch, run=_run(task, batch))
+
+
+def _append(task: BatchTask, job: str, batch: Batch, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> BatchReport:
+    run = _run(task, batch)
     first = next(pairs, None)
     if first is None:
-        return BatchReport(job=job, batch=batch)
-    run = task.run or local_property(_RUN_ID) or uuid.uuid4().hex
+        return BatchReport(job=job, batch=batch, run=run)
+    rows = chain([first], pairs)
+    if task.in_one_task:
+        return _append_in_one_transaction(task, job, batch, rows)
     with planned_log(task.spec, task.layout.log_id) as log:
-        plan = task.plan or begin_stream(log, job, task.expected_offsets, partition=first[0])
-        results = load_batch(
+        plan = _plan(task, log, job, first[0])
+        if task.whole and not is_committed(log, with_group(log, plan, batch.id)):
+            # Else two could wait for each other. The first task of a batch has it for all of them.
+            applicant = Applicant(job, run, wait_seconds=_WAIT_SECONDS, batch_id=batch.id)
+            obtain_grant(log, applicant, _NOTHING_EXPECTED, whole=True)
+        plan = with_group(log, plan, batch.id)
+        results = _loading(task, log, plan, batch, rows)()
+    return BatchReport(results, job=job, batch=batch, run=run, group=plan.group)
+
+
+def _append_in_one_transaction(
+    task: BatchTask, job: str, batch: Batch, pairs: Iterable[tuple[int, pa.RecordBatch]]
+) -> BatchReport:
+    with Spool(pairs) as rows, planned_log(for_one_transaction(task.spec, rows.bytes), task.layout.log_id) as log:
+        plan = with_group(log, _plan(task, log, job), batch.id)
+        results = in_one_transaction(
             log,
             plan,
-            batch,
-            chain([first], pairs),
-            task=f"{run}/{task_number()}",
-            limits=task.limits,
-            order_by=task.order_by,
+            _loading(task, log, plan, batch, rows),
             fenced_wait_seconds=task.fenced_wait_ms / 1000,
+            patience_seconds=task.spec.patience_seconds,
         )
-    return BatchReport(results, job=job, batch=batch)
+    return BatchReport(results, job=job, batch=batch, run=_run(task, batch), group=plan.group)
+
+
+def _loading(
+    task: BatchTask, log: Backend, plan: Plan, batch: Batch, rows: Iterable[tuple[int, pa.RecordBatch]]
+) -> Callable[[], tuple[PartitionResult, ...]]:
+    return partial(
+        load_batch,
+        log,
+        plan,
+        batch,
+        rows,
+        task=f"{_run(task, batch)}/{task_number()}",
+        limits=task.limits,
+        order_by=task.order_by,
+        fenced_wait_seconds=task.fenced_wait_ms / 1000,
+    )
+
+
+def _run(task: BatchTask, batch: Batch) -> str:
+    return f"{task.run or local_property(_RUN_ID) or uuid.uuid4().hex}/{batch.id}"
+
+
+def _plan(task: BatchTask, log: Backend, job: str, partition: int = 0) -> Plan:
+    """The plan of the stream; where no job was named, it is found by the query's id."""
+    return task.plan or begin_stream(log, job, task.expected_offsets, partition, whole=task.whole)
 
 
 def _batch(task: BatchTask) -> Batch:
@@ -188,7 +261,36 @@ def _commit(task: BatchTask, messages: Sequence[WriterCommitMessage | None]) -> 
         reports = [report for report in accepted(messages) if isinstance(report, BatchReport)]
     except ConflictError as refusal:
         raise refusal if task.plan is None else told_whole(task.spec, task.plan, refusal, messages) from None
-    if reports:
-        results = [result for report in reports for result in report.results]
-        with open_log(answered_before(task.spec)) as log:
-            require_whole_batch(log, reports[0].job, reports[0].batch, results)
+    if not reports:
+        return
+    results = [result for report in reports for result in report.results]
+    groups = {report.group for report in reports if report.group}
+    with open_log(answered_before(task.spec)) as log:
+        plan = _plan(task, log, reports[0].job)
+        if len(groups) > 1:
+            # A task begins another group where that of the others was aborted.
+            raise aborted(replace(plan, group=min(groups)))
+        complete_batch(log, replace(plan, group="".join(groups)), reports[0].batch, results)
+        held = None if task.in_one_task or not groups else _grant(log, reports[0])
+        give_back(log, held)
+
+
+def _abort(task: BatchTask, messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> None:
+    """Keep nobody waiting any more for a batch that failed: of one as a whole nothing becomes visible.
+
+    Unless another run goes on with it. A transaction was aborted by its task.
+    """
+    report = next((each for each in messages if isinstance(each, BatchReport)), None)
+    if not task.whole or task.in_one_task or batch_id is None or report is None:
+        return
+    with suppress(ConditionalLogError), open_log(for_a_look(answered_before(task.spec), END_MS)) as log:
+        held = _grant(log, report)
+        if held is not None:
+            abort_group(log, with_group(log, _plan(task, log, report.job), batch_id))
+            give_back(log, held)
+
+
+def _grant(log: Backend, report: BatchReport) -> Grant | None:
+    """The grant that the tasks of a batch have; None where another run has it now, or none had one."""
+    held = log.grants().of(report.job)
+    return held if held is not None and held.run == report.run else None

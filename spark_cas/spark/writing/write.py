@@ -2,10 +2,10 @@
 
 import os
 import uuid
-import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 
 import pyarrow as pa
@@ -15,20 +15,18 @@ from pyspark.sql.types import StructType
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import (
     ConditionalLogError,
-    FencedError,
     LayoutChangedError,
-    LogNotFoundError,
-    OptionError,
     RefusedError,
     StorageError,
 )
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.grants import Grant
-from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUESTED, REQUIRED
+from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUESTED
 from spark_cas.core.plan import BY_PARTITION, Completion, Layout, Plan
 from spark_cas.log import process
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
-from spark_cas.log.load.in_one_transaction import load_in_one_transaction
+from spark_cas.log.load.granting import Applicant, give_back, is_taken_over, obtain_grant
+from spark_cas.log.load.in_one_transaction import in_one_transaction
 from spark_cas.log.load.loading import load_rows
 from spark_cas.log.load.planning import complete_job, fresh_job_name, pin_plan, refused_as_a_whole
 from spark_cas.log.load.spool import Spool
@@ -41,16 +39,13 @@ from spark_cas.spark.schema import Mark, check_write_schema, refuse_claims
 from spark_cas.spark.worker import planned_log, task_number
 from spark_cas.spark.writing.blind_write import BlindWriter, plan_blind_write, refuse_conditions
 from spark_cas.spark.writing.complete_input import whole_input
+from spark_cas.spark.writing.preflight import preflight_limits, require_layout
 from spark_cas.spark.writing.report import TaskReport, accepted, attempted, check_report, met_by_refused, put_report
 from spark_cas.spark.writing.sealed import unsealed
 from spark_cas.spark.writing.verify import hash_rows, require_same
 
-_END_MS = 10_000
+END_MS = 10_000
 """A load that failed does not wait for long to say so: others see it in time, or that its driver has ended."""
-
-
-class LogSettingsWarning(UserWarning):
-    """A setting of the log weakens a promise. Spark's driver tells it where its planner's warnings go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +65,11 @@ class WriteTask:
     """What keeps other loads waiting until this one has ended; None where it expects nothing of partitions."""
     report: str | None = None
     """The file that takes the result, if any does."""
+
+    @property
+    def in_one_chunk(self) -> bool:
+        """Whether all rows of a partition are one chunk: what a round appends is found again by where it lies."""
+        return self.atomic or bool(self.plan.round_of)
 
 
 def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWriter | BlindWriter":
@@ -129,13 +129,12 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
 
 
 def _grant(log: Backend, options: WriteOptions, job: str, run: str) -> Grant | None:
-    """A grant for what the write expects of partitions, once no other load has one for them."""
-    if options.compare != BY_PARTITION:
-        return None
+    """A grant for the partitions that the write must not share, once no other load has one for them."""
+    wanted = options.expected_offsets if options.compare == BY_PARTITION else ExpectedOffsets("none")
     # Who plans was started by the driver, or by what ends with it.
     driver = process.name_of(os.getppid())
     applicant = Applicant(job, run, driver, options.grant_timeout_ms / 1000)
-    return obtain_grant(log, applicant, options.expected_offsets)
+    return obtain_grant(log, applicant, wanted, whole=options.whole)
 
 
 def _plan(log: Backend, options: WriteOptions, job: str, mark: Mark | None, layout: Layout) -> Plan:
@@ -204,7 +203,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
                 chain([first], pairs),
                 task=f"{task.run}/{task_number()}",
                 limits=task.limits,
-                atomic=task.atomic,
+                atomic=task.in_one_chunk,
                 fenced_wait_seconds=task.fenced_wait_ms / 1000,
             )
         return TaskReport(results)
@@ -217,13 +216,23 @@ class ConditionalLogWriter(DataSourceArrowWriter):
             if not rows:
                 return TaskReport()
             with planned_log(for_one_transaction(task.spec, rows.bytes), task.plan.log_id) as log:
-                results = load_in_one_transaction(
+                wait_seconds = task.fenced_wait_ms / 1000
+                append = partial(
+                    load_rows,
                     log,
                     task.plan,
                     rows,
                     task=f"{task.run}/{task_number()}",
                     limits=task.limits,
-                    fenced_wait_seconds=task.fenced_wait_ms / 1000,
+                    atomic=task.in_one_chunk,
+                    fenced_wait_seconds=wait_seconds,
+                )
+                results = in_one_transaction(
+                    log,
+                    task.plan,
+                    append,
+                    fenced_wait_seconds=wait_seconds,
+                    patience_seconds=task.spec.patience_seconds,
                 )
         return TaskReport(results)
 
@@ -233,7 +242,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
             reports = accepted(messages)
         except ConditionalLogError as refusal:
             told = told_whole(self.task.spec, self.task.plan, refusal, messages)
-            self._end(aborting=not isinstance(refusal, FencedError))  # it is another run's, who goes on with it
+            self._end()
             raise told from None
         if self.task.completion is not None:
             require_same(self.task.completion, {each.partition: each for report in reports for each in report.hashed})
@@ -252,13 +261,14 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         """Let other loads begin. What is visible is a prefix that the same job resumes."""
         self._end()
 
-    def _end(self, *, aborting: bool = True) -> None:
-        """Keep nobody waiting any more: of a load as a whole nothing becomes visible."""
+    def _end(self) -> None:
+        """Keep nobody waiting any more: of a load as a whole nothing becomes visible, unless another run goes on."""
         plan = self.task.plan
         if self.task.completion is None and (plan.whole or self.task.grant):
-            spec = for_a_look(self.task.spec, _END_MS)
+            spec = for_a_look(self.task.spec, END_MS)
             with suppress(ConditionalLogError), planned_log(spec, plan.log_id) as log:
-                if aborting:
+                # Without a grant nobody is kept waiting, and another run of the job may be at work.
+                if self.task.grant and not is_taken_over(log, self.task.grant):
                     abort_group(log, plan)
                 give_back(log, self.task.grant)
 
@@ -272,43 +282,3 @@ def told_whole(
             return refused_as_a_whole(log, plan, refusal, met_by_refused(messages))
     except ConditionalLogError:
         return refusal
-
-
-def preflight_limits(
-    log: Backend, limits: ChunkLimits, *, begun: bool = False, idempotence: str = REQUIRED
-) -> tuple[ChunkLimits, str]:
-    """The limits, with the log's own, and the guarantee that a write can have.
-
-    What weakens a promise there is told, unless it was when a stream had begun.
-    """
-    found = log.preflight(begun=begun, idempotence=idempotence)
-    for note in () if begun else found.notes:
-        warnings.warn(note, LogSettingsWarning, stacklevel=2)
-    return replace(limits, max_record_bytes=found.max_record_bytes), found.guarantee
-
-
-def require_layout(log: Backend, options: WriteOptions, mark: Mark | None) -> Layout:
-    """The log's layout, for which the frame was routed; a missing log is created when its partition count is known.
-
-    Not before what can be refused is refused: a log keeps for ever the partition count that it is made with.
-    """
-    try:
-        layout = log.layout()
-    except LogNotFoundError:
-        if options.new_partitions is None:
-            raise LogNotFoundError(
-                f"there is no log at {options.spec.url} yet. Give option('partitions', <count>) to create it, or "
-                f"fix the path or the name of the topic."
-            ) from None
-        if mark is not None:
-            mark.require_new(options.new_partitions)
-        options.expected_offsets.resolve((0,) * options.new_partitions)
-        layout = log.create(options.new_partitions)
-    if options.partitions not in (None, layout.partitions):
-        raise OptionError(
-            f"option partitions says {options.partitions}, but the log has {layout.partitions} partitions. Leave "
-            f"it out: it is for a log that does not exist yet."
-        )
-    if mark is not None:
-        mark.require(layout)
-    return layout

@@ -23,6 +23,7 @@ from spark_cas.testing.contract.streaming import StreamContract
 from spark_cas.testing.contract.trimming import TrimContract
 from spark_cas.testing.contract.whole import WholeContract
 from spark_cas.testing.contract.whole_at_once import WholeAtOnceContract
+from spark_cas.testing.contract.whole_streaming import WholeStreamContract
 
 __all__ = ["JobContract", "LogContract", "StepContract", "StoreContract"]
 
@@ -48,5 +49,5 @@ class JobContract(
     """What becomes of jobs, which consist of these steps."""
 
 
-class LogContract(StepContract, JobContract, WholeContract, WholeAtOnceContract):
+class LogContract(StepContract, JobContract, WholeContract, WholeAtOnceContract, WholeStreamContract):
     """All of it."""

@@ -17,7 +17,7 @@ from spark_cas.core.outcome import Fenced
 from spark_cas.core.plan import Completion
 from spark_cas.log import process
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.granting import Applicant, abort_job, give_back, obtain_grant
+from spark_cas.log.load.granting import Applicant, abort_job, give_back, is_taken_over, obtain_grant
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.testing.contract.base import ContractBase, NewBackend, at_once, eager_switching
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
@@ -143,6 +143,30 @@ class GrantContract(ContractBase):
             obtain(backend, "third", of_partition(2))
         assert obtain_grant(backend, Applicant("fourth", "run"), ExpectedOffsets("none")) is None
 
+    def test_one_as_a_whole_that_expects_nothing_has_a_grant_where_its_chunks_keep_others_waiting(
+        self, backend: Backend
+    ) -> None:
+        obtain(backend, "first", of_partition(0))
+        wanted = ExpectedOffsets("none")
+        if backend.group_in_process:
+            assert obtain_grant(backend, Applicant("second", "run"), wanted, whole=True) is None
+            return
+        with pytest.raises(GrantedError, match="job 'first'"):
+            obtain_grant(backend, Applicant("second", "run"), wanted, whole=True)
+        give_back(backend, backend.grants().of("first"))
+        grant = obtain_grant(backend, Applicant("second", "run"), wanted, whole=True)
+        assert grant is not None
+        assert grant.ranges == ((0, 3),)
+
+    def test_it_is_known_whether_another_run_of_the_job_goes_on(self, backend: Backend) -> None:
+        first = obtain(backend, "job", run="first")
+        assert not is_taken_over(backend, first)
+        second = obtain(backend, "job", run="second")
+        assert (is_taken_over(backend, first), is_taken_over(backend, second)) == (True, False)
+        give_back(backend, second)
+        assert not is_taken_over(backend, first)
+        assert not is_taken_over(backend, None)
+
     def test_more_than_so_many_wait_for_any(self, new_backend: NewBackend) -> None:
         with new_backend() as log:
             log.create(MOST_HELD + 1)
@@ -240,5 +264,5 @@ class GrantContract(ContractBase):
         assert abort_job(backend, "job") == held
         assert backend.grants().held == ()
         obtain(backend, "other")
-        with pytest.raises(OptionError, match="job 'job' has no grant"):
+        with pytest.raises(OptionError, match="job 'job' is no load that has a grant"):
             abort_job(backend, "job")

@@ -91,7 +91,7 @@ class RefuseContract(ContractBase):
         assert values_in(backend, 0) == ["more"]
 
     @pytest.mark.parametrize("partition", [-1, 3, 99])
-    def test_a_partition_that_the_log_has_not(self, backend: Backend, partition: int) -> None:
+    def test_a_row_for_a_partition_that_the_log_has_not(self, backend: Backend, partition: int) -> None:
         with pytest.raises(NotRoutedError, match=rf"partition {partition}, but the log has 3 \(0 to 2\)"):
             run_job(backend, "job", {partition: ["a"]})
 

@@ -155,8 +155,9 @@ class WholeAtOnceContract(ContractBase):
             deciding = threading.Timer(0.3, partial(commit_group, backend, plan, results))
             deciding.start()
             assert isinstance(behind.append(table_of(["behind"])), Appended)
+            by_then = everything(other)[0]
             deciding.join()
-            assert everything(other)[0] == ROWS[0], "it was decided by then"
+            assert by_then == ROWS[0], "it was decided"
         assert everything(backend) == {0: ROWS[0], 1: ["nothing was expected of it"], 2: ["seen", "behind"]}
 
     def test_where_a_partition_that_it_names_is_not_as_expected_it_leaves_nothing(self, backend: Backend) -> None:

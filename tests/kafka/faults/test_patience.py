@@ -6,6 +6,7 @@ The times keep the ratios of those in use: it stands still for half of the patie
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
+from functools import partial
 from threading import Barrier, Thread, Timer, current_thread
 from typing import Any
 
@@ -17,7 +18,8 @@ from spark_cas.log.kafka import KafkaLog, registry_topic
 from spark_cas.log.kafka.append import sending, whole, writer
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.log.load.in_one_transaction import load_in_one_transaction
+from spark_cas.log.load.in_one_transaction import in_one_transaction
+from spark_cas.log.load.loading import load_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.load.spool import Spool
 from spark_cas.testing.contract.whole import everything
@@ -32,6 +34,7 @@ from tests.long import full
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 ROWS = rows_of(10, 0)
+WHOLE_ROWS = rows_of(10, 0, 1)
 REQUEST_SECONDS = 2.0
 STANDS_STILL_SECONDS = 6 * REQUEST_SECONDS
 RESTART_REQUEST_SECONDS = 8.0
@@ -107,26 +110,28 @@ WHOLE_STEPS: dict[str, tuple[Any, str]] = {
 """Of a load in one transaction over all partitions."""
 
 
+def run_whole_once(spec, rows):
+    """A load in one transaction, whose task has one attempt."""
+    with KafkaLog(spec) as log, Spool(batches_of(rows, 4)) as kept:
+        plan = pin_plan(log, JOB, ExpectedOffsets.parse("end"), whole=True)
+        append = partial(load_rows, log, plan, kept, task="run/0", limits=LIMITS)
+        results = in_one_transaction(
+            log, plan, append, fenced_wait_seconds=1.0, patience_seconds=spec.patience_seconds
+        )
+        complete_job(log, plan, results)
+
+
 def test_a_broker_that_stands_still_is_waited_for_at_each_step_of_a_load_as_a_whole(own_broker, monkeypatch):
     threads = list[Thread]()
     stop = for_a_while(own_broker.freeze, own_broker.thaw, STANDS_STILL_SECONDS, threads)
     all_there = Barrier(len(WHOLE_STEPS), action=stop)
-    rows = rows_of(10, 0, 1)
 
     def load(step):
         topic = create_topic(own_broker.bootstrap, 2)
         spec = spec_of(own_broker.bootstrap, topic, request_seconds=REQUEST_SECONDS)
         try:
-            with KafkaLog(spec) as log:
-                plan = pin_plan(log, JOB, ExpectedOffsets.parse("end"), whole=True)
-                with (
-                    struck(monkeypatch, WHOLE_STEPS[step], lambda: all_there.wait(SECONDS)),
-                    Spool(batches_of(rows, 4)) as kept,
-                ):
-                    results = load_in_one_transaction(
-                        log, plan, kept, task="run/0", limits=LIMITS, fenced_wait_seconds=1.0
-                    )
-                    complete_job(log, plan, results)
+            with struck(monkeypatch, WHOLE_STEPS[step], lambda: all_there.wait(SECONDS)):
+                run_whole_once(spec, WHOLE_ROWS)
         except BaseException:
             all_there.abort()
             raise
@@ -138,7 +143,22 @@ def test_a_broker_that_stands_still_is_waited_for_at_each_step_of_a_load_as_a_wh
     finally:
         for thread in threads:
             thread.join()
-    assert dict(zip(WHOLE_STEPS, found, strict=True)) == dict.fromkeys(WHOLE_STEPS, rows)
+    assert dict(zip(WHOLE_STEPS, found, strict=True)) == dict.fromkeys(WHOLE_STEPS, WHOLE_ROWS)
+
+
+@pytest.mark.parametrize("step", [*full("claim", "sending", "ledger"), "commit"])
+def test_a_broker_that_is_killed_under_a_load_as_a_whole_is_waited_for(own_broker, monkeypatch, step):
+    topic, threads = create_topic(own_broker.bootstrap, 2), list[Thread]()
+    spec = spec_of(own_broker.bootstrap, topic, request_seconds=RESTART_REQUEST_SECONDS)
+    strike = for_a_while(own_broker.kill, own_broker.restart, IS_GONE_SECONDS, threads)
+    try:
+        with struck(monkeypatch, WHOLE_STEPS[step], strike):
+            run_whole_once(spec, WHOLE_ROWS)
+    finally:
+        for thread in threads:
+            thread.join()
+    with KafkaLog(spec) as log:
+        assert everything(log) == WHOLE_ROWS
 
 
 @pytest.mark.parametrize("connected_seconds", [0.0, 0.3], ids=["not yet connected", "connected"])

@@ -3,7 +3,10 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from confluent_kafka import Producer
@@ -12,6 +15,7 @@ from spark_cas import append_once
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import BatchTooLargeError, ConflictError, FencedError, InputChangedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.micro_batch import Batch
 from spark_cas.core.outcome import Appended, Conflict, Fenced
 from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.log.backend import Backend
@@ -19,16 +23,18 @@ from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append.whole import WholeAppends
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.granting import abort_job
-from spark_cas.log.load.in_one_transaction import load_in_one_transaction
+from spark_cas.log.load.in_one_transaction import in_one_transaction
 from spark_cas.log.load.loading import load_rows
+from spark_cas.log.load.micro_batch import begin_stream, complete_batch, load_batch
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.load.spool import Spool
-from spark_cas.log.load.whole import abort_group, commit_group
+from spark_cas.log.load.whole import abort_group, commit_group, with_group
+from spark_cas.testing.batches import run_batch
 from spark_cas.testing.contract.whole import everything
 from spark_cas.testing.loads import LIMITS, batches_of, rows_of
 from spark_cas.testing.writing import JobWriter, append_foreign, table_of
+from tests.kafka.clients import SECONDS, create_topic
 from tests.kafka.clients import append as append_as_others_do
-from tests.kafka.clients import create_topic
 from tests.kafka.faulted import JOB, all_at_once, spec_of
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault, Where, naming
@@ -58,10 +64,17 @@ def pin(log: Backend) -> Plan:
     return pin_plan(log, JOB, ExpectedOffsets.parse("end"), whole=True)
 
 
+def in_one_step(
+    log: Backend, plan: Plan, rows: Spool, task: str, wait_seconds: float = 1.0
+) -> tuple[PartitionResult, ...]:
+    append = partial(load_rows, log, plan, rows, task=task, limits=LIMITS, fenced_wait_seconds=wait_seconds)
+    return in_one_transaction(log, plan, append, fenced_wait_seconds=wait_seconds, patience_seconds=SECONDS)
+
+
 def load_whole(log: Backend, plan: Plan) -> int:
     """As the one task of a load does it, and its driver after that."""
     with Spool(batches_of(ROWS, 4)) as rows:
-        results = load_in_one_transaction(log, plan, rows, task="run/0", limits=LIMITS, fenced_wait_seconds=1.0)
+        results = in_one_step(log, plan, rows, "run/0")
     return complete_job(log, plan, results).rows
 
 
@@ -181,6 +194,7 @@ import sys
 from tests.kafka.faults.test_whole_load import LIMITS, ROWS, pin, batches_of, spec_of
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.load.loading import load_rows
+from spark_cas.log.load.micro_batch import begin_stream, complete_batch, load_batch
 with KafkaLog(spec_of(*sys.argv[1:])) as log:
     load_rows(log, pin(log), batches_of(ROWS, 4), task="dead/0", limits=LIMITS)
     print("here", flush=True)
@@ -244,7 +258,7 @@ def test_who_claims_after_it_was_aborted_commits_nothing(broker):
         plan = pin(driver)
         abort_group(driver, plan)
         with Spool(batches_of(ROWS, 4)) as rows, pytest.raises(FencedError):
-            load_in_one_transaction(late, plan, rows, task="run/0", limits=LIMITS, fenced_wait_seconds=0.2)
+            in_one_step(late, plan, rows, "run/0", wait_seconds=0.2)
         assert everything(driver) == NOTHING
         assert load_whole(late, pin(late)) == 20
         assert everything(driver) == ROWS
@@ -259,8 +273,85 @@ def test_where_the_rows_lie_is_told_of_the_run_that_committed_them(broker):
             assert load_whole(fast, pin(fast)) == 20
             with pytest.raises(InputChangedError, match="was committed by another run"):
                 commit_group(slow, plan, results)
-            again = load_in_one_transaction(slow, plan, rows, task="slow/0", limits=LIMITS, fenced_wait_seconds=1.0)
+            again = in_one_step(slow, plan, rows, "slow/0")
         held = fast.progress_of(range(2), JOB)
         assert tuple(each.progress for each in again) == held
         assert complete_job(slow, plan, again).rows == 20
         assert everything(fast) == ROWS
+
+
+def test_who_lets_go_of_a_load_that_was_refused_keeps_nobody_waiting(broker):
+    """As a task whose second partition was refused: its transaction would be open for a minute."""
+    topic = create_topic(broker.bootstrap, 2)
+    spec = KafkaSpec(broker.bootstrap, topic)
+    with KafkaLog(replace(spec, claim_timeout_ms=3_000)) as other:
+        with KafkaLog(spec) as refused:
+            plan = pin(refused)
+            load_rows(refused, plan, batches_of({1: ROWS[1]}, 4), task="run/0", limits=LIMITS)
+            append_as_others_do(broker.bootstrap, topic, "in between")
+            with pytest.raises(ConflictError):
+                load_rows(refused, plan, batches_of({0: ROWS[0]}, 4), task="run/0", limits=LIMITS)
+        assert [each.end_offset > 0 for each in other.bounds_of(range(2), waiting=True)] == [True, True]
+        assert everything(other) == {0: ["in between"], 1: []}
+
+
+def test_two_that_hold_what_the_other_wants_both_come_to_their_end(broker, monkeypatch):
+    """Each has a transaction open in one partition, and waits for that of the other before it looks at the second."""
+    topic = create_topic(broker.bootstrap, 2)
+    meet, met, inner = Barrier(2, timeout=SECONDS), set[str](), KafkaLog.append
+
+    def meeting(self, claim, chunk):
+        outcome = inner(self, claim, chunk)
+        if claim.plan.job not in met:
+            met.add(claim.plan.job)
+            meet.wait()
+        return outcome
+
+    monkeypatch.setattr(KafkaLog, "append", meeting)
+
+    def append(mine):
+        with KafkaLog(KafkaSpec(broker.bootstrap, topic)) as log:
+            return append_once(log, {mine: table_of("x")}, job=f"job-{mine}", expected_offset={0: 0, 1: 0})
+
+    outcomes = all_at_once(append, (0, 1))
+    assert met == {"job-0", "job-1"}
+    assert sum(all(isinstance(found, Appended) for found in each.values()) for each in outcomes) == 1, outcomes
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic)) as log:
+        assert sorted(everything(log).values()) == [[], ["x"]]
+
+
+@pytest.mark.parametrize("batch_id", [None, 5])
+def test_what_is_committed_is_not_committed_again_with_rows_of_other_partitions(broker, batch_id):
+    """The driver of one run died behind the commit, and the rows of the next are placed elsewhere."""
+    topic = create_topic(broker.bootstrap, 2)
+
+    def run(run, rows):
+        with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
+            if batch_id is None:
+                plan = pin(log)
+                append = partial(load_rows, limits=LIMITS)
+            else:
+                plan = with_group(log, begin_stream(log, JOB, ExpectedOffsets("none"), whole=True), batch_id)
+                append = partial(load_batch, limits=replace(LIMITS, max_records=100))
+            given = (log, plan) if batch_id is None else (log, plan, Batch("q", batch_id))
+            with Spool(batches_of(rows, 4)) as kept:
+                once = partial(append, *given, kept, task=f"{run}/0")
+                in_one_transaction(log, plan, once, fenced_wait_seconds=1.0, patience_seconds=SECONDS)
+
+    run("first", {0: ROWS[0]})
+    with pytest.raises(InputChangedError, match="was committed by another run"):
+        run("second", {1: ROWS[1]})
+    assert seen_in(broker.bootstrap, topic) == {0: ROWS[0], 1: []}
+
+
+def test_who_aborts_what_is_committed_leaves_its_writer_alone(broker):
+    """A driver that gives up late, when the batch is committed and the next one is under way."""
+    topic = create_topic(broker.bootstrap, 2)
+    spec = spec_of(broker.bootstrap, topic)
+    with KafkaLog(spec) as log, KafkaLog(spec) as late:
+        run_batch(log, 0, {0: ["a"], 1: ["b"]}, whole=True)
+        plan = with_group(log, begin_stream(log, "stream", ExpectedOffsets("none"), whole=True), 1)
+        results = load_batch(log, plan, Batch("q", 1), batches_of({0: ["c"]}, 4), task="run/0", limits=LIMITS)
+        abort_group(late, with_group(late, replace(plan, group=""), 0))
+        complete_batch(log, plan, Batch("q", 1), results)
+        assert everything(late) == {0: ["a", "c"], 1: ["b"]}

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ConditionalLogError, TransactionEndedError
-from spark_cas.core.group import ABORTED, GroupOutcome, takes_place
+from spark_cas.core.group import ABORTED, GroupOutcome, batch_of, takes_place
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Fenced, Outcome, ProgressLost, Refusal, Truncated
 from spark_cas.core.plan import Plan, Progress, progress_lost, resume_offset
@@ -75,14 +75,15 @@ class WholeAppends:
         self._plan = plan
         checks = self._checks(partition)
         progress = checks.progress()
-        if progress is not None:
+        committed = self._is_of_group(progress)
+        if committed:
             self._drop()  # another run has committed since, and so ended what this one had open
         entry = self._entries.get(partition)
         if entry is not None:
             return Claim(partition, plan, resume_offset(plan, partition, entry), entry, entry.end_offset)
-        if progress is None and self._lost:
+        if not committed and self._lost:
             return Fenced(None)
-        if progress is None and self._fence.producer is None:
+        if not committed and self._fence.producer is None:
             self._forget()
             self._fence.put_up_patiently()
             changed = checks.changed(plan)
@@ -130,13 +131,15 @@ class WholeAppends:
         return wanted if wanted.committed and not wanted.ends else self.outcome() or ABORTED
 
     def outcome(self) -> GroupOutcome | None:
-        """What was committed of the job, once nothing that may change it is open; None where nothing was.
+        """What was committed of the group, once nothing that may change it is open; None where nothing was.
 
         Raises UndecidedError, StorageError.
         """
         ats = [self._at(each) for each in range(self._plan.partitions)]
         found = self._ledgers.of(self._plan.job).read_all(ats, self._plan.log_id, self._timeout)
-        held = tuple((each.partition, each.end_offset) for each in found if each is not None)
+        held = tuple(
+            (each.partition, each.end_offset) for each in found if each is not None and self._is_of_group(each)
+        )
         return GroupOutcome(committed=True, ends=held) if held else None
 
     def progress(self, partition: int) -> Progress | None:
@@ -144,8 +147,17 @@ class WholeAppends:
         return self._entries.get(partition)
 
     def close(self) -> None:
-        """Let go of the transaction: whoever comes next ends it."""
+        """Abort what is open, where the brokers take that: readers need not wait for the transaction's timeout."""
+        if self._begun and self._fence.producer is not None:
+            self._fence.abort()
         self._drop()
+
+    def _is_of_group(self, progress: Progress | None) -> bool:
+        """Whether a ledger entry tells of the group: all that a load has, or what a stream has of the batch."""
+        batch_id = batch_of(self._plan.group)
+        if progress is None or batch_id is None:
+            return progress is not None
+        return progress.batch is not None and progress.batch.id == batch_id
 
     def _append(self, claim: Claim, chunk: Chunk) -> Outcome:
         partition, checks = claim.partition, self._checks(claim.partition)
@@ -195,6 +207,11 @@ class WholeAppends:
             # It was committed before, with other rows.
             self._end()
             return self.outcome() or ABORTED
+        held = self.outcome()
+        if held is not None:
+            # By another run, whose rows are in other partitions: no claim of this one met them.
+            self._end()
+            return held
         with within(self._spec.patience_seconds):
             try:
                 topic = require_planned(self._admin, self._spec.topic, plan.log_id)

@@ -6,7 +6,7 @@ from confluent_kafka import KafkaException
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
-from spark_cas.core.errors import ConditionalLogError, StorageError
+from spark_cas.core.errors import ConditionalLogError, StorageError, UndecidedError
 from spark_cas.core.micro_batch import KEPT_MS
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Fenced, Outcome, ProgressLost, Refusal, Truncated, Unknown
@@ -22,7 +22,6 @@ from spark_cas.log.kafka.append.transaction import INTERLEAVED, Again, Attempt
 from spark_cas.log.kafka.client.codes import NOT_FOUND, Meaning, meaning_of, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.rights import to_append
-from spark_cas.log.kafka.group_metadata import UndecidedError
 from spark_cas.log.kafka.topic_settings import require_planned
 from spark_cas.log.patience import Wait, anew, within
 

@@ -1,0 +1,116 @@
+"""Bounds of several partitions, found while others append to them without a pause: no load as a whole is cut."""
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from spark_cas import append_once
+from spark_cas.core.errors import UndecidedError
+from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.log.kafka import KafkaLog, ends
+from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.clients import admin_client
+from spark_cas.log.kafka.client.error_text import NotPermittedError
+from spark_cas.log.kafka.one_moment import WholeLoads, at_one_moment
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.load.planning import pin_plan
+from spark_cas.testing.batches import run_batch
+from spark_cas.testing.contract.whole import bounded, run_whole
+from spark_cas.testing.loads import Rows, rows_of
+from spark_cas.testing.writing import append_foreign, table_of
+from tests.kafka.clients import SECONDS, create_topic
+
+pytestmark = pytest.mark.kafka
+
+ROWS = rows_of(3, 0, 1)
+
+
+@pytest.fixture
+def log(broker):
+    with KafkaLog(KafkaSpec(broker.bootstrap, create_topic(broker.bootstrap, 2))) as opened:
+        yield opened
+
+
+@pytest.fixture
+def busy(monkeypatch):
+    """Partitions that others append to whenever they are looked at."""
+    monkeypatch.setattr(ends, "at_rest", lambda *_: None)
+
+
+def between(monkeypatch, happens):
+    """Let something happen between the look at the first partition of a topic and that at the others, once."""
+    barriers = ends.barriers
+
+    def one_after_the_other(admin, ats, timeout_seconds):
+        if len(ats) != 2 or not ats[0].topic.startswith("t-"):
+            return barriers(admin, ats, timeout_seconds)
+        first = barriers(admin, ats[:1], timeout_seconds)
+        if happens:
+            happens.pop()()
+        return (*first, *barriers(admin, ats[1:], timeout_seconds))
+
+    monkeypatch.setattr(ends, "barriers", one_after_the_other)
+
+
+@pytest.mark.usefixtures("busy")
+@pytest.mark.parametrize("what", ["load", "records", "batch", "next batch", "gone on"])
+def test_what_is_committed_as_a_whole_between_two_looks_is_in_all_bounds(log, broker, monkeypatch, what):
+    """Where it was not there at all when the look began, and where it is complete before the look ends."""
+    append_foreign(log, 0, "a")
+    begun: Rows = {0: [], 1: []}
+    if what == "next batch":
+        run_batch(log, 0, ROWS, whole=True)
+        begun = ROWS
+    if what == "gone on":
+        pin_plan(log, "job", ExpectedOffsets("end"), whole=True)
+
+    def commit():
+        with KafkaLog(log.spec) as other:
+            match what:
+                case "load" | "gone on":
+                    run_whole(other, "job", ROWS)
+                case "records":
+                    mapping = {at: table_of(values) for at, values in ROWS.items()}
+                    append_once(other, mapping, job="records", expected_offset=dict.fromkeys(mapping))
+                case "batch":
+                    run_batch(other, 0, ROWS, whole=True)
+                case "next batch":
+                    run_batch(other, 1, ROWS, whole=True)
+
+    happens = [commit]
+    between(monkeypatch, happens)
+    assert bounded(log) == {0: ["a", *begun[0], *ROWS[0]], 1: [*begun[1], *ROWS[1]]}
+    assert not happens
+
+
+@pytest.mark.usefixtures("busy")
+def test_loads_that_were_complete_before_are_not_asked_for_again(log, monkeypatch):
+    run_whole(log, "job", ROWS)
+    asked: list[str] = []
+    monkeypatch.setattr(log._ledgers, "of", asked.append)
+    assert bounded(log) == ROWS
+    assert asked == []
+
+
+def test_who_may_not_see_what_is_recorded_is_told_bounds_all_the_same(log, busy):
+    run_whole(log, "job", ROWS)
+
+    def refused():
+        raise NotPermittedError("may not")
+
+    loads = WholeLoads(refused, lambda _: ())
+    admin, ats = admin_of(log)
+    assert at_one_moment(admin, ats, loads, SECONDS) == ends.barriers(admin, ats, SECONDS)
+
+
+def test_loads_without_a_pause_are_told_of_in_the_end(log, busy):
+    """More of them than a test can commit: each look finds another entry."""
+    run_whole(log, "job", ROWS)
+    held = log.progress_of(range(2), "job")
+    entries = iter([(each,) for number in range(1000) for each in (None, held[number % 2])])
+    loads = WholeLoads(lambda: {"job": False}, lambda _: next(entries))
+    with pytest.raises(UndecidedError, match="committed again and again"):
+        at_one_moment(*admin_of(log), loads, 0.2)
+
+
+def admin_of(log: KafkaLog) -> tuple[Admin, list[TopicPartition]]:
+    return admin_client(log.spec), [TopicPartition(log.topic, at) for at in range(2)]

@@ -1,0 +1,159 @@
+"""Streams with atomic=load: a micro-batch is visible in all of its partitions or in none."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from pyspark.sql import functions as sf
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
+
+from spark_cas import open_log, route
+from spark_cas.core.errors import ConflictError, InputChangedError, NotRoutedError
+from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.micro_batch import Batch
+from spark_cas.log.load.granting import Applicant, obtain_grant
+from spark_cas.log.load.micro_batch import load_batch
+from spark_cas.log.load.planning import job_progress
+from spark_cas.log.load.whole import with_group
+from spark_cas.options.parse import parse_write
+from spark_cas.spark.writing.stream_write import BatchReport, plan_batch_write
+from spark_cas.testing.contract.streaming import WIDE
+from spark_cas.testing.contract.whole import bounded, everything
+from spark_cas.testing.loads import batches_of, rows_of
+from spark_cas.testing.writing import append_foreign
+from tests.kafka.clients import create_topic
+from tests.spark.sinks import FORMAT, Source, finish, keys, replay, run, values_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+BATCH = 40
+ROWS = rows_of(4, 0, 1)
+COLUMNS = (("key", StringType()), ("value", BinaryType()), ("partition", IntegerType()))
+
+
+@pytest.fixture
+def source(spark, tmp_path):
+    return Source(spark, tmp_path / "source")
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    return str(tmp_path / "checkpoint")
+
+
+@pytest.mark.parametrize("job", ["copy", None])
+def test_batches_are_visible_as_a_whole_once_through_restarts_and_replays(source, checkpoint, address, job):
+    options = {"path": address, "atomic": "load"} | ({"job": job} if job else {})
+    routed = route(source.stream(), {"job": "none", **options})
+    counts, done = set(), threading.Event()
+
+    def look():
+        with open_log(address) as log:
+            while not done.is_set():
+                counts.add(sum(len(values) for values in bounded(log).values()))
+
+    rows = [row for name in "abc" for row in source.add(name, *keys(BATCH))]
+    with ThreadPoolExecutor(1) as threads:
+        looking = threads.submit(look)
+        try:
+            run(routed, checkpoint, **options)
+            replay(checkpoint, 2)
+            run(routed, checkpoint, **options)
+        finally:
+            done.set()
+        looking.result()
+    assert {count % BATCH for count in counts} == {0}
+    assert values_of(address) == sorted(rows)
+
+    replay(checkpoint, 2)
+    file = source.folder / "c"
+    file.write_text(file.read_text().replace("c-003", "c-xxx"))
+    with pytest.raises(InputChangedError, match=r"batch 2 of job .* came again with other rows"):
+        run(routed, checkpoint, **options)
+    assert values_of(address) == sorted(rows)
+
+
+def test_refused_in_one_partition_a_batch_leaves_nothing_in_the_other(source, checkpoint, address):
+    options = {"path": address, "atomic": "load", "job": "copy", "expectedOffsets": "end"}
+    routed = route(source.stream(), options)
+    rows = source.add("a", *keys(BATCH))
+    run(routed, checkpoint, **options)
+    with open_log(address) as log:
+        append_foreign(log, 1, "x")
+        source.add("b", *keys(BATCH))
+        with pytest.raises(ConflictError, match=r"40 rows of job .copy. are in the log and stay"):
+            run(routed, checkpoint, **options)
+        assert values_of(address) == sorted([*rows, "x"])
+        # Nobody is kept waiting by what the batch had appended.
+        append_foreign(log, 0, "y")
+    assert values_of(address) == sorted([*rows, "x", "y"])
+
+
+def test_a_batch_whose_task_fails_begins_anew(spark, source, checkpoint, address):
+    options = {"path": address, "atomic": "load", "job": "copy"}
+    source.add("a", *keys(BATCH))
+    broken = source.stream().withColumn(
+        "value",
+        sf.when(sf.col("value") == "a-039", sf.raise_error(sf.lit("out of order"))).otherwise(sf.col("value")),
+    )
+    with pytest.raises(Exception, match="out of order"):
+        run(route(broken, options), checkpoint, **options)
+    assert values_of(address) == []
+    run(route(source.stream(), options), checkpoint, **options)
+    assert len(values_of(address)) == BATCH
+    with open_log(address) as log:
+        assert {each.batch.id for each in job_progress(log, "copy") if each.batch} == {0}
+
+
+def test_within_foreach_batch_it_is_a_whole_too(source, checkpoint, address):
+    def write(frame, batch_id):
+        options = {"path": address, "atomic": "load", "job": "copy", "batchId": str(batch_id)}
+        route(frame, options).write.format(FORMAT).mode("append").options(**options).save()
+
+    def query():
+        finish(
+            source.stream()
+            .writeStream.foreachBatch(write)
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+
+    rows = source.add("a", *keys(BATCH)) + source.add("b", *keys(3))
+    query()
+    replay(checkpoint, 1)
+    query()
+    assert values_of(address) == sorted(rows)
+
+
+@pytest.mark.kafka
+def test_on_kafka_a_stream_has_to_be_routed_for_it(source, checkpoint, broker):
+    address = f"kafka://{broker.bootstrap}/{create_topic(broker.bootstrap, 2)}"
+    source.add("a", *keys(BATCH))
+    options = {"path": address, "job": "copy"}
+    with pytest.raises(NotRoutedError, match="others may be in other tasks"):
+        run(route(source.stream(), options), checkpoint, atomic="load", **options)
+    assert values_of(address) == []
+
+
+def test_a_run_that_gives_up_leaves_alone_what_another_run_goes_on_with(path):
+    """As a driver that hung, while its query was started again from the checkpoint."""
+    schema = StructType([StructField(name, kind) for name, kind in COLUMNS])
+    named = {"path": path, "partitions": "2", "job": "copy", "batchId": "0"}
+    options = parse_write({**named, "atomic": "load", "routed": "true"})
+    first, second = (plan_batch_write(options, schema) for _ in range(2))
+    with open_log(path) as log:
+        assert second.task.plan is not None
+        plan = with_group(log, second.task.plan, 0)
+        runs = [f"{each.task.run}/0" for each in (first, second)]
+        for run in runs:
+            obtain_grant(log, Applicant("copy", run, batch_id=0), ExpectedOffsets("none"), whole=True)
+        results = load_batch(log, plan, Batch("q", 0), batches_of(ROWS, 20), task="run/0/0", limits=WIDE)
+        reports = [
+            BatchReport(found, job="copy", batch=Batch("q", 0), run=run, group=plan.group)
+            for run, found in zip(runs, ((), results), strict=True)
+        ]
+        first.abort([reports[0]])
+        second.commit([reports[1]])
+        assert everything(log) == ROWS
+        assert log.grants().held == ()
