@@ -175,7 +175,8 @@ def parse_write_stream(options: Mapping[str, str]) -> WriteOptions:
     return _write_options(given, stream=True)
 
 
-_GRANT_TIMEOUT_MS = 3_600_000
+GRANT_TIMEOUT_MS = 3_600_000
+"""How long a load, or a micro-batch as a whole, waits for others unless it is told."""
 
 
 def _grant_timeout_ms(given: Given) -> int:
@@ -183,7 +184,7 @@ def _grant_timeout_ms(given: Given) -> int:
     timeout_ms = given.get("grantTimeout", int, explicit=False)
     if timeout_ms is not None:
         return timeout_ms
-    return 0 if given.need("expectedOffsets", ExpectedOffsets).mode == "offsets" else _GRANT_TIMEOUT_MS
+    return 0 if given.need("expectedOffsets", ExpectedOffsets).mode == "offsets" else GRANT_TIMEOUT_MS
 
 
 _OF_STREAMS = frozenset({"checkpointlocation", "queryname"})

@@ -18,9 +18,20 @@ from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.testing.loads import LIMITS, Rows, load
 from spark_cas.testing.writing import JobWriter, claim_of
 from tests.kafka.clients import SECONDS, committed_values
-from tests.kafka.proxy.rules import Where, naming
+from tests.kafka.proxy.frames import Api
+from tests.kafka.proxy.rules import Fault, Where, naming
 
 JOB = "job"
+APIS = [
+    Api.INIT_PRODUCER_ID,
+    Api.ADD_PARTITIONS_TO_TXN,
+    Api.PRODUCE,
+    Api.ADD_OFFSETS_TO_TXN,
+    Api.TXN_OFFSET_COMMIT,
+    Api.END_TXN,
+]
+"""The requests of a writer, in their order."""
+LOST = [Fault.DROP_RESPONSE, Fault.RESET_BEFORE_REQUEST, Fault.RESET_BEFORE_RESPONSE]
 RETRIES = 8
 """How often a job is run again, as Spark runs a task again, before its test fails."""
 

@@ -67,7 +67,6 @@ def at_one_moment(
                     f"{_DOING}: for {wait.waited:.0f} s others were committed again and again. Try again when fewer "
                     f"loads are written as a whole at once."
                 )
-            before = after
     except NotPermittedError:
         return ends.barriers(admin, ats, timeout_seconds)
 

@@ -28,7 +28,7 @@ from spark_cas.log.load.micro_batch import begin_stream, complete_batch, load_ba
 from spark_cas.log.load.spool import Spool
 from spark_cas.log.load.whole import abort_group, aborted, is_committed, with_group
 from spark_cas.log.open import AnySpec, answered_before, for_a_look, for_one_transaction, open_log
-from spark_cas.options.parse import WriteOptions
+from spark_cas.options.parse import GRANT_TIMEOUT_MS, WriteOptions
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import check_write_schema, refuse_claims
@@ -44,8 +44,6 @@ _BATCH_ID = "streaming.sql.batchId"
 _RUN_ID = "spark.jobGroup.id"
 """Local properties of a query's tasks. A query's jobs are the group that its run is named after."""
 
-_WAIT_SECONDS = 3600.0
-"""As a load waits for another."""
 _NOTHING_EXPECTED = ExpectedOffsets("none")
 
 
@@ -196,7 +194,7 @@ def _append(task: BatchTask, job: str, batch: Batch, pairs: Iterator[tuple[int, 
         plan = _plan(task, log, job, first[0])
         if task.whole and not is_committed(log, with_group(log, plan, batch.id)):
             # Else two could wait for each other. The first task of a batch has it for all of them.
-            applicant = Applicant(job, run, wait_seconds=_WAIT_SECONDS, batch_id=batch.id)
+            applicant = Applicant(job, run, wait_seconds=GRANT_TIMEOUT_MS / 1000, batch_id=batch.id)
             obtain_grant(log, applicant, _NOTHING_EXPECTED, whole=True)
         plan = with_group(log, plan, batch.id)
         results = _loading(task, log, plan, batch, rows)()

@@ -11,6 +11,8 @@ from spark_cas.testing.loads import rows_of
 from spark_cas.testing.writing import table_of
 from tests.kafka.clients import SECONDS, committed_values, create_topic
 from tests.kafka.faulted import (
+    APIS,
+    LOST,
     all_at_once,
     by_writer,
     planned_writer,
@@ -23,15 +25,6 @@ from tests.kafka.proxy.rules import Fault
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
-APIS = [
-    Api.INIT_PRODUCER_ID,
-    Api.ADD_PARTITIONS_TO_TXN,
-    Api.PRODUCE,
-    Api.ADD_OFFSETS_TO_TXN,
-    Api.TXN_OFFSET_COMMIT,
-    Api.END_TXN,
-]
-LOST = [Fault.DROP_RESPONSE, Fault.RESET_BEFORE_REQUEST, Fault.RESET_BEFORE_RESPONSE]
 LATE = [Fault.HOLD_REQUEST, Fault.HOLD_RESPONSE]
 
 

@@ -35,7 +35,7 @@ from spark_cas.testing.loads import LIMITS, batches_of, rows_of
 from spark_cas.testing.writing import JobWriter, append_foreign, table_of
 from tests.kafka.clients import SECONDS, create_topic
 from tests.kafka.clients import append as append_as_others_do
-from tests.kafka.faulted import JOB, all_at_once, spec_of
+from tests.kafka.faulted import APIS, JOB, LOST, all_at_once, spec_of
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault, Where, naming
 
@@ -43,16 +43,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 ROWS = rows_of(10, 0, 1)
 NOTHING: dict[int, list[str]] = {0: [], 1: []}
-
-APIS = [
-    Api.INIT_PRODUCER_ID,
-    Api.ADD_PARTITIONS_TO_TXN,
-    Api.PRODUCE,
-    Api.ADD_OFFSETS_TO_TXN,
-    Api.TXN_OFFSET_COMMIT,
-    Api.END_TXN,
-]
-LOST = [Fault.DROP_RESPONSE, Fault.RESET_BEFORE_REQUEST, Fault.RESET_BEFORE_RESPONSE]
 
 
 def by_whole(spec: KafkaSpec) -> Where:
