@@ -9,6 +9,7 @@ from tests.faults.checker import files_of, require_complete, require_prefix
 from tests.faults.failpoints import Failpoints, Point, chunk
 from tests.faults.rig import Driver
 from tests.faults.rows import CHUNK, Row, make_rows, routed, write_input
+from tests.long import full
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -39,7 +40,7 @@ def interrupted(driver: Driver, failpoints: Failpoints, log: Path, tmp_path: Pat
     return source
 
 
-@pytest.mark.parametrize("edit", [change, drop, drop_most])
+@pytest.mark.parametrize("edit", [change, *full(drop, drop_most)])
 def test_other_rows_on_resume_are_refused(
     edit: Callable[[list[Row]], list[Row]], interrupted: str, driver: Driver, log: Path, tmp_path: Path
 ):

@@ -23,7 +23,7 @@ PLAN = r"^_log/jobs/load/plan\.json$"
     [
         pytest.param(Point("linked", PLAN, "wait"), id="when the plan is recorded", marks=pytest.mark.full),
         pytest.param(Point("staged", chunk(0, 2 * CHUNK), "wait"), id="in the middle of the chunks"),
-        pytest.param(Point("before", COMPLETE, "wait"), id="between the tasks and commit"),
+        pytest.param(Point("before", COMPLETE, "wait"), id="between the tasks and commit", marks=pytest.mark.full),
         pytest.param(Point("linked", COMPLETE, "wait"), id="after commit", marks=pytest.mark.full),
     ],
 )
@@ -71,9 +71,14 @@ GROUP = r"^_log/groups/"
 @pytest.mark.parametrize(
     ("point", "visible"),
     [
-        pytest.param(Point("staged", chunk(0, 2 * CHUNK), "wait"), False, id="in the middle of the chunks"),
+        pytest.param(
+            Point("staged", chunk(0, 2 * CHUNK), "wait"),
+            False,
+            id="in the middle of the chunks",
+            marks=pytest.mark.full,
+        ),
         pytest.param(Point("staged", GROUP, "wait"), False, id="before it is decided"),
-        pytest.param(Point("linked", GROUP, "wait"), True, id="when it is decided"),
+        pytest.param(Point("linked", GROUP, "wait"), True, id="when it is decided", marks=pytest.mark.full),
     ],
 )
 def test_of_a_load_as_a_whole_nothing_or_all_is_visible_after_its_driver_was_killed(

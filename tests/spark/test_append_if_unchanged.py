@@ -19,6 +19,8 @@ from spark_cas.log.objects import ObjectLog
 from spark_cas.spark.writing import append_if_unchanged as module
 from spark_cas.testing.contract.whole import bounded
 from spark_cas.testing.writing import append_foreign, records_in, table_of
+from tests.long import full
+from tests.spark.addresses import KAFKA
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -129,6 +131,7 @@ def two(address):
         yield log
 
 
+@pytest.mark.parametrize("address", [KAFKA, *full("embedded")], indirect=True)
 def test_as_a_whole_all_that_holds_is_visible_in_one_step(spark, two, address, monkeypatch):
     """A key of one partition changes before the first append: then nothing of that is in the other either."""
     append, seen = module._Rounds._append, []

@@ -7,6 +7,7 @@ from pyspark.sql import functions as sf
 from typer.testing import CliRunner
 
 from spark_cas import cli, route
+from tests.long import full
 from tests.objects.bad_day import BUSY, GIVES_UP, SILENT, BadDay, proxy_to
 from tests.spark.tasks import failed_tasks
 
@@ -66,7 +67,9 @@ def test_a_load_and_the_same_load_again(spark, flights, options):
     assert sorted(found) == sorted(flights.collect())
 
 
-@pytest.mark.parametrize("fault", [(SILENT, "/partition=00001/"), (BUSY, "plan.json"), (GIVES_UP, "complete.json")])
+@pytest.mark.parametrize(
+    "fault", [(SILENT, "/partition=00001/"), *full((BUSY, "plan.json"), (GIVES_UP, "complete.json"))]
+)
 def test_a_load_rides_out_a_bad_time_of_its_store_without_a_failed_task(spark, s3, flights, options, fault):
     kind, path = fault
     spark.sparkContext.setJobGroup(options["path"], "a load with a bad time")

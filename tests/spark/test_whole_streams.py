@@ -22,6 +22,7 @@ from spark_cas.testing.contract.whole import bounded, everything
 from spark_cas.testing.loads import batches_of, rows_of
 from spark_cas.testing.writing import append_foreign
 from tests.kafka.clients import create_topic
+from tests.long import full
 from tests.spark.sinks import FORMAT, Source, finish, keys, replay, run, values_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -41,7 +42,7 @@ def checkpoint(tmp_path):
     return str(tmp_path / "checkpoint")
 
 
-@pytest.mark.parametrize("job", ["copy", None])
+@pytest.mark.parametrize("job", ["copy", *full(None)])
 def test_batches_are_visible_as_a_whole_once_through_restarts_and_replays(source, checkpoint, address, job):
     options = {"path": address, "atomic": "load"} | ({"job": job} if job else {})
     routed = route(source.stream(), {"job": "none", **options})

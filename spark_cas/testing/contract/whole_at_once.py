@@ -115,7 +115,7 @@ class WholeAtOnceContract(ContractBase):
     def test_of_loads_that_expect_the_same_at_most_one_is_visible(self, backend: Backend) -> None:
         """With no grant to keep them apart, and their partitions taken in any order."""
         with self.reopen(backend) as other, eager_switching():
-            for round_ in range(max(3, self.rounds // 20)):
+            for round_ in range(max(3, self.rounds // 50)):
                 before = everything(backend)
                 plans = [pin(log, f"{name}-{round_}") for name, log in (("a", backend), ("b", other))]
 

@@ -68,7 +68,7 @@ class WholeStreamContract(ContractBase):
                 assert everything(other) == appended(*BATCHES[: number + 1])
             assert [each.rows for each in job_progress(other, "stream")] == [5, 2, 1]
 
-    @pytest.mark.parametrize("expected", ["none", "end"])
+    @pytest.mark.parametrize("expected", ["end", pytest.param("none", marks=pytest.mark.full)])
     @pytest.mark.parametrize("aborted", [False, True])
     @pytest.mark.parametrize("when", list(When))
     @pytest.mark.parametrize(("step", "call"), STEPS)

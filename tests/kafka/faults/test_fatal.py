@@ -35,6 +35,7 @@ from tests.kafka.faulted import (
 from tests.kafka.faults.killed_writer import CHUNK, LIMITS, ONE_BY_ONE, ROWS
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault
+from tests.long import full
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -81,7 +82,7 @@ def go_on(address, topic):
     return len(found)
 
 
-@pytest.mark.parametrize("step", COMMITTED)
+@pytest.mark.parametrize("step", ["claim", "sent", "commit", *full("begin", "ledger", "produced", "committed")])
 def test_the_last_committed_record_decides_whatever_step_a_writer_was_killed_at(broker, topic, step):
     with loading(broker.bootstrap, topic, step) as writer:
         if step != "claim":

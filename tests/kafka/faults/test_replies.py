@@ -22,6 +22,7 @@ from tests.kafka.faulted import (
 )
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault
+from tests.long import full
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -32,7 +33,7 @@ def by_name(each):
     return each.name
 
 
-@pytest.mark.parametrize("fault", [*LOST, *LATE], ids=by_name)
+@pytest.mark.parametrize("fault", [*LOST, *full(*LATE)], ids=by_name)
 def test_a_load_has_every_row_once_and_in_order(proxied, fault):
     rows = rows_of(10, 0)
 
@@ -57,7 +58,7 @@ def test_a_load_has_every_row_once_and_in_order(proxied, fault):
     ("fault", "times"),
     [
         *((fault, 1) for fault in LOST),
-        (Fault.DROP_RESPONSE, None),
+        pytest.param(Fault.DROP_RESPONSE, None, marks=pytest.mark.full),
         # As long as the patience, each time.
         pytest.param(Fault.RESET_BEFORE_REQUEST, None, marks=pytest.mark.full),
         pytest.param(Fault.RESET_BEFORE_RESPONSE, None, marks=pytest.mark.full),

@@ -26,11 +26,12 @@ from tests.kafka.faulted import (
 )
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault
+from tests.long import full
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 ROWS = [f"{at}" for at in range(300)]
-IN_FLIGHT = (1, 2, 3, 4, 5)
+IN_FLIGHT = (1, 5, *full(2, 3, 4))
 
 
 def one_by_one(proxied, topic, in_flight=5):
