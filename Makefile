@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PASS_THE_ZIP_BY := import sys; sys.path[:] = [each for each in sys.path if not each.endswith("pyspark.zip")]
 
 .DEFAULT_GOAL := help
-.PHONY: help env check format unit test test-full $(LANES) mutants demo demo-kafka kafka kafka-jars bench clean needs-java
+.PHONY: help env check format unit test test-full $(LANES) test-one-by-one mutants demo demo-kafka kafka kafka-jars bench clean needs-java
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-17s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -67,12 +67,16 @@ test: env ## the environment and the tests, in lanes that are targets too: test-
 
 test-full: ## as test, and what it leaves out: see CONTRIBUTING.md
 	@$(MAKE) --no-print-directory test CHOSEN=
+	@$(MAKE) --no-print-directory test-one-by-one
 
 test-kafka: env needs-java kafka-jars ## the tests on brokers that are well
 	$(BIN)/python -m pytest $(CHOSEN) --ignore=tests/kafka/faults tests/kafka
 
 test-kafka-faults: env needs-java kafka-jars ## the tests on brokers that stand still, die, or are cut off
 	$(BIN)/python -m pytest $(CHOSEN) tests/kafka/faults
+
+test-one-by-one: env needs-java kafka-jars ## the tests on brokers, with the producer for where librdkafka is not found
+	$(BIN)/python -m pytest $(CHOSEN) --one-by-one tests/kafka
 
 test-contract test-faults test-programs test-spark: test-%: env needs-java kafka-jars
 	$(BIN)/python -m pytest $(CHOSEN) tests/$*

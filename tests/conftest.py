@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from spark_cas.log.kafka.client import librdkafka
 from spark_cas.testing.kafka_broker import KafkaBroker
 from tests.jvms import INTERPRETED, OPTIONS
 
@@ -21,6 +22,22 @@ os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1")
 settings.register_profile("default", max_examples=25, deadline=None, print_blob=True)
 settings.register_profile("nightly", max_examples=5000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--one-by-one",
+        action="store_true",
+        help="hand records to Kafka's client one by one, as where librdkafka's own functions are not found",
+    )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_by_one(request):
+    with pytest.MonkeyPatch.context() as patch:
+        if request.config.getoption("--one-by-one"):
+            patch.setattr(librdkafka, "library", lambda: None)
+        yield
 
 
 @pytest.fixture(scope="session")

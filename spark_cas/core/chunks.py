@@ -47,7 +47,7 @@ class Chunk:
     task: str
     """The run and task that appends."""
     time_ms: int
-    """When the chunk was made, milliseconds since 1970: the time of records that have none of their own."""
+    """When the chunk was made, milliseconds since 1970. Records without a time get this one, or that of sending."""
     claims: pa.Array | None = None
     """What each row expects, int64, null or -1 for no check; None when none does. It is checked, and not stored."""
     batch: BatchProgress | None = None

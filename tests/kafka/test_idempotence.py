@@ -3,11 +3,10 @@
 import warnings
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from spark_cas import LogSettingsWarning
@@ -17,9 +16,10 @@ from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka import preflight as preflight_module
-from spark_cas.log.kafka.append import blind
+from spark_cas.log.kafka.append.sending import Sending
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.error_text import NotGivenError, NotPermittedError, plain_error
+from spark_cas.log.kafka.client.reports import Reports
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.options.parse import parse_write
@@ -28,6 +28,7 @@ from spark_cas.spark.writing import blind_write, write
 from spark_cas.spark.writing.blind_write import BlindWriter
 from spark_cas.testing.contract.blind import blindly, run_blind
 from spark_cas.testing.loads import TEN, run_job
+from spark_cas.testing.writing import table_of
 from tests.kafka.clients import SECONDS, committed_values, create_topic
 from tests.kafka.faulted import spec_of
 from tests.kafka.proxy.frames import Api
@@ -185,11 +186,10 @@ def test_what_the_broker_will_never_take_ends_the_task_once(broker, monkeypatch,
 
 def test_an_acknowledgement_without_an_offset_is_placed_between_the_ends(monkeypatch, broker, topic):
     """As a client reports DUPLICATE_SEQUENCE: a success, and no more is said."""
-    unplaced: Any = SimpleNamespace(offset=lambda: -1, timestamp=lambda: (TIMESTAMP_NOT_AVAILABLE, -1))
-    take = blind._Reports.take
+    take = Reports.take
     with KafkaLog(KafkaSpec(broker.bootstrap, topic)) as log:
         blindly(log, "a")
-        monkeypatch.setattr(blind._Reports, "take", lambda reports, error, _: take(reports, error, unplaced))
+        monkeypatch.setattr(Reports, "take", lambda reports, count, *_: take(reports, count, -1, -1))
         appended = blindly(log, "b", "c")
     assert isinstance(appended, Appended)
     assert (appended.range, appended.has_offset) == (OffsetRange(1, 3), False)
@@ -202,9 +202,9 @@ def test_nobody_is_fenced(broker, topic):
     with KafkaLog(spec) as log:
         blindly(log, "a")
         holder.begin()
-        holder.client.produce(topic, b"b", partition=0)
+        sending = Sending(holder, TopicPartition(topic, 0), table_of("b"), 0)
         blindly(log, "c")
-        holder.client.flush(SECONDS)
+        assert sending.arrive(SECONDS)
         holder.commit()
     holder.close()
     assert sorted(committed_values(broker.bootstrap, topic)) == ["a", "b", "c"]

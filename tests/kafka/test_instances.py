@@ -8,7 +8,7 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append.fence import Fence
-from spark_cas.log.kafka.client import clients
+from spark_cas.log.kafka.client.array_producer import ArrayProducer
 from spark_cas.log.kafka.client.clients import TransactionalProducer, admin_client
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan
@@ -83,16 +83,13 @@ def test_a_coordinator_is_looked_for_once_a_broker_is_connected(broker, topic, m
     """Without one the client looks again only half a second later."""
     found = []
 
-    class Noting(Producer):
-        def __init__(self, settings):
-            self.connections = settings["logger"]
-            super().__init__(settings)
+    ask = ArrayProducer.init_transactions
 
-        def init_transactions(self, *timeout):
-            found.append(self.connections.up)
-            super().init_transactions(*timeout)
+    def noting(client, seconds):
+        found.append(client._logger.up)
+        ask(client, seconds)
 
-    monkeypatch.setattr(clients, "Producer", Noting)
+    monkeypatch.setattr(ArrayProducer, "init_transactions", noting)
     for number in range(20):
         instance = TransactionalProducer(KafkaSpec(broker.bootstrap, topic), f"{topic}/{number}")
         instance.init(SECONDS)

@@ -1,17 +1,24 @@
 """Records that are produced are on the broker as they were given. An ordinary consumer looks."""
 
+import time
 import uuid
 from collections.abc import Iterator
 from itertools import product
+from threading import Thread
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from spark_cas.core.errors import SchemaError
+from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import RECORDS
-from spark_cas.log.kafka.append.sending import _SLICE_ROWS, Delivered, produce, refuse_unsendable
+from spark_cas.log.kafka.append.sending import Sending, produce, refuse_unsendable
+from spark_cas.log.kafka.client import librdkafka
+from spark_cas.log.kafka.client.array_producer import ArrayProducer
 from spark_cas.log.kafka.client.clients import TransactionalProducer
+from spark_cas.log.kafka.client.object_producer import SLICE_ROWS, ObjectProducer
+from spark_cas.log.kafka.client.reports import Reports
 from spark_cas.log.kafka.spec import KafkaSpec
 from tests.kafka.clients import SECONDS
 
@@ -19,14 +26,19 @@ pytestmark = pytest.mark.kafka
 
 TIME_MS = 1_700_000_000_123
 
+LIBRARIES = {ArrayProducer: librdkafka.library, ObjectProducer: lambda: None}
 
-@pytest.fixture
-def producer(broker, topic) -> Iterator[TransactionalProducer]:
+
+@pytest.fixture(params=LIBRARIES)
+def producer(request, broker, topic, monkeypatch) -> Iterator[TransactionalProducer]:
+    monkeypatch.setattr(librdkafka, "library", LIBRARIES[request.param])
     producer = TransactionalProducer(KafkaSpec(broker.bootstrap, topic), f"test/{uuid.uuid4()}")
+    assert type(producer.client) is request.param
     producer.init(SECONDS)
     producer.begin()
     yield producer
-    producer.close()
+    if hasattr(producer, "client"):
+        producer.close()
 
 
 def records(*rows: dict, slices: int | None = None) -> pa.Table:
@@ -62,8 +74,8 @@ def messages(address: str, topic: str, partition: int = 0) -> list[Message]:
         consumer.close()
 
 
-def send(producer: TransactionalProducer, topic: str, rows: pa.Table) -> Delivered:
-    delivered = produce(producer, TopicPartition(topic, 0), rows, SECONDS)
+def send(producer: TransactionalProducer, topic: str, rows: pa.Table) -> Reports:
+    delivered = produce(producer, TopicPartition(topic, 0), rows, TIME_MS, SECONDS)
     assert delivered is not None
     producer.commit()
     return delivered
@@ -100,17 +112,17 @@ def test_each_record_has_its_own_timestamp(broker, topic, producer):
 def test_many_records_lie_in_their_order(broker, topic, producer, headers):
     rows = 100_003
     given = records(*({"value": b"%d" % i, "headers": headers} for i in range(rows)), slices=7_001)
-    assert send(producer, topic, given) == Delivered(0, rows - 1, rows)
+    assert send(producer, topic, given).range == OffsetRange(0, rows)
     found = messages(broker.bootstrap, topic)
     assert [each.value() for each in found] == [b"%d" % i for i in range(rows)]
     assert all((each.headers() is None) == (headers is None) for each in found[:: rows // 10])
 
 
 def test_headers_that_begin_in_the_middle_are_those_of_their_records(broker, topic, producer):
-    with_headers = {0, 5, _SLICE_ROWS - 1, _SLICE_ROWS + 3, 3 * _SLICE_ROWS + 1}
+    with_headers = {0, 5, SLICE_ROWS - 1, SLICE_ROWS + 3, 3 * SLICE_ROWS + 1}
     given = [
         {"value": b"%d" % i, "headers": [{"key": "row", "value": b"%d" % i}] if i in with_headers else None}
-        for i in range(3 * _SLICE_ROWS + 2)
+        for i in range(3 * SLICE_ROWS + 2)
     ]
     send(producer, topic, records(*given))
     found = {each.value(): each.headers() for each in messages(broker.bootstrap, topic)}
@@ -118,14 +130,37 @@ def test_headers_that_begin_in_the_middle_are_those_of_their_records(broker, top
     assert all(headers == [("row", value)] for value, headers in found.items() if headers)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, _SLICE_ROWS, _SLICE_ROWS + 1, 2 * _SLICE_ROWS])
+@pytest.mark.parametrize("rows", [1, 2, 3, SLICE_ROWS, SLICE_ROWS + 1, 2 * SLICE_ROWS])
 def test_the_first_and_the_last_offset_are_reported(broker, topic, producer, rows):
     send(producer, topic, records({"value": b"before"}))
     producer.begin()
     given = records(*({"value": b"%d" % i} for i in range(rows)))
     # The marker of the first transaction has an offset of its own.
-    assert send(producer, topic, given) == Delivered(2, rows + 1, rows)
+    assert send(producer, topic, given).range == OffsetRange(2, rows + 2)
     assert len(messages(broker.bootstrap, topic)) == rows + 1
+
+
+@pytest.mark.parametrize("times", [None, TIME_MS])
+def test_reports_of_records_before_are_not_taken_for_these(topic, producer, times):
+    before = Sending(producer, TopicPartition(topic, 0), records({"timestamp": times}, {"timestamp": times}), TIME_MS)
+    after = Sending(producer, TopicPartition(topic, 0), records({"timestamp": times}), TIME_MS)
+    assert after.arrive(SECONDS)
+    assert after.delivered().range == OffsetRange(2, 3)
+    assert before.delivered().range in (None, OffsetRange(0, 2))
+
+
+@pytest.mark.parametrize("rows", [1, 3 * SLICE_ROWS])
+def test_records_without_a_time_get_one_that_is_told(broker, topic, producer, rows):
+    sent = send(producer, topic, records(*({"timestamp": None} for _ in range(rows))))
+    assert {each.timestamp()[1] for each in messages(broker.bootstrap, topic)} == {sent.given_ms}
+    assert abs(time.time() * 1000 - TIME_MS) > 3_600_000, "or the next line says nothing"
+    assert sent.given_ms == TIME_MS or abs(time.time() * 1000 - (sent.given_ms or 0)) < 60_000
+
+
+def test_among_times_that_are_given_a_record_without_gets_the_one_of_the_chunk(broker, topic, producer):
+    sent = send(producer, topic, records({"timestamp": None}, {"timestamp": 7}))
+    assert [each.timestamp()[1] for each in messages(broker.bootstrap, topic)] == [TIME_MS, 7]
+    assert sent.given_ms == TIME_MS
 
 
 def test_a_slice_of_a_table_is_sent_and_no_row_beside_it(broker, topic, producer):
@@ -137,7 +172,9 @@ def test_a_slice_of_a_table_is_sent_and_no_row_beside_it(broker, topic, producer
 @pytest.mark.parametrize("topic", [2], indirect=True)
 def test_only_the_named_partition_is_written(broker, topic, producer):
     given = records(*({"key": b"%d" % i} for i in range(100)))
-    assert produce(producer, TopicPartition(topic, 1), given, SECONDS) == Delivered(0, 99, 100)
+    sent = produce(producer, TopicPartition(topic, 1), given, TIME_MS, SECONDS)
+    assert sent is not None
+    assert sent.range == OffsetRange(0, 100)
     producer.commit()
     assert messages(broker.bootstrap, topic) == []
     assert len(messages(broker.bootstrap, topic, 1)) == 100
@@ -148,7 +185,7 @@ def test_a_record_that_is_too_large_is_an_error(topic, producer, place):
     given = [{"value": b"v"} for _ in range(20_001)]
     given[place] = {"value": bytes(2_000_000)}
     with pytest.raises(KafkaException) as raised:
-        produce(producer, TopicPartition(topic, 0), records(*given), SECONDS)
+        produce(producer, TopicPartition(topic, 0), records(*given), TIME_MS, SECONDS)
     assert raised.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
 
 
@@ -167,6 +204,14 @@ def test_a_header_key_that_the_client_would_cut_off_is_refused():
 def test_what_is_not_acknowledged_in_time_is_said(broker, topic, producer):
     broker.freeze()
     try:
-        assert produce(producer, TopicPartition(topic, 0), records({}, {}), 0.3) is None
+        assert produce(producer, TopicPartition(topic, 0), records({}, {}), TIME_MS, 0.3) is None
     finally:
         broker.thaw()
+
+
+def test_a_thread_that_is_in_a_call_may_outstay_the_client(producer):
+    in_call = Thread(target=producer.client.poll, args=(1,))
+    in_call.start()
+    producer.close()
+    in_call.join(SECONDS)
+    assert not in_call.is_alive()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 
 from spark_cas.core.claim import Claim
@@ -300,8 +300,8 @@ def test_a_driver_that_died_in_the_middle_of_a_put_keeps_nobody_waiting_for_long
         dead = TransactionalProducer(entries._spec, f"{spec.prefix}/dead")
         dead.init(SECONDS)
         dead.begin()
-        dead.client.produce(spec.registry_topic, b"{}", key_of(spec, "plan", "dead"), 0)
-        assert dead.client.flush(SECONDS) == 0
+        entry = compacted_entries._table([(key_of(spec, "plan", "dead"), b"{}")])
+        assert produce(dead, TopicPartition(spec.registry_topic, 0), entry, 0, SECONDS) is not None
         dead.close()
         claimed_after = time.monotonic()
         # Expansions lie elsewhere: a claim does not wait at all.

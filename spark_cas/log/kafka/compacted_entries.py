@@ -171,8 +171,8 @@ class Entries:
             producer.begin()
             right = False
             try:
-                delivered = produce(producer, self.at, _table(records), self._spec.request_seconds)
-                first = None if delivered is None else delivered.first
+                delivered = produce(producer, self.at, _table(records), clock.now_ms(), self._spec.request_seconds)
+                first = None if delivered is None or delivered.range is None else delivered.range.base_offset
                 right = first is not None and self._right_at(first, records, change)
             finally:
                 if not right:
@@ -270,6 +270,5 @@ def _name(key: bytes | None) -> str | None:
 
 
 def _table(records: Records) -> pa.Table:
-    now = clock.now_ms()
     keys, values = [key.encode() for key, _ in records], [value for _, value in records]
-    return pa.table([keys, values, [None] * len(keys), [now] * len(keys)], schema=RECORDS)
+    return pa.table([keys, values, [None] * len(keys), [None] * len(keys)], schema=RECORDS)

@@ -31,6 +31,7 @@ class GroupMetadata:
 
     def __init__(self, spec: KafkaSpec, group: str, what: str) -> None:
         self._consumer: Consumer = group_member(spec, group)
+        self._group = group
         self._what = what
         self._patience_seconds = spec.patience_seconds
         self._look_seconds = _LOOK_SHARE * spec.request_seconds
@@ -64,7 +65,7 @@ class GroupMetadata:
 
         That raises KafkaException.
         """
-        adding = producer.adding(entries, self._consumer.consumer_group_metadata())
+        adding = producer.adding(entries, self._group, self._consumer)
 
         def added() -> None:
             try:

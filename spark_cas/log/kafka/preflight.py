@@ -137,7 +137,8 @@ def _require_id(description: TopicDescription) -> None:
 
 def _require_transactions(admin: Admin, spec: KafkaSpec) -> None:
     """A transaction with a ledger entry can be made, with the timeout that is asked for. It is aborted."""
-    member = group_member(spec, spec.group("preflight"))
+    group = spec.group("preflight")
+    member = group_member(spec, group)
 
     def question() -> None:
         producer = TransactionalProducer(spec, f"{spec.prefix}/preflight")
@@ -145,7 +146,7 @@ def _require_transactions(admin: Admin, spec: KafkaSpec) -> None:
             producer.init(spec.request_seconds)
             producer.begin()
             entry = TopicPartition(spec.topic, 0, 0)
-            producer.adding([entry], member.consumer_group_metadata()).result()
+            producer.adding([entry], group, member).result()
             producer.abort()
         except KafkaException as error:
             # Another preflight may have come in between, which takes the same rights.

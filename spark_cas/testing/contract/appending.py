@@ -78,7 +78,7 @@ class AppendContract(ContractBase):
         assert first == Appended(
             OffsetRange(0, first.range.end_offset),
             2,
-            TIME_MS,
+            first.timestamp_ms,
             start_offset=0,
             has_offset=first.has_offset,
             resolved=False,

@@ -1,5 +1,6 @@
 """Reading ranges, and records that come back as they went in."""
 
+import time
 from typing import Any
 
 import pyarrow as pa
@@ -129,15 +130,17 @@ class ReadContract(ContractBase):
             with new_backend() as backend:
                 backend.create(1)
                 writer = JobWriter(backend, plan_of(backend, "job"))
+                went_in: list[dict[str, Any]] = []
                 for batch in batches:
                     table = pa.Table.from_batches([batch], RECORDS)
                     outcome = writer.append(table)
                     assert isinstance(outcome, Appended)
                     filled = batch.column("timestamp").null_count > 0
-                    assert outcome.timestamp_ms == (TIME_MS if filled else None)
-                went_in = with_number_times(pa.Table.from_batches(batches, RECORDS))
-                for row in went_in:
-                    row["timestamp"] = TIME_MS if row["timestamp"] is None else row["timestamp"]
+                    assert (outcome.timestamp_ms is not None) == filled
+                    assert not filled or outcome.timestamp_ms in range(TIME_MS, round(time.time() * 1000) + 1)
+                    for row in with_number_times(batch):
+                        row["timestamp"] = outcome.timestamp_ms if row["timestamp"] is None else row["timestamp"]
+                        went_in.append(row)
                 came_back = [
                     row
                     for _, records in backend.read(0, backend.bounds(0).range)

@@ -6,11 +6,13 @@ The times keep the ratios of those in use: it stands still for half of the patie
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from threading import Barrier, Thread, Timer, current_thread
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from spark_cas.core.errors import StorageError
 from spark_cas.core.expected_offsets import ExpectedOffsets
@@ -26,7 +28,7 @@ from spark_cas.testing.contract.whole import everything
 from spark_cas.testing.loads import LIMITS, batches_of, rows_of
 from spark_cas.testing.writing import table_of, values_in
 from tests.kafka.clients import SECONDS, committed_values, create_topic
-from tests.kafka.faulted import JOB, all_at_once, for_a_while, planned_writer, run_once, spec_of
+from tests.kafka.faulted import JOB, all_at_once, by_writer, for_a_while, planned_writer, run_once, spec_of
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault
 from tests.long import full
@@ -196,6 +198,23 @@ def test_a_claim_is_made_by_another_client_once_its_own_was_told_of_no_brokers(p
     finally:
         producer.close()
     fenced.met.wait(0)
+
+
+def test_records_are_sent_by_another_client_once_theirs_was_told_of_no_brokers(proxied, proxied_topic):
+    spec = spec_of(proxied.bootstrap, proxied_topic, request_seconds=REQUEST_SECONDS)
+    # So that records are waited for as long as the patience lasts.
+    spec = replace(spec, transaction_timeout_ms=60_000)
+    with KafkaLog(spec) as log:
+        job = planned_writer(log)
+        job.must_append("a")
+        elsewhere = proxied.proxy.add(
+            Fault.FAIL_RESPONSE, Api.PRODUCE, where=by_writer(spec), error=KafkaError.NOT_LEADER_FOR_PARTITION
+        )
+        fenced = proxied.proxy.add(Fault.EMPTY_METADATA, Api.METADATA)
+        job.must_append("b")
+    elsewhere.met.wait(0)
+    fenced.met.wait(0)
+    assert committed_values(proxied.direct, proxied_topic) == ["a", "b"]
 
 
 @pytest.mark.parametrize("step", [*full("sending"), "commit"])

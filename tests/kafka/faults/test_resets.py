@@ -1,19 +1,17 @@
 """Connections that break with one to five requests in flight, deliveries without an offset: in order, and once."""
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Conflict
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.append import sending
 from spark_cas.log.kafka.append.transaction import Attempt
 from spark_cas.log.kafka.client.clients import TransactionalProducer
+from spark_cas.log.kafka.client.reports import Reports
 from spark_cas.testing.writing import table_of
 from tests.kafka.clients import SECONDS, append, committed_values, create_topic
 from tests.kafka.faulted import (
@@ -100,15 +98,13 @@ def test_a_load_over_connections_that_break_again_and_again(proxied, proxied_top
 
 def without_offsets(monkeypatch, before_report):
     """Let every delivery report come without its offset; first call what is given, while the chunk is in the log."""
-    take = sending._Reported.take
+    take = Reports.take
 
-    unplaced: Any = SimpleNamespace(offset=lambda: -1, timestamp=lambda: (TIMESTAMP_NOT_AVAILABLE, -1))
-
-    def strip(report, error, _message):
+    def strip(reports, count, *_offsets):
         before_report()
-        take(report, error, unplaced)
+        take(reports, count, -1, -1)
 
-    monkeypatch.setattr(sending._Reported, "take", strip)
+    monkeypatch.setattr(Reports, "take", strip)
 
 
 def test_a_delivery_without_offset_is_proven_by_the_end(monkeypatch, proxied, proxied_topic):

@@ -21,8 +21,9 @@ from tests.kafka.clients import SECONDS, create_topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 
-RECORDS = 280_000
-"""Many requests, so that most are still to be sent when the broker stops."""
+RECORDS = 500_000
+SMALL_REQUESTS = (("batch.size", "100000"),)
+"""Five of them fit a connection's buffers. One that is written in part keeps the client from looking for more."""
 STANDS_STILL_SECONDS = 5.0
 AT_REST_SECONDS = 0.5
 WAITING_SECONDS = 1.0
@@ -61,17 +62,21 @@ def many():
 
 def spent_while_sending(broker, monkeypatch, module, append):
     """The processor time of a process whose records are under way to a broker that stands still."""
-    wait, handed_over = module.await_delivery, Event()
+    wait, under_way = module.await_delivery, Event()
 
-    def waiting(*arguments, **named):
-        handed_over.set()
-        return wait(*arguments, **named)
+    def waiting(producer, *arguments, until):
+        def reported():
+            if len(producer.client) < RECORDS:
+                under_way.set()
+            return until()
+
+        return wait(producer, *arguments, until=reported)
 
     monkeypatch.setattr(module, "await_delivery", waiting)
     outcomes = []
     sender = Thread(target=lambda: outcomes.append(append()), daemon=True)
     sender.start()
-    assert handed_over.wait(SECONDS)
+    assert under_way.wait(SECONDS)
     with standing_still(broker):
         # What was sent before arrives, and the client notices that nothing comes any more.
         time.sleep(1)
@@ -83,7 +88,7 @@ def spent_while_sending(broker, monkeypatch, module, append):
 
 def test_a_writer_sleeps_while_its_records_are_under_way(broker, monkeypatch, many):
     topic = create_topic(broker.bootstrap)
-    with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic, client_options=SMALL_REQUESTS)) as log:
         job = JobWriter(log, pin_plan(log, "job", ExpectedOffsets("end")))
         job.must_append("first")  # so that the time is that of the records alone
         spent = spent_while_sending(broker, monkeypatch, sending, lambda: job.append(many))
@@ -94,7 +99,7 @@ def test_a_writer_sleeps_while_its_records_are_under_way(broker, monkeypatch, ma
 @pytest.mark.parametrize("guarantee", [IDEMPOTENT, AT_LEAST_ONCE])
 def test_so_does_a_blind_one(broker, monkeypatch, many, guarantee):
     topic = create_topic(broker.bootstrap)
-    with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic, client_options=SMALL_REQUESTS)) as log:
         layout = log.layout()
         chunk = Chunk(many, RECORDS, "", complete=False, task="run/0", time_ms=TIME_MS)
         spent = spent_while_sending(broker, monkeypatch, blind, lambda: log.append_blind(0, layout, chunk, guarantee))

@@ -4,9 +4,7 @@ The producer may be idempotent: then a request that it sends again is in the log
 duplicate is a success without an offset (KIP-192). Nothing is taken back: of a chunk that fails, some may stay.
 """
 
-from itertools import repeat
-
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.errors import NotTakenError
@@ -14,13 +12,13 @@ from spark_cas.core.guarantee import AT_LEAST_ONCE
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Outcome, Unknown
 from spark_cas.core.plan import Layout
-from spark_cas.core.records import fill_timestamps
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.delivery import await_delivery
-from spark_cas.log.kafka.append.sending import hand_over, refuse_unsendable, request_rows
+from spark_cas.log.kafka.append.sending import refuse_unsendable, request_rows
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import PlainProducer
 from spark_cas.log.kafka.client.codes import Meaning, meaning_of, reason_of
+from spark_cas.log.kafka.client.reports import Reports
 from spark_cas.log.kafka.client.rights import NOT_PERMITTED, missing, on_topic
 from spark_cas.log.kafka.layouts import TopicLayouts
 from spark_cas.log.kafka.spec import KafkaSpec
@@ -44,10 +42,9 @@ class BlindAppends:
         if changed is not None:
             return changed
         before = ends.bounds_to_high_watermark(self._admin, at)
-        reports = _Reports()
         try:
             producer = self._ready(guarantee)
-            hand_over(producer, at, fill_timestamps(chunk.records, chunk.time_ms), repeat(reports.take))
+            reports = producer.client.hand_over(at.partition, chunk.records, chunk.time_ms)
             rows = request_rows(chunk.records, producer.request_bytes)
             served = await_delivery(
                 producer, rows, self._spec.patience_seconds, until=lambda: reports.error is not None
@@ -79,16 +76,15 @@ class BlindAppends:
             self._guarantee = guarantee
         return self._producer
 
-    def _acknowledged(self, at: TopicPartition, chunk: Chunk, before: Bounds, reports: "_Reports") -> Appended:
+    def _acknowledged(self, at: TopicPartition, chunk: Chunk, before: Bounds, reports: Reports) -> Appended:
         """Each record was: where they lie is what the brokers said, or else between the ends before and after."""
         found = reports.range
         if found is None:
             found = OffsetRange(before.end_offset, max(before.end_offset, ends.high_watermark(self._admin, at)))
-        given_ms = chunk.time_ms if chunk.records.column("timestamp").null_count else None
         return Appended(
             range=found,
             count=chunk.records.num_rows,
-            timestamp_ms=given_ms if reports.log_append_ms is None else reports.log_append_ms,
+            timestamp_ms=reports.given_ms,
             start_offset=before.start_offset,
             has_offset=reports.range is not None,
             resolved=False,
@@ -99,33 +95,3 @@ def _not_taken(code: int, topic: str) -> NotTakenError:
     lacks = code in NOT_PERMITTED
     why = missing(code, (on_topic("Write", topic),)) if lacks else reason_of(code)
     return NotTakenError(f"appending to topic {topic}: {why}.")
-
-
-class _Reports:
-    """What became of a chunk's records. Each is looked at: without a transaction any of them may fail alone."""
-
-    def __init__(self) -> None:
-        self.error: KafkaError | None = None
-        self.log_append_ms: int | None = None
-        self._first: int | None = None
-        self._last = -1
-        self._unplaced = False
-
-    def take(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self.error = self.error or error
-            return
-        whose, time_ms = message.timestamp()
-        if whose == TIMESTAMP_LOG_APPEND_TIME:
-            self.log_append_ms = time_ms
-        offset = message.offset()
-        if offset is None or offset < 0:
-            self._unplaced = True
-            return
-        self._first = offset if self._first is None else min(self._first, offset)
-        self._last = max(self._last, offset)
-
-    @property
-    def range(self) -> OffsetRange | None:
-        """From the first record to behind the last; None when a report came without an offset."""
-        return None if self._unplaced or self._first is None else OffsetRange(self._first, self._last + 1)

@@ -9,6 +9,8 @@ and only what is left, less than a request, is flushed, a moment at a time (deci
 import time
 from collections.abc import Callable
 
+from confluent_kafka import KafkaError, KafkaException
+
 from spark_cas.log.kafka.client.clients import PlainProducer, TransactionalProducer
 
 _FLUSH_SECONDS = 0.001
@@ -26,7 +28,8 @@ def await_delivery(
 ) -> bool:
     """Send what waits and serve its reports, until all are served or ``until`` holds; False after the timeout.
 
-    ``request_rows`` is about how many records fill a request. Raises KafkaException.
+    ``request_rows`` is about how many records fill a request. Raises KafkaException, at once where the producer has
+    nobody left to send to.
     """
     client, deadline = producer.client, time.monotonic() + timeout_seconds
     pause, waiting = _FIRST_PAUSE_SECONDS, len(client)
@@ -36,6 +39,8 @@ def await_delivery(
             if waiting <= request_rows or pause == _LONGEST_PAUSE_SECONDS:
                 client.flush(_FLUSH_SECONDS)
             client.poll(pause)
+            if producer.stranded:
+                raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))  # noqa: SLF001 - it is public
             before, waiting = waiting, len(client)
             pause = _FIRST_PAUSE_SECONDS if waiting < before else min(_LONGEST_PAUSE_SECONDS, pause * 2)
             if waiting and time.monotonic() > deadline:

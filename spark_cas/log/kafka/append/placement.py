@@ -8,11 +8,11 @@ from confluent_kafka import TopicPartition
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Truncated
 from spark_cas.log.kafka import ends
-from spark_cas.log.kafka.append.sending import Delivered
+from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.reports import Reports
 from spark_cas.log.kafka.client.retry import second_look
 from spark_cas.log.kafka.reading import first_record
-from spark_cas.log.kafka.spec import KafkaSpec
 
 _VISIBLE_SECONDS = 2.0
 _PAUSE_SECONDS = 0.0005
@@ -25,45 +25,43 @@ class Landed:
     at: OffsetRange
     has_offset: bool
     """Whether they said it; else it was concluded from the partition's end."""
-    log_append_ms: int | None
-    """The time that the topic gives to all records; None where it leaves them theirs."""
+    time_ms: int | None
+    """The time of the records that had none, or of all where the topic gives it; None where each has its own."""
 
 
-def landed(
-    spec: KafkaSpec, admin: Admin, at: TopicPartition, delivered: Delivered, end_offset: int, *, checked: bool
-) -> Landed | None:
+def landed(checks: Checks, delivered: Reports, rows: int, end_offset: int, *, checked: bool) -> Landed | None:
     """Where the records of an open transaction lie; None when that is not known, or not where the claim wants them.
 
     A claim that is ``checked`` wants them right behind ``end_offset``, or with nothing committed in between. A record
     acknowledged without an offset (KIP-192) is placed by the partition's end: when that moved by just the number of
     records, each of them was acknowledged and nobody else's is there.
     """
-    wanted = OffsetRange(end_offset, end_offset + delivered.count)
-    reported = delivered.range()
+    wanted = OffsetRange(end_offset, end_offset + rows)
+    reported = delivered.range
     found = reported
-    if found is None and ends.high_watermark(admin, at) == wanted.end_offset:
+    if found is None and ends.high_watermark(checks.admin, checks.at) == wanted.end_offset:
         found = wanted
     if found is None:
         return None
     if checked and found != wanted:
-        if len(found) != delivered.count or found.base_offset < end_offset:
+        if len(found) != rows or found.base_offset < end_offset:
             return None
-        if not _only_aborted(spec, admin, at, OffsetRange(end_offset, found.base_offset)):
+        if not _only_aborted(checks, OffsetRange(end_offset, found.base_offset)):
             return None
-    return Landed(found, reported is not None, delivered.log_append_ms)
+    return Landed(found, reported is not None, delivered.given_ms)
 
 
-def _only_aborted(spec: KafkaSpec, admin: Admin, at: TopicPartition, between: OffsetRange) -> bool:
+def _only_aborted(checks: Checks, between: OffsetRange) -> bool:
     """Whether what came between the check and our records, which follow one another, was aborted.
 
     Our open transaction holds the decided end at our first record, once all that lies before it is decided.
     """
     deadline = time.monotonic() + _VISIBLE_SECONDS
-    while ends.last_stable_offset(admin, at) < between.end_offset:
+    while ends.last_stable_offset(checks.admin, checks.at) < between.end_offset:
         if time.monotonic() > deadline:
             return False
         time.sleep(_PAUSE_SECONDS)
-    return first_record(spec, at, between) is None
+    return first_record(checks.spec, checks.at, between) is None
 
 
 def await_visible(admin: Admin, at: TopicPartition, records: OffsetRange) -> Bounds | Truncated:

@@ -11,7 +11,6 @@ from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ConditionalLogError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import LayoutChanged
-from spark_cas.core.records import fill_timestamps
 from spark_cas.log.kafka.append.checks import Checks, is_checked
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.append.placement import Landed, landed
@@ -65,23 +64,24 @@ class Attempt:
         wanted = OffsetRange(bounds.end_offset, bounds.end_offset + records.num_rows)
         if not records.num_rows:
             self._entering(wanted)()
-            return Landed(wanted, has_offset=True, log_append_ms=None)
-        sending = Sending(self.fence.instance, checks.at, fill_timestamps(records, self.chunk.time_ms))
+            return Landed(wanted, has_offset=True, time_ms=None)
+        sending = Sending(self.fence.instance, checks.at, records, self.chunk.time_ms)
         # Beside the records, not after them: nearly always they land where it says.
         entered = self._entering(wanted)
         try:
             arrived = sending.arrive(checks.spec.delivery_seconds + _OVERDUE_SECONDS)
         except KafkaException:
-            # The transaction can be aborted only once the client is done with it.
-            with suppress(KafkaException):
-                entered()
+            # The transaction can be aborted only once the client is done with it, where anybody would hear of that.
+            if not self.fence.instance.stranded:
+                with suppress(KafkaException):
+                    entered()
             raise
         entered()
         if not arrived:
             return Again("the brokers did not acknowledge the records in time")
         checked = is_checked(self.claim, self.chunk)
         delivered = sending.delivered()
-        sent = landed(checks.spec, checks.admin, checks.at, delivered, bounds.end_offset, checked=checked)
+        sent = landed(checks, delivered, records.num_rows, bounds.end_offset, checked=checked)
         if sent is None:
             return Again(INTERLEAVED)
         if sent.at != wanted:

@@ -17,7 +17,6 @@ from spark_cas.core.group import ABORTED, GroupOutcome, batch_of, takes_place
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Fenced, Outcome, ProgressLost, Refusal, Truncated
 from spark_cas.core.plan import Plan, Progress, progress_lost, resume_offset
-from spark_cas.core.records import fill_timestamps
 from spark_cas.core.refusal import error_of
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.checks import Checks, fenced_by, is_checked, same_rows
@@ -173,15 +172,14 @@ class WholeAppends:
         if chunk.records.num_rows:
             sent = self._send(claim, chunk, bounds)
         else:
-            sent = Landed(OffsetRange(bounds.end_offset, bounds.end_offset), has_offset=True, log_append_ms=None)
+            sent = Landed(OffsetRange(bounds.end_offset, bounds.end_offset), has_offset=True, time_ms=None)
         if chunk.records.num_rows or chunk.complete:
             self._entries[partition] = claim.progress_after(chunk, sent.at)
             self._kept[partition] = Bounds(bounds.start_offset, sent.at.end_offset)
-        given_ms = chunk.time_ms if chunk.records.column("timestamp").null_count else None
         return Appended(
             range=sent.at,
             count=chunk.records.num_rows,
-            timestamp_ms=given_ms if sent.log_append_ms is None else sent.log_append_ms,
+            timestamp_ms=sent.time_ms,
             start_offset=bounds.start_offset,
             has_offset=sent.has_offset,
             resolved=False,
@@ -192,11 +190,12 @@ class WholeAppends:
             self._fence.begin()
             self._begun = True
         at = self._at(claim.partition)
-        sending = Sending(self._fence.instance, at, fill_timestamps(chunk.records, chunk.time_ms))
+        sending = Sending(self._fence.instance, at, chunk.records, chunk.time_ms)
         if not sending.arrive(self._spec.delivery_seconds + _OVERDUE_SECONDS):
             self._give_up("the brokers did not acknowledge the records in time")
         checked = is_checked(claim, chunk)
-        sent = landed(self._spec, self._admin, at, sending.delivered(), bounds.end_offset, checked=checked)
+        delivered, rows = sending.delivered(), chunk.records.num_rows
+        sent = landed(self._checks(claim.partition), delivered, rows, bounds.end_offset, checked=checked)
         if sent is None:
             self._give_up(INTERLEAVED)
         return sent

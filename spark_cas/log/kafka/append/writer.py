@@ -267,11 +267,10 @@ class PartitionWriter:
             return decided
         own = decided.end_offset == at.end_offset + 1
         self._fence.left = decided if own and self._fence.producer is not None else None
-        given_ms = chunk.time_ms if chunk.records.column("timestamp").null_count else None
         return Appended(
             range=OffsetRange(at.base_offset, decided.end_offset if own else at.end_offset),
             count=chunk.records.num_rows,
-            timestamp_ms=given_ms if sent.log_append_ms is None else sent.log_append_ms,
+            timestamp_ms=sent.time_ms,
             start_offset=decided.start_offset,
             has_offset=sent.has_offset,
             resolved=resolved,

@@ -1,29 +1,25 @@
 """Clients of one process: made when first needed, never pickled, never used across a fork."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from spark_cas.log.kafka.client import librdkafka
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.codes import PURGED, reason_of
+from spark_cas.log.kafka.client.array_producer import ArrayProducer
+from spark_cas.log.kafka.client.codes import reason_of
+from spark_cas.log.kafka.client.configuration import producer_settings, settings_of, started
 from spark_cas.log.kafka.client.connections import Connections
 from spark_cas.log.kafka.client.deadlined import Deadlined
-from spark_cas.log.kafka.settings.rejected import unusable
-from spark_cas.log.kafka.settings.secrets import resolve
+from spark_cas.log.kafka.client.object_producer import ObjectProducer
 from spark_cas.log.kafka.settings.table import Client
-from spark_cas.log.kafka.settings.translate import for_client
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.patience import Wait
 
-_RECONNECT_MS = 20
-_BATCH_BYTES = 1_000_000
-_NO_LIMIT_BYTES = 1_000_000_000
-"""The most that the client may be told: how large a record may be is the topic's to say."""
-_MOST_LINGER_MS = 900_000
 _OVERDUE_SECONDS = 1.0
 _TRIED_REQUESTS = 2
 """For so long the client sends a request of a transaction again, before a new claim finds out what became of it."""
@@ -32,43 +28,18 @@ _LEAST_SECONDS = 0.1
 _CONNECT_SHARE = 0.3
 _CONNECT_PAUSE_SECONDS = 0.003
 
-Made = TypeVar("Made")
-
-
-def _common(spec: KafkaSpec, client: Client) -> dict[str, Any]:
-    """What every client of a spec is set up with. The user's settings come first: ours always hold."""
-    given: dict[str, Any] = resolve(for_client(spec.client_options, client))
-    return {
-        # Half of it is how long a new client waits between its first connection and the next.
-        "reconnect.backoff.ms": min(_RECONNECT_MS, int(given.get("reconnect.backoff.max.ms", _RECONNECT_MS))),
-        **given,
-        # Named for consumers, but it holds for all: to ask for a topic that was deleted does not make it anew.
-        "allow.auto.create.topics": False,
-        "bootstrap.servers": spec.bootstrap_servers,
-        "socket.timeout.ms": int(1000 * spec.request_seconds),
-        "log_level": 2,
-    }
-
-
-def _made(make: Callable[[dict[str, Any]], Made], settings: dict[str, Any]) -> Made:
-    """A client. Raises OptionError for settings that it cannot start with."""
-    try:
-        return make(settings)
-    except KafkaException as error:
-        raise unusable(error, settings) from None
-
 
 def admin_client(spec: KafkaSpec) -> Admin:
     """A client for offsets and topics."""
-    return _made(partial(Admin, spec), _common(spec, Client.ADMIN))
+    return started(partial(Admin, spec), settings_of(spec, Client.ADMIN))
 
 
 def reader(spec: KafkaSpec, *, fetch_wait_ms: int = 500) -> Consumer:
     """A consumer of committed records that tells where a partition ends. It joins no group."""
-    return _made(
+    return started(
         Consumer,
         {
-            **_common(spec, Client.CONSUMER),
+            **settings_of(spec, Client.CONSUMER),
             "group.id": f"{spec.prefix}/no-group",
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
@@ -84,10 +55,10 @@ def reader(spec: KafkaSpec, *, fetch_wait_ms: int = 500) -> Consumer:
 
 def group_member(spec: KafkaSpec, group: str) -> Consumer:
     """A consumer that names a group and never joins it, and sees no offset whose transaction is open."""
-    return _made(
+    return started(
         Consumer,
         {
-            **_common(spec, Client.CONSUMER),
+            **settings_of(spec, Client.CONSUMER),
             "group.id": group,
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
@@ -95,25 +66,10 @@ def group_member(spec: KafkaSpec, group: str) -> Consumer:
     )
 
 
-def _producing(spec: KafkaSpec, most_batch_bytes: int | None, delivery_ms: int) -> dict[str, Any]:
-    """What every producer is set up with: acknowledged is what all replicas in sync have.
-
-    No record lingers by time: a request goes out when it is full, and the last one of a chunk when it is asked for
-    (decision 0021).
-    """
-    common = _common(spec, Client.PRODUCER)
-    batch_bytes = int(common.get("batch.size", _BATCH_BYTES))
-    return {
-        "message.max.bytes": _NO_LIMIT_BYTES,
-        **common,
-        "linger.ms": min(delivery_ms - 1, _MOST_LINGER_MS),
-        "batch.size": min(batch_bytes, most_batch_bytes or batch_bytes),
-        "message.timeout.ms": delivery_ms,
-        "acks": "all",
-        "max.in.flight": spec.max_in_flight,
-        "queue.buffering.max.messages": 0,
-        "queue.buffering.max.kbytes": 2_097_151,
-    }
+def _producer(settings: dict[str, Any], topic: str, connections: Connections) -> ArrayProducer | ObjectProducer:
+    lib = librdkafka.library()
+    make = ObjectProducer if lib is None else partial(ArrayProducer, lib)
+    return started(lambda given: make(given, topic, connections), settings)
 
 
 class PlainProducer:
@@ -121,10 +77,13 @@ class PlainProducer:
 
     def __init__(self, spec: KafkaSpec, most_batch_bytes: int | None, *, idempotent: bool) -> None:
         delivery_ms = int(spec.patience_seconds * 1000)
-        settings = {**_producing(spec, most_batch_bytes, delivery_ms), "enable.idempotence": idempotent}
+        settings = {**producer_settings(spec, most_batch_bytes, delivery_ms), "enable.idempotence": idempotent}
         self.request_bytes: int = settings["batch.size"]
         """A request is full with so many bytes of records."""
-        self.client: Producer = _made(Producer, settings)
+        self.client = _producer(settings, spec.topic, Connections())
+
+    stranded = False
+    """It begins anew with the addresses that it was given."""
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -133,7 +92,7 @@ class PlainProducer:
 
     def close(self) -> None:
         """Let go of it. What was not acknowledged is not sent again."""
-        self.client.purge()
+        self.client.drop()
         del self.client
 
 
@@ -156,7 +115,7 @@ class TransactionalProducer:
         """Why the instance is good for nothing any more. Errors of its messages say only that they were purged."""
         delivery_ms = int(spec.delivery_seconds * 1000)
         self._settings: dict[str, Any] = {
-            **_producing(spec, most_batch_bytes, delivery_ms),
+            **producer_settings(spec, most_batch_bytes, delivery_ms),
             "transactional.id": transactional_id,
             "transaction.timeout.ms": spec.transaction_timeout_ms,
             "enable.idempotence": True,
@@ -173,7 +132,7 @@ class TransactionalProducer:
 
     def _make_client(self) -> None:
         self._connections = Connections()
-        self.client: Producer = _made(Producer, {**self._settings, "logger": self._connections})
+        self.client = _producer(self._settings, self._topic, self._connections)
 
     def init(self, timeout_seconds: float) -> None:
         """Fence every earlier holder of the id, and finish or abort what it left open. Raises KafkaException."""
@@ -230,16 +189,24 @@ class TransactionalProducer:
         with self.watched():
             self.client.begin_transaction()
 
-    def adding(self, offsets: list[TopicPartition], group: object) -> Deadlined:
+    @property
+    def stranded(self) -> bool:
+        """Whether it has nobody left to send to, and never will."""
+        return self._connections.stranded
+
+    def adding(self, offsets: list[TopicPartition], group: str, member: Consumer) -> Deadlined:
         """Begin to put offsets of a group into the open transaction. Its result raises KafkaException.
+
+        ``member`` is a consumer that names the group, for a client that takes no bare name.
 
         librdkafka (2.16) may wait for the group's coordinator for ever, whatever its timeout (its issue 5456).
         """
         client, seconds = self.client, _TRIED_REQUESTS * self._request_seconds
+        named = group if isinstance(client, ArrayProducer) else member.consumer_group_metadata()
 
         def call() -> None:
             with self.watched():
-                client.send_offsets_to_transaction(offsets, group, seconds)
+                client.send_offsets_to_transaction(offsets, named, seconds)
 
         return Deadlined(call, seconds + _OVERDUE_SECONDS)
 
@@ -262,10 +229,9 @@ class TransactionalProducer:
     def what_broke(self, error: KafkaError) -> KafkaError:
         """Why a message of the open transaction failed. Its own error may say only that it was purged or came late.
 
-        The client tells to whoever asks for something that a broken transaction does not allow.
+        The client tells to whoever asks for something that a broken transaction does not allow, and so it is learnt
+        whether the instance is done for.
         """
-        if error.code() not in (*PURGED, KafkaError._STATE):  # noqa: SLF001 - it is public
-            return error
         try:
             with self.watched():
                 self.client.begin_transaction()
@@ -292,7 +258,7 @@ class TransactionalProducer:
     def close(self) -> None:
         """Let go of the instance. What it left open is ended by the id's next holder or by time.
 
-        Not by the client's own close, which would abort a transaction whose commit may be under way.
+        Not by an abort, for the transaction may be one whose commit is under way.
         """
-        self.client.purge()
+        self.client.drop()
         del self.client

@@ -5,6 +5,8 @@ import re
 _CHANGED = re.compile(r"(\S+): Broker changed state (\w+) -> (\w+)$")
 _UP = "UP"
 _IN_USE = (_UP, "REAUTH")
+_LEARNT = re.compile(r"(\S+): Added new broker with NodeId \d+$")
+_LET_GO = re.compile(r"Sending TERMINATE to (\S+)$")
 _BOOTSTRAP = "/bootstrap"
 """Ends the name of the connection that a client begins with, and gives up after its first reply."""
 
@@ -19,8 +21,14 @@ class Connections:
     """
 
     def __init__(self) -> None:
+        self._learnt: set[str] = set()
         self._up: set[str] = set()
         self._lost = False
+        self.stranded = False
+        """Whether the client was told of no brokers: it let go of all that it knew, and has nobody left to ask.
+
+        A broker that is back and still fenced says so. It lasts, with ``metadata.recovery.strategy`` none.
+        """
 
     @property
     def up(self) -> bool:
@@ -38,12 +46,18 @@ class Connections:
 
     def log(self, _level: int, _form: str, *args: object) -> None:
         """Take a line, as `logging.Logger.log` would: facility, client, text."""
-        if not args or args[0] != "STATE":
+        if not args:
             return
-        found = _CHANGED.search(str(args[-1]))
-        if found is None:
-            return
-        broker, before, after = found.groups()
+        facility, line = args[0], str(args[-1])
+        if facility == "STATE" and (found := _CHANGED.search(line)):
+            self._changed(*found.groups())
+        elif facility == "BROKER" and (found := _LEARNT.search(line)):
+            self._learnt.add(found[1])
+        elif facility == "DESTROY" and (found := _LET_GO.search(line)):
+            self.stranded = self._learnt == {found[1]}
+            self._learnt.discard(found[1])
+
+    def _changed(self, broker: str, before: str, after: str) -> None:
         if broker.endswith(_BOOTSTRAP):
             return
         if after == _UP:

@@ -1,0 +1,234 @@
+"""A producer that takes records as Arrow arrays, without an object for each.
+
+It stands on librdkafka's own API (`spark_cas.log.kafka.client.librdkafka`). Otherwise it is as confluent-kafka's: the
+same settings, methods and errors, as far as they are used here.
+"""
+
+import ctypes
+import weakref
+from collections.abc import Mapping, Sequence
+from itertools import repeat
+from typing import Protocol
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from spark_cas.core.records import fill_timestamps
+from spark_cas.log.kafka.client import librdkafka as c
+from spark_cas.log.kafka.client.record_arrays import arguments_of, messages_of
+from spark_cas.log.kafka.client.reports import Reports
+
+# ruff: noqa: SLF001 - librdkafka names its own errors with an underscore; they are public
+
+_SLICE_ROWS = 1_000
+"""Rows whose arguments are there at a time, some 500 bytes each."""
+
+
+class Logger(Protocol):
+    """Takes the lines that librdkafka logs."""
+
+    def log(self, level: int, form: str, /, *args: object) -> None: ...
+
+
+class ArrayProducer:
+    """A producer for one topic. Raises KafkaException for settings that it cannot start with."""
+
+    def __init__(self, lib: ctypes.CDLL, settings: Mapping[str, object], topic: str, logger: Logger) -> None:
+        self._lib = lib
+        self._logger = logger
+        self._client = _new(lib, settings)
+        self._queue = lib.rd_kafka_queue_get_main(self._client)
+        lib.rd_kafka_set_log_queue(self._client, None)
+        self._topic = lib.rd_kafka_topic_new(self._client, topic.encode(), None)
+        weakref.finalize(self, _destroy, lib, self._client, self._queue, self._topic).atexit = False
+        self._reports = Reports(0, None)
+        self._handed_over = 0
+        self._gives_time = False
+
+    def __len__(self) -> int:
+        """Records and requests that are not yet reported."""
+        return int(self._lib.rd_kafka_outq_len(self._client))
+
+    def hand_over(self, partition: int, records: pa.Table, time_ms: int) -> Reports:
+        """Have records on their way, in order; those without a time get that, or the present one.
+
+        What is reported of them is filled in by `poll`, until more are handed over. Raises KafkaException.
+        """
+        self._handed_over += 1
+        times = records.column("timestamp")
+        self._reports = Reports(len(times), time_ms if times.null_count else None)
+        self._gives_time = times.null_count == len(times)
+        if self._gives_time and records.column("headers").null_count == len(times):
+            self._produce_batch(partition, records)
+        else:
+            self._produce_each(partition, fill_timestamps(records, time_ms))
+        return self._reports
+
+    def poll(self, seconds: float) -> None:
+        """Wait for news, and take in all that are there. Raises KafkaException once the instance is broken."""
+        fatal = None
+        event = self._lib.rd_kafka_queue_poll(self._queue, _ms(seconds))
+        while event:
+            try:
+                fatal = self._take(event) or fatal
+            finally:
+                self._lib.rd_kafka_event_destroy(event)
+            event = self._lib.rd_kafka_queue_poll(self._queue, 0)
+        if fatal is not None:
+            raise KafkaException(fatal)
+
+    def flush(self, seconds: float) -> None:
+        """Send what waits, for so long, and take in all news that are there. Raises KafkaException as `poll` does."""
+        self._lib.rd_kafka_flush(self._client, _ms(seconds))
+        # It logs a line itself, which would wake the next poll.
+        self.poll(0)
+
+    def list_topics(self, _topic: str, seconds: float) -> None:
+        """Ask for the topic's leaders. Raises KafkaException."""
+        found = ctypes.c_void_p()
+        code = self._lib.rd_kafka_metadata(self._client, 0, self._topic, ctypes.byref(found), _ms(seconds))
+        if code:
+            raise KafkaException(KafkaError(code))
+        self._lib.rd_kafka_metadata_destroy(found)
+
+    def init_transactions(self, seconds: float) -> None:
+        """Raises KafkaException."""
+        self._check(self._lib.rd_kafka_init_transactions(self._client, _ms(seconds)))
+
+    def begin_transaction(self) -> None:
+        """Raises KafkaException."""
+        self._check(self._lib.rd_kafka_begin_transaction(self._client))
+
+    def commit_transaction(self, seconds: float) -> None:
+        """Raises KafkaException."""
+        self._check(self._lib.rd_kafka_commit_transaction(self._client, _ms(seconds)))
+
+    def abort_transaction(self, seconds: float) -> None:
+        """Raises KafkaException."""
+        self._check(self._lib.rd_kafka_abort_transaction(self._client, _ms(seconds)))
+
+    def send_offsets_to_transaction(self, offsets: Sequence[TopicPartition], group: str, seconds: float) -> None:
+        """As of a group that has no members. Raises KafkaException."""
+        lib = self._lib
+        entries = _entries(lib, offsets)
+        metadata = lib.rd_kafka_consumer_group_metadata_new(group.encode())
+        try:
+            self._check(lib.rd_kafka_send_offsets_to_transaction(self._client, entries, metadata, _ms(seconds)))
+        finally:
+            lib.rd_kafka_consumer_group_metadata_destroy(metadata)
+            lib.rd_kafka_topic_partition_list_destroy(entries)
+
+    def drop(self) -> None:
+        """Let go of what was not acknowledged: it is not sent again. Of the client, who holds it.
+
+        It ends with this object, which a thread that is in a call keeps.
+        """
+        self._lib.rd_kafka_purge(self._client, c.PURGE_ALL)
+
+    def _produce_batch(self, partition: int, records: pa.Table) -> None:
+        # All in one call, so that all have one time.
+        messages = messages_of(records, self._handed_over)
+        taken = self._lib.rd_kafka_produce_batch(self._topic, partition, c.COPY, messages.ctypes.data, len(messages))
+        if taken < len(messages):
+            failed = messages["err"][messages["err"] != 0]
+            raise KafkaException(KafkaError(int(failed[0])))
+
+    def _produce_each(self, partition: int, records: pa.Table) -> None:
+        for batch in records.to_batches(max_chunksize=_SLICE_ROWS):
+            arguments = arguments_of(batch, self._topic, partition, self._handed_over)
+            calls = map(self._lib.rd_kafka_produceva, repeat(self._client), arguments.addresses, arguments.counts)
+            self._check(next(filter(None, calls), None))
+
+    def _take(self, event: int) -> KafkaError | None:
+        """Take in an event; the error when it tells that the instance is broken."""
+        lib, kind = self._lib, self._lib.rd_kafka_event_type(event)
+        if kind == c.EVENT_DELIVERED:
+            self._take_reports(event)
+        elif kind == c.EVENT_LOG:
+            facility, line, level = ctypes.c_char_p(), ctypes.c_char_p(), ctypes.c_int()
+            lib.rd_kafka_event_log(event, ctypes.byref(facility), ctypes.byref(line), ctypes.byref(level))
+            self._logger.log(level.value, "%s %s", _text(facility.value), _text(line.value))
+        elif kind == c.EVENT_ERROR and lib.rd_kafka_event_error(event) == KafkaError._FATAL:
+            text = ctypes.create_string_buffer(c.ERROR_TEXT_BYTES)
+            code = lib.rd_kafka_fatal_error(self._client, text, len(text))
+            return KafkaError(code, _text(text.value), fatal=True)
+        return None
+
+    def _take_reports(self, event: int) -> None:
+        """Take in the reports of an event: of records that followed one another, and had one end."""
+        count = self._lib.rd_kafka_event_message_count(event)
+        pointers = (ctypes.POINTER(c.Message) * count)()
+        count = self._lib.rd_kafka_event_message_array(event, pointers, count)
+        # For those of records before these nobody waits any more. They may have shared a request.
+        begin = next((at for at in range(count) if pointers[at].contents.private == self._handed_over), count)
+        if begin == count:
+            return
+        first, last, reports = pointers[begin].contents, pointers[count - 1].contents, self._reports
+        error = first.err or last.err
+        if error:
+            reports.take_error(count - begin, KafkaError(error))
+            return
+        reports.take(count - begin, first.offset, last.offset)
+        whose = ctypes.c_int()
+        time_ms = self._lib.rd_kafka_message_timestamp(pointers[count - 1], ctypes.byref(whose))
+        if self._gives_time or whose.value == c.TIMESTAMP_LOG_APPEND_TIME:
+            reports.given_ms = time_ms
+
+    def _check(self, failed: int | None) -> None:
+        if failed:
+            lib = self._lib
+            error = KafkaError(
+                lib.rd_kafka_error_code(failed),
+                _text(lib.rd_kafka_error_string(failed)),
+                fatal=bool(lib.rd_kafka_error_is_fatal(failed)),
+                retriable=bool(lib.rd_kafka_error_is_retriable(failed)),
+                txn_requires_abort=bool(lib.rd_kafka_error_txn_requires_abort(failed)),
+            )
+            lib.rd_kafka_error_destroy(failed)
+            raise KafkaException(error)
+
+
+def _new(lib: ctypes.CDLL, settings: Mapping[str, object]) -> int:
+    text = ctypes.create_string_buffer(c.ERROR_TEXT_BYTES)
+    conf = lib.rd_kafka_conf_new()
+    made = None
+    for name, value in {**settings, "log.queue": True}.items():
+        said = str(value).lower() if isinstance(value, bool) else str(value)
+        if lib.rd_kafka_conf_set(conf, name.encode(), said.encode(), text, len(text)):
+            break
+    else:
+        lib.rd_kafka_conf_set_events(conf, c.EVENT_DELIVERED | c.EVENT_LOG | c.EVENT_ERROR)
+        made = lib.rd_kafka_new(c.PRODUCER, conf, text, len(text))
+    if not made:
+        lib.rd_kafka_conf_destroy(conf)
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, _text(text.value)))
+    return int(made)
+
+
+def _destroy(lib: ctypes.CDLL, client: int, queue: int, topic: int) -> None:
+    lib.rd_kafka_topic_destroy(topic)
+    lib.rd_kafka_queue_destroy(queue)
+    lib.rd_kafka_destroy(client)
+
+
+def _entries(lib: ctypes.CDLL, offsets: Sequence[TopicPartition]) -> int:
+    """Offsets with their metadata, as a list of librdkafka's."""
+    entries = lib.rd_kafka_topic_partition_list_new(len(offsets))
+    for each in offsets:
+        entry = lib.rd_kafka_topic_partition_list_add(entries, each.topic.encode(), each.partition).contents
+        entry.offset = each.offset
+        if each.metadata is not None:
+            # As confluent-kafka writes it, with a NUL: without one it reads whatever comes behind.
+            text = each.metadata.encode() + b"\0"
+            # The list frees it.
+            entry.metadata, entry.metadata_size = lib.rd_kafka_mem_malloc(None, len(text)), len(text)
+            ctypes.memmove(entry.metadata, text, len(text))
+    return int(entries)
+
+
+def _ms(seconds: float) -> int:
+    return max(0, int(1000 * seconds))
+
+
+def _text(said: bytes | None) -> str:
+    return (said or b"").decode(errors="replace")

@@ -1,0 +1,129 @@
+"""The public C API of librdkafka, as far as a producer needs it: names, types and shapes as in its header rdkafka.h.
+
+The library is the one that confluent-kafka is linked with, so both are of one version, and nothing is installed for
+it. No struct is declared that the header does not show.
+"""
+
+import ctypes
+from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
+from functools import cache
+
+from confluent_kafka import cimpl
+
+PRODUCER = 0
+COPY = 0x2
+"""The library copies key and value before a call returns."""
+PURGE_ALL = 0x1 | 0x2
+
+EVENT_DELIVERED = 0x1
+EVENT_LOG = 0x4
+EVENT_ERROR = 0x8
+
+TIMESTAMP_LOG_APPEND_TIME = 2
+
+V_RKT, V_PARTITION, V_VALUE, V_KEY, V_OPAQUE, V_MSGFLAGS, V_TIMESTAMP, V_HEADER = range(2, 10)
+"""What a `VU` holds."""
+
+ERROR_TEXT_BYTES = 512
+
+
+class Message(ctypes.Structure):
+    """rd_kafka_message_t."""
+
+    _fields_ = (
+        ("err", c_int),
+        ("rkt", c_void_p),
+        ("partition", c_int32),
+        ("payload", c_void_p),
+        ("len", c_size_t),
+        ("key", c_void_p),
+        ("key_len", c_size_t),
+        ("offset", c_int64),
+        ("private", c_void_p),
+    )
+
+
+class VU(ctypes.Structure):
+    """rd_kafka_vu_t: a tag, and what it says is there; at most a pointer or name, a pointer and a size."""
+
+    _fields_ = (("vtype", c_int), ("first", c_int64), ("second", c_int64), ("third", c_int64), ("pad", c_int64 * 5))
+
+
+class TopicPartitionEntry(ctypes.Structure):
+    """rd_kafka_topic_partition_t."""
+
+    _fields_ = (
+        ("topic", c_char_p),
+        ("partition", c_int32),
+        ("offset", c_int64),
+        ("metadata", c_void_p),
+        ("metadata_size", c_size_t),
+        ("opaque", c_void_p),
+        ("err", c_int),
+        ("private", c_void_p),
+    )
+
+
+_FUNCTIONS = {
+    "rd_kafka_conf_new": (c_void_p,),
+    "rd_kafka_conf_destroy": (None, c_void_p),
+    "rd_kafka_conf_set": (c_int, c_void_p, c_char_p, c_char_p, c_char_p, c_size_t),
+    "rd_kafka_conf_set_events": (None, c_void_p, c_int),
+    "rd_kafka_new": (c_void_p, c_int, c_void_p, c_char_p, c_size_t),
+    "rd_kafka_destroy": (None, c_void_p),
+    "rd_kafka_queue_get_main": (c_void_p, c_void_p),
+    "rd_kafka_queue_poll": (c_void_p, c_void_p, c_int),
+    "rd_kafka_queue_destroy": (None, c_void_p),
+    "rd_kafka_set_log_queue": (c_int, c_void_p, c_void_p),
+    "rd_kafka_topic_new": (c_void_p, c_void_p, c_char_p, c_void_p),
+    "rd_kafka_topic_destroy": (None, c_void_p),
+    "rd_kafka_metadata": (c_int, c_void_p, c_int, c_void_p, POINTER(c_void_p), c_int),
+    "rd_kafka_metadata_destroy": (None, c_void_p),
+    "rd_kafka_produce_batch": (c_int, c_void_p, c_int32, c_int, c_void_p, c_int),
+    "rd_kafka_flush": (c_int, c_void_p, c_int),
+    "rd_kafka_purge": (c_int, c_void_p, c_int),
+    "rd_kafka_outq_len": (c_int, c_void_p),
+    "rd_kafka_fatal_error": (c_int, c_void_p, c_char_p, c_size_t),
+    "rd_kafka_event_type": (c_int, c_void_p),
+    "rd_kafka_event_destroy": (None, c_void_p),
+    "rd_kafka_event_error": (c_int, c_void_p),
+    "rd_kafka_event_log": (c_int, c_void_p, POINTER(c_char_p), POINTER(c_char_p), POINTER(c_int)),
+    "rd_kafka_event_message_count": (c_size_t, c_void_p),
+    "rd_kafka_event_message_array": (c_size_t, c_void_p, POINTER(POINTER(Message)), c_size_t),
+    "rd_kafka_message_timestamp": (c_int64, POINTER(Message), POINTER(c_int)),
+    "rd_kafka_init_transactions": (c_void_p, c_void_p, c_int),
+    "rd_kafka_begin_transaction": (c_void_p, c_void_p),
+    "rd_kafka_commit_transaction": (c_void_p, c_void_p, c_int),
+    "rd_kafka_abort_transaction": (c_void_p, c_void_p, c_int),
+    "rd_kafka_send_offsets_to_transaction": (c_void_p, c_void_p, c_void_p, c_void_p, c_int),
+    "rd_kafka_consumer_group_metadata_new": (c_void_p, c_char_p),
+    "rd_kafka_consumer_group_metadata_destroy": (None, c_void_p),
+    "rd_kafka_topic_partition_list_new": (c_void_p, c_int),
+    "rd_kafka_topic_partition_list_add": (POINTER(TopicPartitionEntry), c_void_p, c_char_p, c_int32),
+    "rd_kafka_topic_partition_list_destroy": (None, c_void_p),
+    "rd_kafka_mem_malloc": (c_void_p, c_void_p, c_size_t),
+    "rd_kafka_error_code": (c_int, c_void_p),
+    "rd_kafka_error_string": (c_char_p, c_void_p),
+    "rd_kafka_error_is_fatal": (c_int, c_void_p),
+    "rd_kafka_error_is_retriable": (c_int, c_void_p),
+    "rd_kafka_error_txn_requires_abort": (c_int, c_void_p),
+    "rd_kafka_error_destroy": (None, c_void_p),
+}
+
+_HOLDING_THE_GIL = {"rd_kafka_produceva": (c_void_p, c_void_p, c_void_p, c_size_t)}
+"""Called once a record, and never for long: to let go of the interpreter and take it back costs as much again."""
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The functions; None where they are not found, as where confluent-kafka was built with them hidden."""
+    try:
+        found, holding = ctypes.CDLL(cimpl.__file__), ctypes.PyDLL(cimpl.__file__)
+        for functions, source in ((_FUNCTIONS, found), (_HOLDING_THE_GIL, holding)):
+            for name, (result, *arguments) in functions.items():
+                function = getattr(source, name)
+                function.restype, function.argtypes = result, arguments
+                setattr(found, name, function)
+    except (AttributeError, OSError):
+        return None
+    return found

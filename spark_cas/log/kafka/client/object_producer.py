@@ -1,0 +1,87 @@
+"""A producer that takes each record as Python objects: confluent-kafka's own, where there is no other way."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import chain, repeat
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message, Producer
+
+from spark_cas.core.records import fill_timestamps
+from spark_cas.log.kafka.client.reports import Reports
+
+SLICE_ROWS = 10_000
+"""Rows that are Python objects at a time."""
+
+_Take = Callable[[KafkaError | None, Message], None]
+
+
+class ObjectProducer(Producer):
+    """As `spark_cas.log.kafka.client.array_producer.ArrayProducer`."""
+
+    def __init__(self, settings: Mapping[str, Any], topic: str, logger: object) -> None:
+        super().__init__({**settings, "logger": logger})
+        self._topic = topic
+        # A report takes time. In a transaction the first and the last tell enough: the error of another breaks it.
+        self._reports_each = "transactional.id" not in settings
+
+    def hand_over(self, partition: int, records: pa.Table, time_ms: int) -> Reports:
+        rows = records.num_rows
+        asked = rows if self._reports_each else min(rows, 2)
+        reports = Reports(asked, time_ms if records.column("timestamp").null_count else None)
+        take: _Take = partial(_take, reports)
+        callbacks: Iterator[_Take | None] = repeat(take)
+        if not self._reports_each:
+            callbacks = chain([take], repeat(None, rows - 2), [take][: rows - 1])
+        for batch in fill_timestamps(records, time_ms).to_batches(max_chunksize=SLICE_ROWS):
+            self._produce(partition, batch, callbacks)
+        return reports
+
+    def drop(self) -> None:
+        """Let go of what was not acknowledged; of the client, who holds it. Its own close aborts a transaction."""
+        self.purge()
+
+    def _produce(self, partition: int, batch: pa.RecordBatch, callbacks: Iterator[_Take | None]) -> None:
+        # Calls without a step of Python between them. The values come first of what ends, so none of the callbacks
+        # is lost when they do.
+        deque(
+            map(
+                self.produce,
+                repeat(self._topic),
+                _objects(batch.column("value")),
+                _objects(batch.column("key")),
+                repeat(partition),
+                callbacks,
+                repeat(None),
+                _objects(batch.column("timestamp").cast(pa.int64())),
+                _headers(batch.column("headers")),
+            ),
+            maxlen=0,
+        )
+
+
+def _take(reports: Reports, error: KafkaError | None, message: Message) -> None:
+    if error is not None:
+        reports.take_error(1, error)
+        return
+    offset = message.offset()
+    offset = -1 if offset is None else offset
+    reports.take(1, offset, offset)
+    whose, time_ms = message.timestamp()
+    if whose == TIMESTAMP_LOG_APPEND_TIME:
+        reports.given_ms = time_ms
+
+
+def _objects(column: pa.Array) -> list[Any]:
+    """The values as Python objects, null as None. By way of numpy, for older pyarrows take long over each value."""
+    values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+    return values
+
+
+def _headers(column: pa.Array) -> Iterator[list[tuple[str, bytes | None]] | None]:
+    """Each record's headers as the client takes them; None for a record without any, whatever comes after."""
+    if column.null_count == len(column):
+        return repeat(None)
+    return ([(each["key"], each["value"]) for each in headers] if headers else None for headers in column.to_pylist())
