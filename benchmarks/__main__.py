@@ -4,7 +4,7 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.completed import PYTHON, SPARK_SUBMIT, compare_completed
@@ -17,7 +17,7 @@ from benchmarks.kafka_killed import compare_killed
 from benchmarks.kafka_reading import compare_topic_reads
 from benchmarks.kafka_restart import compare_restarts
 from benchmarks.kafka_state import compare_states
-from benchmarks.kafka_writing import compare_topic_writes
+from benchmarks.kafka_writing import compare_shaped_writes, compare_topic_writes
 from benchmarks.measure import Result
 from benchmarks.memory import compare_memory
 from benchmarks.reading import compare_reads
@@ -33,6 +33,7 @@ BUILD = Path(__file__).parents[1] / "build"
 IN_SESSION = ("write", "whole-write", "route", "read")
 ON_KAFKA = (
     "kafka-write",
+    "kafka-write-shapes",
     "kafka-whole-write",
     "kafka-in-turn",
     "kafka-read",
@@ -124,20 +125,19 @@ def _on_kafka(parts: Sequence[str], sizes: Sizes, path: Path, scratch: Path) -> 
         spark = start_session(connector_jars())
         try:
             rows = make_rows(spark, path, sizes.rows)
-            if "kafka-write" in parts:
-                results += compare_topic_writes(rows, topics, sizes.repeats)
-            if "kafka-whole-write" in parts:
-                results.append(compare_whole_topic_writes(rows, topics, sizes.repeats))
-            if "kafka-in-turn" in parts:
-                results += compare_in_turn(rows, topics)
-            if "kafka-read" in parts:
-                results.append(compare_topic_reads(spark, rows, topics, sizes.repeats))
-            if "kafka-state" in parts:
-                results.append(compare_states(spark, rows, topics, sizes.repeats))
-            if "kafka-copy" in parts:
-                results.append(compare_copies(spark, rows, topics, scratch, sizes.repeats))
-            if "kafka-killed" in parts:
-                results.append(compare_killed(spark, rows, topics, sizes.process_repeats))
+            comparisons: dict[str, Callable[[], list[Result]]] = {
+                "kafka-write": lambda: compare_topic_writes(rows, topics, sizes.repeats),
+                "kafka-write-shapes": lambda: compare_shaped_writes(spark, path.parent, topics, sizes.repeats),
+                "kafka-whole-write": lambda: [compare_whole_topic_writes(rows, topics, sizes.repeats)],
+                "kafka-in-turn": lambda: compare_in_turn(rows, topics),
+                "kafka-read": lambda: [compare_topic_reads(spark, rows, topics, sizes.repeats)],
+                "kafka-state": lambda: [compare_states(spark, rows, topics, sizes.repeats)],
+                "kafka-copy": lambda: [compare_copies(spark, rows, topics, scratch, sizes.repeats)],
+                "kafka-killed": lambda: [compare_killed(spark, rows, topics, sizes.process_repeats)],
+            }
+            for part, comparison in comparisons.items():
+                if part in parts:
+                    results += comparison()
         finally:
             spark.stop()
     return results

@@ -20,9 +20,9 @@ def make_rows(spark: SparkSession, path: Path, rows: int) -> DataFrame:
     return spark.read.parquet(str(path))
 
 
-def in_partitions(rows: DataFrame) -> DataFrame:
+def in_partitions(rows: DataFrame, partitions: int = PARTITIONS) -> DataFrame:
     """What both sides of a write do first: each partition in one task, its rows in one order."""
-    return rows.repartitionById(PARTITIONS, sf.col("partition")).sortWithinPartitions("key", "value")
+    return rows.repartitionById(partitions, sf.col("partition")).sortWithinPartitions("key", "value")
 
 
 def one_partition(spark: SparkSession, rows: int) -> DataFrame:

@@ -376,7 +376,7 @@ OPTIONS: tuple[Option, ...] = (
         READING,
         per_log=True,
         doc="At least so many tasks read, where there are as many offsets: large partitions are split. Without it a "
-        "partition is read by one task.",
+        "partition is read by one task, which of many small ones reads several.",
     ),
     Option(
         "maxRecordsPerPartition",

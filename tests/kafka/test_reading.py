@@ -6,12 +6,14 @@ from itertools import pairwise
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from spark_cas.core.errors import StorageError, TrimmedError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import KafkaLog, reading
+from spark_cas.log.kafka.client.clients import reader
+from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.reading import first_record, read_records
 from spark_cas.log.kafka.spec import KafkaSpec
 from tests.kafka.clients import SECONDS
@@ -36,6 +38,13 @@ def spec(broker, topic):
     return KafkaSpec(broker.bootstrap, topic)
 
 
+@pytest.fixture
+def readers(spec):
+    readers = Readers(spec)
+    yield readers
+    readers.close()
+
+
 def transaction(producer: Producer, topic: str, rows: Iterable[dict], *, commit: bool = True) -> None:
     """Each row has the arguments of the client's call."""
     producer.begin_transaction()
@@ -48,7 +57,9 @@ def transaction(producer: Producer, topic: str, rows: Iterable[dict], *, commit:
 def read(
     spec: KafkaSpec, base: int, end: int, columns: tuple[str, ...] = ALL
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    return read_records(spec, TopicPartition(spec.topic, 0), OffsetRange(base, end), columns)
+    readers = Readers(spec)
+    yield from read_records(readers, TopicPartition(spec.topic, 0), OffsetRange(base, end), columns)
+    readers.close()
 
 
 def rows_of(batches: Iterable[tuple[int, pa.RecordBatch]]) -> list[tuple[int, dict]]:
@@ -150,15 +161,15 @@ def test_a_range_ends_before_records_that_lie_behind_it(producer, spec):
         assert [row["value"] for _, row in rows_of(read(spec, base, end))] == [b"%d" % i for i in range(base, end)]
 
 
-def test_the_first_record_is_found_behind_a_gap(producer, spec):
+def test_the_first_record_is_found_behind_a_gap(producer, spec, readers):
     transaction(producer, spec.topic, [{"value": b"aborted"}] * 3, commit=False)
     transaction(producer, spec.topic, [{"value": b"4"}, {"value": b"5"}])
     at = TopicPartition(spec.topic, 0)
     for base, end, wanted in [(0, 7, 4), (0, 4, None), (4, 5, 4), (5, 7, 5), (6, 7, None), (3, 3, None)]:
-        assert first_record(spec, at, OffsetRange(base, end)) == wanted
+        assert first_record(readers, at, OffsetRange(base, end)) == wanted
 
 
-def test_a_range_that_was_removed_is_told(producer, spec):
+def test_a_range_that_was_removed_is_told(producer, spec, readers):
     transaction(producer, spec.topic, ({"value": b"%d" % i} for i in range(9)))
     with KafkaLog(spec) as log:
         log.trim(0, 5)
@@ -166,7 +177,7 @@ def test_a_range_that_was_removed_is_told(producer, spec):
         list(read(spec, 2, 9))
     # A writer that looks for a record asks again: this alone neither refuses nor allows its append.
     with pytest.raises(StorageError, match="offsets 2 to 4 were removed"):
-        first_record(spec, TopicPartition(spec.topic, 0), OffsetRange(2, 9))
+        first_record(readers, TopicPartition(spec.topic, 0), OffsetRange(2, 9))
 
 
 def test_a_reader_that_waits_in_vain_is_told_nothing_of_appends(broker, topic):
@@ -190,3 +201,67 @@ def test_the_collector_is_left_as_it_was(producer, spec, enabled):
         assert gc.isenabled() == enabled
     finally:
         (gc.enable if before else gc.disable)()
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The consumers that are opened."""
+    opened: list[Consumer] = []
+
+    def open_one(*arguments, **named):
+        opened.append(reader(*arguments, **named))
+        return opened[-1]
+
+    monkeypatch.setattr("spark_cas.log.kafka.client.readers.reader", open_one)
+    return opened
+
+
+def is_closed(consumer: Consumer) -> bool:
+    try:
+        consumer.assignment()
+    except RuntimeError:
+        return True
+    return False
+
+
+def test_a_consumer_is_kept_for_the_next_read(producer, spec, readers, opened):
+    transaction(producer, spec.topic, ({"value": b"%d" % i} for i in range(4)))
+    at = TopicPartition(spec.topic, 0)
+    for base in (0, 2, 1):
+        [(offset, records)] = read_records(readers, at, OffsetRange(base, base + 2), ("value",))
+        assert (offset, records.column("value").to_pylist()) == (base, [b"%d" % base, b"%d" % (base + 1)])
+    assert len(opened) == 1
+    readers.close()
+    assert is_closed(opened[0])
+
+
+def test_two_reads_at_once_have_a_consumer_each(producer, spec, readers, opened):
+    transaction(producer, spec.topic, ({"value": b"%d" % i} for i in range(4)))
+    at = TopicPartition(spec.topic, 0)
+    one, other = (read_records(readers, at, OffsetRange(base, base + 2), ("value",)) for base in (0, 2))
+    assert [next(one)[0], next(other)[0]] == [0, 2]
+    assert list(one) == list(other) == []
+    assert list(map(is_closed, opened)) == [False, True], "one is enough to keep"
+
+
+def test_a_consumer_whose_read_was_left_or_failed_is_not_used_again(producer, spec, readers, opened):
+    transaction(producer, spec.topic, ({"value": b"%d" % i} for i in range(4)))
+    at = TopicPartition(spec.topic, 0)
+    left = read_records(readers, at, OffsetRange(0, 2), ("value",))
+    next(left)
+    del left
+    with KafkaLog(spec) as log:
+        log.trim(0, 1)
+    with pytest.raises(TrimmedError):
+        list(read_records(readers, at, OffsetRange(0, 2), ("value",)))
+    assert len(opened) == 2
+    assert all(map(is_closed, opened))
+
+
+def test_a_read_that_outlasts_its_log_closes_its_consumer(producer, spec, readers, opened):
+    transaction(producer, spec.topic, [{"value": b"v"}])
+    late = read_records(readers, TopicPartition(spec.topic, 0), OffsetRange(0, 1), ("value",))
+    next(late)
+    readers.close()
+    assert list(late) == []
+    assert is_closed(opened[0])

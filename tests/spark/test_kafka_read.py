@@ -8,6 +8,7 @@ from chispa import assert_df_equality
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as sf
 
 from spark_cas import error_from_text, open_log
 from spark_cas.core.errors import LogNotFoundError, OptionError, TrimmedError
@@ -175,3 +176,18 @@ def test_options_of_sparks_source_that_have_no_effect_change_nothing(reader):
         "kafka.isolation.level": "read_committed",
     }
     assert offsets_of(reader(**given).load()) == offsets_of(reader().load())
+
+
+def test_many_small_partitions_are_read_by_few_tasks(reader, broker):
+    partitions = 60
+    topic = create_topic(broker.bootstrap, partitions)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for partition in range(partitions):
+        for number in range(partition % 3):
+            producer.produce(topic, f"{number}", partition=partition)
+    assert producer.flush(60) == 0
+    read = reader(subscribe=topic).load().select("partition", "offset", "value")
+    found = sorted(read.withColumn("task", sf.spark_partition_id()).collect())
+    assert found == [(each, n, b"%d" % n, 0) for each in range(partitions) for n in range(each % 3)]
+    tasks = reader(subscribe=topic, minpartitions="1").load().select(sf.spark_partition_id()).distinct().count()
+    assert tasks == sum(each % 3 > 0 for each in range(partitions))

@@ -71,7 +71,7 @@ VALUES = [
     BLIND,
     REPORT,
     SELECTION,
-    RecordsPartition("log", FLIGHTS, OffsetRange(0, 5)),
+    RecordsPartition("log", ((FLIGHTS, OffsetRange(0, 5)), (FLIGHTS, OffsetRange(7, 9)))),
     BatchReport((PartitionResult(IN_BATCH, 0, 0),), job="load-1", batch=Batch("query", 5), run="run/5"),
     ViewPartition((("flights", 0, 0, 5, 0), ("flights", True))),
 ]

@@ -32,20 +32,50 @@ def ranges_of(*sizes):
 )
 def test_tasks(sizes, least, most, found):
     tasks = Splitting(least, most).split(ranges_of(*sizes))
-    assert [(at.partition, part.base_offset, part.end_offset) for at, part in tasks] == found
+    assert [(at.partition, part.base_offset, part.end_offset) for [(at, part)] in tasks] == found
 
 
-def offsets_in(ranges):
-    return [(at, offset) for at, each in ranges for offset in range(each.base_offset, each.end_offset)]
+@pytest.mark.parametrize(
+    ("sizes", "found"),
+    [
+        ([1] * 32, [1] * 32),
+        ([1] * 33, [33]),
+        ([1] * 200, [64, 64, 64, 8]),
+        ([4_000] * 33, [2] * 16 + [1]),
+        ([1] * 20 + [1_000_000] + [1] * 20, [20, 1, 20]),
+        ([10_000] * 40, [1] * 40),
+        ([0] * 100 + [5], [1]),
+    ],
+)
+def test_of_many_partitions_those_with_few_offsets_share_tasks(sizes, found):
+    assert [len(task) for task in Splitting().split(ranges_of(*sizes))] == found
+
+
+def test_a_task_is_of_one_topic():
+    ranges = {TopicPartition(topic, at): OffsetRange(0, 1) for topic in ("a", "b") for at in range(20)}
+    assert [{at.topic for at, _ in task} for task in Splitting().split(ranges)] == [{"a"}, {"b"}]
+
+
+@pytest.mark.parametrize("asked", [Splitting(min_partitions=1), Splitting(max_records=100)])
+def test_tasks_that_are_asked_for_are_not_shared(asked):
+    assert len(asked.split(ranges_of(*[1] * 100))) == 100
+
+
+@given(st.lists(st.integers(0, 50), max_size=6) | st.lists(st.integers(0, 3_000), min_size=30, max_size=90))
+def test_shared_tasks_hold_each_range_once_and_in_order(sizes):
+    ranges = ranges_of(*sizes)
+    tasks = Splitting().split(ranges)
+    assert [each for task in tasks for each in task] == [(at, each) for at, each in ranges.items() if each]
+    assert all(len(task) == 1 or sum(len(part) for _, part in task) <= 10_000 for task in tasks)
 
 
 @given(st.lists(st.integers(0, 50), max_size=6), st.none() | st.integers(1, 40), st.none() | st.integers(1, 40))
 def test_no_offset_is_dropped_or_doubled(sizes, least, most):
     ranges = ranges_of(*sizes)
     tasks = Splitting(least, most).split(ranges)
-    covered = [(at, offset) for at, part in tasks for offset in range(part.base_offset, part.end_offset)]
+    covered = [(at, offset) for [(at, part)] in tasks for offset in range(part.base_offset, part.end_offset)]
     assert covered == [
         (at, offset) for at, each in ranges.items() for offset in range(each.base_offset, each.end_offset)
     ]
-    assert all(0 < len(part) <= (most or 50) for _, part in tasks)
+    assert all(0 < len(part) <= (most or 50) for [(_, part)] in tasks)
     assert len(tasks) >= min(least or 0, sum(sizes))

@@ -28,9 +28,9 @@ from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import Meaning, meaning_of, reason_of
 from spark_cas.log.kafka.client.error_text import NotGivenError, plain_error
+from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.client.rights import on_topic, to_claim
 from spark_cas.log.kafka.reading import read_records
-from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.patience import Wait, within
 
 _IDS = 1024
@@ -71,9 +71,11 @@ Records = list[tuple[str, bytes | None]]
 class Entries:
     """The entries of one partition. They are read when first asked for, and after that only what came since."""
 
-    def __init__(self, spec: KafkaSpec, admin: Admin, topic: str, partition: int) -> None:
+    def __init__(self, readers: Readers, admin: Admin, topic: str, partition: int) -> None:
+        spec = readers.spec
         open_ms = min(_TRANSACTION_MS, spec.transaction_timeout_ms)
         self._spec = replace(spec, topic=topic, transaction_timeout_ms=open_ms)
+        self._readers = readers
         self._admin = admin
         self.at = TopicPartition(topic, partition)
         self._held: dict[str, Entry] = {}
@@ -207,7 +209,7 @@ class Entries:
     def take_in(self, bounds: Bounds) -> None:
         """Take in what came since and lies below the end."""
         new = OffsetRange(max(self._read_to, bounds.start_offset), max(self._read_to, bounds.end_offset))
-        for base, records in read_records(self._spec, self.at, new, ("key", "value")):
+        for base, records in read_records(self._readers, self.at, new, ("key", "value")):
             pairs = zip(records.column("key").to_pylist(), records.column("value").to_pylist(), strict=True)
             for offset, (key, value) in enumerate(pairs, base):
                 self._take(offset, key, value)

@@ -29,6 +29,7 @@ from spark_cas.log.kafka.append.whole import WholeAppends
 from spark_cas.log.kafka.append.writer import PartitionWriter
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import admin_client
+from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.client.retry import ask
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.expanding import add_partitions, fence, fence_writers
@@ -58,7 +59,9 @@ class KafkaLog(KafkaRegistry, Backend):
         self.topic = check_name(spec.topic, "the topic")
         self.spec = spec
         self._admin: Admin = admin_client(spec)
-        super().__init__(spec, self._admin)
+        self._readers = Readers(spec)
+        super().__init__(self._readers, self._admin)
+        self._known_partitions = 0
         self._writers: dict[tuple[int, str], PartitionWriter] = {}
         self._whole: dict[str, WholeAppends] = {}
         """By group, those that this process appends to."""
@@ -78,6 +81,7 @@ class KafkaLog(KafkaRegistry, Backend):
         self._ledgers.close()
         self._blind.close()
         self._grantor.close()
+        self._readers.close()
 
     def layout(self) -> Layout:
         return self._layouts.layout()
@@ -112,7 +116,7 @@ class KafkaLog(KafkaRegistry, Backend):
         found = ends.offset_since(self._admin, at, timestamp_ms)
         if found is None and timestamp_ms <= ends.newest_ms(self._admin, at):
             # Brokers (4.1) find none either when the first that is as new was deleted by DeleteRecords.
-            return first_offset_since(self.spec, at, ends.stable_bounds(self._admin, at).range, timestamp_ms)
+            return first_offset_since(self._readers, at, ends.stable_bounds(self._admin, at).range, timestamp_ms)
         return found
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
@@ -146,9 +150,11 @@ class KafkaLog(KafkaRegistry, Backend):
     def read(
         self, partition: int, offsets: OffsetRange, columns: tuple[str, ...] = tuple(RECORDS.names)
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        self.layout().require(partition)
+        if not 0 <= partition < self._known_partitions:
+            # There never are fewer, and to be told of all of them takes long where there are many.
+            self._known_partitions = self._require([partition]).partitions
         ends.stable_bounds(self._admin, self._at(partition)).require(offsets)
-        return read_records(self.spec, self._at(partition), offsets, columns)
+        return read_records(self._readers, self._at(partition), offsets, columns)
 
     def progress_of(
         self,
@@ -246,13 +252,13 @@ class KafkaLog(KafkaRegistry, Backend):
         def is_aborted(group: str) -> bool:
             return KafkaRegistry.entry(self, "outcome", group) is not None
 
-        return WholeAppends(self.spec, self._admin, self._ledgers, self._layouts, plan, is_aborted=is_aborted)
+        return WholeAppends(self._readers, self._admin, self._ledgers, self._layouts, plan, is_aborted=is_aborted)
 
     def _new_writer(self, plan: Plan, partition: int) -> PartitionWriter:
         """The only writer that this process has for the job in the partition."""
         at = self._at(partition)
         transactional_id = self.spec.transactional_id(partition, None if plan.claims(partition) else plan.job)
-        checks = Checks(self.spec, self._admin, self._ledgers, self._layouts, plan, at)
+        checks = Checks(self._readers, self._admin, self._ledgers, self._layouts, plan, at)
         writer = PartitionWriter(checks, Fence(self._fences, at, transactional_id))
         self._writers[partition, plan.job] = writer
         return writer

@@ -18,9 +18,9 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException, M
 from spark_cas.core.errors import ConditionalLogError, StorageError, TrimmedError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import HEADERS, RECORDS, first_since
-from spark_cas.log.kafka.client.clients import reader
 from spark_cas.log.kafka.client.codes import NO_RIGHT_TO_GROUP, OUT_OF_RANGE, PARTITION_EOF, passes
 from spark_cas.log.kafka.client.error_text import plain_error
+from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.patience import Wait
@@ -35,9 +35,9 @@ _POLL_SECONDS = 0.5
 _Taken = TypeVar("_Taken")
 
 
-def first_record(spec: KafkaSpec, at: TopicPartition, offsets: OffsetRange) -> int | None:
+def first_record(readers: Readers, at: TopicPartition, offsets: OffsetRange) -> int | None:
     """Offset of the first committed record in a range, None when it holds none. Raises StorageError."""
-    found = _each(spec, at, offsets, lambda each: offset_of(each[0]), fetch_wait_ms=_SCAN_FETCH_MS, count=1)
+    found = _each(readers, at, offsets, lambda each: offset_of(each[0]), fetch_wait_ms=_SCAN_FETCH_MS, count=1)
     try:
         return next(found, None)
     except TrimmedError as overtaken:
@@ -46,19 +46,19 @@ def first_record(spec: KafkaSpec, at: TopicPartition, offsets: OffsetRange) -> i
 
 
 def read_records(
-    spec: KafkaSpec, at: TopicPartition, offsets: OffsetRange, columns: tuple[str, ...]
+    readers: Readers, at: TopicPartition, offsets: OffsetRange, columns: tuple[str, ...]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield (offset of the first, records at consecutive offsets), in order. Raises TrimmedError, StorageError."""
     take = partial(_records, columns=columns)
     fetch_wait_ms = _READ_FETCH_MS if len(offsets) > _POLL_MESSAGES else _SCAN_FETCH_MS
-    for found, records in _each(spec, at, offsets, take, fetch_wait_ms=fetch_wait_ms, count=_POLL_MESSAGES):
+    for found, records in _each(readers, at, offsets, take, fetch_wait_ms=fetch_wait_ms, count=_POLL_MESSAGES):
         for start, stop in _runs(found):
             yield int(found[start]), records.slice(start, stop - start)
 
 
-def first_offset_since(spec: KafkaSpec, at: TopicPartition, offsets: OffsetRange, timestamp_ms: int) -> int | None:
+def first_offset_since(readers: Readers, at: TopicPartition, offsets: OffsetRange, timestamp_ms: int) -> int | None:
     """Offset of the first committed record in a range that is not older than a time. Raises StorageError."""
-    for base, records in read_records(spec, at, offsets, ("timestamp",)):
+    for base, records in read_records(readers, at, offsets, ("timestamp",)):
         found = first_since(records, timestamp_ms)
         if found is not None:
             return base + found
@@ -66,7 +66,7 @@ def first_offset_since(spec: KafkaSpec, at: TopicPartition, offsets: OffsetRange
 
 
 def _each(
-    spec: KafkaSpec,
+    readers: Readers,
     at: TopicPartition,
     offsets: OffsetRange,
     take: Callable[[list[Message]], _Taken],
@@ -78,29 +78,28 @@ def _each(
     if len(offsets) == 0:
         return
     doing = f"reading partition {at.partition} of topic {at.topic}"
-    consumer = reader(spec, fetch_wait_ms=fetch_wait_ms)
-    try:
-        consumer.assign([TopicPartition(at.topic, at.partition, offsets.base_offset)])
-        wait = Wait(spec.patience_seconds, doing)
-        ended = False
-        while not ended:
-            first = consumer.poll(_POLL_SECONDS)
-            if first is None and not wait.again("no answer from the brokers"):
-                raise StorageError(
-                    f"{doing}: no answer from the brokers for {wait.waited:.0f} s. Check that they are well, then "
-                    f"read again."
-                )
-            taken = None
-            if first is not None:
-                taken, ended = _take(consumer, first, count, offsets, take)
-                wait = Wait(spec.patience_seconds, doing)
-            if taken is not None:
-                yield taken
-            ended = ended or _position(consumer, at) >= offsets.end_offset
-    except KafkaException as error:
-        raise _failure(spec, consumer, at, offsets, error) from None
-    finally:
-        consumer.close()
+    patience_seconds = readers.spec.patience_seconds
+    with readers.taken(fetch_wait_ms) as consumer:
+        try:
+            consumer.assign([TopicPartition(at.topic, at.partition, offsets.base_offset)])
+            wait = Wait(patience_seconds, doing)
+            ended = False
+            while not ended:
+                first = consumer.poll(_POLL_SECONDS)
+                if first is None and not wait.again("no answer from the brokers"):
+                    raise StorageError(
+                        f"{doing}: no answer from the brokers for {wait.waited:.0f} s. Check that they are well, "
+                        f"then read again."
+                    )
+                taken = None
+                if first is not None:
+                    taken, ended = _take(consumer, first, count, offsets, take)
+                    wait = Wait(patience_seconds, doing)
+                if taken is not None:
+                    yield taken
+                ended = ended or _position(consumer, at) >= offsets.end_offset
+        except KafkaException as error:
+            raise _failure(readers.spec, consumer, at, offsets, error) from None
 
 
 def _failure(

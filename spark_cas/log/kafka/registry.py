@@ -18,11 +18,11 @@ from spark_cas.core.errors import FormatError
 from spark_cas.core.plan import Completion, Plan
 from spark_cas.core.plan_json import recorded_completion, recorded_plan
 from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.compacted_entries import Entries, kind_of, records_of, refreshed
 from spark_cas.log.kafka.expanding import fence
 from spark_cas.log.kafka.ledger import Ledger
 from spark_cas.log.kafka.registry_topic import create_registry_topics
-from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import describe
 from spark_cas.log.protocol import EntryKind
 
@@ -34,10 +34,11 @@ _OF_LAYOUTS = ("expansion", "layout")
 class Registry:
     """The entries of both topics."""
 
-    def __init__(self, spec: KafkaSpec, admin: Admin) -> None:
-        self.spec = spec
+    def __init__(self, readers: Readers, admin: Admin) -> None:
+        self.spec = readers.spec
+        self._readers = readers
         self._admin = admin
-        self._layouts = Entries(spec, admin, spec.layouts_topic, 0)
+        self._layouts = Entries(readers, admin, self.spec.layouts_topic, 0)
         self._jobs: dict[int, Entries] = {}
 
     def layouts_below(self, prefix: str) -> dict[str, str]:
@@ -107,7 +108,7 @@ class Registry:
 
     def _partition(self, number: int) -> Entries:
         if number not in self._jobs:
-            self._jobs[number] = Entries(self.spec, self._admin, self.spec.registry_topic, number)
+            self._jobs[number] = Entries(self._readers, self._admin, self.spec.registry_topic, number)
         return self._jobs[number]
 
 
@@ -124,10 +125,10 @@ class KafkaRegistry:
     on another topic of the same name is told so.
     """
 
-    def __init__(self, spec: KafkaSpec, admin: Admin) -> None:
-        self._spec = spec
-        self._topic = spec.topic
-        self._registry = Registry(spec, admin)
+    def __init__(self, readers: Readers, admin: Admin) -> None:
+        self._spec = readers.spec
+        self._topic = self._spec.topic
+        self._registry = Registry(readers, admin)
 
     def entry(self, kind: EntryKind, job: str) -> str | None:
         return self._registry.of_job(self._topic, job).text(self._key(kind, job))

@@ -130,7 +130,7 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if self.options.range.fail_on_data_loss:
                     raise
         tasks = self.options.splitting.split(found)
-        return [RecordsPartition(until.logs[at.topic].log_id, at, offsets) for at, offsets in tasks]
+        return [RecordsPartition(until.logs[task[0][0].topic].log_id, task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, RecordsPartition):

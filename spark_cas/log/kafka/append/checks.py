@@ -13,6 +13,7 @@ from spark_cas.core.row_claims import check_rows
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.gap import check_gap
 from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.client.retry import second_look
 from spark_cas.log.kafka.layouts import TopicLayouts
 from spark_cas.log.kafka.ledger import Ledgers
@@ -26,12 +27,17 @@ POLITE_SECONDS = 0.5
 class Checks:
     """A job in a partition, as the brokers tell when they are asked: nothing is kept, and nobody is fenced."""
 
-    spec: KafkaSpec
+    readers: Readers
     admin: Admin
     ledgers: Ledgers
     layouts: TopicLayouts
     plan: Plan
     at: TopicPartition
+
+    @property
+    def spec(self) -> KafkaSpec:
+        """Of the log."""
+        return self.readers.spec
 
     def progress(self, timeout_seconds: float | None = None) -> Progress | None:
         """The job's ledger entry, once nothing that may change it is open. Raises UndecidedError after a timeout."""
@@ -120,7 +126,7 @@ class Checks:
 
     def check_offset(self, progress: Progress | None, expected: int | None, bounds: Bounds) -> Refusal | None:
         """Whether an expected offset matches, where the job has come so far and the partition has these bounds."""
-        return check_gap(self.spec, self.admin, self.at, expected, bounds, progress=progress)
+        return check_gap(self.readers, self.admin, self.at, expected, bounds, progress=progress)
 
     @property
     def _timeout(self) -> float:

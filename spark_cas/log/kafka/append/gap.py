@@ -9,13 +9,13 @@ from spark_cas.core.plan import Progress
 from spark_cas.log import clock
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.reading import first_record
-from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import topic_settings
 
 
 def check_gap(
-    spec: KafkaSpec,
+    readers: Readers,
     admin: Admin,
     at: TopicPartition,
     expected: int | None,
@@ -29,21 +29,21 @@ def check_gap(
     """
     next_record = None
     if expected is not None and bounds.start_offset <= expected < bounds.end_offset:
-        next_record = _next_record(spec, admin, at, progress, OffsetRange(expected, bounds.end_offset))
+        next_record = _next_record(readers, admin, at, progress, OffsetRange(expected, bounds.end_offset))
         # The gap proves only while nothing that lay in it was trimmed meanwhile.
         bounds = Bounds(ends.start_offset(admin, at), bounds.end_offset)
     return check_expected(expected, bounds, next_record)
 
 
 def _next_record(
-    spec: KafkaSpec, admin: Admin, at: TopicPartition, progress: Progress | None, gap: OffsetRange
+    readers: Readers, admin: Admin, at: TopicPartition, progress: Progress | None, gap: OffsetRange
 ) -> int | None:
     """Offset of the first record that is, or may have been, in a gap; None when there never was one.
 
     Compaction removes tombstones after a while. So an empty gap of a compacted topic shows nothing unless the
     claim is younger than that, which is known only of the offset that the job's own last chunk left.
     """
-    found = first_record(spec, at, gap)
+    found = first_record(readers, at, gap)
     if found is not None:
         return found
     settings = topic_settings(admin, at.topic)

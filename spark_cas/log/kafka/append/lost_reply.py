@@ -41,4 +41,4 @@ def _is_visible(checks: Checks, sent: Landed, rows: int) -> bool:
     checks.barrier()
     first, end = sent.at.base_offset, sent.at.end_offset
     ours = [sent.at] if len(sent.at) == rows else [OffsetRange(first, first + 1), OffsetRange(end - 1, end)]
-    return any(first_record(checks.spec, checks.at, each) is not None for each in ours)
+    return any(first_record(checks.readers, checks.at, each) is not None for each in ours)

@@ -61,7 +61,7 @@ def _only_aborted(checks: Checks, between: OffsetRange) -> bool:
         if time.monotonic() > deadline:
             return False
         time.sleep(_PAUSE_SECONDS)
-    return first_record(checks.spec, checks.at, between) is None
+    return first_record(checks.readers, checks.at, between) is None
 
 
 def await_visible(admin: Admin, at: TopicPartition, records: OffsetRange) -> Bounds | Truncated:

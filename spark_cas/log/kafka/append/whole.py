@@ -27,11 +27,11 @@ from spark_cas.log.kafka.append.transaction import INTERLEAVED
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.codes import NOT_FOUND, Meaning, meaning_of, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
+from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.client.rights import to_append
 from spark_cas.log.kafka.layouts import TopicLayouts
 from spark_cas.log.kafka.ledger import Ledgers
 from spark_cas.log.kafka.reading import first_record
-from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import require_planned
 from spark_cas.log.patience import anew, within
 
@@ -44,7 +44,7 @@ class WholeAppends:
 
     def __init__(
         self,
-        spec: KafkaSpec,
+        readers: Readers,
         admin: Admin,
         ledgers: Ledgers,
         layouts: TopicLayouts,
@@ -52,7 +52,8 @@ class WholeAppends:
         *,
         is_aborted: Callable[[str], bool],
     ) -> None:
-        self._spec = spec
+        self._readers = readers
+        self._spec = spec = readers.spec
         self._admin = admin
         self._ledgers = ledgers
         self._layouts = layouts
@@ -260,7 +261,7 @@ class WholeAppends:
         checks = self._checks(entry.partition)
         checks.barrier()
         last = OffsetRange(entry.end_offset - 1, entry.end_offset)
-        return first_record(self._spec, checks.at, last) is not None
+        return first_record(self._readers, checks.at, last) is not None
 
     def _failed(self, error: KafkaException) -> Fenced:
         """No commit was asked for, so nothing is or becomes visible. Raises StorageError unless it was fenced."""
@@ -312,7 +313,7 @@ class WholeAppends:
         return self._spec.claim_timeout_ms / 1000
 
     def _checks(self, partition: int) -> Checks:
-        return Checks(self._spec, self._admin, self._ledgers, self._layouts, self._plan, self._at(partition))
+        return Checks(self._readers, self._admin, self._ledgers, self._layouts, self._plan, self._at(partition))
 
     def _at(self, partition: int) -> TopicPartition:
         return TopicPartition(self._spec.topic, partition)

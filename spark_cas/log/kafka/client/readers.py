@@ -1,0 +1,39 @@
+"""Consumers that are kept between reads: to open one takes longer than to read some records."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import Consumer
+
+from spark_cas.log.kafka.client.clients import reader
+from spark_cas.log.kafka.spec import KafkaSpec
+
+
+class Readers:
+    """Those of one process. Each read has one to itself while it lasts."""
+
+    def __init__(self, spec: KafkaSpec) -> None:
+        self.spec = spec
+        self._at_rest: dict[int, Consumer] = {}
+        """By how long their fetches wait, in milliseconds."""
+        self._closed = False
+
+    @contextmanager
+    def taken(self, fetch_wait_ms: int) -> Iterator[Consumer]:
+        """A consumer that nothing is assigned to. One whose read failed, or was left early, is not used again."""
+        consumer = self._at_rest.pop(fetch_wait_ms, None) or reader(self.spec, fetch_wait_ms=fetch_wait_ms)
+        kept = None
+        try:
+            yield consumer
+            consumer.unassign()
+            if not self._closed:
+                kept = self._at_rest.setdefault(fetch_wait_ms, consumer)
+        finally:
+            if kept is not consumer:
+                consumer.close()
+
+    def close(self) -> None:
+        """Close those at rest, and the others once they are."""
+        self._closed = True
+        while self._at_rest:
+            self._at_rest.popitem()[1].close()
