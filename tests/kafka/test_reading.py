@@ -16,7 +16,7 @@ from spark_cas.log.kafka.client.clients import reader
 from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.reading import first_record, read_records
 from spark_cas.log.kafka.spec import KafkaSpec
-from tests.kafka.clients import SECONDS
+from tests.kafka.clients import SECONDS, create_topic
 from tests.kafka.readers import open_transaction
 
 pytestmark = pytest.mark.kafka
@@ -233,6 +233,16 @@ def test_a_consumer_is_kept_for_the_next_read(producer, spec, readers, opened):
     assert len(opened) == 1
     readers.close()
     assert is_closed(opened[0])
+
+
+def test_a_consumer_serves_one_topic(producer, broker, spec, readers, opened):
+    """It would ask for the leaders of another only after a second."""
+    other = create_topic(broker.bootstrap)
+    for topic in (spec.topic, other):
+        transaction(producer, topic, [{"value": b"v"}])
+        [(_, records)] = read_records(readers, TopicPartition(topic, 0), OffsetRange(0, 1), ("value",))
+        assert records.num_rows == 1
+    assert len(opened) == 2
 
 
 def test_two_reads_at_once_have_a_consumer_each(producer, spec, readers, opened):

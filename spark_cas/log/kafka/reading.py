@@ -79,7 +79,7 @@ def _each(
         return
     doing = f"reading partition {at.partition} of topic {at.topic}"
     patience_seconds = readers.spec.patience_seconds
-    with readers.taken(fetch_wait_ms) as consumer:
+    with readers.taken(at.topic, fetch_wait_ms) as consumer:
         try:
             consumer.assign([TopicPartition(at.topic, at.partition, offsets.base_offset)])
             wait = Wait(patience_seconds, doing)

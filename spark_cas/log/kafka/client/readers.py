@@ -14,20 +14,23 @@ class Readers:
 
     def __init__(self, spec: KafkaSpec) -> None:
         self.spec = spec
-        self._at_rest: dict[int, Consumer] = {}
-        """By how long their fetches wait, in milliseconds."""
+        self._at_rest: dict[tuple[str, int], Consumer] = {}
+        """By topic, and how long their fetches wait in milliseconds.
+
+        The client asks for the leaders of a topic that is new to it a second after it is assigned.
+        """
         self._closed = False
 
     @contextmanager
-    def taken(self, fetch_wait_ms: int) -> Iterator[Consumer]:
+    def taken(self, topic: str, fetch_wait_ms: int) -> Iterator[Consumer]:
         """A consumer that nothing is assigned to. One whose read failed, or was left early, is not used again."""
-        consumer = self._at_rest.pop(fetch_wait_ms, None) or reader(self.spec, fetch_wait_ms=fetch_wait_ms)
+        consumer = self._at_rest.pop((topic, fetch_wait_ms), None) or reader(self.spec, fetch_wait_ms=fetch_wait_ms)
         kept = None
         try:
             yield consumer
             consumer.unassign()
             if not self._closed:
-                kept = self._at_rest.setdefault(fetch_wait_ms, consumer)
+                kept = self._at_rest.setdefault((topic, fetch_wait_ms), consumer)
         finally:
             if kept is not consumer:
                 consumer.close()
