@@ -9,9 +9,11 @@ _LENGTH = struct.Struct(">i")
 _REQUEST = struct.Struct(">ihhih")  # length, api key, api version, correlation id, length of the client id
 _RESPONSE = struct.Struct(">ii")  # length, correlation id
 _NOBODY = struct.pack(">i", -1)
+_ERROR = struct.Struct(">h")
 _PRODUCED = struct.Struct(">ihq")  # partition, error code, base offset
 _FLEXIBLE_PRODUCE, _PRODUCE_BY_ID = 9, 13
 _FLEXIBLE_METADATA = 9
+_FLEXIBLE_END_TXN = 3
 _MAX_BYTES = 1 << 28
 """No request of a test is as large: more means that this is not Kafka's protocol, as under TLS."""
 
@@ -68,6 +70,19 @@ def fail_produce(response: bytes, version: int, error: int) -> bytes:
     failed = bytearray(response)
     _PRODUCED.pack_into(failed, at, 0, error, -1)
     return bytes(failed)
+
+
+def fail_end_txn(response: bytes, version: int, error: int) -> bytes:
+    """The response to an EndTxn request with an error in place of what it says."""
+    failed = bytearray(response)
+    _ERROR.pack_into(failed, end_txn_error_at(version), error)
+    return bytes(failed)
+
+
+def end_txn_error_at(version: int) -> int:
+    """Where the error code of the response to an EndTxn request begins."""
+    # Tagged fields, empty; throttle time.
+    return _RESPONSE.size + (1 if version >= _FLEXIBLE_END_TXN else 0) + 4
 
 
 def empty_metadata(response: bytes, version: int) -> bytes:

@@ -9,15 +9,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tests.kafka.proxy.frames import (
+    Api,
     Request,
     correlation_id_of,
     empty_metadata,
+    fail_end_txn,
     fail_produce,
     parse_request,
     read_frame,
 )
 from tests.kafka.proxy.rules import Fault, Rule
 
+_FAILED = {Api.PRODUCE: fail_produce, Api.END_TXN: fail_end_txn}
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -69,7 +72,7 @@ class _Exchange:
         """The response that the client gets."""
         for rule in self.rules:
             if rule.fault is Fault.FAIL_RESPONSE:
-                return fail_produce(response, self.request.version, rule.error)
+                return _FAILED[Api(self.request.api)](response, self.request.version, rule.error)
             if rule.fault is Fault.EMPTY_METADATA:
                 return empty_metadata(response, self.request.version)
         return response

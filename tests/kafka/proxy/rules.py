@@ -25,7 +25,7 @@ class Fault(Enum):
     DROP_REQUEST = auto()
     """The broker never sees it, on a connection that stays: it gets what was sent behind it."""
     FAIL_RESPONSE = auto()
-    """The broker handles a Produce request; its client reads that it was refused, with the rule's error."""
+    """The broker handles a Produce or EndTxn request; its client reads that it failed, with the rule's error."""
     EMPTY_METADATA = auto()
     """The broker handles a Metadata request; its client reads that no broker is alive."""
     RESET_BEFORE_REQUEST = auto()

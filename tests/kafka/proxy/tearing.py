@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tests.kafka.clients import SECONDS, committed_values
-from tests.kafka.proxy.frames import Api
+from tests.kafka.proxy.frames import Api, end_txn_error_at
 from tests.kafka.proxy.producers import send, transactional_producer
 from tests.kafka.proxy.rig import Proxied
 from tests.kafka.proxy.rules import Fault, Rule, Where, anywhere, of_client
@@ -22,8 +22,6 @@ from tests.kafka.proxy.server import Proxy
 
 FIRST = ("a", "b")
 HALF, OTHER_HALF = ("x", "y"), ("z",)
-
-_FLEXIBLE_VERSION = 3
 
 
 def tear(
@@ -112,6 +110,4 @@ def _wait(rule: Rule, running: Future[object]) -> None:
 def _end_txn_error(rule: Rule) -> int:
     assert rule.request is not None
     assert rule.response is not None
-    # After length and correlation id: tagged fields since one version, empty; then the throttle time.
-    start = 13 if rule.request.version >= _FLEXIBLE_VERSION else 12
-    return int(struct.unpack_from(">h", rule.response, start)[0])
+    return int(struct.unpack_from(">h", rule.response, end_txn_error_at(rule.request.version))[0])

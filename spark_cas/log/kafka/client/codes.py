@@ -179,6 +179,9 @@ _BUSY = frozenset(
         KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         KafkaError.THROTTLING_QUOTA_EXCEEDED,
         KafkaError.BROKER_NOT_AVAILABLE,
+        # Something in the broker went wrong. So it does (Kafka 4.1) when a commit comes in while another instance
+        # is about to fence its own.
+        KafkaError.UNKNOWN,
     }
 )
 _BROKEN = frozenset(
