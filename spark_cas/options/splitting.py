@@ -11,10 +11,9 @@ Task = tuple[tuple[TopicPartition, OffsetRange], ...]
 """Ranges of one topic, at least one, that a task reads one after the other."""
 
 _ALONE = 32
-"""Up to so many ranges have a task each, as with Spark's own source."""
+"""Up to so many ranges have a task each, as with Spark's own source, and more ranges have no fewer tasks."""
 _SHARED_OFFSETS = 10_000
-"""A task takes longer to begin than to read so many records."""
-_SHARED_RANGES = 64
+"""A task takes longer to begin than to read so many records of some hundred bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +45,12 @@ class Splitting:
 
 
 def _shared(parts: Sequence[tuple[TopicPartition, OffsetRange]]) -> tuple[Task, ...]:
+    most = len(parts) // _ALONE
     tasks: list[list[tuple[TopicPartition, OffsetRange]]] = []
     room = 0
     for at, part in parts:
         room -= len(part)
-        if room < 0 or tasks[-1][0][0].topic != at.topic or len(tasks[-1]) == _SHARED_RANGES:
+        if room < 0 or tasks[-1][0][0].topic != at.topic or len(tasks[-1]) == most:
             tasks.append([])
             room = _SHARED_OFFSETS - len(part)
         tasks[-1].append((at, part))

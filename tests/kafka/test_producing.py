@@ -1,5 +1,6 @@
 """Records that are produced are on the broker as they were given. An ordinary consumer looks."""
 
+import ctypes
 import time
 import uuid
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from threading import Thread
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition, cimpl
 
 from spark_cas.core.errors import SchemaError
 from spark_cas.core.offsets import OffsetRange
@@ -16,11 +17,14 @@ from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka.append.sending import Sending, produce, refuse_unsendable
 from spark_cas.log.kafka.client import librdkafka
 from spark_cas.log.kafka.client.array_producer import ArrayProducer
-from spark_cas.log.kafka.client.clients import TransactionalProducer
+from spark_cas.log.kafka.client.clients import PlainProducer, TransactionalProducer, group_member
 from spark_cas.log.kafka.client.object_producer import SLICE_ROWS, ObjectProducer
 from spark_cas.log.kafka.client.reports import Reports
 from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.testing.kafka_broker.waiting import wait_until
 from tests.kafka.clients import SECONDS
+from tests.kafka.proxy.frames import Api
+from tests.kafka.proxy.rules import Fault
 
 pytestmark = pytest.mark.kafka
 
@@ -187,6 +191,61 @@ def test_a_record_that_is_too_large_is_an_error(topic, producer, place):
     with pytest.raises(KafkaException) as raised:
         produce(producer, TopicPartition(topic, 0), records(*given), TIME_MS, SECONDS)
     assert raised.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
+    assert producer.abort()
+
+
+@pytest.mark.parametrize("times", [None, TIME_MS])
+@pytest.mark.parametrize("kind", LIBRARIES)
+def test_behind_a_record_that_the_client_refuses_nothing_is_sent(broker, topic, monkeypatch, kind, times):
+    monkeypatch.setattr(librdkafka, "library", LIBRARIES[kind])
+    spec = KafkaSpec(broker.bootstrap, topic, client_options=(("message.max.bytes", "5000"),))
+    producer = PlainProducer(spec, None, idempotent=True)
+    values = [b"0", b"1", bytes(4_990), b"3"]
+    given = records(*({"key": b"of 10 bytes", "value": value, "timestamp": times} for value in values))
+    with pytest.raises(KafkaException) as raised:
+        producer.client.hand_over(0, given, TIME_MS)
+    assert raised.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
+    wait_until(lambda: not producer.client.flush(0.05) and not len(producer.client), SECONDS, lambda: "not sent")
+    assert [each.value() for each in messages(broker.bootstrap, topic)] in ([], values[:2])
+    producer.close()
+
+
+def test_a_transaction_is_aborted_while_records_are_on_their_way(broker, topic, producer):
+    producer.client.hand_over(0, records({"value": b"aborted"}, {"value": b"too"}), TIME_MS)
+    assert len(producer.client)
+    assert producer.abort()
+    producer.begin()
+    send(producer, topic, records({"value": b"committed"}))
+    assert [each.value() for each in messages(broker.bootstrap, topic)] == [b"committed"]
+
+
+def test_a_broken_instance_is_told_of_by_the_next_poll(topic, producer):
+    if not isinstance(producer.client, ArrayProducer):
+        return  # its client cannot be reached from here
+    breaking = ctypes.CDLL(cimpl.__file__).rd_kafka_test_fatal_error
+    breaking.argtypes = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
+    breaking(producer.client._client, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, b"made up")
+    with pytest.raises(KafkaException) as raised, producer.watched():
+        producer.client.poll(SECONDS)
+    assert raised.value.args[0].fatal()
+    assert raised.value.args[0].code() == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert producer.fatal is raised.value.args[0]
+
+
+def test_a_call_that_is_under_way_is_not_what_broke_a_transaction(proxied, proxied_topic):
+    spec = KafkaSpec(proxied.bootstrap, proxied_topic)
+    producer, member = TransactionalProducer(spec, f"test/{uuid.uuid4()}"), group_member(spec, "group")
+    producer.init(SECONDS)
+    producer.begin()
+    held = proxied.proxy.add(Fault.HOLD_REQUEST, Api.ADD_OFFSETS_TO_TXN)
+    adding = producer.adding([TopicPartition(proxied_topic, 0, 0)], "group", member)
+    held.met.wait(SECONDS)
+    late = KafkaError(KafkaError._TIMED_OUT)
+    assert producer.what_broke(late) is late
+    held.release()
+    adding.result()
+    member.close()
+    producer.close()
 
 
 def test_the_one_time_that_the_client_would_replace_is_refused():

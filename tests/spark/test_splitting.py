@@ -39,11 +39,12 @@ def test_tasks(sizes, least, most, found):
     ("sizes", "found"),
     [
         ([1] * 32, [1] * 32),
-        ([1] * 33, [33]),
-        ([1] * 200, [64, 64, 64, 8]),
-        ([4_000] * 33, [2] * 16 + [1]),
-        ([1] * 20 + [1_000_000] + [1] * 20, [20, 1, 20]),
-        ([10_000] * 40, [1] * 40),
+        ([1] * 63, [1] * 63),
+        ([1] * 64, [2] * 32),
+        ([1] * 1_000, [31] * 32 + [8]),
+        ([4_000] * 128, [2] * 64),
+        ([1] * 99 + [1_000_000] + [1] * 40, [4] * 24 + [3, 1] + [4] * 10),
+        ([10_000] * 80, [1] * 80),
         ([0] * 100 + [5], [1]),
     ],
 )
@@ -52,8 +53,9 @@ def test_of_many_partitions_those_with_few_offsets_share_tasks(sizes, found):
 
 
 def test_a_task_is_of_one_topic():
-    ranges = {TopicPartition(topic, at): OffsetRange(0, 1) for topic in ("a", "b") for at in range(20)}
-    assert [{at.topic for at, _ in task} for task in Splitting().split(ranges)] == [{"a"}, {"b"}]
+    ranges = {TopicPartition(topic, at): OffsetRange(0, 1) for topic in ("a", "b") for at in range(63)}
+    tasks = Splitting().split(ranges)
+    assert [{at.topic for at, _ in task} for task in tasks] == [{"a"}] * 21 + [{"b"}] * 21
 
 
 @pytest.mark.parametrize("asked", [Splitting(min_partitions=1), Splitting(max_records=100)])
@@ -61,12 +63,13 @@ def test_tasks_that_are_asked_for_are_not_shared(asked):
     assert len(asked.split(ranges_of(*[1] * 100))) == 100
 
 
-@given(st.lists(st.integers(0, 50), max_size=6) | st.lists(st.integers(0, 3_000), min_size=30, max_size=90))
+@given(st.lists(st.integers(0, 50), max_size=6) | st.lists(st.integers(0, 3_000), min_size=60, max_size=190))
 def test_shared_tasks_hold_each_range_once_and_in_order(sizes):
     ranges = ranges_of(*sizes)
     tasks = Splitting().split(ranges)
     assert [each for task in tasks for each in task] == [(at, each) for at, each in ranges.items() if each]
     assert all(len(task) == 1 or sum(len(part) for _, part in task) <= 10_000 for task in tasks)
+    assert len(tasks) >= min(len(ranges) - sizes.count(0), 32)
 
 
 @given(st.lists(st.integers(0, 50), max_size=6), st.none() | st.integers(1, 40), st.none() | st.integers(1, 40))

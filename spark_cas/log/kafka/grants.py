@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from spark_cas.core.errors import FormatError, StorageError
 from spark_cas.core.grants import Grants, grants_from_json, grants_to_json
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.log.kafka.client.codes import Meaning, meaning_of, passes, reason_of
+from spark_cas.log.kafka.client.codes import STUMBLED, Meaning, meaning_of, passes, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.rights import to_claim
 from spark_cas.log.kafka.group_metadata import MAX_METADATA_BYTES, GroupMetadata
@@ -52,7 +52,7 @@ class KafkaGrantor:
                 code = error.args[0].code()
                 if meaning_of(code) is Meaning.FENCED:
                     return False
-                if not passes(code, met=True) or not wait.again(reason_of(code)):
+                if not (code == STUMBLED or passes(code, met=True)) or not wait.again(reason_of(code)):
                     raise plain_error(error, _DOING, *to_claim(self._spec)) from None
 
     def close(self) -> None:

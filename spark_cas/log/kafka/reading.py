@@ -86,18 +86,19 @@ def _each(
             ended = False
             while not ended:
                 first = consumer.poll(_POLL_SECONDS)
-                if first is None and not wait.again("no answer from the brokers"):
-                    raise StorageError(
-                        f"{doing}: no answer from the brokers for {wait.waited:.0f} s. Check that they are well, "
-                        f"then read again."
-                    )
                 taken = None
                 if first is not None:
                     taken, ended = _take(consumer, first, count, offsets, take)
-                    wait = Wait(patience_seconds, doing)
                 if taken is not None:
                     yield taken
+                    wait = Wait(patience_seconds, doing)
                 ended = ended or _position(consumer, at) >= offsets.end_offset
+                # Errors that pass are told again and again, and keep nobody waiting for longer.
+                if taken is None and not ended and not wait.again("the brokers give no records"):
+                    raise StorageError(
+                        f"{doing}: the brokers gave no records for {wait.waited:.0f} s. Check that they are well, "
+                        f"then read again."
+                    )
         except KafkaException as error:
             raise _failure(readers.spec, consumer, at, offsets, error) from None
 

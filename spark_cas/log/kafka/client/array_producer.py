@@ -5,6 +5,7 @@ same settings, methods and errors, as far as they are used here.
 """
 
 import ctypes
+import math
 import weakref
 from collections.abc import Mapping, Sequence
 from itertools import repeat
@@ -36,6 +37,7 @@ class ArrayProducer:
     def __init__(self, lib: ctypes.CDLL, settings: Mapping[str, object], topic: str, logger: Logger) -> None:
         self._lib = lib
         self._logger = logger
+        self._most_bytes = int(str(settings["message.max.bytes"]))
         self._client = _new(lib, settings)
         self._queue = lib.rd_kafka_queue_get_main(self._client)
         lib.rd_kafka_set_log_queue(self._client, None)
@@ -128,6 +130,9 @@ class ArrayProducer:
     def _produce_batch(self, partition: int, records: pa.Table) -> None:
         # All in one call, so that all have one time.
         messages = messages_of(records, self._handed_over)
+        if int((messages["len"] + messages["key_len"]).max(initial=0)) > self._most_bytes:
+            # The library would take the others, also those behind it.
+            raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
         taken = self._lib.rd_kafka_produce_batch(self._topic, partition, c.COPY, messages.ctypes.data, len(messages))
         if taken < len(messages):
             failed = messages["err"][messages["err"] != 0]
@@ -148,7 +153,7 @@ class ArrayProducer:
             facility, line, level = ctypes.c_char_p(), ctypes.c_char_p(), ctypes.c_int()
             lib.rd_kafka_event_log(event, ctypes.byref(facility), ctypes.byref(line), ctypes.byref(level))
             self._logger.log(level.value, "%s %s", _text(facility.value), _text(line.value))
-        elif kind == c.EVENT_ERROR and lib.rd_kafka_event_error(event) == KafkaError._FATAL:
+        elif kind == c.EVENT_ERROR and lib.rd_kafka_event_error_is_fatal(event):
             text = ctypes.create_string_buffer(c.ERROR_TEXT_BYTES)
             code = lib.rd_kafka_fatal_error(self._client, text, len(text))
             return KafkaError(code, _text(text.value), fatal=True)
@@ -227,7 +232,7 @@ def _entries(lib: ctypes.CDLL, offsets: Sequence[TopicPartition]) -> int:
 
 
 def _ms(seconds: float) -> int:
-    return max(0, int(1000 * seconds))
+    return max(0, math.ceil(1000 * seconds))
 
 
 def _text(said: bytes | None) -> str:

@@ -20,10 +20,16 @@ from spark_cas.log.kafka.settings.table import Client
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.patience import Wait
 
+# ruff: noqa: SLF001 - librdkafka names its own errors with an underscore; they are public
+
 _OVERDUE_SECONDS = 1.0
 _TRIED_REQUESTS = 2
 """For so long the client sends a request of a transaction again, before a new claim finds out what became of it."""
 
+_ELSE_BUSY = frozenset({KafkaError._STATE, KafkaError._CONFLICT, KafkaError._PREV_IN_PROGRESS})
+"""What is no cause: a transaction is open, or another call in it is under way."""
+
+_ABORT_SECONDS = 0.02
 _LEAST_SECONDS = 0.1
 _CONNECT_SHARE = 0.3
 _CONNECT_PAUSE_SECONDS = 0.003
@@ -218,12 +224,18 @@ class TransactionalProducer:
 
     def abort(self) -> bool:
         """Abort; False when that failed and the instance must be dropped."""
-        try:
-            with self.watched():
-                self.client.abort_transaction(self._request_seconds)
-        except KafkaException:
-            return False
-        self._idle = True
+        deadline = time.monotonic() + self._request_seconds
+        while not self._idle:
+            try:
+                with self.watched():
+                    # The call goes on where the last one was, and purges what has come back to be sent again.
+                    self.client.abort_transaction(_ABORT_SECONDS)
+                    self._idle = True
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._TIMED_OUT or time.monotonic() > deadline:
+                    return False
+                with suppress(KafkaException), self.watched():
+                    self.client.poll(0)  # it waits for the reports of what it purged
         return True
 
     def what_broke(self, error: KafkaError) -> KafkaError:
@@ -237,7 +249,7 @@ class TransactionalProducer:
                 self.client.begin_transaction()
         except KafkaException as told:
             cause: KafkaError = told.args[0]
-            return error if cause.code() == KafkaError._STATE else cause  # noqa: SLF001 - it is public
+            return error if cause.code() in _ELSE_BUSY else cause
         return error
 
     def proven_clean(self) -> bool:

@@ -106,6 +106,10 @@ NOT_FOUND = frozenset(
 )
 """The topic is not there."""
 
+STUMBLED: int = KafkaError.UNKNOWN
+"""Something in the broker went wrong. So it does (Kafka 4.1) with a commit that comes in just when another instance
+is about to fence its own."""
+
 NO_LEADER: int = KafkaError._NOENT
 """What the client says of the offsets of a partition for which it knows no leader, whyever."""
 
@@ -179,9 +183,6 @@ _BUSY = frozenset(
         KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         KafkaError.THROTTLING_QUOTA_EXCEEDED,
         KafkaError.BROKER_NOT_AVAILABLE,
-        # Something in the broker went wrong. So it does (Kafka 4.1) when a commit comes in while another instance
-        # is about to fence its own.
-        KafkaError.UNKNOWN,
     }
 )
 _BROKEN = frozenset(

@@ -86,7 +86,7 @@ _FUNCTIONS = {
     "rd_kafka_fatal_error": (c_int, c_void_p, c_char_p, c_size_t),
     "rd_kafka_event_type": (c_int, c_void_p),
     "rd_kafka_event_destroy": (None, c_void_p),
-    "rd_kafka_event_error": (c_int, c_void_p),
+    "rd_kafka_event_error_is_fatal": (c_int, c_void_p),
     "rd_kafka_event_log": (c_int, c_void_p, POINTER(c_char_p), POINTER(c_char_p), POINTER(c_int)),
     "rd_kafka_event_message_count": (c_size_t, c_void_p),
     "rd_kafka_event_message_array": (c_size_t, c_void_p, POINTER(POINTER(Message)), c_size_t),
