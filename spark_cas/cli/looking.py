@@ -13,7 +13,7 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.clock import time_text
 from spark_cas.log.load.after_expansion import plan_now
 from spark_cas.log.load.planning import job_progress
-from spark_cas.log.load.whole import undecided_progress
+from spark_cas.log.load.whole_load import undecided_progress
 
 
 def offsets(

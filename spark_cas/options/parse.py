@@ -16,8 +16,8 @@ from spark_cas.options.names import is_for
 from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION, ISOLATION_LOAD, READING, Scope
 from spark_cas.options.option_values import Given
 from spark_cas.options.read_range import EARLIEST, LATEST, ReadLimit, ReadRange
+from spark_cas.options.read_tasks import Splitting
 from spark_cas.options.selection import Selection
-from spark_cas.options.splitting import Splitting
 from spark_cas.options.topic_partitions import Numbers
 from spark_cas.options.trigger_limits import TriggerLimits
 

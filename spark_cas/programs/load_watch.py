@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from spark_cas.core.errors import ConditionalLogError, StorageError
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.after_expansion import plan_now
-from spark_cas.log.load.whole import with_group
+from spark_cas.log.load.whole_load import with_group
 from spark_cas.log.open import AnySpec, for_a_look, open_log
 from spark_cas.log.patience import within
 

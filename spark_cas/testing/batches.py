@@ -8,7 +8,7 @@ from spark_cas.core.micro_batch import Batch
 from spark_cas.core.plan import PartitionResult
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.micro_batch import begin_stream, complete_batch, load_batch
-from spark_cas.log.load.whole import with_group
+from spark_cas.log.load.whole_load import with_group
 from spark_cas.testing.loads import LIMITS, Rows, batches_of
 
 

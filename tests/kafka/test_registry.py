@@ -19,10 +19,11 @@ from spark_cas.core.plan import Completion, PartitionResult, Plan, Progress
 from spark_cas.core.plan_json import to_json
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.forgetting import forget_job
-from spark_cas.log.kafka import KafkaLog, compacted_entries
+from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append.sending import produce
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.log.kafka.compacted_entries import kind_of
+from spark_cas.log.kafka.registry import entries
+from spark_cas.log.kafka.registry.entries import kind_of
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.testing.contract.base import at_once
 from spark_cas.testing.loads import TEN, crash_after_chunks, run_job
@@ -151,7 +152,7 @@ def test_an_entry_that_came_to_lie_behind_another_of_its_key_is_never_committed(
                 assert quick.record_plan(first) == first
             return produce(producer, at, *given)
 
-        monkeypatch.setattr(compacted_entries, "produce", after_the_other)
+        monkeypatch.setattr(entries, "produce", after_the_other)
         assert slow.record_plan(second) == first
     with KafkaLog(spec) as log:  # behind a barrier, for a commit returns before readers see it
         assert log.plan("job") == first
@@ -296,11 +297,11 @@ def test_a_driver_that_died_in_the_middle_of_a_put_keeps_nobody_waiting_for_long
     make_topic(spec.bootstrap_servers, spec.registry_topic)
     with KafkaLog(spec) as log:
         log.record_plan(plan_of(log, "job"))
-        entries = log._registry.of_job(spec.topic, "job")
-        dead = TransactionalProducer(entries._spec, f"{spec.prefix}/dead")
+        registered = log._registry.of_job(spec.topic, "job")
+        dead = TransactionalProducer(registered._spec, f"{spec.prefix}/dead")
         dead.init(SECONDS)
         dead.begin()
-        entry = compacted_entries._table([(key_of(spec, "plan", "dead"), b"{}")])
+        entry = entries._table([(key_of(spec, "plan", "dead"), b"{}")])
         assert produce(dead, TopicPartition(spec.registry_topic, 0), entry, 0, SECONDS) is not None
         dead.close()
         claimed_after = time.monotonic()

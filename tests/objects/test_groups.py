@@ -9,7 +9,7 @@ import pytest
 from spark_cas.core.errors import FencedError, FormatError
 from spark_cas.core.group import GroupOutcome, outcome_from_json, outcome_to_json
 from spark_cas.log.load.planning import complete_job
-from spark_cas.log.load.whole import abort_group, commit_group
+from spark_cas.log.load.whole_load import abort_group, commit_group
 from spark_cas.log.objects import paths
 from spark_cas.testing.contract.whole import ROWS, everything, pin, run_whole, tasks
 from spark_cas.testing.loads import Rows

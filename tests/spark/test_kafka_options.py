@@ -11,8 +11,8 @@ from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.spec import LogSpec
 from spark_cas.options.parse import check_read, parse_read, parse_route, parse_write, parse_write_stream
 from spark_cas.options.read_range import ReadLimit, ReadRange
+from spark_cas.options.read_tasks import Splitting
 from spark_cas.options.selection import Selection
-from spark_cas.options.splitting import Splitting
 from spark_cas.options.topic_partitions import TopicPartition
 
 TOPIC = {"kafka.bootstrap.servers": "a:9092,b:9092", "topic": "flights"}

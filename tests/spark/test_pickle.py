@@ -21,8 +21,8 @@ from spark_cas.log.open import parse_address
 from spark_cas.log.spec import LogSpec
 from spark_cas.options.parse import StreamOptions
 from spark_cas.options.read_range import ReadRange
+from spark_cas.options.read_tasks import Splitting
 from spark_cas.options.selection import Selection
-from spark_cas.options.splitting import Splitting
 from spark_cas.options.topic_partitions import TopicPartition
 from spark_cas.options.trigger_limits import TriggerLimits
 from spark_cas.spark.reading.read import RecordsPartition, RecordsReader

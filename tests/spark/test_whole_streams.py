@@ -14,7 +14,7 @@ from spark_cas.core.micro_batch import Batch
 from spark_cas.log.load.granting import Applicant, obtain_grant
 from spark_cas.log.load.micro_batch import load_batch
 from spark_cas.log.load.planning import job_progress
-from spark_cas.log.load.whole import with_group
+from spark_cas.log.load.whole_load import with_group
 from spark_cas.options.parse import parse_write
 from spark_cas.spark.writing.stream_write import BatchReport, plan_batch_write
 from spark_cas.testing.contract.streaming import WIDE

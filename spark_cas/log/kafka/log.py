@@ -25,21 +25,21 @@ from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.blind import BlindAppends
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence, Fences
-from spark_cas.log.kafka.append.whole import WholeAppends
+from spark_cas.log.kafka.append.whole_load import WholeAppends
 from spark_cas.log.kafka.append.writer import PartitionWriter
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import admin_client
 from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.client.retry import ask
 from spark_cas.log.kafka.client.rights import on_topic
+from spark_cas.log.kafka.consistent_bounds import WholeLoads, at_one_moment
 from spark_cas.log.kafka.expanding import add_partitions, fence, fence_writers
 from spark_cas.log.kafka.grants import KafkaGrantor
-from spark_cas.log.kafka.layouts import TopicLayouts
 from spark_cas.log.kafka.ledger import Ledgers
-from spark_cas.log.kafka.one_moment import WholeLoads, at_one_moment
 from spark_cas.log.kafka.preflight import preflight
 from spark_cas.log.kafka.reading import first_offset_since, read_records
-from spark_cas.log.kafka.registry import KafkaRegistry
+from spark_cas.log.kafka.registry.layouts import TopicLayouts
+from spark_cas.log.kafka.registry.registry import KafkaRegistry
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import topic_settings
 from spark_cas.log.kafka.topics import create_topic
@@ -50,7 +50,7 @@ from spark_cas.log.protocol import EntryKind
 class KafkaLog(KafkaRegistry, Backend):
     """A topic as a log. Open one in each process; in one, its claims and appends take turns.
 
-    The layout epoch of a topic is its partition count, which only ever rises: see `spark_cas.log.kafka.layouts`.
+    The layout epoch of a topic is its partition count, which only ever rises: see `registry.layouts`.
     """
 
     group_in_process = True

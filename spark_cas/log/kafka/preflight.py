@@ -13,7 +13,7 @@ from spark_cas.log.kafka.client.codes import Meaning, meaning_of
 from spark_cas.log.kafka.client.error_text import NotGivenError, NotPermittedError
 from spark_cas.log.kafka.client.retry import ask, second_look
 from spark_cas.log.kafka.client.rights import lacking, on_topic, to_append
-from spark_cas.log.kafka.registry_topic import create_registry_topics
+from spark_cas.log.kafka.registry.topics import create_registry_topics
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import TopicSettings, describe, topic_settings
 from spark_cas.log.patience import Wait

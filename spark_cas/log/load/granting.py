@@ -24,7 +24,7 @@ from spark_cas.log import clock, process
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.after_expansion import plan_now
 from spark_cas.log.load.attempts import rival_tries
-from spark_cas.log.load.whole import DECIDE_WITHIN_MS, abort_group, undecided_progress, with_group
+from spark_cas.log.load.whole_load import DECIDE_WITHIN_MS, abort_group, undecided_progress, with_group
 from spark_cas.log.patience import PATIENCE_MS
 
 SILENT_SECONDS = 1.5 * PATIENCE_MS / 1000

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from spark_cas.core.errors import FencedError, InputChangedError, TransactionEndedError
 from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.whole import decide_group, is_committed
+from spark_cas.log.load.whole_load import decide_group, is_committed
 from spark_cas.log.patience import Wait
 
 _FIRST_PAUSE_SECONDS = 0.5

@@ -24,7 +24,7 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.load.attempts import FENCED_WAIT_SECONDS, await_other, refuse_second_task
 from spark_cas.log.load.loading import refuse_unknown_partition
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.log.load.whole import decide_group
+from spark_cas.log.load.whole_load import decide_group
 
 
 def begin_stream(log: Backend, job: str, wanted: ExpectedOffsets, partition: int = 0, *, whole: bool = False) -> Plan:

@@ -29,7 +29,7 @@ from spark_cas.log.load.require_expected import (
     require_expected_still,
 )
 from spark_cas.log.load.told_rows import told_held
-from spark_cas.log.load.whole import decide_group, is_committed, refuse_by_key, with_group
+from spark_cas.log.load.whole_load import decide_group, is_committed, refuse_by_key, with_group
 
 
 def fresh_job_name() -> str:

@@ -13,8 +13,8 @@ from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.records import RECORDS
 from spark_cas.log.backend import Backend
 from spark_cas.options.read_range import ReadRange, kept
+from spark_cas.options.read_tasks import Ranges, Splitting, Task
 from spark_cas.options.selection import Selection
-from spark_cas.options.splitting import Ranges, Splitting, Task
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.reading.selected_logs import Seen, SelectedLogs, bounds_in
 from spark_cas.spark.records import RowBuilder

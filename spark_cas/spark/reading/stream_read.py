@@ -23,7 +23,7 @@ from spark_cas.core.errors import LogNotFoundError, TruncatedError, UndecidedErr
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.options.parse import StreamOptions
 from spark_cas.options.read_range import kept
-from spark_cas.options.splitting import Ranges
+from spark_cas.options.read_tasks import Ranges
 from spark_cas.options.topic_partitions import TopicPartition
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.reading.read import RecordsPartition, read_records

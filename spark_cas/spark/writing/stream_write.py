@@ -26,7 +26,7 @@ from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
 from spark_cas.log.load.in_one_transaction import in_one_transaction
 from spark_cas.log.load.micro_batch import begin_stream, complete_batch, load_batch
 from spark_cas.log.load.spool import Spool
-from spark_cas.log.load.whole import abort_group, aborted, is_committed, with_group
+from spark_cas.log.load.whole_load import abort_group, aborted, is_committed, with_group
 from spark_cas.log.open import AnySpec, answered_before, for_a_look, for_one_transaction, open_log
 from spark_cas.options.parse import GRANT_TIMEOUT_MS, WriteOptions
 from spark_cas.spark.plain_errors import called_by_spark

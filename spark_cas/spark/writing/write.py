@@ -30,7 +30,7 @@ from spark_cas.log.load.in_one_transaction import in_one_transaction
 from spark_cas.log.load.loading import load_rows
 from spark_cas.log.load.planning import complete_job, fresh_job_name, pin_plan, refused_as_a_whole
 from spark_cas.log.load.spool import Spool
-from spark_cas.log.load.whole import abort_group, abort_left
+from spark_cas.log.load.whole_load import abort_group, abort_left
 from spark_cas.log.open import AnySpec, answered_before, for_a_look, for_one_transaction, open_log
 from spark_cas.options.parse import WriteOptions
 from spark_cas.spark.plain_errors import called_by_spark

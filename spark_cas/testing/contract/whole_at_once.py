@@ -12,7 +12,7 @@ from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.planning import complete_job
-from spark_cas.log.load.whole import abort_group, commit_group, hold_named
+from spark_cas.log.load.whole_load import abort_group, commit_group, hold_named
 from spark_cas.testing.contract.base import ContractBase, at_once, eager_switching
 from spark_cas.testing.contract.whole import (
     NOTHING,

@@ -21,7 +21,7 @@ from spark_cas.log.expanding import expand_log
 from spark_cas.log.load.granting import Applicant, abort_job, give_back, obtain_grant
 from spark_cas.log.load.micro_batch import begin_stream, complete_batch, load_batch
 from spark_cas.log.load.planning import job_progress
-from spark_cas.log.load.whole import abort_group, with_group
+from spark_cas.log.load.whole_load import abort_group, with_group
 from spark_cas.log.patience import yielding_after
 from spark_cas.testing.batches import run_batch
 from spark_cas.testing.contract.base import ContractBase

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError
 from spark_cas.core.errors import StorageError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.kafka import KafkaLog, registry_topic
-from spark_cas.log.kafka.append import sending, whole, writer
+from spark_cas.log.kafka.append import sending, whole_load, writer
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.load.in_one_transaction import in_one_transaction
@@ -107,7 +107,7 @@ WHOLE_STEPS: dict[str, tuple[Any, str]] = {
     "sending": (sending, "await_delivery"),
     "ledger": (TransactionalProducer, "adding"),
     "commit": (TransactionalProducer, "commit"),
-    "visibility": (whole, "await_visible"),
+    "visibility": (whole_load, "await_visible"),
 }
 """Of a load in one transaction over all partitions."""
 

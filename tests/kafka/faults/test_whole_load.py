@@ -20,7 +20,7 @@ from spark_cas.core.outcome import Appended, Conflict, Fenced
 from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.log.backend import Backend
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.append.whole import WholeAppends
+from spark_cas.log.kafka.append.whole_load import WholeAppends
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.granting import abort_job
 from spark_cas.log.load.in_one_transaction import in_one_transaction
@@ -28,7 +28,7 @@ from spark_cas.log.load.loading import load_rows
 from spark_cas.log.load.micro_batch import begin_stream, complete_batch, load_batch
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.load.spool import Spool
-from spark_cas.log.load.whole import abort_group, commit_group, with_group
+from spark_cas.log.load.whole_load import abort_group, commit_group, with_group
 from spark_cas.testing.batches import run_batch
 from spark_cas.testing.contract.whole import everything
 from spark_cas.testing.loads import LIMITS, batches_of, rows_of

@@ -20,7 +20,7 @@ from spark_cas.log.kafka.client.clients import PlainProducer
 from spark_cas.log.kafka.client.codes import Meaning, meaning_of, reason_of
 from spark_cas.log.kafka.client.reports import Reports
 from spark_cas.log.kafka.client.rights import NOT_PERMITTED, missing, on_topic
-from spark_cas.log.kafka.layouts import TopicLayouts
+from spark_cas.log.kafka.registry.layouts import TopicLayouts
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import topic_settings
 

@@ -15,8 +15,8 @@ from spark_cas.log.kafka.append.gap import check_gap
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.client.retry import second_look
-from spark_cas.log.kafka.layouts import TopicLayouts
 from spark_cas.log.kafka.ledger import Ledgers
+from spark_cas.log.kafka.registry.layouts import TopicLayouts
 from spark_cas.log.kafka.spec import KafkaSpec
 
 POLITE_SECONDS = 0.5

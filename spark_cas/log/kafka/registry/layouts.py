@@ -18,7 +18,7 @@ from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.error_text import NotPermittedError
 from spark_cas.log.kafka.client.retry import second_look
 from spark_cas.log.kafka.client.rights import lacking, on_topic
-from spark_cas.log.kafka.registry import Registry
+from spark_cas.log.kafka.registry.registry import Registry
 from spark_cas.log.kafka.topic_settings import describe, require_planned
 
 

@@ -26,7 +26,7 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.load.one_chunk import checked_offset, chunk_of, found_before, same_as
 from spark_cas.log.load.planning import complete_job, job_progress, pin_plan
 from spark_cas.log.load.require_expected import mismatches_now
-from spark_cas.log.load.whole import abort_group, is_committed, undecided_progress
+from spark_cas.log.load.whole_load import abort_group, is_committed, undecided_progress
 from spark_cas.log.patience import PATIENCE_MS, Wait, yielding_after
 
 _HOLDING_SECONDS = 1.0

@@ -29,9 +29,9 @@ from spark_cas.log.kafka.client.codes import NOT_FOUND, Meaning, meaning_of, rea
 from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.client.rights import to_append
-from spark_cas.log.kafka.layouts import TopicLayouts
 from spark_cas.log.kafka.ledger import Ledgers
 from spark_cas.log.kafka.reading import first_record
+from spark_cas.log.kafka.registry.layouts import TopicLayouts
 from spark_cas.log.kafka.topic_settings import require_planned
 from spark_cas.log.patience import anew, within
 

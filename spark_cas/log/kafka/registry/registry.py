@@ -19,10 +19,10 @@ from spark_cas.core.plan import Completion, Plan
 from spark_cas.core.plan_json import recorded_completion, recorded_plan
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.readers import Readers
-from spark_cas.log.kafka.compacted_entries import Entries, kind_of, records_of, refreshed
 from spark_cas.log.kafka.expanding import fence
 from spark_cas.log.kafka.ledger import Ledger
-from spark_cas.log.kafka.registry_topic import create_registry_topics
+from spark_cas.log.kafka.registry.entries import Entries, kind_of, records_of, refreshed
+from spark_cas.log.kafka.registry.topics import create_registry_topics
 from spark_cas.log.kafka.topic_settings import describe
 from spark_cas.log.protocol import EntryKind
 

@@ -10,7 +10,7 @@ from spark_cas.log.kafka import KafkaLog, ends
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import admin_client
 from spark_cas.log.kafka.client.error_text import NotPermittedError
-from spark_cas.log.kafka.one_moment import WholeLoads, at_one_moment
+from spark_cas.log.kafka.consistent_bounds import WholeLoads, at_one_moment
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.testing.batches import run_batch

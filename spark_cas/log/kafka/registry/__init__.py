@@ -1,0 +1,1 @@
+"""The registry of a prefix, in compacted topics: plans, completions, outcomes, and expansions of topics."""
