@@ -1,13 +1,16 @@
-"""Within a task: its context, and the log that the driver planned with."""
+"""Within a worker of Spark: the context of its task, and the log that the driver planned with."""
 
+import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 from pyspark import TaskContext
 
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
 from spark_cas.log.backend import Backend
-from spark_cas.log.open import AnySpec, answered_before, open_log
+from spark_cas.log.open import AnySpec, answered_before, open_again, open_log
 from spark_cas.log.patience import Wait
 
 _SECOND_LOOK_SECONDS = 5.0
@@ -20,9 +23,30 @@ _NOT_SHARED = (
 
 
 @contextmanager
+def open_here(spec: AnySpec) -> Iterator[Backend]:
+    """The log of a spec, open. A worker of Spark serves one task after the other, and stays connected."""
+    run = sys.modules["__main__"].__spec__
+    in_worker = run is not None and run.name.startswith("pyspark.")
+    with (open_again if in_worker else open_log)(spec) as log:
+        yield log
+    if in_worker:
+        _spare_what_is_imported()
+
+
+@cache
+def _spare_what_is_imported() -> None:
+    """Once: Spark (4.2) has a worker collect garbage after each task, and what is imported never is garbage.
+
+    To look at all of that takes 40 ms of processor time.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+@contextmanager
 def planned_log(spec: AnySpec, log_id: str) -> Iterator[Backend]:
     """The log of a spec, open; LogNotSharedError when it is not the very log that has ``log_id``."""
-    with open_log(answered_before(spec)) as log:
+    with open_here(answered_before(spec)) as log:
         wait = Wait(_SECOND_LOOK_SECONDS, "looking for the log that the driver planned with")
         while not _is(log, log_id):
             # A broker may not know yet what the driver's does.

@@ -11,6 +11,7 @@ from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import admin_client
 from spark_cas.log.kafka.client.error_text import NotPermittedError
 from spark_cas.log.kafka.consistent_bounds import WholeLoads, at_one_moment
+from spark_cas.log.kafka.ledger import Ledger
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.testing.batches import run_batch
@@ -85,8 +86,8 @@ def test_what_is_committed_as_a_whole_between_two_looks_is_in_all_bounds(log, br
 @pytest.mark.usefixtures("busy")
 def test_loads_that_were_complete_before_are_not_asked_for_again(log, monkeypatch):
     run_whole(log, "job", ROWS)
-    asked: list[str] = []
-    monkeypatch.setattr(log._ledgers, "of", asked.append)
+    asked: list[tuple[object, ...]] = []
+    monkeypatch.setattr(Ledger, "read_all", lambda *given: asked.append(given))
     assert bounded(log) == ROWS
     assert asked == []
 

@@ -179,7 +179,7 @@ def test_options_of_sparks_source_that_have_no_effect_change_nothing(reader):
 
 
 def test_many_small_partitions_are_read_by_few_tasks(reader, broker):
-    partitions = 60
+    partitions = 96
     topic = create_topic(broker.bootstrap, partitions)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for partition in range(partitions):
@@ -188,6 +188,9 @@ def test_many_small_partitions_are_read_by_few_tasks(reader, broker):
     assert producer.flush(60) == 0
     read = reader(subscribe=topic).load().select("partition", "offset", "value")
     found = sorted(read.withColumn("task", sf.spark_partition_id()).collect())
-    assert found == [(each, n, b"%d" % n, 0) for each in range(partitions) for n in range(each % 3)]
+    with_records = [each for each in range(partitions) if each % 3]
+    assert found == [
+        (each, n, b"%d" % n, task // 2) for task, each in enumerate(with_records) for n in range(each % 3)
+    ]
     tasks = reader(subscribe=topic, minpartitions="1").load().select(sf.spark_partition_id()).distinct().count()
     assert tasks == sum(each % 3 > 0 for each in range(partitions))

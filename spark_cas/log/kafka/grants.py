@@ -16,9 +16,9 @@ from spark_cas.core.grants import Grants, grants_from_json, grants_to_json
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import STUMBLED, Meaning, meaning_of, passes, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
+from spark_cas.log.kafka.client.members import Members
 from spark_cas.log.kafka.client.rights import to_claim
 from spark_cas.log.kafka.group_metadata import MAX_METADATA_BYTES, GroupMetadata
-from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.patience import Wait, within
 
 _TRANSACTION_MS = 20_000
@@ -30,10 +30,11 @@ _DOING = "changing the grants of the log"
 class KafkaGrantor:
     """`spark_cas.log.protocol.Grantor` over a group's offset of the topic."""
 
-    def __init__(self, spec: KafkaSpec) -> None:
+    def __init__(self, members: Members) -> None:
+        spec = members.spec
         open_ms = min(_TRANSACTION_MS, spec.transaction_timeout_ms)
         self._spec = replace(spec, transaction_timeout_ms=open_ms)
-        self._group: GroupMetadata | None = None
+        self._group = GroupMetadata(members, spec.grants_group, "the grants")
         # There is no partition of a topic without a first one.
         self._at = TopicPartition(spec.topic, 0)
 
@@ -55,12 +56,6 @@ class KafkaGrantor:
                 if not (code == STUMBLED or passes(code, met=True)) or not wait.again(reason_of(code)):
                     raise plain_error(error, _DOING, *to_claim(self._spec)) from None
 
-    def close(self) -> None:
-        """Let go of the client."""
-        if self._group is not None:
-            self._group.close()
-        self._group = None
-
     def _try(self, grants: Grants) -> bool:
         producer = TransactionalProducer(self._spec, self._spec.grants_id)
         try:
@@ -69,20 +64,14 @@ class KafkaGrantor:
             if now.number != grants.number - 1:
                 return now == grants  # by a try of which that was not known
             producer.begin()
-            self._opened.adding(producer, [TopicPartition(self._at.topic, self._at.partition, 0, _encode(grants))])()
+            self._group.adding(producer, [TopicPartition(self._at.topic, self._at.partition, 0, _encode(grants))])()
             producer.commit()
         finally:
             producer.close()
         return True
 
-    @property
-    def _opened(self) -> GroupMetadata:
-        if self._group is None:
-            self._group = GroupMetadata(self._spec, self._spec.grants_group, "the grants")
-        return self._group
-
     def _read(self, timeout_seconds: float) -> Grants:
-        (text,) = self._opened.read([self._at], timeout_seconds)
+        (text,) = self._group.read([self._at], timeout_seconds)
         return Grants() if text is None else _decode(text)
 
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from spark_cas.core.errors import UndecidedError
-from spark_cas.log.kafka.client.clients import TransactionalProducer, group_member
+from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import passes, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
+from spark_cas.log.kafka.client.members import Members
 from spark_cas.log.kafka.client.rights import NOT_PERMITTED, on_groups, on_topic
-from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.patience import Wait
 
 MAX_METADATA_BYTES = 4096
@@ -24,13 +24,14 @@ _PAUSE_SECONDS = 0.02
 
 
 class GroupMetadata:
-    """The texts of one group: a consumer that names it and never joins it. ``what`` they are begins its errors.
+    """The texts of one group, which its member asks for. ``what`` they are begins its errors.
 
     Not the admin client, whose librdkafka (2.16) crashes the process when a group's coordinator has just moved.
     """
 
-    def __init__(self, spec: KafkaSpec, group: str, what: str) -> None:
-        self._consumer: Consumer = group_member(spec, group)
+    def __init__(self, members: Members, group: str, what: str) -> None:
+        spec = members.spec
+        self._members = members
         self._group = group
         self._what = what
         self._patience_seconds = spec.patience_seconds
@@ -93,9 +94,9 @@ class GroupMetadata:
             else:
                 return
 
-    def close(self) -> None:
-        """Let go of the client."""
-        self._consumer.close()
+    @property
+    def _consumer(self) -> Consumer:
+        return self._members.of(self._group)
 
     def _require_right(self, doing: str) -> None:
         """The client waits for a coordinator that it may not ask, and says so to whoever polls it."""

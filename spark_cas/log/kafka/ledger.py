@@ -1,7 +1,6 @@
 """The ledger: progress as the metadata of a group's offsets, committed in the rows' transaction."""
 
 import json
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 
 from confluent_kafka import TopicPartition
@@ -10,18 +9,17 @@ from spark_cas.core.errors import FormatError
 from spark_cas.core.plan import Progress
 from spark_cas.core.plan_json import progress_from_json, to_json
 from spark_cas.log.kafka.client.clients import TransactionalProducer
+from spark_cas.log.kafka.client.members import Members
 from spark_cas.log.kafka.group_metadata import MAX_METADATA_BYTES, GroupMetadata
-from spark_cas.log.kafka.spec import KafkaSpec
 
 _VERSION = 1
-_MOST_OPEN = 4
 
 
 class Ledger:
     """The ledger of one job."""
 
-    def __init__(self, spec: KafkaSpec, job: str) -> None:
-        self._entries = GroupMetadata(spec, spec.group(job), "the ledger entry")
+    def __init__(self, members: Members, job: str) -> None:
+        self._entries = GroupMetadata(members, members.spec.group(job), "the ledger entry")
 
     def read(self, at: TopicPartition, log_id: str, timeout_seconds: float) -> Progress | None:
         """The job's entry once no transaction that may change it is open; None when there is none.
@@ -52,32 +50,6 @@ class Ledger:
         Raises StorageError.
         """
         self._entries.erase(ats)
-
-    def close(self) -> None:
-        """Let go of the client."""
-        self._entries.close()
-
-
-class Ledgers:
-    """The ledgers that a process has open: those of the jobs that it asked for last."""
-
-    def __init__(self, spec: KafkaSpec) -> None:
-        self._spec = spec
-        self._open: OrderedDict[str, Ledger] = OrderedDict()
-
-    def of(self, job: str) -> Ledger:
-        """The ledger of a job, good until some others were asked for."""
-        if job not in self._open:
-            self._open[job] = Ledger(self._spec, job)
-        self._open.move_to_end(job)
-        while len(self._open) > _MOST_OPEN:
-            self._open.popitem(last=False)[1].close()
-        return self._open[job]
-
-    def close(self) -> None:
-        """Let go of all clients."""
-        while self._open:
-            self._open.popitem()[1].close()
 
 
 def _entry(topic: str, log_id: str, progress: Progress) -> TopicPartition:

@@ -27,15 +27,13 @@ from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence, Fences
 from spark_cas.log.kafka.append.whole_load import WholeAppends
 from spark_cas.log.kafka.append.writer import PartitionWriter
-from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.clients import admin_client
-from spark_cas.log.kafka.client.readers import Readers
+from spark_cas.log.kafka.client.client_set import ClientSet
 from spark_cas.log.kafka.client.retry import ask
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.consistent_bounds import WholeLoads, at_one_moment
 from spark_cas.log.kafka.expanding import add_partitions, fence, fence_writers
 from spark_cas.log.kafka.grants import KafkaGrantor
-from spark_cas.log.kafka.ledger import Ledgers
+from spark_cas.log.kafka.ledger import Ledger
 from spark_cas.log.kafka.preflight import preflight
 from spark_cas.log.kafka.reading import first_offset_since, read_records
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
@@ -50,44 +48,46 @@ from spark_cas.log.protocol import EntryKind
 class KafkaLog(KafkaRegistry, Backend):
     """A topic as a log. Open one in each process; in one, its claims and appends take turns.
 
+    With ``handed_on`` its clients are those of the log before it in this process, and stay open for the next one.
+
     The layout epoch of a topic is its partition count, which only ever rises: see `registry.layouts`.
     """
 
     group_in_process = True
 
-    def __init__(self, spec: KafkaSpec) -> None:
+    def __init__(self, spec: KafkaSpec, *, handed_on: bool = False) -> None:
         self.topic = check_name(spec.topic, "the topic")
         self.spec = spec
-        self._admin: Admin = admin_client(spec)
-        self._readers = Readers(spec)
-        super().__init__(self._readers, self._admin)
+        self._handed_on = handed_on
+        super().__init__(ClientSet.taken(spec) if handed_on else ClientSet(spec))
+        self._admin, self._readers = self._clients.admin, self._clients.readers
         self._known_partitions = 0
         self._writers: dict[tuple[int, str], PartitionWriter] = {}
         self._whole: dict[str, WholeAppends] = {}
         """By group, those that this process appends to."""
         self._layouts = TopicLayouts(self._admin, self._registry, self.topic)
-        self._ledgers = Ledgers(spec)
         self._fences = Fences(spec, self._admin)
         self._blind = BlindAppends(spec, self._admin, self._layouts)
-        self._grantor = KafkaGrantor(spec)
+        self._grantor = KafkaGrantor(self._clients.members)
         self._turn = Lock()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for whole in self._whole.values():
             whole.close()
         self._whole.clear()
         self._fences.close()
         self._writers.clear()
-        self._ledgers.close()
         self._blind.close()
-        self._grantor.close()
-        self._readers.close()
+        if self._handed_on and kind is None:
+            self._clients.rest()
+        else:
+            self._clients.close()
 
     def layout(self) -> Layout:
         return self._layouts.layout()
 
     def preflight(self, *, begun: bool = False, idempotence: str = REQUIRED) -> Preflight:
-        return preflight(self._admin, self.spec, begun=begun, idempotence=idempotence)
+        return preflight(self._clients, self.spec, begun=begun, idempotence=idempotence)
 
     def tombstones_kept_ms(self) -> int | None:
         settings = topic_settings(self._admin, self.topic)
@@ -106,7 +106,7 @@ class KafkaLog(KafkaRegistry, Backend):
             log_id = self._require(partitions).log_id
             loads = WholeLoads(
                 lambda: self.jobs_as_a_whole(log_id),
-                lambda job: self._ledgers.of(job).read_all(ats, log_id, self._timeout),
+                lambda job: Ledger(self._clients.members, job).read_all(ats, log_id, self._timeout),
             )
             return at_one_moment(self._admin, ats, loads, self._timeout)
         return ends.all_stable_bounds(self._admin, ats)
@@ -166,7 +166,7 @@ class KafkaLog(KafkaRegistry, Backend):
             return ()
         layout = self._require(partitions)
         ats = [self._at(each) for each in partitions]
-        found = self._ledgers.of(job).read_all(ats, layout.log_id, self._timeout)
+        found = Ledger(self._clients.members, job).read_all(ats, layout.log_id, self._timeout)
         own = self._whole.get(group)
         if own is None:
             return found
@@ -252,13 +252,13 @@ class KafkaLog(KafkaRegistry, Backend):
         def is_aborted(group: str) -> bool:
             return KafkaRegistry.entry(self, "outcome", group) is not None
 
-        return WholeAppends(self._readers, self._admin, self._ledgers, self._layouts, plan, is_aborted=is_aborted)
+        return WholeAppends(self._clients, self._layouts, plan, is_aborted=is_aborted)
 
     def _new_writer(self, plan: Plan, partition: int) -> PartitionWriter:
         """The only writer that this process has for the job in the partition."""
         at = self._at(partition)
         transactional_id = self.spec.transactional_id(partition, None if plan.claims(partition) else plan.job)
-        checks = Checks(self._readers, self._admin, self._ledgers, self._layouts, plan, at)
+        checks = Checks(self._clients, self._layouts, plan, at)
         writer = PartitionWriter(checks, Fence(self._fences, at, transactional_id))
         self._writers[partition, plan.job] = writer
         return writer

@@ -8,7 +8,8 @@ from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENT, OF
 from spark_cas.log.backend import Preflight
 from spark_cas.log.kafka.broker_settings import broker_settings
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.clients import TransactionalProducer, group_member
+from spark_cas.log.kafka.client.client_set import ClientSet
+from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import Meaning, meaning_of
 from spark_cas.log.kafka.client.error_text import NotGivenError, NotPermittedError
 from spark_cas.log.kafka.client.retry import ask, second_look
@@ -28,7 +29,7 @@ _USUAL_RESUME_MINUTES = 10_080
 """Kafka's own default of offsets.retention.minutes, seven days."""
 
 
-def preflight(admin: Admin, spec: KafkaSpec, *, begun: bool, idempotence: str) -> Preflight:
+def preflight(clients: ClientSet, spec: KafkaSpec, *, begun: bool, idempotence: str) -> Preflight:
     """Look at a topic, its settings and the rights to write it; nothing of it is ever visible.
 
     A transaction is tried unless one was: of a stream that has ``begun``, the first batch did. Where exactly once is
@@ -36,19 +37,21 @@ def preflight(admin: Admin, spec: KafkaSpec, *, begun: bool, idempotence: str) -
 
     Raises LogNotFoundError; StorageError naming the missing right, or saying why no append would be acknowledged.
     """
+    admin = clients.admin
     description, settings = _known_in_sync(admin, spec.topic)
     notes = [_not_seen(spec.topic)] if settings is None else _notes(description, settings)
     guarantee = AT_LEAST_ONCE
     if idempotence != OFF:
         try:
-            notes += _require_exactly_once(admin, spec, description, begun=begun)
+            notes += _require_exactly_once(clients, spec, description, begun=begun)
             guarantee = EXACTLY_ONCE
         except NotGivenError as refused:
             if idempotence == REQUIRED:
                 raise
             notes.append(_NOT_EXACTLY_ONCE.format(refused.message))
             guarantee = IDEMPOTENT
-    notes += _notes_on_brokers(broker_settings(admin, description.partitions[0].leader.id))
+    broker = description.partitions[0].leader.id
+    notes += _notes_on_brokers(clients.lately(f"broker {broker}", lambda: broker_settings(admin, broker)))
     room = None if settings is None else max(1, settings.max_message_bytes - _BATCH_OVERHEAD_BYTES)
     return Preflight(max_record_bytes=room, notes=tuple(notes), guarantee=guarantee)
 
@@ -59,12 +62,18 @@ _NOT_EXACTLY_ONCE = (
 )
 
 
-def _require_exactly_once(admin: Admin, spec: KafkaSpec, description: TopicDescription, *, begun: bool) -> list[str]:
+def _require_exactly_once(
+    clients: ClientSet, spec: KafkaSpec, description: TopicDescription, *, begun: bool
+) -> list[str]:
     """A transaction with a ledger entry can be made, and a plan kept; what weakens it. Raises NotGivenError."""
     _require_right(description, "Read", AclOperation.READ)
     _require_id(description)
     if not begun:
-        _require_transactions(admin, spec)
+        clients.lately("transactions", lambda: _require_transactions(clients, spec))
+    return clients.lately("the registry", lambda: _require_registry(clients.admin, spec))
+
+
+def _require_registry(admin: Admin, spec: KafkaSpec) -> list[str]:
     create_registry_topics(admin, spec, only_try=True)
     return [note for name in (spec.registry_topic, spec.layouts_topic) for note in _notes_on_registry(admin, name)]
 
@@ -135,10 +144,10 @@ def _require_id(description: TopicDescription) -> None:
         )
 
 
-def _require_transactions(admin: Admin, spec: KafkaSpec) -> None:
+def _require_transactions(clients: ClientSet, spec: KafkaSpec) -> None:
     """A transaction with a ledger entry can be made, with the timeout that is asked for. It is aborted."""
     group = spec.group("preflight")
-    member = group_member(spec, group)
+    member = clients.members.of(group)
 
     def question() -> None:
         producer = TransactionalProducer(spec, f"{spec.prefix}/preflight")
@@ -155,10 +164,7 @@ def _require_transactions(admin: Admin, spec: KafkaSpec) -> None:
         finally:
             producer.close()
 
-    try:
-        ask(admin, question, "trying a transaction", *to_append(spec))
-    finally:
-        member.close()
+    ask(clients.admin, question, "trying a transaction", *to_append(spec))
 
 
 def _not_seen(topic: str) -> str:

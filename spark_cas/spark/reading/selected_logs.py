@@ -10,9 +10,10 @@ from spark_cas.core.errors import LogNotFoundError
 from spark_cas.core.expansion import Expansion, Layouts
 from spark_cas.core.offsets import Bounds
 from spark_cas.log.backend import Backend
-from spark_cas.log.open import TopicList, open_log, open_topics
+from spark_cas.log.open import TopicList, open_topics
 from spark_cas.options.selection import Selection
 from spark_cas.options.topic_partitions import TopicPartition
+from spark_cas.spark.worker import open_here
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class SelectedLogs:
     def log(self, topic: str) -> Backend:
         """One of the logs, open."""
         if topic not in self._open:
-            self._open[topic] = self._closing.enter_context(open_log(self._selection.spec_of(topic)))
+            self._open[topic] = self._closing.enter_context(open_here(self._selection.spec_of(topic)))
         return self._open[topic]
 
     def look(self, *, waiting: bool, without_absent: bool = False) -> Seen:

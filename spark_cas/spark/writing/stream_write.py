@@ -27,12 +27,12 @@ from spark_cas.log.load.in_one_transaction import in_one_transaction
 from spark_cas.log.load.micro_batch import begin_stream, complete_batch, load_batch
 from spark_cas.log.load.spool import Spool
 from spark_cas.log.load.whole_load import abort_group, aborted, is_committed, with_group
-from spark_cas.log.open import AnySpec, answered_before, for_a_look, for_one_transaction, open_log
+from spark_cas.log.open import AnySpec, answered_before, for_a_look, for_one_transaction
 from spark_cas.options.parse import GRANT_TIMEOUT_MS, WriteOptions
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import check_write_schema, refuse_claims
-from spark_cas.spark.worker import local_property, planned_log, task_number
+from spark_cas.spark.worker import local_property, open_here, planned_log, task_number
 from spark_cas.spark.writing.complete_input import whole_input
 from spark_cas.spark.writing.preflight import preflight_limits, require_layout
 from spark_cas.spark.writing.report import TaskReport, accepted, attempted
@@ -150,7 +150,7 @@ def _task(options: WriteOptions, schema: StructType, run: str | None) -> BatchTa
         options = replace(options, spec=answered_before(options.spec))
         mark.require_whole()
     refuse_claims(schema, "a micro-batch has no offsets that its query could know. Drop the column.")
-    with open_log(options.spec) as log:
+    with open_here(options.spec) as log:
         layout = require_layout(log, options, mark)
         # A writer is made for each batch: notes that come with every one are read by nobody.
         begun = options.job is not None and log.plan(options.job) is not None
@@ -263,7 +263,7 @@ def _commit(task: BatchTask, messages: Sequence[WriterCommitMessage | None]) -> 
         return
     results = [result for report in reports for result in report.results]
     groups = {report.group for report in reports if report.group}
-    with open_log(answered_before(task.spec)) as log:
+    with open_here(answered_before(task.spec)) as log:
         plan = _plan(task, log, reports[0].job)
         if len(groups) > 1:
             # A task begins another group where that of the others was aborted.
@@ -281,7 +281,7 @@ def _abort(task: BatchTask, messages: Sequence[WriterCommitMessage | None], batc
     report = next((each for each in messages if isinstance(each, BatchReport)), None)
     if not task.whole or task.in_one_task or batch_id is None or report is None:
         return
-    with suppress(ConditionalLogError), open_log(for_a_look(answered_before(task.spec), END_MS)) as log:
+    with suppress(ConditionalLogError), open_here(for_a_look(answered_before(task.spec), END_MS)) as log:
         held = _grant(log, report)
         if held is not None:
             abort_group(log, with_group(log, _plan(task, log, report.job), batch_id))

@@ -31,12 +31,12 @@ from spark_cas.log.load.loading import load_rows
 from spark_cas.log.load.planning import complete_job, fresh_job_name, pin_plan, refused_as_a_whole
 from spark_cas.log.load.spool import Spool
 from spark_cas.log.load.whole_load import abort_group, abort_left
-from spark_cas.log.open import AnySpec, answered_before, for_a_look, for_one_transaction, open_log
+from spark_cas.log.open import AnySpec, answered_before, for_a_look, for_one_transaction
 from spark_cas.options.parse import WriteOptions
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import Mark, check_write_schema, refuse_claims
-from spark_cas.spark.worker import planned_log, task_number
+from spark_cas.spark.worker import open_here, planned_log, task_number
 from spark_cas.spark.writing.blind_write import BlindWriter, plan_blind_write, refuse_conditions
 from spark_cas.spark.writing.complete_input import whole_input
 from spark_cas.spark.writing.preflight import preflight_limits, require_layout
@@ -92,7 +92,7 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
         )
     job = fresh_job_name() if options.job is None else options.job
     run, grant = uuid.uuid4().hex, None
-    with open_log(options.spec) as log:
+    with open_here(options.spec) as log:
         layout = require_layout(log, options, mark)
         completion = _completion(log, options)
         limits = options.limits

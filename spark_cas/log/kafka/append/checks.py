@@ -13,9 +13,10 @@ from spark_cas.core.row_claims import check_rows
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.gap import check_gap
 from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.client_set import ClientSet
 from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.client.retry import second_look
-from spark_cas.log.kafka.ledger import Ledgers
+from spark_cas.log.kafka.ledger import Ledger
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
 from spark_cas.log.kafka.spec import KafkaSpec
 
@@ -27,9 +28,7 @@ POLITE_SECONDS = 0.5
 class Checks:
     """A job in a partition, as the brokers tell when they are asked: nothing is kept, and nobody is fenced."""
 
-    readers: Readers
-    admin: Admin
-    ledgers: Ledgers
+    clients: ClientSet
     layouts: TopicLayouts
     plan: Plan
     at: TopicPartition
@@ -39,10 +38,25 @@ class Checks:
         """Of the log."""
         return self.readers.spec
 
+    @property
+    def admin(self) -> Admin:
+        """Who asks."""
+        return self.clients.admin
+
+    @property
+    def readers(self) -> Readers:
+        """Who reads."""
+        return self.clients.readers
+
+    @property
+    def ledger(self) -> Ledger:
+        """The job's."""
+        return Ledger(self.clients.members, self.plan.job)
+
     def progress(self, timeout_seconds: float | None = None) -> Progress | None:
         """The job's ledger entry, once nothing that may change it is open. Raises UndecidedError after a timeout."""
         timeout = self._timeout if timeout_seconds is None else timeout_seconds
-        return self.ledgers.of(self.plan.job).read(self.at, self.plan.log_id, timeout)
+        return self.ledger.read(self.at, self.plan.log_id, timeout)
 
     def barrier(self) -> Bounds:
         """The partition's bounds once everything in it is decided."""

@@ -90,6 +90,7 @@ class Attempt:
 
     def _entering(self, at: OffsetRange) -> Callable[[], None]:
         """Begin to put the job's ledger entry into the open transaction, in place of one that is there."""
-        ledger = self.checks.ledgers.of(self.claim.plan.job)
         progress = self.claim.progress_after(self.chunk, at)
-        return ledger.adding(self.fence.instance, self.checks.at.topic, self.claim.plan.log_id, [progress])
+        return self.checks.ledger.adding(
+            self.fence.instance, self.checks.at.topic, self.claim.plan.log_id, [progress]
+        )

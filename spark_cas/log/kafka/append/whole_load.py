@@ -24,12 +24,11 @@ from spark_cas.log.kafka.append.fence import Fence, Fences
 from spark_cas.log.kafka.append.placement import Landed, await_visible, landed
 from spark_cas.log.kafka.append.sending import Sending, refuse_unsendable
 from spark_cas.log.kafka.append.transaction import INTERLEAVED
-from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.client_set import ClientSet
 from spark_cas.log.kafka.client.codes import NOT_FOUND, Meaning, meaning_of, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
-from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.client.rights import to_append
-from spark_cas.log.kafka.ledger import Ledgers
+from spark_cas.log.kafka.ledger import Ledger
 from spark_cas.log.kafka.reading import first_record
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
 from spark_cas.log.kafka.topic_settings import require_planned
@@ -44,22 +43,19 @@ class WholeAppends:
 
     def __init__(
         self,
-        readers: Readers,
-        admin: Admin,
-        ledgers: Ledgers,
+        clients: ClientSet,
         layouts: TopicLayouts,
         plan: Plan,
         *,
         is_aborted: Callable[[str], bool],
     ) -> None:
-        self._readers = readers
-        self._spec = spec = readers.spec
-        self._admin = admin
-        self._ledgers = ledgers
+        self._clients = clients
+        self._readers, self._admin = clients.readers, clients.admin
+        self._spec = spec = clients.readers.spec
         self._layouts = layouts
         self._plan = plan
         self._is_aborted = is_aborted
-        self._fence = Fence(Fences(spec, admin), self._at(0), spec.whole_id(plan.job))
+        self._fence = Fence(Fences(spec, self._admin), self._at(0), spec.whole_id(plan.job))
         self._claimed: set[int] = set()
         """Partitions that were claimed since the fence is up."""
         self._entries: dict[int, Progress] = {}
@@ -136,7 +132,7 @@ class WholeAppends:
         Raises UndecidedError, StorageError.
         """
         ats = [self._at(each) for each in range(self._plan.partitions)]
-        found = self._ledgers.of(self._plan.job).read_all(ats, self._plan.log_id, self._timeout)
+        found = Ledger(self._clients.members, self._plan.job).read_all(ats, self._plan.log_id, self._timeout)
         held = tuple(
             (each.partition, each.end_offset) for each in found if each is not None and self._is_of_group(each)
         )
@@ -218,7 +214,7 @@ class WholeAppends:
                 if len(topic.partitions) > plan.layout_epoch or self._layouts.changed(plan):
                     self._end()
                     return ABORTED
-                adding = self._ledgers.of(plan.job).adding
+                adding = Ledger(self._clients.members, plan.job).adding
                 adding(self._fence.instance, self._spec.topic, plan.log_id, entries)()
             except KafkaException as error:
                 self._failed(error)
@@ -313,7 +309,7 @@ class WholeAppends:
         return self._spec.claim_timeout_ms / 1000
 
     def _checks(self, partition: int) -> Checks:
-        return Checks(self._readers, self._admin, self._ledgers, self._layouts, self._plan, self._at(partition))
+        return Checks(self._clients, self._layouts, self._plan, self._at(partition))
 
     def _at(self, partition: int) -> TopicPartition:
         return TopicPartition(self._spec.topic, partition)

@@ -67,6 +67,11 @@ class Admin(AdminClient):
         }
         super().__init__({**settings, **heard})
 
+    def serve(self, spec: KafkaSpec) -> None:
+        """From now on ask for another topic of the same brokers."""
+        self.met |= spec.met
+        self._topic = spec.topic
+
     def ask_brokers(self, most_seconds: float) -> None:
         """Ask who the brokers are, whether or not anybody answers.
 

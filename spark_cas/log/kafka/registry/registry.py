@@ -17,8 +17,7 @@ from confluent_kafka import TopicPartition
 from spark_cas.core.errors import FormatError
 from spark_cas.core.plan import Completion, Plan
 from spark_cas.core.plan_json import recorded_completion, recorded_plan
-from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.readers import Readers
+from spark_cas.log.kafka.client.client_set import ClientSet
 from spark_cas.log.kafka.expanding import fence
 from spark_cas.log.kafka.ledger import Ledger
 from spark_cas.log.kafka.registry.entries import Entries, kind_of, records_of, refreshed
@@ -34,11 +33,10 @@ _OF_LAYOUTS = ("expansion", "layout")
 class Registry:
     """The entries of both topics."""
 
-    def __init__(self, readers: Readers, admin: Admin) -> None:
-        self.spec = readers.spec
-        self._readers = readers
-        self._admin = admin
-        self._layouts = Entries(readers, admin, self.spec.layouts_topic, 0)
+    def __init__(self, clients: ClientSet) -> None:
+        self._readers, self._admin = clients.readers, clients.admin
+        self.spec = self._readers.spec
+        self._layouts = Entries(self._readers, self._admin, self.spec.layouts_topic, 0)
         self._jobs: dict[int, Entries] = {}
 
     def layouts_below(self, prefix: str) -> dict[str, str]:
@@ -125,10 +123,11 @@ class KafkaRegistry:
     on another topic of the same name is told so.
     """
 
-    def __init__(self, readers: Readers, admin: Admin) -> None:
-        self._spec = readers.spec
+    def __init__(self, clients: ClientSet) -> None:
+        self._clients = clients
+        self._spec = clients.readers.spec
         self._topic = self._spec.topic
-        self._registry = Registry(readers, admin)
+        self._registry = Registry(clients)
 
     def entry(self, kind: EntryKind, job: str) -> str | None:
         return self._registry.of_job(self._topic, job).text(self._key(kind, job))
@@ -147,11 +146,8 @@ class KafkaRegistry:
         own = [each for each in range(plan.partitions) if _may_hold_own_id(plan, done, each)]
         ids = [self._spec.transactional_id(each, job) for each in own]
         fence(self._spec, [*ids, self._spec.whole_id(job)] if plan.whole else ids)
-        ledger = Ledger(self._spec, job)
-        try:
-            ledger.erase([TopicPartition(self._topic, each) for each in range(plan.partitions)])
-        finally:
-            ledger.close()
+        ledger = Ledger(self._clients.members, job)
+        ledger.erase([TopicPartition(self._topic, each) for each in range(plan.partitions)])
         self._registry.of_job(self._topic, job).remove([self._key("plan", job), self._key("completion", job)])
 
     def jobs_with_own_id(self, log_id: str, partition: int) -> list[str]:

@@ -1,0 +1,74 @@
+"""The clients of a log. A process that opens one log after the other hands them on: to connect takes long."""
+
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Self, TypeVar, cast
+
+from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.clients import admin_client
+from spark_cas.log.kafka.client.members import Members
+from spark_cas.log.kafka.client.readers import Readers
+from spark_cas.log.kafka.spec import KafkaSpec
+
+REST_SECONDS = 60.0
+"""Who comes later begins with new ones, to which rights, secrets and addresses are told anew."""
+_MOST_AT_REST = 2
+
+Found = TypeVar("Found")
+
+
+class ClientSet:
+    """What asks the brokers of a spec, reads from them, and knows groups: all but the producers.
+
+    One log has it at a time.
+    """
+
+    def __init__(self, spec: KafkaSpec) -> None:
+        self.admin: Admin = admin_client(spec)
+        self.readers = Readers(spec)
+        self.members = Members(spec)
+        self._seen: dict[str, tuple[float, object]] = {}
+
+    @classmethod
+    def taken(cls, spec: KafkaSpec) -> Self:
+        """The set that was at rest for the brokers and settings of a spec, else a new one."""
+        since, found = _at_rest.pop(_key(spec), (-math.inf, None))
+        if found is not None and time.monotonic() - since > REST_SECONDS:
+            found.close()
+            found = None
+        if not isinstance(found, cls):
+            return cls(spec)
+        found.admin.serve(spec)
+        found.readers.spec = found.members.spec = spec
+        return found
+
+    def rest(self) -> None:
+        """Stay connected for the next log of these brokers in this process."""
+        key = _key(self.readers.spec)
+        while key in _at_rest or len(_at_rest) >= _MOST_AT_REST:
+            _at_rest.pop(key if key in _at_rest else next(iter(_at_rest)))[1].close()
+        _at_rest[key] = time.monotonic(), self
+
+    def lately(self, what: str, look: Callable[[], Found]) -> Found:
+        """What a look of the last minute found, or what it finds now: for what an append would meet anyway."""
+        since, found = self._seen.get(what, (-math.inf, None))
+        if time.monotonic() - since > REST_SECONDS:
+            found = look()
+            self._seen[what] = time.monotonic(), found
+        return cast(Found, found)
+
+    def close(self) -> None:
+        """Let go of all clients."""
+        self.members.close()
+        self.readers.close()
+
+
+_at_rest: dict[tuple[int, KafkaSpec], tuple[float, ClientSet]] = {}
+"""By process and spec, with since when, oldest first: clients do not survive a fork."""
+
+
+def _key(spec: KafkaSpec) -> tuple[int, KafkaSpec]:
+    return os.getpid(), replace(spec, topic="", met=False)

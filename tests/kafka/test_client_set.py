@@ -1,0 +1,154 @@
+"""Clients that one log hands on to the next in its process, and when it does not."""
+
+import pytest
+from confluent_kafka.admin import NewTopic
+
+from spark_cas.core.errors import ConflictError, LogNotFoundError
+from spark_cas.core.offsets import Bounds
+from spark_cas.core.outcome import Appended
+from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.client import client_set
+from spark_cas.log.kafka.client.client_set import ClientSet
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.open import open_again
+from spark_cas.testing.kafka_broker.waiting import wait_until
+from spark_cas.testing.writing import JobWriter, plan_of, table_of, values_in
+from tests.kafka.clients import SECONDS, admin_of, create_topic
+from tests.kafka.proxy.frames import Api
+from tests.kafka.proxy.rules import Fault
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+
+API_VERSIONS = 18
+"""What a client asks first on each connection."""
+
+
+@pytest.fixture(autouse=True)
+def _none_at_rest():
+    yield
+    while client_set._at_rest:
+        client_set._at_rest.popitem()[1][1].close()
+
+
+def handed_on(spec: KafkaSpec) -> KafkaLog:
+    log = open_again(spec)
+    assert isinstance(log, KafkaLog)
+    return log
+
+
+def is_another(log, log_id):
+    try:
+        return log.layout().log_id != log_id
+    except LogNotFoundError:
+        return False
+
+
+def look(log, job="job"):
+    """Ask with each client: of the topic, of a group, of the registry."""
+    return log.bounds_of([0], waiting=True), log.progress_of([0], job), log.plan(job)
+
+
+def test_the_next_log_of_the_same_brokers_connects_to_nobody(proxied):
+    first, second = (KafkaSpec(proxied.bootstrap, create_topic(proxied.direct), "team") for _ in range(2))
+    with handed_on(first) as log:
+        look(log)
+        JobWriter(log, plan_of(log, "job")).must_append("a")
+        assert values_in(log, 0) == ["a"]
+    connecting = proxied.proxy.add(Fault.WATCH, API_VERSIONS, times=None)
+    with handed_on(second) as log:
+        assert look(log) == ((Bounds(0, 0),), (None,), None)
+    with handed_on(first) as log:
+        assert values_in(log, 0) == ["a"]
+    assert not connecting.met.has_come
+    with KafkaLog(second) as log:
+        look(log)
+    assert connecting.met.has_come
+
+
+def test_logs_that_are_open_at_once_have_clients_of_their_own(broker, topic):
+    spec = KafkaSpec(broker.bootstrap, topic)
+    with handed_on(spec) as log, handed_on(spec) as other:
+        assert log._clients is not other._clients
+        assert look(log) == look(other)
+    assert len(client_set._at_rest) == 1
+
+
+def test_other_settings_and_brokers_have_clients_of_their_own(broker, topic):
+    specs = [KafkaSpec(broker.bootstrap, topic, prefix) for prefix in ("a", "b", "c")]
+    sets = []
+    for spec in specs:
+        with handed_on(spec) as log:
+            sets.append(log._clients)
+    assert len({id(each) for each in sets}) == 3
+    assert [each for _, each in client_set._at_rest.values()] == sets[1:]  # the oldest was let go of
+
+
+def test_after_an_error_the_next_log_begins_with_new_ones(broker, topic):
+    spec = KafkaSpec(broker.bootstrap, topic)
+    with pytest.raises(ConflictError), handed_on(spec):
+        raise ConflictError("whatever it was")
+    assert client_set._at_rest == {}
+
+
+def test_those_that_rested_for_long_are_not_used(broker, topic, monkeypatch):
+    spec = KafkaSpec(broker.bootstrap, topic)
+    with handed_on(spec) as log:
+        before = log._clients
+    monkeypatch.setattr(client_set, "REST_SECONDS", -1.0)
+    with handed_on(spec) as log:
+        assert log._clients is not before
+        look(log)
+
+
+def test_those_of_the_process_before_a_fork_are_not_used(broker, topic, monkeypatch):
+    spec = KafkaSpec(broker.bootstrap, topic)
+    with handed_on(spec) as log:
+        before = log._clients
+    monkeypatch.setattr("os.getpid", lambda: -1)
+    assert ClientSet.taken(spec) is not before
+
+
+def test_a_topic_that_was_recreated_meanwhile_is_read_and_written_as_the_new_one(broker):
+    topic = create_topic(broker.bootstrap, 3)
+    spec = KafkaSpec(broker.bootstrap, topic)
+    with handed_on(spec) as log:
+        gone = log.layout().log_id
+        JobWriter(log, plan_of(log, f"{topic}-1"), 2).must_append("a", "b")
+        assert values_in(log, 2) == ["a", "b"]
+    admin = admin_of(broker.bootstrap)
+    admin.delete_topics([topic])[topic].result(SECONDS)
+    wait_until(lambda: topic not in admin.list_topics(timeout=SECONDS).topics, SECONDS, lambda: "it is still there")
+    admin.create_topics([NewTopic(topic, 1)])[topic].result(SECONDS)
+    with handed_on(spec) as log:
+        wait_until(lambda: is_another(log, gone), SECONDS, lambda: "it is not known")
+        assert log.bounds(0) == Bounds(0, 0)
+        JobWriter(log, plan_of(log, f"{topic}-2")).must_append("c")
+        assert values_in(log, 0) == ["c"]
+        with pytest.raises(ValueError, match="partition 2"):
+            values_in(log, 2)
+
+
+def test_a_transaction_is_tried_once_by_those_who_share_clients(proxied):
+    spec = KafkaSpec(proxied.bootstrap, create_topic(proxied.direct), "team")
+    with handed_on(spec) as log:
+        found = log.preflight()
+    tried = proxied.proxy.add(Fault.WATCH, Api.INIT_PRODUCER_ID, times=None)
+    with handed_on(spec.of_topic(create_topic(proxied.direct))) as log:
+        assert log.preflight() == found
+    assert not tried.met.has_come
+    with KafkaLog(spec) as log:
+        assert log.preflight() == found
+    assert tried.met.has_come
+
+
+def test_what_is_kept_of_a_chunk_is_not_an_open_transaction(broker, topic):
+    """A producer is no client of the set: it belongs to one claim, and goes with its log."""
+    spec = KafkaSpec(broker.bootstrap, topic)
+    with handed_on(spec) as log:
+        before, claimed = log._clients, JobWriter(log, plan_of(log, topic))
+        claimed.must_append("a")
+        assert log._fences._with_instance
+    assert not log._fences._with_instance
+    with handed_on(spec) as log:
+        assert log._clients is before
+        assert isinstance(log.append(claimed.claim, claimed.chunk(table_of(["b"]))), Appended)

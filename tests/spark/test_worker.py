@@ -1,0 +1,69 @@
+"""What a worker of Spark keeps between the tasks that it serves."""
+
+import gc
+import sys
+from importlib.machinery import ModuleSpec
+
+import pyarrow as pa
+import pytest
+
+from spark_cas.log.kafka.client import client_set
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.spark import worker
+from spark_cas.spark.worker import open_here
+from tests.kafka.clients import create_topic
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+
+
+@pytest.fixture
+def spec(broker):
+    return KafkaSpec(broker.bootstrap, create_topic(broker.bootstrap))
+
+
+@pytest.fixture
+def in_worker(monkeypatch):
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("pyspark.daemon", None))
+    worker._spare_what_is_imported.cache_clear()
+    yield
+    worker._spare_what_is_imported.cache_clear()
+    gc.unfreeze()
+    while client_set._at_rest:
+        client_set._at_rest.popitem()[1][1].close()
+
+
+@pytest.mark.spark
+def test_workers_are_started_as_modules_of_spark(spark):
+    def look(batches):
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"name": [getattr(sys.modules["__main__"].__spec__, "name", None)]})
+
+    [[name]] = spark.range(1).mapInArrow(look, "name string").collect()
+    assert name.startswith("pyspark.")
+
+
+@pytest.mark.usefixtures("in_worker")
+def test_a_worker_stays_connected(spec):
+    with open_here(spec) as log:
+        log.layout()
+    assert len(client_set._at_rest) == 1
+
+
+@pytest.mark.usefixtures("in_worker")
+def test_what_a_worker_has_imported_is_no_garbage_to_look_for(spec):
+    with open_here(spec):
+        assert not gc.get_freeze_count()  # not before all that a task needs is imported
+    spared = gc.get_freeze_count()
+    assert spared > 10_000
+    ring: list[object] = []
+    ring.append(ring)
+    with open_here(spec):
+        pass
+    assert gc.get_freeze_count() <= spared  # of later tasks nothing is: it may be garbage
+
+
+def test_no_other_program_does_so(spec):
+    with open_here(spec) as log:
+        log.layout()
+    assert client_set._at_rest == {}
+    assert not gc.get_freeze_count()
