@@ -108,3 +108,22 @@ def test_the_end_takes_as_many_requests_whatever_the_number_of_chunks():
     asked = store.asked.copy()
     assert log.bounds(0) == Bounds(0, 2100)
     assert store.asked - asked == {"get_end": 1, "below": 1}
+
+
+def test_jobs_of_one_chunk_leave_hints_now_and_then_and_are_found_without():
+    log, store = flaky_log()
+    for _ in range(20 * _HINT_EVERY_CHUNKS):
+        append_foreign(log, 0, "x")
+    plan = plan_of(log, "job")
+    log.record_plan(plan)
+    writer = JobWriter(log, plan)
+    writer.must_append("a", complete=True)
+    for _ in range(20 * _HINT_EVERY_CHUNKS):
+        append_foreign(log, 0, "x")
+    hint = store.inner.get(paths.end_hint(0))
+    assert hint is not None
+    assert json.loads(bytes(hint))["value"]["base_offset"] > 10 * _HINT_EVERY_CHUNKS
+    progress, asked = asked_by(log, lambda fresh: claim_of(fresh, 0, plan).progress)
+    assert progress == writer.claim.progress
+    # It is the first behind its plan, and nothing of the job can follow: the chunks behind it are not walked along.
+    assert asked < 20 * _HINT_EVERY_CHUNKS

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,21 @@ def test_records_that_others_build_on_are_synced_by_who_reads_them(log, root, mo
             assert ("fsync", str(root / folder)) in recorded.calls
 
 
+def test_what_was_synced_once_is_not_again_unless_another_has_its_name(log, root, monkeypatch):
+    """A job that was forgotten, and planned anew by another process, has a plan that nobody here has synced."""
+    plan = log.record_plan(plan_of(log, "job"))
+    other = local_log(root)
+    other.forget(plan)
+    anew = other.record_plan(replace(plan, pinned_by="anew"))
+    synced = []
+    for each in (plan, plan, anew, anew):
+        with monkeypatch.context() as patch:
+            recorded = Recorded(patch)
+            log.claim(0, each)
+            synced.append(("fsync", str(root / "_log/jobs/job")) in recorded.calls)
+    assert synced == [True, False, True, False]
+
+
 def test_a_name_is_free_only_once_its_folder_was_opened(log, root, monkeypatch):
     """A client of a network file system remembers free names until the folder is opened."""
     log.bounds(0)
@@ -299,7 +315,7 @@ def test_links_in_the_log_are_refused_and_nothing_is_written_through_them(root, 
     def write():
         fresh = local_log(root)
         fresh.record_plan(plan)
-        JobWriter(fresh, plan).must_append("a", complete=True)
+        JobWriter(fresh, plan).must_append("a")
 
     with pytest.raises(FormatError, match=r"^\[FORMAT\] .*symbolic link"):
         write()

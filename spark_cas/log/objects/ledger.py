@@ -1,5 +1,6 @@
 """The ledger: how far a job came in a partition, found in the header of the job's newest chunk there."""
 
+import random
 from dataclasses import asdict
 
 from spark_cas.core.errors import StorageError
@@ -13,7 +14,9 @@ from spark_cas.log.objects.putting import put_once
 from spark_cas.log.objects.retry import RetryingStore
 
 _HINT_EVERY_CHUNKS = 8
-"""A walk from a hint passes at most this many chunks of the job."""
+"""A walk from a hint passes at most this many chunks of the job, or about as many jobs of one chunk."""
+
+_CHANCE = random.SystemRandom()
 
 
 class Ledger:
@@ -88,14 +91,21 @@ class Ledger:
         )
 
     def appended(self, stored: StoredChunk) -> None:
-        """This process has just appended a chunk of a job: leave hints for those who come later, now and then."""
+        """This process has just appended a chunk of a job: leave hints for those who come later, now and then.
+
+        All of a job that is one chunk is found first behind its plan.
+        """
         progress = stored.header.progress
         if progress is None:
             return
         self._seen[progress.job] = progress, stored.header.end_offset
+        at_once = progress.complete and progress.chunks == 1
+        if at_once and _CHANCE.randrange(_HINT_EVERY_CHUNKS):
+            return
         if progress.complete or progress.chunks % _HINT_EVERY_CHUNKS == 1:
-            self._chunks.write_hint(paths.job_hint(progress.job, self._chunks.number), stored)
             self._chunks.write_hint(paths.end_hint(self._chunks.number), stored)
+            if not at_once:
+                self._chunks.write_hint(paths.job_hint(progress.job, self._chunks.number), stored)
 
     def _newest_from(
         self, job: str, upto: int, bounds: Bounds, found: Progress | None
@@ -106,6 +116,8 @@ class Ledger:
             if stored.header.job == job:
                 found = stored.header.progress
             upto = stored.header.end_offset
+            if found and found.complete:
+                break
         if self._chunks.start_offset() > bounds.start_offset:
             # A writer that slept through the trimming may have put a chunk on the way that is none of the log's.
             raise TrimmedMeanwhileError

@@ -68,6 +68,8 @@ class ObjectLog(ObjectRegistry, Backend):
         """By partition, as the writers of the group see it that was written last there."""
         self._log_id = ""
         self._proven = False
+        self._settled: dict[str, tuple[str, str]] = {}
+        """By kind, the document that was last seen to it that it is on the disk, and whose it is."""
 
     def layout(self) -> Layout:
         return self._newest_layout(stored_layouts(self._store))
@@ -132,7 +134,7 @@ class ObjectLog(ObjectRegistry, Backend):
         if changed is not None:
             return changed
         self._prove_put_if_absent()
-        self._store.settle(paths.plan(plan.job))
+        self._settle("plan", paths.plan(plan.job), plan.pinned_by)
         bounds, progress = self._ledger(partition, plan.group).progress(plan.job, plan.end_offsets[partition])
         if progress_lost(plan, partition, progress, bounds.start_offset):
             return ProgressLost(plan.job)
@@ -208,8 +210,14 @@ class ObjectLog(ObjectRegistry, Backend):
         if stored.pending is not None:
             return LayoutChanged(epoch, layout.epoch + 1)
         layout.require(partition)
-        self._store.settle(stored.layouts[-1])
+        self._settle("layout", stored.layouts[-1], log_id)
         return None
+
+    def _settle(self, kind: str, path: str, whose: str) -> None:
+        """See to it, once, that a document which was found outlives a power cut: its writer may have died before."""
+        if self._settled.get(kind) != (path, whose):
+            self._store.settle(path)
+            self._settled[kind] = path, whose
 
     def _partition(self, partition: int, group: str = "") -> PartitionChunks:
         """A partition as all see it, or as the writers of a group do."""
