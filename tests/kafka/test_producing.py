@@ -260,6 +260,12 @@ def test_a_header_key_that_the_client_would_cut_off_is_refused():
         refuse_unsendable(records({}, {"headers": [{"key": "a", "value": None}, {"key": "k\0x", "value": b"1"}]}))
 
 
+@pytest.mark.parametrize("header", [None, {"key": None, "value": b"1"}])
+def test_a_header_without_a_key_is_refused(header):
+    with pytest.raises(SchemaError, match="no key"):
+        refuse_unsendable(records({}, {"headers": [{"key": "k", "value": None}, header]}))
+
+
 def test_what_is_not_acknowledged_in_time_is_said(broker, topic, producer):
     broker.freeze()
     try:

@@ -21,8 +21,8 @@ from spark_cas.log.kafka.client.reports import Reports
 
 # ruff: noqa: SLF001 - librdkafka names its own errors with an underscore; they are public
 
-_SLICE_ROWS = 1_000
-"""Rows whose arguments are there at a time, some 500 bytes each."""
+_SLICE_ROWS = 20_000
+"""Rows whose places in memory are there at a time, some 200 bytes each."""
 
 
 class Logger(Protocol):
@@ -140,9 +140,9 @@ class ArrayProducer:
 
     def _produce_each(self, partition: int, records: pa.Table) -> None:
         for batch in records.to_batches(max_chunksize=_SLICE_ROWS):
-            arguments = arguments_of(batch, self._topic, partition, self._handed_over)
-            calls = map(self._lib.rd_kafka_produceva, repeat(self._client), arguments.addresses, arguments.counts)
-            self._check(next(filter(None, calls), None))
+            for addresses, counts in arguments_of(batch, self._topic, partition, self._handed_over):
+                calls = map(self._lib.rd_kafka_produceva, repeat(self._client), addresses, counts)
+                self._check(next(filter(None, calls), None))
 
     def _take(self, event: int) -> KafkaError | None:
         """Take in an event; the error when it tells that the instance is broken."""
