@@ -210,6 +210,29 @@ def test_behind_a_record_that_the_client_refuses_nothing_is_sent(broker, topic, 
     producer.close()
 
 
+@pytest.mark.parametrize("times", [None, TIME_MS])
+def test_values_are_held_until_they_were_sent(broker, topic, producer, times):
+    values = [b"%099d" % each for each in range(2_000)]
+    reports = producer.client.hand_over(
+        0, records(*({"value": each, "timestamp": times} for each in values)), TIME_MS
+    )
+    # Nobody else holds them. What is made now would lie where they were.
+    others = [pa.array([b"x" * 99] * len(values)) for _ in range(20)]
+    wait_until(lambda: not producer.client.flush(0.05) and not len(producer.client), SECONDS, lambda: "not sent")
+    producer.commit()
+    assert reports.error is None
+    assert [each.value() for each in messages(broker.bootstrap, topic)] == values
+    assert len(others) == 20
+
+
+def test_values_are_let_go_of_once_they_were_sent(topic, producer):
+    send(producer, topic, records({"value": b"first"}))
+    before = pa.total_allocated_bytes()
+    producer.begin()
+    send(producer, topic, records(*({"value": bytes(1_000)} for _ in range(1_000))))
+    assert pa.total_allocated_bytes() == before
+
+
 def test_a_transaction_is_aborted_while_records_are_on_their_way(broker, topic, producer):
     producer.client.hand_over(0, records({"value": b"aborted"}, {"value": b"too"}), TIME_MS)
     assert len(producer.client)

@@ -15,7 +15,7 @@ from spark_cas.log.kafka.client.record_arrays import arguments_of
 from spark_cas.testing.strategies import record_batches
 
 TOPIC, PARTITION, TAG = 2**47, 3, 7
-LIKE_ALL = [(c.V_RKT, TOPIC), (c.V_PARTITION, PARTITION), (c.V_MSGFLAGS, c.COPY), (c.V_OPAQUE, TAG)]
+LIKE_ALL = [(c.V_RKT, TOPIC), (c.V_PARTITION, PARTITION), (c.V_OPAQUE, TAG)]
 
 
 def read(batch: pa.RecordBatch) -> Iterator[dict]:
@@ -24,8 +24,8 @@ def read(batch: pa.RecordBatch) -> Iterator[dict]:
         assert len(addresses) == len(counts)
         for address, count in zip(addresses, counts, strict=True):
             units = (c.VU * count).from_address(address)
-            assert [(each.vtype, each.first) for each in units[:4]] == LIKE_ALL
-            value, key, time, *headers = units[4:]
+            assert [(each.vtype, each.first) for each in units[:3]] == LIKE_ALL
+            value, key, time, *headers = units[3:]
             assert [each.vtype for each in (value, key, time)] == [c.V_VALUE, c.V_KEY, c.V_TIMESTAMP]
             assert {each.vtype for each in headers} <= {c.V_HEADER}
             yield {

@@ -42,7 +42,10 @@ class ArrayProducer:
         self._queue = lib.rd_kafka_queue_get_main(self._client)
         lib.rd_kafka_set_log_queue(self._client, None)
         self._topic = lib.rd_kafka_topic_new(self._client, topic.encode(), None)
-        weakref.finalize(self, _destroy, lib, self._client, self._queue, self._topic).atexit = False
+        self._lent: list[pa.ChunkedArray] = []
+        # The library's threads outlive Python's objects when the process ends, and must not read what is freed then.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._lent))
+        weakref.finalize(self, _destroy, lib, self._client, self._queue, self._topic, self._lent).atexit = False
         self._reports = Reports(0, None)
         self._handed_over = 0
         self._gives_time = False
@@ -54,9 +57,11 @@ class ArrayProducer:
     def hand_over(self, partition: int, records: pa.Table, time_ms: int) -> Reports:
         """Have records on their way, in order; those without a time get that, or the present one.
 
-        What is reported of them is filled in by `poll`, until more are handed over. Raises KafkaException.
+        What is reported of them is filled in by `poll`, until more are handed over. Their values are not copied, and
+        are held until nothing is on its way any more. Raises KafkaException.
         """
         self._handed_over += 1
+        self._lent.append(records.column("value"))
         times = records.column("timestamp")
         self._reports = Reports(len(times), time_ms if times.null_count else None)
         self._gives_time = times.null_count == len(times)
@@ -76,6 +81,8 @@ class ArrayProducer:
             finally:
                 self._lib.rd_kafka_event_destroy(event)
             event = self._lib.rd_kafka_queue_poll(self._queue, 0)
+        if not len(self):
+            self._lent.clear()
         if fatal is not None:
             raise KafkaException(fatal)
 
@@ -133,7 +140,7 @@ class ArrayProducer:
         if int((messages["len"] + messages["key_len"]).max(initial=0)) > self._most_bytes:
             # The library would take the others, also those behind it.
             raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
-        taken = self._lib.rd_kafka_produce_batch(self._topic, partition, c.COPY, messages.ctypes.data, len(messages))
+        taken = self._lib.rd_kafka_produce_batch(self._topic, partition, 0, messages.ctypes.data, len(messages))
         if taken < len(messages):
             failed = messages["err"][messages["err"] != 0]
             raise KafkaException(KafkaError(int(failed[0])))
@@ -210,10 +217,12 @@ def _new(lib: ctypes.CDLL, settings: Mapping[str, object]) -> int:
     return int(made)
 
 
-def _destroy(lib: ctypes.CDLL, client: int, queue: int, topic: int) -> None:
+def _destroy(lib: ctypes.CDLL, client: int, queue: int, topic: int, lent: list[pa.ChunkedArray]) -> None:
     lib.rd_kafka_topic_destroy(topic)
     lib.rd_kafka_queue_destroy(queue)
     lib.rd_kafka_destroy(client)
+    lent.clear()
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(lent))
 
 
 def _entries(lib: ctypes.CDLL, offsets: Sequence[TopicPartition]) -> int:

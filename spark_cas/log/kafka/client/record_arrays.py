@@ -15,8 +15,8 @@ _VU = np.dtype(c.VU)
 _EMPTY = pa.py_buffer(b"\0")
 """Where a value without bytes is: at null there is none."""
 
-_VALUE, _KEY, _TIMESTAMP, _FIXED = 4, 5, 6, 7
-"""Places among the arguments of a record: the first four are alike, and from the last on there are its headers."""
+_VALUE, _KEY, _TIMESTAMP, _FIXED = 3, 4, 5, 6
+"""Places among the arguments of a record: the first three are alike, and from the last on there are its headers."""
 
 _UNITS = 5_000
 """Arguments that are there at a time, of 72 bytes each."""
@@ -55,9 +55,9 @@ def arguments_of(batch: pa.RecordBatch, topic: int, partition: int, tag: int) ->
     width = _FIXED + int(headers.counts.max(initial=0))
     at_once = max(1, _UNITS // width)
     units = np.zeros((at_once, width), dtype=_VU)
-    units["vtype"][:, :_FIXED] = c.V_RKT, c.V_PARTITION, c.V_MSGFLAGS, c.V_OPAQUE, c.V_VALUE, c.V_KEY, c.V_TIMESTAMP
+    units["vtype"][:, :_FIXED] = c.V_RKT, c.V_PARTITION, c.V_OPAQUE, c.V_VALUE, c.V_KEY, c.V_TIMESTAMP
     units["vtype"][:, _FIXED:] = c.V_HEADER
-    units["first"][:, :_VALUE] = topic, partition, c.COPY, tag
+    units["first"][:, :_VALUE] = topic, partition, tag
     addresses = range(units.ctypes.data, units.ctypes.data + units.nbytes, units.strides[0])
     counts = (headers.counts + _FIXED).tolist()
     upto = np.concatenate(([0], np.cumsum(headers.counts)))
