@@ -106,6 +106,12 @@ def test_headers_keep_their_order_and_repeated_keys_and_null_values(broker, topi
     assert empty is None
 
 
+@pytest.mark.parametrize("headers", [None, []])
+def test_no_headers_are_none_whether_the_list_is_null_or_empty(broker, topic, producer, headers):
+    send(producer, topic, records(*({"headers": headers, "timestamp": None} for _ in range(3))))
+    assert [each.headers() for each in messages(broker.bootstrap, topic)] == [None] * 3
+
+
 def test_each_record_has_its_own_timestamp(broker, topic, producer):
     times = [TIME_MS, 1, TIME_MS + 1, TIME_MS - 1]
     send(producer, topic, records(*({"timestamp": each} for each in times)))

@@ -12,6 +12,7 @@ from itertools import repeat
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from spark_cas.core.records import fill_timestamps
@@ -65,7 +66,7 @@ class ArrayProducer:
         times = records.column("timestamp")
         self._reports = Reports(len(times), time_ms if times.null_count else None)
         self._gives_time = times.null_count == len(times)
-        if self._gives_time and records.column("headers").null_count == len(times):
+        if self._gives_time and not len(pc.list_flatten(records.column("headers"))):
             self._produce_batch(partition, records)
         else:
             self._produce_each(partition, fill_timestamps(records, time_ms))
