@@ -122,7 +122,9 @@ class _Keys:
         padded = np.empty(len(data) + 4, dtype=np.uint8)
         padded[: len(data)] = data
         words: _Words = np.ndarray((len(data) + 1,), dtype="<u4", buffer=padded, strides=(1,))
-        order = np.argsort(-lengths, kind="stable")
+        fewer = lengths.max(initial=0) - lengths
+        # Numbers this small numpy sorts by digits: hashing keys of mixed lengths then takes two thirds of the time.
+        order = np.argsort(fewer.astype(np.uint16) if fewer.max(initial=0) < 2**16 else fewer, kind="stable")
         return cls(order, starts[order], lengths[order], words)
 
     def fold(

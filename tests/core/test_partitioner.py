@@ -121,6 +121,12 @@ def test_many_keys_of_mixed_length(count, longest):
 
 
 @pytest.mark.parametrize(("hashed", "reference"), [(murmur2, java_murmur2), (crc32, zlib.crc32)])
+def test_lengths_that_differ_by_more_than_sixteen_bits(hashed, reference):
+    some = [bytes(2**16 + 2), *[b"", b"1234"] * 200]
+    assert hashed(pa.array(some)).tolist() == [reference(key) for key in some]
+
+
+@pytest.mark.parametrize(("hashed", "reference"), [(murmur2, java_murmur2), (crc32, zlib.crc32)])
 def test_one_huge_key_costs_only_its_own_bytes(hashed, reference):
     some = [b"%010d" % i for i in range(10_000)]
     some[5_000] = np.random.default_rng(1).bytes(1_000_000)

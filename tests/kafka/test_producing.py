@@ -106,6 +106,12 @@ def test_headers_keep_their_order_and_repeated_keys_and_null_values(broker, topi
     assert empty is None
 
 
+@pytest.mark.parametrize("headers", [None, []])
+def test_no_headers_are_none_whether_the_list_is_null_or_empty(broker, topic, producer, headers):
+    send(producer, topic, records(*({"headers": headers, "timestamp": None} for _ in range(3))))
+    assert [each.headers() for each in messages(broker.bootstrap, topic)] == [None] * 3
+
+
 def test_each_record_has_its_own_timestamp(broker, topic, producer):
     times = [TIME_MS, 1, TIME_MS + 1, TIME_MS - 1]
     send(producer, topic, records(*({"timestamp": each} for each in times)))
@@ -210,6 +216,29 @@ def test_behind_a_record_that_the_client_refuses_nothing_is_sent(broker, topic, 
     producer.close()
 
 
+@pytest.mark.parametrize("times", [None, TIME_MS])
+def test_values_are_held_until_they_were_sent(broker, topic, producer, times):
+    values = [b"%099d" % each for each in range(2_000)]
+    reports = producer.client.hand_over(
+        0, records(*({"value": each, "timestamp": times} for each in values)), TIME_MS
+    )
+    # Nobody else holds them. What is made now would lie where they were.
+    others = [pa.array([b"x" * 99] * len(values)) for _ in range(20)]
+    wait_until(lambda: not producer.client.flush(0.05) and not len(producer.client), SECONDS, lambda: "not sent")
+    producer.commit()
+    assert reports.error is None
+    assert [each.value() for each in messages(broker.bootstrap, topic)] == values
+    assert len(others) == 20
+
+
+def test_values_are_let_go_of_once_they_were_sent(topic, producer):
+    send(producer, topic, records({"value": b"first"}))
+    before = pa.total_allocated_bytes()
+    producer.begin()
+    send(producer, topic, records(*({"value": bytes(1_000)} for _ in range(1_000))))
+    assert pa.total_allocated_bytes() == before
+
+
 def test_a_transaction_is_aborted_while_records_are_on_their_way(broker, topic, producer):
     producer.client.hand_over(0, records({"value": b"aborted"}, {"value": b"too"}), TIME_MS)
     assert len(producer.client)
@@ -258,6 +287,12 @@ def test_a_header_key_that_the_client_would_cut_off_is_refused():
     refuse_unsendable(records({}, {"headers": []}, {"headers": [{"key": "k", "value": b"\0"}]}))
     with pytest.raises(SchemaError, match="NUL"):
         refuse_unsendable(records({}, {"headers": [{"key": "a", "value": None}, {"key": "k\0x", "value": b"1"}]}))
+
+
+@pytest.mark.parametrize("header", [None, {"key": None, "value": b"1"}])
+def test_a_header_without_a_key_is_refused(header):
+    with pytest.raises(SchemaError, match="no key"):
+        refuse_unsendable(records({}, {"headers": [{"key": "k", "value": None}, header]}))
 
 
 def test_what_is_not_acknowledged_in_time_is_said(broker, topic, producer):

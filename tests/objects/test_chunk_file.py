@@ -53,6 +53,34 @@ def test_what_went_in_comes_out(records, base, columns):
     assert rows == expected or not chosen
 
 
+TEXTS = [b'{"id": %d, "text": "much of it is alike"}' % each for each in range(2_000)]
+HASHES = [xxhash.xxh3_128_hexdigest(text).encode() for text in TEXTS]
+
+
+def codecs(*batches: list[bytes]) -> dict[str, str]:
+    """By column, of a chunk with these values."""
+    header = header_of(0, sum(map(len, batches)))
+    column = pa.chunked_array([pa.array(values, pa.binary()) for values in batches])
+    empty = [pa.nulls(len(column), RECORDS.field(name).type) for name in ("headers", "timestamp")]
+    table = pa.table([column, column, *empty], schema=RECORDS)
+    data, _ = encode(header, table)
+    assert pa.Table.from_batches(decode(data, "it", ALL)[1]) == table
+    group = pq.read_metadata(pa.BufferReader(data)).row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    return {each.path_in_schema: each.compression for each in columns}
+
+
+def test_values_are_compressed_where_that_makes_them_smaller():
+    assert set(codecs(TEXTS).values()) == {"SNAPPY"}
+    found = codecs(HASHES)
+    assert found.pop("value") == "UNCOMPRESSED"
+    assert set(found.values()) == {"SNAPPY"}
+
+
+def test_not_the_first_values_alone_say_whether_that_makes_them_smaller():
+    assert codecs(HASHES, *[TEXTS] * 7)["value"] == "SNAPPY"
+
+
 def times_as_numbers(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(each.name, pa.int64()) if each.name == "timestamp" else each for each in schema])
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from spark_cas.core.columns import bytes_of
 from spark_cas.core.errors import ChunkDamagedError, FormatError
 from spark_cas.core.plan import Progress
 from spark_cas.core.plan_json import progress_from_fields
@@ -33,6 +34,15 @@ _HEADER = "spark_cas.header"
 _CHECKSUM = "spark_cas.checksum"
 _MARK = b"xxh3_128:"
 _BLANK = b"0" * 32
+
+_CODEC = "snappy"
+_SAMPLES = 4
+_SAMPLE_BYTES = 64 * 1024
+"""What the codec looks at at a time: it finds nothing that repeats from further away."""
+
+_HEADERS = "headers.list.element"
+_COMPRESSION = dict.fromkeys(("key", f"{_HEADERS}.key", f"{_HEADERS}.value", "timestamp", "offset"), _CODEC)
+"""By column as Parquet names it. Of values it depends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +103,7 @@ def encode(header: ChunkHeader, records: pa.Table) -> tuple[memoryview, StoredCh
     with pq.ParquetWriter(
         sink,
         table.schema,
-        compression="snappy",
+        compression={**_COMPRESSION, "value": _CODEC if _shrinks(records.column("value")) else "none"},
         store_schema=False,
         write_statistics=["offset", "timestamp"],
         use_dictionary=["key"],
@@ -114,6 +124,17 @@ def encode(header: ChunkHeader, records: pa.Table) -> tuple[memoryview, StoredCh
     checksum = _checksum_around(data, at)
     data[at : at + len(_BLANK)] = checksum.encode()
     return data, StoredChunk(header, checksum)
+
+
+def _shrinks(values: pa.ChunkedArray) -> bool:
+    """Whether compressed values are smaller by more than an eighth, as far as a sample tells.
+
+    Others are not worth it: to compress and to expand them again takes most of what a write and a read take here.
+    """
+    chunks = values.chunks[:: max(1, values.num_chunks // _SAMPLES)]
+    samples = [bytes_of(chunk)[:_SAMPLE_BYTES] for chunk in chunks]
+    size = sum(map(len, samples))
+    return sum(len(pa.compress(each, _CODEC)) for each in samples) < size - size // 8
 
 
 def decode_header(end: memoryview, what: str) -> StoredChunk:

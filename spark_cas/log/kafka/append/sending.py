@@ -17,7 +17,9 @@ from spark_cas.log.kafka.client.reports import Reports
 
 
 def refuse_unsendable(records: pa.Table) -> None:
-    """Refuse what the client would change: the time 0, and keys of headers with the character NUL.
+    """Refuse what Kafka does not take, headers without a key, and what its client would change.
+
+    That is the time 0, and keys of headers with the character NUL.
 
     Raises SchemaError.
     """
@@ -29,6 +31,11 @@ def refuse_unsendable(records: pa.Table) -> None:
     headers = records.column("headers")
     if headers.null_count < len(headers):
         keys = pc.struct_field(pc.list_flatten(headers), "key")
+        if keys.null_count:
+            raise SchemaError(
+                "a header has no key, and Kafka keeps none without. Nothing of this chunk was appended. Give it one "
+                "or leave the header out; its value may be null."
+            )
         if pc.any(pc.match_substring(keys, "\0")).as_py():
             raise SchemaError(
                 "a header's key holds the character NUL, where Kafka's client cuts it off. Nothing of this chunk was "

@@ -12,6 +12,7 @@ from itertools import repeat
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from spark_cas.core.records import fill_timestamps
@@ -21,8 +22,8 @@ from spark_cas.log.kafka.client.reports import Reports
 
 # ruff: noqa: SLF001 - librdkafka names its own errors with an underscore; they are public
 
-_SLICE_ROWS = 1_000
-"""Rows whose arguments are there at a time, some 500 bytes each."""
+_SLICE_ROWS = 20_000
+"""Rows whose places in memory are there at a time, some 200 bytes each."""
 
 
 class Logger(Protocol):
@@ -42,7 +43,10 @@ class ArrayProducer:
         self._queue = lib.rd_kafka_queue_get_main(self._client)
         lib.rd_kafka_set_log_queue(self._client, None)
         self._topic = lib.rd_kafka_topic_new(self._client, topic.encode(), None)
-        weakref.finalize(self, _destroy, lib, self._client, self._queue, self._topic).atexit = False
+        self._lent: list[pa.ChunkedArray] = []
+        # The library's threads outlive Python's objects when the process ends, and must not read what is freed then.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._lent))
+        weakref.finalize(self, _destroy, lib, self._client, self._queue, self._topic, self._lent).atexit = False
         self._reports = Reports(0, None)
         self._handed_over = 0
         self._gives_time = False
@@ -54,13 +58,15 @@ class ArrayProducer:
     def hand_over(self, partition: int, records: pa.Table, time_ms: int) -> Reports:
         """Have records on their way, in order; those without a time get that, or the present one.
 
-        What is reported of them is filled in by `poll`, until more are handed over. Raises KafkaException.
+        What is reported of them is filled in by `poll`, until more are handed over. Their values are not copied, and
+        are held until nothing is on its way any more. Raises KafkaException.
         """
         self._handed_over += 1
+        self._lent.append(records.column("value"))
         times = records.column("timestamp")
         self._reports = Reports(len(times), time_ms if times.null_count else None)
         self._gives_time = times.null_count == len(times)
-        if self._gives_time and records.column("headers").null_count == len(times):
+        if self._gives_time and not len(pc.list_flatten(records.column("headers"))):
             self._produce_batch(partition, records)
         else:
             self._produce_each(partition, fill_timestamps(records, time_ms))
@@ -76,6 +82,8 @@ class ArrayProducer:
             finally:
                 self._lib.rd_kafka_event_destroy(event)
             event = self._lib.rd_kafka_queue_poll(self._queue, 0)
+        if not len(self):
+            self._lent.clear()
         if fatal is not None:
             raise KafkaException(fatal)
 
@@ -133,16 +141,16 @@ class ArrayProducer:
         if int((messages["len"] + messages["key_len"]).max(initial=0)) > self._most_bytes:
             # The library would take the others, also those behind it.
             raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
-        taken = self._lib.rd_kafka_produce_batch(self._topic, partition, c.COPY, messages.ctypes.data, len(messages))
+        taken = self._lib.rd_kafka_produce_batch(self._topic, partition, 0, messages.ctypes.data, len(messages))
         if taken < len(messages):
             failed = messages["err"][messages["err"] != 0]
             raise KafkaException(KafkaError(int(failed[0])))
 
     def _produce_each(self, partition: int, records: pa.Table) -> None:
         for batch in records.to_batches(max_chunksize=_SLICE_ROWS):
-            arguments = arguments_of(batch, self._topic, partition, self._handed_over)
-            calls = map(self._lib.rd_kafka_produceva, repeat(self._client), arguments.addresses, arguments.counts)
-            self._check(next(filter(None, calls), None))
+            for addresses, counts in arguments_of(batch, self._topic, partition, self._handed_over):
+                calls = map(self._lib.rd_kafka_produceva, repeat(self._client), addresses, counts)
+                self._check(next(filter(None, calls), None))
 
     def _take(self, event: int) -> KafkaError | None:
         """Take in an event; the error when it tells that the instance is broken."""
@@ -210,10 +218,12 @@ def _new(lib: ctypes.CDLL, settings: Mapping[str, object]) -> int:
     return int(made)
 
 
-def _destroy(lib: ctypes.CDLL, client: int, queue: int, topic: int) -> None:
+def _destroy(lib: ctypes.CDLL, client: int, queue: int, topic: int, lent: list[pa.ChunkedArray]) -> None:
     lib.rd_kafka_topic_destroy(topic)
     lib.rd_kafka_queue_destroy(queue)
     lib.rd_kafka_destroy(client)
+    lent.clear()
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(lent))
 
 
 def _entries(lib: ctypes.CDLL, offsets: Sequence[TopicPartition]) -> int:

@@ -11,8 +11,6 @@ from functools import cache
 from confluent_kafka import cimpl
 
 PRODUCER = 0
-COPY = 0x2
-"""The library copies key and value before a call returns."""
 PURGE_ALL = 0x1 | 0x2
 
 EVENT_DELIVERED = 0x1
@@ -21,7 +19,7 @@ EVENT_ERROR = 0x8
 
 TIMESTAMP_LOG_APPEND_TIME = 2
 
-V_RKT, V_PARTITION, V_VALUE, V_KEY, V_OPAQUE, V_MSGFLAGS, V_TIMESTAMP, V_HEADER = range(2, 10)
+V_RKT, V_PARTITION, V_VALUE, V_KEY, V_OPAQUE, _, V_TIMESTAMP, V_HEADER = range(2, 10)
 """What a `VU` holds."""
 
 ERROR_TEXT_BYTES = 512

@@ -1,11 +1,12 @@
 """Records in Arrow's buffers as the arrays of structs that librdkafka takes. They point into the buffers."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_cas.core.columns import headers_of
 from spark_cas.log.kafka.client import librdkafka as c
 
 _MESSAGE = np.dtype(c.Message)
@@ -14,8 +15,11 @@ _VU = np.dtype(c.VU)
 _EMPTY = pa.py_buffer(b"\0")
 """Where a value without bytes is: at null there is none."""
 
-_VALUE, _KEY, _TIMESTAMP, _FIXED = 4, 5, 6, 7
-"""Places among the arguments of a record: the first four are alike, and from the last on there are its headers."""
+_VALUE, _KEY, _TIMESTAMP, _FIXED = 3, 4, 5, 6
+"""Places among the arguments of a record: the first three are alike, and from the last on there are its headers."""
+
+_UNITS = 5_000
+"""Arguments that are there at a time, of 72 bytes each."""
 
 
 def messages_of(records: pa.Table, tag: int) -> np.ndarray:
@@ -31,52 +35,50 @@ def messages_of(records: pa.Table, tag: int) -> np.ndarray:
     return messages
 
 
-@dataclass(frozen=True, slots=True)
-class Arguments:
-    """The arguments of rd_kafka_produceva for each record, in an array of rd_kafka_vu_t."""
+def arguments_of(batch: pa.RecordBatch, topic: int, partition: int, tag: int) -> Iterator[tuple[range, list[int]]]:
+    """The arguments of rd_kafka_produceva for the records of a batch in `RECORDS` whose times are all given.
 
-    addresses: range
-    """Where each record's begin."""
-    counts: list[int]
-    """How many it has."""
-    held: tuple[object, ...]
-    """What they lie in and point to."""
+    Yields for some records after the other where the arguments of each begin, and how many it has. They lie in one
+    array, an rd_kafka_vu_t each, that is filled anew for the next records: so it stays in the processor's cache, and
+    what is alike in all records is written once.
+    """
+    headers = headers_of(batch.column("headers"))
+    keys, key_sizes = _places(batch.column("key"))
+    values, value_sizes = _places(batch.column("value"))
+    times = batch.column("timestamp").cast(pa.int64()).to_numpy()
+    entries = headers.keys.dictionary_encode()
+    # With a NUL behind each, where the library finds its end.
+    names = pc.binary_join_element_wise(entries.dictionary.cast(pa.binary()), b"\0", b"")
+    header_names = _places(names)[0][entries.indices.to_numpy()]
+    header_values, header_sizes = _places(headers.values)
 
+    width = _FIXED + int(headers.counts.max(initial=0))
+    at_once = max(1, _UNITS // width)
+    units = np.zeros((at_once, width), dtype=_VU)
+    units["vtype"][:, :_FIXED] = c.V_RKT, c.V_PARTITION, c.V_OPAQUE, c.V_VALUE, c.V_KEY, c.V_TIMESTAMP
+    units["vtype"][:, _FIXED:] = c.V_HEADER
+    units["first"][:, :_VALUE] = topic, partition, tag
+    addresses = range(units.ctypes.data, units.ctypes.data + units.nbytes, units.strides[0])
+    counts = (headers.counts + _FIXED).tolist()
+    upto = np.concatenate(([0], np.cumsum(headers.counts)))
+    # The place of each header, if all records of the batch had arguments at a time.
+    before = np.arange(len(counts)) * width + _FIXED - upto[:-1]
+    header_places = np.arange(upto[-1]) + np.repeat(before, headers.counts)
 
-def arguments_of(batch: pa.RecordBatch, topic: int, partition: int, tag: int) -> Arguments:
-    """The arguments for each record of a batch in `RECORDS`, whose times are all given, and its report's tag."""
-    headers = batch.column("headers")
-    counts = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    alike = np.zeros(_FIXED + int(counts.max(initial=0)), dtype=_VU)
-    alike["vtype"][:_FIXED] = c.V_RKT, c.V_PARTITION, c.V_MSGFLAGS, c.V_OPAQUE, c.V_VALUE, c.V_KEY, c.V_TIMESTAMP
-    alike["vtype"][_FIXED:] = c.V_HEADER
-    alike["first"][:_VALUE] = topic, partition, c.COPY, tag
-    units = np.tile(alike, (batch.num_rows, 1))
-    units["first"][:, _VALUE], units["second"][:, _VALUE] = _places(batch.column("value"))
-    units["first"][:, _KEY], units["second"][:, _KEY] = _places(batch.column("key"))
-    units["first"][:, _TIMESTAMP] = batch.column("timestamp").cast(pa.int64()).to_numpy()
-    held = _put_headers(units[:, _FIXED:], headers, counts) if counts.any() else ()
-    begin, size = units.ctypes.data, units.strides[0]
-    addresses = range(begin, begin + size * batch.num_rows, size)
-    return Arguments(addresses, (counts + _FIXED).tolist(), (units, batch, *held))
-
-
-def _put_headers(units: np.ndarray, headers: pa.Array, counts: np.ndarray) -> tuple[object, ...]:
-    """Fill in the headers of each record, in order; returns what they point to."""
-    entries = headers.flatten()
-    keys = pc.dictionary_encode(entries.field("key"))
-    names = [name.as_py().encode() + b"\0" for name in keys.dictionary]
-    places = np.array([np.frombuffer(name, dtype=np.uint8).ctypes.data for name in names], dtype=np.int64)
-    name_of = places[keys.indices.to_numpy()]
-    value_of, size_of = _places(entries.field("value"))
-    first = np.cumsum(counts) - counts
-    for number in range(units.shape[1]):
-        has = np.flatnonzero(counts > number)
-        entry = first[has] + number
-        units["first"][has, number] = name_of[entry]
-        units["second"][has, number] = value_of[entry]
-        units["third"][has, number] = size_of[entry]
-    return names, entries
+    for begin in range(0, len(counts), at_once):
+        rows = slice(begin, min(begin + at_once, len(counts)))
+        some = units[: rows.stop - begin]
+        some["first"][:, _VALUE], some["second"][:, _VALUE] = values[rows], value_sizes[rows]
+        some["first"][:, _KEY], some["second"][:, _KEY] = keys[rows], key_sizes[rows]
+        some["first"][:, _TIMESTAMP] = times[rows]
+        theirs = slice(upto[begin], upto[rows.stop])
+        flat, at = units.reshape(-1), header_places[theirs] - begin * width
+        flat["first"][at], flat["second"][at], flat["third"][at] = (
+            header_names[theirs],
+            header_values[theirs],
+            header_sizes[theirs],
+        )
+        yield addresses[: len(some)], counts[rows]
 
 
 def _places(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,69 @@
+"""The arguments that librdkafka is given for a record, as it would read them from memory."""
+
+import ctypes
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_cas.core.records import RECORDS, fill_timestamps
+from spark_cas.log.kafka.client import librdkafka as c
+from spark_cas.log.kafka.client import record_arrays
+from spark_cas.log.kafka.client.record_arrays import arguments_of
+from spark_cas.testing.strategies import record_batches
+
+TOPIC, PARTITION, TAG = 2**47, 3, 7
+LIKE_ALL = [(c.V_RKT, TOPIC), (c.V_PARTITION, PARTITION), (c.V_OPAQUE, TAG)]
+
+
+def read(batch: pa.RecordBatch) -> Iterator[dict]:
+    """The records of all arguments. Each has those that are alike in all, and none beside its own."""
+    for addresses, counts in arguments_of(batch, TOPIC, PARTITION, TAG):
+        assert len(addresses) == len(counts)
+        for address, count in zip(addresses, counts, strict=True):
+            units = (c.VU * count).from_address(address)
+            assert [(each.vtype, each.first) for each in units[:3]] == LIKE_ALL
+            value, key, time, *headers = units[3:]
+            assert [each.vtype for each in (value, key, time)] == [c.V_VALUE, c.V_KEY, c.V_TIMESTAMP]
+            assert {each.vtype for each in headers} <= {c.V_HEADER}
+            yield {
+                "key": bytes_at(key.first, key.second),
+                "value": bytes_at(value.first, value.second),
+                "headers": [(ctypes.string_at(each.first), bytes_at(each.second, each.third)) for each in headers],
+                "timestamp": time.first,
+            }
+
+
+def bytes_at(address: int, size: int) -> bytes | None:
+    return ctypes.string_at(address, size) if address else None
+
+
+def as_read(batch: pa.RecordBatch) -> list[dict]:
+    times = batch.column("timestamp").cast(pa.int64()).to_pylist()
+    return [
+        {
+            "key": row["key"],
+            "value": row["value"],
+            "headers": [(each["key"].encode(), each["value"]) for each in row["headers"] or []],
+            "timestamp": time,
+        }
+        for row, time in zip(batch.drop_columns("timestamp").to_pylist(), times, strict=True)
+    ]
+
+
+@given(record_batches(min_rows=1), st.integers(1, 60))
+def test_each_record_has_its_arguments_however_few_are_there_at_a_time(batch, at_a_time):
+    [timed] = fill_timestamps(pa.Table.from_batches([batch]), 1_700_000_000_000).to_batches()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_arrays, "_UNITS", at_a_time)
+        assert list(read(timed)) == as_read(timed)
+
+
+def test_one_record_with_many_headers_makes_the_array_no_larger():
+    rows = [{"value": b"%d" % each, "headers": [], "timestamp": each} for each in range(1, 10_000)]
+    rows[5_000]["headers"] = [{"key": f"h{each}", "value": b"%d" % each} for each in range(1_000)]
+    batch = pa.RecordBatch.from_pylist(rows, schema=RECORDS)
+    assert max(len(counts) for _, counts in arguments_of(batch, TOPIC, PARTITION, TAG)) < 10
+    assert list(read(batch)) == as_read(batch)
