@@ -27,7 +27,7 @@ class Grant:
     ranges: tuple[tuple[int, int], ...]
     """The partitions, as half-open ranges."""
     process: str
-    """The process whose end is the run's end (`spark_cas.log.process`); empty where none tells."""
+    """The process whose end is the run's end (`spark_cas.log.running_process`); empty where none tells."""
     granted_at_ms: int
     """Milliseconds since 1970."""
     after: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.plan import Completion, PartitionResult, Plan
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.after_expansion import earlier_rows
-from spark_cas.log.load.loading import load_rows
+from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
 from spark_cas.testing.writing import table_of

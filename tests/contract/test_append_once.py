@@ -11,7 +11,7 @@ from spark_cas.core.errors import ClaimError, InputChangedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Conflict, Truncated
-from spark_cas.log.load.loading import load_rows
+from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.memory import MemoryLog
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When

@@ -8,7 +8,7 @@ import pytest
 from spark_cas import open_log
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.log.load.loading import load_rows
+from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
 from tests.faults.checker import Held, findings, require_complete, require_prefix
 from tests.faults.rows import Row, as_records

@@ -19,7 +19,7 @@ from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka import preflight as preflight_module
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import describe
-from spark_cas.log.load.loading import load_rows
+from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.testing.loads import TEN, run_job
 from tests.kafka.clients import SECONDS, admin_of, create_topic

@@ -22,8 +22,8 @@ from spark_cas.log.forgetting import forget_job
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append.sending import produce
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.log.kafka.registry import entries
-from spark_cas.log.kafka.registry.entries import kind_of
+from spark_cas.log.kafka.registry import first_writer_wins
+from spark_cas.log.kafka.registry.first_writer_wins import kind_of
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.testing.contract.base import at_once
 from spark_cas.testing.loads import TEN, crash_after_chunks, run_job
@@ -152,7 +152,7 @@ def test_an_entry_that_came_to_lie_behind_another_of_its_key_is_never_committed(
                 assert quick.record_plan(first) == first
             return produce(producer, at, *given)
 
-        monkeypatch.setattr(entries, "produce", after_the_other)
+        monkeypatch.setattr(first_writer_wins, "produce", after_the_other)
         assert slow.record_plan(second) == first
     with KafkaLog(spec) as log:  # behind a barrier, for a commit returns before readers see it
         assert log.plan("job") == first
@@ -301,7 +301,7 @@ def test_a_driver_that_died_in_the_middle_of_a_put_keeps_nobody_waiting_for_long
         dead = TransactionalProducer(registered._spec, f"{spec.prefix}/dead")
         dead.init(SECONDS)
         dead.begin()
-        entry = entries._table([(key_of(spec, "plan", "dead"), b"{}")])
+        entry = first_writer_wins._table([(key_of(spec, "plan", "dead"), b"{}")])
         assert produce(dead, TopicPartition(spec.registry_topic, 0), entry, 0, SECONDS) is not None
         dead.close()
         claimed_after = time.monotonic()

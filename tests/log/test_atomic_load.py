@@ -6,7 +6,7 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import BatchTooLargeError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.records import record_sizes
-from spark_cas.log.load.loading import load_rows
+from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.memory import MemoryLog
 from spark_cas.testing.loads import batches_of, rows_of

@@ -14,7 +14,7 @@ from spark_cas.core.plan import BY_KEY
 from spark_cas.core.records import RECORDS
 from spark_cas.log.load import attempts
 from spark_cas.log.load.append_once import append_once
-from spark_cas.log.load.loading import load_rows
+from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.memory import MemoryLog
 from spark_cas.testing.faults import Fault, FaultyLog, When

@@ -5,7 +5,7 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import InputChangedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.records import RECORDS
-from spark_cas.log.load.loading import load_rows
+from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.memory import MemoryLog
 

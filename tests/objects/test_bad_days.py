@@ -16,7 +16,7 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import LogNotFoundError, StorageError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Unknown
-from spark_cas.log.load.loading import load_rows
+from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.patience import within

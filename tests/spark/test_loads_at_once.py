@@ -11,7 +11,7 @@ from pyspark.sql import functions as sf
 from spark_cas import error_from_text, open_log, route
 from spark_cas.core.errors import ConflictError, GrantedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.log import process
+from spark_cas.log import running_process
 from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
 from tests.long import full
 
@@ -32,7 +32,7 @@ def save(frame, path, **options):
 
 def at_work(log, job="other"):
     """Another load of this very process has a grant for all partitions."""
-    grant = obtain_grant(log, Applicant(job, "run", process.name_of(os.getpid())), ExpectedOffsets("end"))
+    grant = obtain_grant(log, Applicant(job, "run", running_process.name_of(os.getpid())), ExpectedOffsets("end"))
     assert grant is not None
     return grant
 

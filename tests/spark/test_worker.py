@@ -7,7 +7,7 @@ from importlib.machinery import ModuleSpec
 import pyarrow as pa
 import pytest
 
-from spark_cas.log.kafka.client import client_set
+from spark_cas.log.kafka.client import kept_clients
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.spark import worker
 from spark_cas.spark.worker import open_here
@@ -28,8 +28,8 @@ def in_worker(monkeypatch):
     yield
     worker._spare_what_is_imported.cache_clear()
     gc.unfreeze()
-    while client_set._at_rest:
-        client_set._at_rest.popitem()[1][1].close()
+    while kept_clients._at_rest:
+        kept_clients._at_rest.popitem()[1][1].close()
 
 
 @pytest.mark.spark
@@ -46,7 +46,7 @@ def test_workers_are_started_as_modules_of_spark(spark):
 def test_a_worker_stays_connected(spec):
     with open_here(spec) as log:
         log.layout()
-    assert len(client_set._at_rest) == 1
+    assert len(kept_clients._at_rest) == 1
 
 
 @pytest.mark.usefixtures("in_worker")
@@ -65,5 +65,5 @@ def test_what_a_worker_has_imported_is_no_garbage_to_look_for(spec):
 def test_no_other_program_does_so(spec):
     with open_here(spec) as log:
         log.layout()
-    assert client_set._at_rest == {}
+    assert kept_clients._at_rest == {}
     assert not gc.get_freeze_count()

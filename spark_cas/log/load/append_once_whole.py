@@ -23,7 +23,7 @@ from spark_cas.core.outcome import Appended, Fenced, Outcome, Unknown
 from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.core.refusal import error_of
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.one_chunk import checked_offset, chunk_of, found_before, same_as
+from spark_cas.log.load.append_once_records import checked_offset, chunk_of, found_before, same_as
 from spark_cas.log.load.planning import complete_job, job_progress, pin_plan
 from spark_cas.log.load.require_expected import mismatches_now
 from spark_cas.log.load.whole_load import abort_group, is_committed, undecided_progress

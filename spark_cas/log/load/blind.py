@@ -1,6 +1,6 @@
 """The blind load: rows of one task go into their partitions wherever these end, and nothing remembers them.
 
-It is what is left of `spark_cas.log.load.loading` without a plan: a task that is tried again appends its rows again.
+It is what is left of `load_rows` without a plan: a task that is tried again appends its rows again.
 """
 
 import time
@@ -17,7 +17,7 @@ from spark_cas.core.plan import Layout, PartitionResult, Progress
 from spark_cas.core.records import RECORDS
 from spark_cas.core.refusal import error_of
 from spark_cas.log import clock
-from spark_cas.log.load.loading import fill, refuse_unknown_partition
+from spark_cas.log.load.load_rows import fill, refuse_unknown_partition
 from spark_cas.log.protocol import Blind
 
 

@@ -20,7 +20,7 @@ from spark_cas.core.errors import ConditionalLogError, GrantedError, OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.grants import Grant, ranges_of
 from spark_cas.core.plan import Plan
-from spark_cas.log import clock, process
+from spark_cas.log import clock, running_process
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.after_expansion import plan_now
 from spark_cas.log.load.attempts import rival_tries
@@ -47,7 +47,7 @@ class Applicant:
     job: str
     run: str
     process: str = ""
-    """Whose end is the run's end (`spark_cas.log.process`)."""
+    """Whose end is the run's end (`spark_cas.log.running_process`)."""
     wait_seconds: float = 0.0
     """How long it waits for loads that are at work; 0: it is refused at once."""
     silent_seconds: float = SILENT_SECONDS
@@ -192,7 +192,7 @@ class _Waiting:
 
     def has_ended(self, grant: Grant) -> bool:
         """Whether the load that has a grant is complete, or gone."""
-        running = process.is_running(grant.process)
+        running = running_process.is_running(grant.process)
         if running is False:
             return True
         plan = plan_now(self._log, grant.job)

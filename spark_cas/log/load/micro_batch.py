@@ -1,6 +1,6 @@
 """The batch: a task's rows of a micro-batch go into their partitions exactly once, in whatever order they come again.
 
-As `spark_cas.log.load.loading`, it runs over the protocol alone. A stream is a job that never completes: its ledger
+As `spark_cas.log.load.load_rows`, it runs over the protocol alone. A stream is a job that never completes: its ledger
 entry in a partition tells of its newest batch there, and a batch that comes again is resumed or verified by that.
 """
 
@@ -22,7 +22,7 @@ from spark_cas.core.refusal import error_of, raise_for_outcome
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.attempts import FENCED_WAIT_SECONDS, await_other, refuse_second_task
-from spark_cas.log.load.loading import refuse_unknown_partition
+from spark_cas.log.load.load_rows import refuse_unknown_partition
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.load.whole_load import decide_group
 

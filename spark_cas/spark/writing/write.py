@@ -23,11 +23,11 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.grants import Grant
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUESTED
 from spark_cas.core.plan import BY_PARTITION, Completion, Layout, Plan
-from spark_cas.log import process
+from spark_cas.log import running_process
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.granting import Applicant, give_back, is_taken_over, obtain_grant
 from spark_cas.log.load.in_one_transaction import in_one_transaction
-from spark_cas.log.load.loading import load_rows
+from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import complete_job, fresh_job_name, pin_plan, refused_as_a_whole
 from spark_cas.log.load.spool import Spool
 from spark_cas.log.load.whole_load import abort_group, abort_left
@@ -132,7 +132,7 @@ def _grant(log: Backend, options: WriteOptions, job: str, run: str) -> Grant | N
     """A grant for the partitions that the write must not share, once no other load has one for them."""
     wanted = options.expected_offsets if options.compare == BY_PARTITION else ExpectedOffsets("none")
     # Who plans was started by the driver, or by what ends with it.
-    driver = process.name_of(os.getppid())
+    driver = running_process.name_of(os.getppid())
     applicant = Applicant(job, run, driver, options.grant_timeout_ms / 1000)
     return obtain_grant(log, applicant, wanted, whole=options.whole)
 

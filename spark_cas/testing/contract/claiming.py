@@ -13,7 +13,7 @@ from spark_cas.core.plan import Completion
 from spark_cas.core.row_claims import CLAIMED
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import expand_log
-from spark_cas.log.load.loading import load_rows
+from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.testing.contract.base import ContractBase, at_once, eager_switching
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When

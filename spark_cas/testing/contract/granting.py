@@ -15,7 +15,7 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.grants import MOST_HELD, Grant, Grants
 from spark_cas.core.outcome import Fenced
 from spark_cas.core.plan import Completion
-from spark_cas.log import process
+from spark_cas.log import running_process
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.granting import Applicant, abort_job, give_back, is_taken_over, obtain_grant
 from spark_cas.log.load.planning import complete_job, pin_plan
@@ -25,7 +25,7 @@ from spark_cas.testing.loads import TEN, Rows, load, rows_of, run_job
 from spark_cas.testing.writing import JobWriter, append_foreign, table_of, values_in
 
 END = ExpectedOffsets("end")
-ME = process.name_of(os.getpid())
+ME = running_process.name_of(os.getpid())
 LONG = 30.0
 
 
@@ -45,9 +45,9 @@ def obtain(log: Backend, job: str, wanted: ExpectedOffsets = END, *, run: str = 
 def dead_process() -> str:
     """The name of a process that ran on this machine."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        name = process.name_of(other.pid)
-        assert process.is_running(name)
-    assert process.is_running(name) is False
+        name = running_process.name_of(other.pid)
+        assert running_process.is_running(name)
+    assert running_process.is_running(name) is False
     return name
 
 

@@ -19,7 +19,7 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.plan import PartitionResult
 from spark_cas.core.records import record_sizes
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.loading import load_rows
+from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import fresh_job_name, job_results, pin_plan
 from spark_cas.testing.contract.base import ContractBase, at_once, eager_switching
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When

@@ -16,12 +16,13 @@ from confluent_kafka import KafkaError
 
 from spark_cas.core.errors import StorageError
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.log.kafka import KafkaLog, registry_topic
+from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append import sending, whole_load, writer
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.client.clients import TransactionalProducer
+from spark_cas.log.kafka.registry import topics
 from spark_cas.log.load.in_one_transaction import in_one_transaction
-from spark_cas.log.load.loading import load_rows
+from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.load.spool import Spool
 from spark_cas.testing.contract.whole import everything
@@ -45,7 +46,7 @@ IS_GONE_SECONDS = 5.0
 
 STEPS: dict[str, tuple[Any, str]] = {
     "plan": (KafkaLog, "bounds_of"),
-    "making the registry": (registry_topic, "create_topic"),
+    "making the registry": (topics, "create_topic"),
     "recording the plan": (KafkaLog, "record_plan"),
     "claim": (Fence, "put_up"),
     "sending": (sending, "await_delivery"),

@@ -24,7 +24,7 @@ from spark_cas.log.kafka.append.whole_load import WholeAppends
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.granting import abort_job
 from spark_cas.log.load.in_one_transaction import in_one_transaction
-from spark_cas.log.load.loading import load_rows
+from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.micro_batch import begin_stream, complete_batch, load_batch
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.load.spool import Spool
@@ -183,7 +183,7 @@ WRITER = """
 import sys
 from tests.kafka.faults.test_whole_load import LIMITS, ROWS, pin, batches_of, spec_of
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.load.loading import load_rows
+from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.micro_batch import begin_stream, complete_batch, load_batch
 with KafkaLog(spec_of(*sys.argv[1:])) as log:
     load_rows(log, pin(log), batches_of(ROWS, 4), task="dead/0", limits=LIMITS)

@@ -24,9 +24,9 @@ from spark_cas.log.kafka.append.fence import Fence, Fences
 from spark_cas.log.kafka.append.placement import Landed, await_visible, landed
 from spark_cas.log.kafka.append.sending import Sending, refuse_unsendable
 from spark_cas.log.kafka.append.transaction import INTERLEAVED
-from spark_cas.log.kafka.client.client_set import ClientSet
 from spark_cas.log.kafka.client.codes import NOT_FOUND, Meaning, meaning_of, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
+from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.rights import to_append
 from spark_cas.log.kafka.ledger import Ledger
 from spark_cas.log.kafka.reading import first_record

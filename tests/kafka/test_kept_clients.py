@@ -7,8 +7,8 @@ from spark_cas.core.errors import ConflictError, LogNotFoundError
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.outcome import Appended
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.client import client_set
-from spark_cas.log.kafka.client.client_set import ClientSet
+from spark_cas.log.kafka.client import kept_clients
+from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.open import open_again
 from spark_cas.testing.kafka_broker.waiting import wait_until
@@ -26,8 +26,8 @@ API_VERSIONS = 18
 @pytest.fixture(autouse=True)
 def _none_at_rest():
     yield
-    while client_set._at_rest:
-        client_set._at_rest.popitem()[1][1].close()
+    while kept_clients._at_rest:
+        kept_clients._at_rest.popitem()[1][1].close()
 
 
 def handed_on(spec: KafkaSpec) -> KafkaLog:
@@ -70,7 +70,7 @@ def test_logs_that_are_open_at_once_have_clients_of_their_own(broker, topic):
     with handed_on(spec) as log, handed_on(spec) as other:
         assert log._clients is not other._clients
         assert look(log) == look(other)
-    assert len(client_set._at_rest) == 1
+    assert len(kept_clients._at_rest) == 1
 
 
 def test_other_settings_and_brokers_have_clients_of_their_own(broker, topic):
@@ -80,21 +80,21 @@ def test_other_settings_and_brokers_have_clients_of_their_own(broker, topic):
         with handed_on(spec) as log:
             sets.append(log._clients)
     assert len({id(each) for each in sets}) == 3
-    assert [each for _, each in client_set._at_rest.values()] == sets[1:]  # the oldest was let go of
+    assert [each for _, each in kept_clients._at_rest.values()] == sets[1:]  # the oldest was let go of
 
 
 def test_after_an_error_the_next_log_begins_with_new_ones(broker, topic):
     spec = KafkaSpec(broker.bootstrap, topic)
     with pytest.raises(ConflictError), handed_on(spec):
         raise ConflictError("whatever it was")
-    assert client_set._at_rest == {}
+    assert kept_clients._at_rest == {}
 
 
 def test_those_that_rested_for_long_are_not_used(broker, topic, monkeypatch):
     spec = KafkaSpec(broker.bootstrap, topic)
     with handed_on(spec) as log:
         before = log._clients
-    monkeypatch.setattr(client_set, "REST_SECONDS", -1.0)
+    monkeypatch.setattr(kept_clients, "REST_SECONDS", -1.0)
     with handed_on(spec) as log:
         assert log._clients is not before
         look(log)
