@@ -70,7 +70,7 @@ def open_log(address: str | AnySpec, settings: Mapping[str, str] | None = None) 
 def open_again(spec: AnySpec) -> Backend:
     """As `open_log`, in a process that opens one log after the other: where brokers serve them, it stays connected.
 
-    Clients that rested for a minute are let go of when the next log is opened.
+    For five minutes at most, and clients that rested for one are let go of when the next log is opened.
     """
     if isinstance(spec, KafkaSpec):
         from spark_cas.log.kafka import KafkaLog  # noqa: PLC0415 - as above

@@ -1,5 +1,10 @@
 """Clients that one log hands on to the next in its process, and when it does not."""
 
+import os
+import signal
+import sys
+from importlib.machinery import ModuleSpec
+
 import pytest
 from confluent_kafka.admin import NewTopic
 
@@ -11,6 +16,9 @@ from spark_cas.log.kafka.client import kept_clients
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.open import open_again
+from spark_cas.options.parse import parse_read
+from spark_cas.spark import worker
+from spark_cas.spark.reading.selected_logs import SelectedLogs
 from spark_cas.testing.kafka_broker.waiting import wait_until
 from spark_cas.testing.writing import JobWriter, plan_of, table_of, values_in
 from tests.kafka.clients import SECONDS, admin_of, create_topic
@@ -53,12 +61,11 @@ def test_the_next_log_of_the_same_brokers_connects_to_nobody(proxied):
     with handed_on(first) as log:
         look(log)
         JobWriter(log, plan_of(log, "job")).must_append("a")
-        assert values_in(log, 0) == ["a"]
     connecting = proxied.proxy.add(Fault.WATCH, API_VERSIONS, times=None)
     with handed_on(second) as log:
         assert look(log) == ((Bounds(0, 0),), (None,), None)
     with handed_on(first) as log:
-        assert values_in(log, 0) == ["a"]
+        assert look(log)[0] == log.bounds_of([0], waiting=True)
     assert not connecting.met.has_come
     with KafkaLog(second) as log:
         look(log)
@@ -100,12 +107,60 @@ def test_those_that_rested_for_long_are_not_used(broker, topic, monkeypatch):
         look(log)
 
 
-def test_those_of_the_process_before_a_fork_are_not_used(broker, topic, monkeypatch):
-    spec = KafkaSpec(broker.bootstrap, topic)
-    with handed_on(spec) as log:
-        before = log._clients
-    monkeypatch.setattr("os.getpid", lambda: -1)
-    assert ClientSet.taken(spec) is not before
+def test_those_that_are_old_are_let_go_of_however_busy(broker, topic, monkeypatch):
+    monkeypatch.setattr(kept_clients, "MOST_SECONDS", -1.0)
+    with handed_on(KafkaSpec(broker.bootstrap, topic)) as log:
+        look(log)
+    assert kept_clients._at_rest == {}
+
+
+def test_those_of_other_brokers_that_rested_for_long_are_let_go_of(broker, topic, monkeypatch):
+    with handed_on(KafkaSpec(broker.bootstrap, topic, "a")):
+        pass
+    monkeypatch.setattr(kept_clients, "REST_SECONDS", -1.0)
+    with handed_on(KafkaSpec(broker.bootstrap, topic, "b")):
+        assert kept_clients._at_rest == {}
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # Python 3.12 says what this is about
+def test_those_of_the_process_before_a_fork_are_left_alone(broker, topic):
+    """None of their threads is in the child, so to close one never ends there."""
+    specs = [KafkaSpec(broker.bootstrap, topic, prefix) for prefix in ("a", "b")]
+    for spec in specs:
+        with handed_on(spec) as log:
+            look(log)
+    held = list(kept_clients._at_rest.values())
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        taken = ClientSet.taken(specs[0])
+        taken.rest()
+        os._exit(0 if taken not in [each for _, each in held] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert list(kept_clients._at_rest.values()) == held
+
+
+def test_readers_of_a_topic_go_with_its_log(broker):
+    for _ in range(3):
+        with handed_on(KafkaSpec(broker.bootstrap, create_topic(broker.bootstrap), "team")) as log:
+            JobWriter(log, plan_of(log, "job")).must_append("a")
+            assert values_in(log, 0) == ["a"]
+            assert log.topic in {topic for topic, _ in log._readers._at_rest}
+            clients = log._clients
+    assert {topic for topic, _ in clients.readers._at_rest} <= {"team.registry", "team.layouts"}
+
+
+def test_after_an_error_the_planner_of_a_read_begins_with_new_ones(broker, topic, monkeypatch):
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("pyspark.daemon", None))
+    monkeypatch.setattr(worker, "_spare_what_is_imported", lambda: None)
+    selection = parse_read({"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}).selection
+    with SelectedLogs(selection) as logs:
+        logs.look(waiting=False)
+    assert len(kept_clients._at_rest) == 1
+    nowhere = parse_read({"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "nowhere"}).selection
+    with pytest.raises(LogNotFoundError), SelectedLogs(nowhere) as logs:
+        logs.look(waiting=False)
+    assert kept_clients._at_rest == {}
 
 
 def test_a_topic_that_was_recreated_meanwhile_is_read_and_written_as_the_new_one(broker):
@@ -113,8 +168,8 @@ def test_a_topic_that_was_recreated_meanwhile_is_read_and_written_as_the_new_one
     spec = KafkaSpec(broker.bootstrap, topic)
     with handed_on(spec) as log:
         gone = log.layout().log_id
-        JobWriter(log, plan_of(log, f"{topic}-1"), 2).must_append("a", "b")
-        assert values_in(log, 2) == ["a", "b"]
+        JobWriter(log, plan_of(log, f"{topic}-1")).must_append("a", "b")
+        assert values_in(log, 0) == ["a", "b"]
     admin = admin_of(broker.bootstrap)
     admin.delete_topics([topic])[topic].result(SECONDS)
     wait_until(lambda: topic not in admin.list_topics(timeout=SECONDS).topics, SECONDS, lambda: "it is still there")
@@ -141,8 +196,7 @@ def test_a_transaction_is_tried_once_by_those_who_share_clients(proxied):
     assert tried.met.has_come
 
 
-def test_what_is_kept_of_a_chunk_is_not_an_open_transaction(broker, topic):
-    """A producer is no client of the set: it belongs to one claim, and goes with its log."""
+def test_producers_are_not_handed_on(broker, topic):
     spec = KafkaSpec(broker.bootstrap, topic)
     with handed_on(spec) as log:
         before, claimed = log._clients, JobWriter(log, plan_of(log, topic))

@@ -79,6 +79,7 @@ def test_values_are_compressed_where_that_makes_them_smaller():
 
 def test_not_the_first_values_alone_say_whether_that_makes_them_smaller():
     assert codecs(HASHES, *[TEXTS] * 7)["value"] == "SNAPPY"
+    assert codecs([*HASHES, *TEXTS * 7])["value"] == "SNAPPY"
 
 
 def times_as_numbers(schema: pa.Schema) -> pa.Schema:

@@ -32,8 +32,9 @@ _USUAL_RESUME_MINUTES = 10_080
 def preflight(clients: ClientSet, spec: KafkaSpec, *, begun: bool, idempotence: str) -> Preflight:
     """Look at a topic, its settings and the rights to write it; nothing of it is ever visible.
 
-    A transaction is tried unless one was: of a stream that has ``begun``, the first batch did. Where exactly once is
-    `REQUESTED`, and its brokers or rights do not give it, a note says why, and a plain producer is idempotent.
+    A transaction is tried unless one was, with these clients in the last minute: of a stream that has ``begun``, the
+    first batch did. Where exactly once is `REQUESTED`, and its brokers or rights do not give it, a note says why, and
+    a plain producer is idempotent.
 
     Raises LogNotFoundError; StorageError naming the missing right, or saying why no append would be acknowledged.
     """
@@ -70,12 +71,9 @@ def _require_exactly_once(
     _require_id(description)
     if not begun:
         clients.lately("transactions", lambda: _require_transactions(clients, spec))
-    return clients.lately("the registry", lambda: _require_registry(clients.admin, spec))
-
-
-def _require_registry(admin: Admin, spec: KafkaSpec) -> list[str]:
-    create_registry_topics(admin, spec, only_try=True)
-    return [note for name in (spec.registry_topic, spec.layouts_topic) for note in _notes_on_registry(admin, name)]
+    create_registry_topics(clients.admin, spec, only_try=True)
+    names = spec.registry_topic, spec.layouts_topic
+    return [note for name in names for note in _notes_on_registry(clients.admin, name)]
 
 
 def _known_in_sync(admin: Admin, topic: str) -> tuple[TopicDescription, TopicSettings | None]:

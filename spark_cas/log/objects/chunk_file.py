@@ -131,8 +131,9 @@ def _shrinks(values: pa.ChunkedArray) -> bool:
 
     Others are not worth it: to compress and to expand them again takes most of what a write and a read take here.
     """
-    chunks = values.chunks[:: max(1, values.num_chunks // _SAMPLES)]
-    samples = [bytes_of(chunk)[:_SAMPLE_BYTES] for chunk in chunks]
+    chunks = [bytes_of(chunk) for chunk in values.chunks]
+    pieces = [chunk[at : at + _SAMPLE_BYTES] for chunk in chunks for at in range(0, len(chunk), _SAMPLE_BYTES)]
+    samples = pieces[:: max(1, len(pieces) // _SAMPLES)]
     size = sum(map(len, samples))
     return sum(len(pa.compress(each, _CODEC)) for each in samples) < size - size // 8
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Self
 
 from spark_cas.core.errors import LogNotFoundError
@@ -51,15 +52,20 @@ class SelectedLogs:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._forget()
+        self._closing.__exit__(kind, error, trace)
 
     def close(self) -> None:
         """Let go of all clients."""
+        self.__exit__(None, None, None)
+
+    def _forget(self) -> None:
         self._open.clear()
         self._topics = None
         self._layouts.clear()
-        self._closing.close()
 
     def names(self) -> tuple[str, ...]:
         """The topics that there are to read now, sorted. Raises StorageError when brokers have to be asked."""

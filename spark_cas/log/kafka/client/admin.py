@@ -71,6 +71,9 @@ class Admin(AdminClient):
         """From now on ask for another topic of the same brokers."""
         self.met |= spec.met
         self._topic = spec.topic
+        self.poll(0)
+        self._troubles.clear()
+        self._silence.noticed = False
 
     def ask_brokers(self, most_seconds: float) -> None:
         """Ask who the brokers are, whether or not anybody answers.

@@ -14,7 +14,8 @@ from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.spec import KafkaSpec
 
 REST_SECONDS = 60.0
-"""Who comes later begins with new ones, to which rights, secrets and addresses are told anew."""
+MOST_SECONDS = 300.0
+"""Since they were made, or the last log was closed: later ones are new, and learn secrets and addresses anew."""
 _MOST_AT_REST = 2
 
 Found = TypeVar("Found")
@@ -31,26 +32,33 @@ class ClientSet:
         self.readers = Readers(spec)
         self.members = Members(spec)
         self._seen: dict[str, tuple[float, object]] = {}
+        self._made = time.monotonic()
 
     @classmethod
     def taken(cls, spec: KafkaSpec) -> Self:
         """The set that was at rest for the brokers and settings of a spec, else a new one."""
-        since, found = _at_rest.pop(_key(spec), (-math.inf, None))
-        if found is not None and time.monotonic() - since > REST_SECONDS:
-            found.close()
-            found = None
+        for key in _own_keys():
+            if time.monotonic() - _at_rest[key][0] > REST_SECONDS:
+                _at_rest.pop(key)[1].close()
+        _, found = _at_rest.pop(_key(spec), (0.0, None))
         if not isinstance(found, cls):
             return cls(spec)
         found.admin.serve(spec)
+        found.members.forget_events()
         found.readers.spec = found.members.spec = spec
         return found
 
     def rest(self) -> None:
         """Stay connected for the next log of these brokers in this process."""
-        key = _key(self.readers.spec)
-        while key in _at_rest or len(_at_rest) >= _MOST_AT_REST:
-            _at_rest.pop(key if key in _at_rest else next(iter(_at_rest)))[1].close()
-        _at_rest[key] = time.monotonic(), self
+        now, spec = time.monotonic(), self.readers.spec
+        if now - self._made > MOST_SECONDS:
+            self.close()
+            return
+        self.readers.keep_of(spec.registry_topic, spec.layouts_topic)
+        key = _key(spec)
+        while key in _at_rest or len(_own_keys()) >= _MOST_AT_REST:
+            _at_rest.pop(key if key in _at_rest else _own_keys()[0])[1].close()
+        _at_rest[key] = now, self
 
     def lately(self, what: str, look: Callable[[], Found]) -> Found:
         """What a look of the last minute found, or what it finds now: for what an append would meet anyway."""
@@ -68,6 +76,10 @@ class ClientSet:
 
 _at_rest: dict[tuple[int, KafkaSpec], tuple[float, ClientSet]] = {}
 """By process and spec, with since when, oldest first: clients do not survive a fork."""
+
+
+def _own_keys() -> list[tuple[int, KafkaSpec]]:
+    return [key for key in _at_rest if key[0] == os.getpid()]
 
 
 def _key(spec: KafkaSpec) -> tuple[int, KafkaSpec]:

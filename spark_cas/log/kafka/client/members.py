@@ -12,7 +12,7 @@ _MOST_OPEN = 6
 
 
 class Members:
-    """Those of one process."""
+    """Those of one set of clients."""
 
     def __init__(self, spec: KafkaSpec) -> None:
         self.spec = spec
@@ -26,6 +26,12 @@ class Members:
         while len(self._open) > _MOST_OPEN:
             self._open.popitem(last=False)[1].close()
         return self._open[group]
+
+    def forget_events(self) -> None:
+        """Take what they were told while nobody asked, so that it explains nothing that is asked from now on."""
+        for member in self._open.values():
+            while member.poll(0) is not None:
+                pass
 
     def close(self) -> None:
         """Let go of all of them."""

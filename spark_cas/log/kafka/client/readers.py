@@ -10,7 +10,7 @@ from spark_cas.log.kafka.spec import KafkaSpec
 
 
 class Readers:
-    """Those of one process. Each read has one to itself while it lasts."""
+    """Those of one set of clients. Each read has one to itself while it lasts."""
 
     def __init__(self, spec: KafkaSpec) -> None:
         self.spec = spec
@@ -35,8 +35,15 @@ class Readers:
             if kept is not consumer:
                 consumer.close()
 
+    def keep_of(self, *topics: str) -> None:
+        """Close those at rest, but for these topics.
+
+        Of a topic that was recreated meanwhile the client (librdkafka 2.16, its issue 4898) believes an old leader.
+        """
+        for key in [each for each in self._at_rest if each[0] not in topics]:
+            self._at_rest.pop(key).close()
+
     def close(self) -> None:
         """Close those at rest, and the others once they are."""
         self._closed = True
-        while self._at_rest:
-            self._at_rest.popitem()[1].close()
+        self.keep_of()
