@@ -20,7 +20,7 @@ def compare_reads(spark: SparkSession, rows: DataFrame, scratch: Path, repeats: 
         "read",
         lambda _: _discard(ours.load(str(log))),
         lambda _: _discard(spark.read.parquet(str(log)).select("key", "value", "offset")),
-        goal="at least 0.5",
+        goal="at least 0.85",
         scratch=scratch,
         repeats=repeats,
     )

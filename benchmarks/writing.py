@@ -22,7 +22,7 @@ def compare_writes(rows: DataFrame, scratch: Path, repeats: int) -> Result:
         "write",
         lambda path: append(in_partitions(rows), path),
         lambda path: in_partitions(rows).write.parquet(str(path)),
-        goal="at least 0.7",
+        goal="at least 0.95",
         scratch=scratch,
         repeats=repeats,
     )

@@ -15,7 +15,7 @@ from spark_cas.log.kafka.spec import KafkaSpec
 
 REST_SECONDS = 60.0
 MOST_SECONDS = 300.0
-"""Since they were made, or the last log was closed: later ones are new, and learn secrets and addresses anew."""
+"""At rest, and since they were made: then others are made, which learn secrets and addresses anew."""
 _MOST_AT_REST = 2
 
 Found = TypeVar("Found")
