@@ -53,7 +53,7 @@ def test_of_many_partitions_those_with_few_offsets_share_tasks(sizes, found):
 
 
 def test_a_task_is_of_one_topic():
-    ranges = {TopicPartition(topic, at): OffsetRange(0, 1) for topic in ("a", "b") for at in range(63)}
+    ranges = {TopicPartition(topic, at): OffsetRange(0, 1) for topic in ("a", "b") for at in range(62)}
     tasks = Splitting().split(ranges)
     assert [{at.topic for at, _ in task} for task in tasks] == [{"a"}] * 21 + [{"b"}] * 21
 

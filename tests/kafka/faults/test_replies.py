@@ -54,6 +54,32 @@ def test_a_load_has_every_row_once_and_in_order(proxied, fault):
     assert dict(zip(APIS, all_at_once(load, APIS), strict=True)) == dict.fromkeys(APIS, rows[0])
 
 
+def outcome_under(proxied, fault, api, times) -> tuple[str, Outcome | StorageError]:
+    """What an append comes to, whose first or all requests of an API meet a fault, and the topic."""
+    topic = create_topic(proxied.direct)
+    spec = spec_of(proxied.bootstrap, topic)
+    with KafkaLog(spec) as log:
+        job = planned_writer(log)
+        job.must_append(*"ab")
+        # A claim of its own, so that InitProducerId is among what the append itself asks.
+        log._fences.close()
+        rule = proxied.proxy.add(fault, api, where=by_writer(spec), times=times)
+        outcome: Outcome | StorageError
+        try:
+            outcome = job.append(table_of("xyz"))
+        except StorageError as error:
+            outcome = error
+        rule.met.wait(0)
+    return topic, outcome
+
+
+def test_a_commit_that_never_gets_a_reply_is_found_in_the_ledger(proxied):
+    topic, outcome = outcome_under(proxied, Fault.DROP_RESPONSE, Api.END_TXN, None)
+    assert isinstance(outcome, Appended)
+    assert outcome.resolved
+    assert committed_values(proxied.direct, topic) == [*"abxyz"]
+
+
 @pytest.mark.parametrize(
     ("fault", "times"),
     [
@@ -66,28 +92,11 @@ def test_a_load_has_every_row_once_and_in_order(proxied, fault):
     ids=lambda each: each.name if isinstance(each, Fault) else "once" if each else "for ever",
 )
 def test_an_outcome_tells_what_is_visible(proxied, fault, times):
-    def outcome(api):
-        topic = create_topic(proxied.direct)
-        spec = spec_of(proxied.bootstrap, topic)
-        with KafkaLog(spec) as log:
-            job = planned_writer(log)
-            job.must_append(*"ab")
-            # A claim of its own, so that InitProducerId is among what the append itself asks.
-            log._fences.close()
-            rule = proxied.proxy.add(fault, api, where=by_writer(spec), times=times)
-            outcome: Outcome | StorageError
-            try:
-                outcome = job.append(table_of("xyz"))
-            except StorageError as error:
-                outcome = error
-            rule.met.wait(0)
-        return topic, outcome
-
     def check(found):
         topic, outcome = found
         require_truth(spec_of(proxied.direct, topic), outcome, "ab", "xyz")
 
-    done = all_at_once(outcome, APIS)
+    done = all_at_once(lambda api: outcome_under(proxied, fault, api, times), APIS)
     proxied.proxy.clear()
     all_at_once(check, done)
     outcomes = [found for _, found in done]
