@@ -30,15 +30,17 @@ def pin(log: Backend, job: str, expected: str = "end") -> Plan:
     return pin_plan(log, job, ExpectedOffsets.parse(expected), whole=True)
 
 
-def run_whole(log: Backend, job: str, rows: Rows = ROWS, *, expected: str = "end", run: str = "run") -> Completion:
+def run_whole(
+    log: Backend, job: str, rows: Rows = ROWS, *, expected: str = "end", run: str = "run", wait: float = 10.0
+) -> Completion:
     """A run of a load as a whole: a task for each partition."""
     plan = pin(log, job, expected)
-    return complete_job(log, plan, tasks(log, plan, rows, run))
+    return complete_job(log, plan, tasks(log, plan, rows, run, wait))
 
 
-def tasks(log: Backend, plan: Plan, rows: Rows, run: str = "run") -> tuple[PartitionResult, ...]:
+def tasks(log: Backend, plan: Plan, rows: Rows, run: str = "run", wait: float = 10.0) -> tuple[PartitionResult, ...]:
     """What the tasks of a run append, one after the other."""
-    results = (load(log, plan, {each: rows[each]}, task=f"{run}/{each}") for each in sorted(rows))
+    results = (load(log, plan, {each: rows[each]}, task=f"{run}/{each}", wait=wait) for each in sorted(rows))
     return tuple(result for found in results for result in found)
 
 

@@ -125,7 +125,9 @@ class WholeAtOnceContract(ContractBase):
                         results = [
                             each
                             for partition in order
-                            for each in load(log, plan, {partition: [plan.job] * 4}, task=f"{plan.job}/{partition}")
+                            for each in load(
+                                log, plan, {partition: [plan.job] * 4}, task=f"{plan.job}/{partition}", wait=0.2
+                            )
                         ]
                         complete_job(log, plan, tuple(results))
                     except RefusedError:
@@ -211,7 +213,7 @@ class WholeAtOnceContract(ContractBase):
         append_foreign(backend, 0, "behind")
         with self.reopen(backend) as other:
             with pytest.raises((InputChangedError, FencedError)):
-                run_whole(other, "job", mine | {1: ROWS[1]}, run="again")
+                run_whole(other, "job", mine | {1: ROWS[1]}, run="again", wait=0.2)
             assert everything(other) == {0: [*mine[0], "behind"], 1: [], 2: []}
         with self.reopen(backend) as other:
             assert run_whole(other, "job", mine, run="as-before").rows == len(mine[0])
