@@ -61,6 +61,8 @@ class Ledger:
         if closed is not None:
             return closed
         since = max(bounds.start_offset, planned_end)
+        if bounds.end_offset <= since:
+            return None  # nothing came since the job was planned
         found, upto = self._seen.get(job) or self._hinted(job, since) or (None, planned_end)
         if upto < since or (found is not None and found.base_offset < planned_end):
             # It was trimmed, or it is of a job of this name that was forgotten.
@@ -76,6 +78,8 @@ class Ledger:
 
     def closed(self, job: str) -> Progress | None:
         """The entry with which a job ended without more rows, None when it did not."""
+        if self._chunks.group:
+            return None  # one as a whole ends with the outcome of its group, and is never closed
         path = paths.closed(job, self._chunks.number)
         found = self._store.get(path)
         if found is None:
