@@ -222,6 +222,7 @@ def test_values_are_held_until_they_were_sent(broker, topic, producer, times):
     reports = producer.client.hand_over(
         0, records(*({"value": each, "timestamp": times} for each in values)), TIME_MS
     )
+    producer.client.poll(0)
     # Nobody else holds them. What is made now would lie where they were.
     others = [pa.array([b"x" * 99] * len(values)) for _ in range(20)]
     wait_until(lambda: not producer.client.flush(0.05) and not len(producer.client), SECONDS, lambda: "not sent")
