@@ -1,9 +1,11 @@
 """Brokers that cannot be talked to: what every first contact says, and how soon. A real broker, real connections."""
 
+import gc
 import os
 import re
 import socket
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -25,6 +27,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 SECONDS = 15
 TOPIC = "flights"
 SOON = {"delivery.timeout.ms": "5000"}
+SHORTLY = {"request.timeout.ms": "1500", "delivery.timeout.ms": "3000"}
 """Who is silent may be a broker that stands still: that is waited for, and told after so long."""
 
 CANARY = "canary"
@@ -223,6 +226,18 @@ def test_a_broker_that_is_gone_is_told_from_one_that_never_answered(secured):
     log = KafkaLog(kafka_spec(f"{closed_port()},{secured.open}", TOPIC, {}))
     with pytest.raises(LogNotFoundError):
         log.layout()
+
+
+@pytest.mark.parametrize("ask", [KafkaLog.layout, KafkaLog.preflight, lambda log: log.bounds(0)])
+def test_a_client_that_nobody_answered_ends_with_its_log(ask):
+    """Else each try of a long outage would leave a client, with its threads and its connections."""
+    with silent_port() as address, KafkaLog(kafka_spec(address, TOPIC, SHORTLY)) as log:
+        with pytest.raises(StorageError, match=SILENCE):
+            ask(log)
+        client = weakref.ref(log._admin)
+    del log
+    gc.collect()
+    assert client() is None
 
 
 TRUST = {"ssl.truststore.type": "PEM"}

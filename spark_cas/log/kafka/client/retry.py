@@ -38,5 +38,7 @@ def ask(admin: Admin, question: Callable[[], Answer], doing: str, *rights: Right
                 raise plain_error(error, doing, *rights) from None
             # Nobody hung up or said no: a broker that stands still. A firewall that drops everything looks the same.
             admin.met |= code == KafkaError._TIMED_OUT  # noqa: SLF001 - librdkafka names it so
-            if code in UNANSWERED:
-                admin.ask_brokers(wait.left)
+        # Not while the error is handled: what `list_topics` raises confluent-kafka (2.16) keeps for ever, with the
+        # error that was being handled, and in its frames the client.
+        if code in UNANSWERED:
+            admin.ask_brokers(wait.left)
