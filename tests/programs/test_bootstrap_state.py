@@ -8,6 +8,8 @@ import pyarrow as pa
 import pytest
 
 from spark_cas import append_once, bootstrap, open_log, raise_for_outcome
+from spark_cas.core.errors import ChunkDamagedError
+from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import RECORDS
 from spark_cas.log.objects import ObjectLog
 from spark_cas.programs import saved_state
@@ -92,10 +94,12 @@ def test_a_refresh_is_equal_to_a_bootstrap_of_everything(spark, run, path, tmp_p
 
             log.trim(0, len(TEXTS))
             append(log, 0, {b"new": None})
-            # What came before the earlier state is not read: it can not be.
+            # Rows from before the earlier state are not read: they cannot be. A search for the end may pass them.
             damaged = Path(path) / f"partition=00000/{len(TEXTS):020}.parquet"
             whole = damaged.read_bytes()
-            damaged.write_bytes(b"")
+            damaged.write_bytes(whole[:4] + bytes(60) + whole[64:])
+            with pytest.raises(ChunkDamagedError):
+                list(log.read(0, OffsetRange(len(TEXTS), len(TEXTS) + 1)))
             code, result, _ = run(*arguments, "--output", third, "--since", second)
             damaged.write_bytes(whole)
             everything = rows_of(bootstrap(spark, path).state)
