@@ -18,6 +18,7 @@ from benchmarks.kafka_reading import compare_topic_reads
 from benchmarks.kafka_restart import compare_restarts
 from benchmarks.kafka_state import compare_states
 from benchmarks.kafka_writing import compare_shaped_writes, compare_topic_writes
+from benchmarks.many_jobs import compare_many_jobs_in_directory, compare_many_jobs_on_kafka
 from benchmarks.measure import Result
 from benchmarks.memory import compare_memory
 from benchmarks.reading import compare_reads
@@ -41,8 +42,10 @@ ON_KAFKA = (
     "kafka-copy",
     "kafka-killed",
     "kafka-append",
+    "kafka-many-jobs",
 )
-PARTS = (*IN_SESSION, "completed", "memory", "kafka-restart", "kafka-in-flight", *ON_KAFKA)
+WITHOUT_SESSION = ("kafka-append", "kafka-many-jobs")
+PARTS = (*IN_SESSION, "completed", "memory", "many-jobs", "kafka-restart", "kafka-in-flight", *ON_KAFKA)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -77,6 +80,8 @@ def _run(parts: Sequence[str], sizes: Sizes, rows: Path, scratch: Path) -> list[
             results.append(compare_completed(name, launcher, rows, scratch, sizes.process_repeats))
     if "memory" in parts:
         results += compare_memory(scratch, sizes.few_rows, sizes.many_rows)
+    if "many-jobs" in parts:
+        results += compare_many_jobs_in_directory(scratch, sizes.past_jobs, sizes.job_repeats)
     if "kafka-restart" in parts:
         results += _restarts(sizes, scratch)
     if "kafka-in-flight" in parts:
@@ -120,7 +125,9 @@ def _on_kafka(parts: Sequence[str], sizes: Sizes, path: Path, scratch: Path) -> 
     with running_broker() as topics:
         if "kafka-append" in parts:
             results += compare_appends(topics, sizes.appends)
-        if set(parts) & {*ON_KAFKA} == {"kafka-append"}:
+        if "kafka-many-jobs" in parts:
+            results += compare_many_jobs_on_kafka(topics, sizes.past_jobs, sizes.job_repeats)
+        if set(parts) & {*ON_KAFKA} <= {*WITHOUT_SESSION}:
             return results
         spark = start_session(connector_jars())
         try:

@@ -21,7 +21,29 @@ class Sizes:
     """The larger one."""
     appends: int
     """Small appends of the comparison of their times."""
+    past_jobs: int
+    """Jobs that a log has seen when another comes."""
+    job_repeats: int
+    """Counted appends under a new job name, of each side."""
 
 
-FULL = Sizes(rows=4_000_000, repeats=5, process_repeats=3, few_rows=4_000_000, many_rows=40_000_000, appends=1000)
-QUICK = Sizes(rows=200_000, repeats=3, process_repeats=1, few_rows=200_000, many_rows=2_000_000, appends=100)
+FULL = Sizes(
+    rows=4_000_000,
+    repeats=5,
+    process_repeats=3,
+    few_rows=4_000_000,
+    many_rows=40_000_000,
+    appends=1000,
+    past_jobs=100_000,
+    job_repeats=51,
+)
+QUICK = Sizes(
+    rows=200_000,
+    repeats=3,
+    process_repeats=1,
+    few_rows=200_000,
+    many_rows=2_000_000,
+    appends=100,
+    past_jobs=1_000,
+    job_repeats=11,
+)
