@@ -1,0 +1,122 @@
+"""Whether a log, read to its end after all has calmed down, is one that its history allows.
+
+The properties, by the number that a violation names; (I..) are the invariants that they stand for:
+
+ 1. Offsets rise, and each record is one that an append asked for, as it was sent, in that partition.
+ 2. No record is there twice. So what nobody was told the end of is there once or not at all (I5, I6).
+ 3. What was acknowledged is there, whole, from the first offset that was told and below the end that was told (I1).
+ 4. All or nothing (I2): of an append over one or more partitions all records are there or none, of a load whole
+    chunks, and of each partition's a prefix. What is acknowledged, refused or unknown makes no difference.
+ 5. What was definitely refused is nowhere, also once what was frozen has thawed (I3); of a load, a prefix may be.
+    A conflict that a later attempt is told of settles the attempts before it.
+ 6. Records of a job lie in their order, and where an offset was expected, or something of their keys, nothing of
+    others lies between those of one append, or of a load in one partition.
+ 7. What expected offset n, whoever was told of it, lies at or behind n, and nothing of others lies between (I1); by
+    key, nothing of others with one of its keys. An append as a whole that only expects n of a partition was not made
+    after another was acknowledged there at or behind n.
+ 8. Of two appends that expected the same offset of a partition at most one is there (I1).
+ 9. Of two appends to a partition the one that was acknowledged before the other began lies before it.
+10. Who was told of a conflict was told the truth: a record of others, sent before, lies at or behind the offset.
+11. Nobody was told of what cannot be: records that were lost, bytes that are damaged, rows that changed.
+12. A reader that looked where partitions end, and waited, saw the end of each append acknowledged before (I12).
+13. What a reader saw below an end is what lies there: nothing that was aborted, and nothing changed since (I11).
+14. A reader that looked at all partitions in one step saw an append over several of them in each or in none.
+
+Gaps, as Kafka's markers and aborted records leave them, are legal everywhere.
+
+How it stays linear: in a log with unique records and offsets, the order of the log is the only candidate for the
+order of appends, so each property is one pass over it ("Testing shared memories", Gibbons and Korach, 1997: with the
+write order known, checking is linear but for sorting). Sorting by time makes it O(n log n) in operations.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from spark_cas.core.errors import ErrorKind
+from spark_cas.testing.history.conditions import conditions
+from spark_cas.testing.history.jobs import Job, jobs_of
+from spark_cas.testing.history.operations import Operation
+from spark_cas.testing.history.placement import Part, Placement, place
+from spark_cas.testing.history.reads import reads
+from spark_cas.testing.history.records import Found
+from spark_cas.testing.history.violation import Violation
+
+NEVER = {
+    ErrorKind.TRUNCATED,
+    ErrorKind.PROGRESS_LOST,
+    ErrorKind.INPUT_CHANGED,
+    ErrorKind.JOB_MISMATCH,
+    ErrorKind.CHUNK_DAMAGED,
+    ErrorKind.FORMAT,
+    ErrorKind.STORE_UNSAFE,
+    ErrorKind.LOG_NOT_FOUND,
+    ErrorKind.LOG_NOT_SHARED,
+    ErrorKind.TRIMMED,
+}
+
+
+def check_log(history: Iterable[Operation], log: Mapping[int, Sequence[Found]]) -> list[Violation]:
+    """All that is wrong; nothing when all is well. ``log`` is each partition to its end, in its order.
+
+    Appends and reads are as `spark_cas.testing.history.jobs.Job` and `spark_cas.testing.history.reads` say.
+    Raises ValueError for a history that is none.
+    """
+    history = list(history)
+    jobs = jobs_of(history)
+    placement = place(log, jobs)
+    found = list(placement.violations)
+    for job in jobs.values():
+        parts = list(placement.of(job))
+        found += [*_acknowledged(job, parts), *_whole(job, parts), *_order(placement, job, parts)]
+    found += conditions(placement)
+    found += _never(history)
+    found += reads(history, placement)
+    return sorted(found, key=lambda each: each.number)
+
+
+def _acknowledged(job: Job, parts: Sequence[Part]) -> Iterator[Violation]:
+    told = job.acknowledged
+    if told is None:
+        return
+    for part in parts:
+        missing = len(job.records[part.partition]) - len(part.numbers)
+        base_offset, end_offset = told.result["ranges"][str(part.partition)]
+        if missing:
+            yield Violation(3, f"{part} was acknowledged, and {missing} of its records are missing")
+        elif part.offsets[0] != base_offset or part.offsets[-1] >= end_offset:
+            at = f"{part.offsets[0]} to {part.offsets[-1]}"
+            yield Violation(3, f"{part} was told to lie from {base_offset} and below {end_offset}, and lies at {at}")
+
+
+def _whole(job: Job, parts: Sequence[Part]) -> Iterator[Violation]:
+    if job.chunk_records is None:
+        if job.refused and any(part.numbers for part in parts):
+            yield Violation(5, f"job {job.name} was refused, and is in the log")
+        elif any(part.numbers for part in parts) and not all(part.whole for part in parts):
+            held = ", ".join(f"{len(part.numbers)} in partition {part.partition}" for part in parts)
+            yield Violation(4, f"job {job.name} is there in part: {held}")
+        return
+    for part in parts:
+        count, total = len(part.numbers), len(job.records[part.partition])
+        cut = count % job.chunk_records if count < total else 0
+        if cut or set(part.numbers) != set(range(count)):
+            yield Violation(4, f"{part}: of its chunks of {job.chunk_records}, {sorted(part.numbers)} are there")
+
+
+def _order(placement: Placement, job: Job, parts: Sequence[Part]) -> Iterator[Violation]:
+    for part in parts:
+        if part.numbers != sorted(part.numbers):
+            yield Violation(6, f"{part}: its records lie in the order {part.numbers}")
+        places = part.places
+        checked = job.expected.get(part.partition) is not None
+        # By key, what is of other keys may lie between two chunks of a load.
+        if checked and places and not (job.by_key and job.chunk_records):
+            between = placement.owners[part.partition][places[0] : places[-1] + 1]
+            others = {each.name for each in between if each not in (None, job)}
+            if others:
+                yield Violation(6, f"{part}: between its records lie some of {', '.join(sorted(others))}")
+
+
+def _never(history: Iterable[Operation]) -> Iterator[Violation]:
+    for each in history:
+        if each.result.get("kind") in NEVER:
+            yield Violation(11, f"{each.process} was told {each.result['kind']}: {each.result.get('told', '')}")

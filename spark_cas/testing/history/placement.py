@@ -1,0 +1,85 @@
+"""Where the records of a history's jobs lie in a log: properties 1 and 2 of `check_log` are found on the way."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from spark_cas.testing.history.jobs import Job
+from spark_cas.testing.history.records import Found, Record
+from spark_cas.testing.history.violation import Violation
+
+
+@dataclass(slots=True)
+class Part:
+    """What a partition holds of a job, in the order of the log."""
+
+    job: Job
+    partition: int
+    offsets: list[int] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    """Which of the job's records of the partition these are, counted from 0."""
+    before: int | None = None
+    """The offset of the record before the first."""
+    places: list[int] = field(default_factory=list)
+    """Which records of the partition these are, counted from 0."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether each record is there."""
+        return set(self.numbers) == set(range(len(self.job.records[self.partition])))
+
+    def __str__(self) -> str:
+        return f"job {self.job.name} in partition {self.partition}"
+
+
+@dataclass(slots=True)
+class Placement:
+    """All that a log holds of a history."""
+
+    log: Mapping[int, Sequence[Found]]
+    jobs: Mapping[str, Job]
+    parts: dict[tuple[str, int], Part] = field(default_factory=dict)
+    owners: dict[int, list[Job | None]] = field(default_factory=dict)
+    """By partition, whose each record is; None of a record that nobody asked for."""
+    violations: list[Violation] = field(default_factory=list)
+
+    def of(self, job: Job) -> Iterator[Part]:
+        """What is there of a job, for each partition that it has records for."""
+        for partition in job.records:
+            yield self.parts.get((job.name, partition)) or Part(job, partition)
+
+
+def place(log: Mapping[int, Sequence[Found]], jobs: Mapping[str, Job]) -> Placement:
+    """Look whose each record is. Linear in the records of the log and of the history."""
+    asked: dict[Record, tuple[Job, int, int]] = {
+        record: (job, partition, number)
+        for job in jobs.values()
+        for partition, records in job.records.items()
+        for number, record in enumerate(records)
+    }
+    placement = Placement(log, jobs)
+    seen: dict[Record, Found] = {}
+    for partition, records in log.items():
+        owners = placement.owners.setdefault(partition, [])
+        before = None
+        for place_, found in enumerate(records):
+            job, wanted, number = asked.get(found.record, (None, partition, 0))
+            owners.append(job)
+            if before is not None and found.offset <= before:
+                placement.violations.append(
+                    Violation(1, f"partition {partition}: offset {found.offset} comes behind {before}")
+                )
+            if job is None or wanted != partition:
+                told = "nobody asked for" if job is None else f"job {job.name} asked for in partition {wanted}"
+                placement.violations.append(Violation(1, f"partition {partition}: {found}, which {told}"))
+            elif found.record in seen:
+                placement.violations.append(
+                    Violation(2, f"job {job.name}: its record at {seen[found.record].offset} is again at {found}")
+                )
+            else:
+                seen[found.record] = found
+                part = placement.parts.setdefault((job.name, partition), Part(job, partition, before=before))
+                part.offsets.append(found.offset)
+                part.numbers.append(number)
+                part.places.append(place_)
+            before = found.offset
+    return placement

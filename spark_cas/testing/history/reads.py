@@ -1,0 +1,102 @@
+"""Properties 12 to 14 of `check_log`: what readers saw while it went on.
+
+A read is an operation ``read``, whose result has ``seen``: by partition the end up to which it read, how many records
+lie below, and their digest (`chained`), of all partitions that it looked at in one step.
+"""
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+
+from spark_cas.testing.history.jobs import Job
+from spark_cas.testing.history.operations import OK, Operation
+from spark_cas.testing.history.placement import Placement
+from spark_cas.testing.history.records import chained
+from spark_cas.testing.history.violation import Violation
+
+READ = "read"
+
+
+def reads(history: Iterable[Operation], placement: Placement) -> Iterator[Violation]:
+    """What readers were told that does not fit the log."""
+    found = [each for each in history if each.name == READ and each.outcome == OK]
+    prefixes = {partition: _Prefixes(placement, partition) for partition in placement.log}
+    yield from _ends(found, placement)
+    for read in found:
+        shares = 0
+        for text, (end_offset, count, digest) in read.result["seen"].items():
+            if int(text) not in prefixes:
+                yield Violation(13, f"{read.process} read partition {text}, which is not there")
+                continue
+            prefix = prefixes[int(text)]
+            at = prefix.below(end_offset)
+            shares ^= prefix.shares[at]
+            if (count, digest) != (at, prefix.digests[at]):
+                told = f"{count} records below {end_offset} of partition {text}, where {at} lie in the end"
+                yield Violation(13, f"{read.process} read {told}, or others")
+        if shares and len(read.result["seen"]) == len(prefixes):
+            yield Violation(14, f"{read.process} saw a part of {_torn(read, placement)}")
+
+
+def _ends(found: Iterable[Operation], placement: Placement) -> Iterator[Violation]:
+    parts = [part for part in placement.parts.values() if part.job.acknowledged]
+    parts.sort(key=lambda part: part.job.end_ns)
+    newest: dict[int, tuple[int, str]] = {}
+    at = 0
+    for read in sorted(found, key=lambda each: each.start_ns):
+        while at < len(parts) and parts[at].job.end_ns < read.start_ns:
+            part, at = parts[at], at + 1
+            newest[part.partition] = max(newest.get(part.partition, (-1, "")), (part.offsets[-1], str(part)))
+        for text, (end_offset, _, _) in read.result["seen"].items():
+            offset, told = newest.get(int(text), (-1, ""))
+            if end_offset <= offset:
+                yield Violation(
+                    12, f"{read.process} was told that partition {text} ends at {end_offset}, after {told}"
+                )
+
+
+class _Prefixes:
+    """Of each prefix of a partition: the digest, and the shares of what is over several partitions."""
+
+    def __init__(self, placement: Placement, partition: int) -> None:
+        self._offsets = [found.offset for found in placement.log[partition]]
+        self.digests, self.shares = [0], [0]
+        for found, job in zip(placement.log[partition], placement.owners[partition], strict=True):
+            self.digests.append(chained(self.digests[-1], found))
+            self.shares.append(self.shares[-1] ^ _share(placement, job, partition, found.offset))
+
+    def below(self, offset: int) -> int:
+        return bisect_left(self._offsets, offset)
+
+
+def _share(placement: Placement, job: Job | None, partition: int, offset: int) -> int:
+    """Numbers for the last record of an append in each of its partitions which come to nothing by XOR together.
+
+    So the XOR over a reader's prefixes is nothing just when it saw each append in all of its partitions or in none,
+    but for one chance in 2**64.
+    """
+    if job is None or job.chunk_records is not None or len(job.records) == 1:
+        return 0
+    part = placement.parts.get((job.name, partition))
+    if part is None or part.offsets[-1] != offset:
+        return 0
+    first, *others = sorted(job.records)
+    if partition != first:
+        return _number(job.name, partition)
+    rest = 0
+    for other in others:
+        rest ^= _number(job.name, other)
+    return rest
+
+
+def _number(name: str, partition: int) -> int:
+    return int.from_bytes(hashlib.blake2b(f"{partition}/{name}".encode(), digest_size=8).digest())
+
+
+def _torn(read: Operation, placement: Placement) -> str:
+    seen = {int(text): end_offset for text, (end_offset, _, _) in read.result["seen"].items()}
+    for job in placement.jobs.values():
+        parts = [part for part in placement.of(job) if part.offsets]
+        if job.chunk_records is None and len({part.offsets[-1] < seen[part.partition] for part in parts}) > 1:
+            return f"job {job.name}"
+    return "an append over several partitions"

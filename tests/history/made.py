@@ -1,0 +1,65 @@
+"""Histories and logs made by hand: appends told in a line each."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from spark_cas.testing.history import FAIL, INFO, OK, Found, Operation, Record, chained, check_log
+
+At = Mapping[int, int | None]
+
+
+def records_of(job: str, partition: int, count: int = 2, key: str = "k") -> list[Record]:
+    """The records that `append` sends for a job."""
+    return [Record(key, f"{job}/{partition}/{at}") for at in range(count)]
+
+
+def append(
+    job: str,
+    start: int,
+    end: int | None,
+    expected: At,
+    *,
+    ranges: Mapping[int, tuple[int, int]] | None = None,
+    kind: str | None = None,
+    counts: Mapping[int, int] | None = None,
+    key: str = "k",
+    **arguments: Any,
+) -> Operation:
+    """An attempt from ``start`` to ``end``: told ``ranges``, or a ``kind`` of failure, or nothing.
+
+    It has two records for each partition that ``expected`` names, unless ``counts`` says otherwise.
+    """
+    sizes = counts if counts is not None else dict.fromkeys(expected, 2)
+    asked = {
+        "job": job,
+        "records": {str(at): [list(each) for each in records_of(job, at, size, key)] for at, size in sizes.items()},
+        "expected": {str(at): offset for at, offset in expected.items()},
+        "compare": "partition",
+        "chunk_records": None,
+    }
+    outcome = INFO if end is None else OK if ranges else INFO if kind in (None, "UNKNOWN_OUTCOME") else FAIL
+    told = {"ranges": {str(at): list(each) for at, each in ranges.items()}} if ranges else {"kind": kind}
+    return Operation("w", "append", asked | arguments, start, end, outcome, told if end is not None else {})
+
+
+def read(start: int, seen: Mapping[int, tuple[int, list[Found]]]) -> Operation:
+    """A read that saw these records below these ends."""
+    told = {str(at): [end, len(found), digest(found)] for at, (end, found) in seen.items()}
+    return Operation("r", "read", {}, start, start + 1, OK, {"seen": told})
+
+
+def digest(found: list[Found]) -> int:
+    before = 0
+    for each in found:
+        before = chained(before, each)
+    return before
+
+
+def at(base_offset: int, job: str, partition: int = 0, count: int = 2, key: str = "k") -> list[Found]:
+    """The records of a job at consecutive offsets."""
+    return [Found(base_offset + n, each) for n, each in enumerate(records_of(job, partition, count, key))]
+
+
+def numbers(history: list[Operation], *partitions: list[Found]) -> set[int]:
+    """The properties that a log breaks."""
+    return {each.number for each in check_log(history, dict(enumerate(partitions)))}
