@@ -45,7 +45,7 @@ def resolved(name: str, ivy_file: str) -> Path:
 
     Another content needs another name.
     """
-    cache = _cache_folder()
+    cache = cache_folder()
     jars = cache / name
     if not jars.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,8 @@ def java() -> str:
     return found
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
+    """Where what tests download or build is kept between runs; it need not be there."""
     given = os.environ.get("SPARK_CAS_CACHE")
     if given:
         return Path(given)

@@ -1,0 +1,65 @@
+"""The linearizability checker, a Go program on Porcupine: built once, and run with a deadline."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spark_cas.testing.kafka_broker.jars import cache_folder
+
+SOURCE = Path(__file__).parent
+BUILD_SECONDS = 300
+"""With the download of the module, for the first time."""
+_OK, _NOT, _UNKNOWN = 0, 1, 3
+
+
+class CheckerFailedError(Exception):
+    """The checker could not be built, or gave no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a history is linearizable, and what the checker said: the keys whose histories are not."""
+
+    linearizable: bool
+    told: str
+
+
+def linearizable(history: Iterable[Mapping[str, Any]], seconds: float = 60) -> Verdict:
+    """Check operations as ``main.go`` describes them. Raises CheckerFailedError, also when time does not suffice."""
+    lines = "".join(f"{json.dumps(each)}\n" for each in history)
+    command = [str(built()), "-limit", f"{seconds}s"]
+    try:
+        ran = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=seconds + 30, check=False)
+    except subprocess.TimeoutExpired:
+        raise CheckerFailedError(f"the checker did not end within {seconds + 30} s") from None
+    if ran.returncode not in (_OK, _NOT):
+        why = "time did not suffice" if ran.returncode == _UNKNOWN else "it takes no such history"
+        raise CheckerFailedError(f"{why}: {ran.stdout}{ran.stderr}")
+    return Verdict(ran.returncode == _OK, ran.stdout.strip())
+
+
+def built() -> Path:
+    """The program, built unless it was built from these sources before. Raises CheckerFailedError."""
+    sources = [SOURCE / name for name in ("go.mod", "go.sum", "main.go", "model.go")]
+    digest = hashlib.sha256(b"".join(each.read_bytes() for each in sources)).hexdigest()[:16]
+    program = cache_folder() / "porcupine" / digest
+    if program.exists():
+        return program
+    go = shutil.which("go")
+    if go is None:
+        raise CheckerFailedError("Go 1.26 or newer builds the linearizability checker: install it, then run again")
+    program.parent.mkdir(parents=True, exist_ok=True)
+    # Others may build at the same time: each puts a whole program in place.
+    new = program.with_name(f"{digest}.{os.getpid()}")
+    command = [go, "build", "-o", str(new), "."]
+    ran = subprocess.run(command, cwd=SOURCE, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
+    if ran.returncode != 0:
+        raise CheckerFailedError(f"the linearizability checker could not be built:\n{ran.stderr}")
+    new.replace(program)
+    return program
