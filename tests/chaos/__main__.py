@@ -1,0 +1,44 @@
+"""Chaos: clients under random faults, and whether what they were told is true.
+
+``python -m tests.chaos --backend kafka|directory|store|memory --seed N --minutes M --into FOLDER``. Exit code 0 when
+all is as promised, 1 when it is not.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.chaos.places import PLACES
+from tests.chaos.report import leave, lines
+from tests.chaos.run import run
+
+BROKEN = 1
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run once for each backend that is named."""
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--backend", choices=[*PLACES, "all"], default="all")
+    parser.add_argument("--seed", type=int, default=1, help="names the schedule of faults")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--minutes", type=float, default=1.0)
+    length.add_argument("--seconds", type=float)
+    parser.add_argument("--into", type=Path, default=Path("build/chaos"), help="the folder that the runs leave")
+    given = parser.parse_args(argv)
+    seconds = given.seconds or 60 * given.minutes
+    code = 0
+    for backend in PLACES if given.backend == "all" else [given.backend]:
+        folder = (given.into / f"{backend}-{given.seed}").absolute()
+        if folder.exists() and any(folder.iterdir()):
+            parser.error(f"{folder} holds a run already: name another folder with --into, or remove it")
+        folder.mkdir(parents=True, exist_ok=True)
+        outcome = run(backend, given.seed, seconds, folder)
+        leave(outcome, folder)
+        print("\n".join([*lines(outcome), f"see {folder / 'README.md'}", ""]), flush=True)
+        code |= BROKEN if outcome.violations else 0
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

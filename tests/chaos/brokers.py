@@ -1,0 +1,95 @@
+"""Faults of a Kafka cluster: nodes that die or stand still, and what happens on the way to them."""
+
+import random
+from collections.abc import Sequence
+
+from spark_cas.testing.kafka_broker import KafkaNode
+from tests.chaos.faults import Undo
+from tests.kafka.proxy.frames import Api
+from tests.kafka.proxy.rules import Fault as ProxyFault
+from tests.kafka.proxy.server import Proxy
+
+WRITING = (
+    Api.INIT_PRODUCER_ID,
+    Api.ADD_PARTITIONS_TO_TXN,
+    Api.PRODUCE,
+    Api.ADD_OFFSETS_TO_TXN,
+    Api.TXN_OFFSET_COMMIT,
+    Api.END_TXN,
+)
+_MOST_AT_ONCE = 4
+
+
+class Nodes:
+    """The nodes of a cluster. One at a time is unwell: a majority is to stay, or nothing goes on to be tested."""
+
+    def __init__(self, nodes: Sequence[KafkaNode]) -> None:
+        self.nodes = nodes
+        self.unwell: KafkaNode | None = None
+
+    def take(self, chance: random.Random) -> KafkaNode | None:
+        """A node to do something to, None while another is unwell or not yet back."""
+        if self.unwell is not None:
+            return None
+        self.unwell = chance.choice(self.nodes)
+        return self.unwell
+
+    def let_go(self) -> None:
+        """It is well again."""
+        self.unwell = None
+
+
+class KillNode:
+    """A broker dies by SIGKILL, and is started again at the end."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+
+    def begin(self, chance: random.Random, seconds: float) -> tuple[str, Undo] | None:
+        node = self._nodes.take(chance)
+        if node is None:
+            return None
+        node.kill()
+
+        def end() -> None:
+            # It takes seconds to be up; others may be struck meanwhile.
+            node.begin_start()
+            self._nodes.let_go()
+
+        return f"node-{node.id}", end
+
+
+class FreezeNode:
+    """A broker is stopped by SIGSTOP, and goes on at the end with all that it knew: leaders that thaw."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+
+    def begin(self, chance: random.Random, seconds: float) -> tuple[str, Undo] | None:
+        node = self._nodes.take(chance)
+        if node is None:
+            return None
+        node.freeze()
+
+        def end() -> None:
+            node.thaw()
+            self._nodes.let_go()
+
+        return f"node-{node.id}", end
+
+
+class OnTheWay:
+    """Some requests of a kind that a writer makes, or their replies, are lost, late or cut off at one broker."""
+
+    def __init__(self, proxies: Sequence[Proxy], fault: ProxyFault, apis: Sequence[int | None] = WRITING) -> None:
+        self._proxies = proxies
+        self._fault = fault
+        self._apis = apis
+
+    def begin(self, chance: random.Random, seconds: float) -> tuple[str, Undo] | None:
+        at = chance.randrange(len(self._proxies))
+        api = chance.choice(self._apis)
+        times = chance.randint(1, _MOST_AT_ONCE)
+        rule = self._proxies[at].add(self._fault, api, nth=chance.randint(1, _MOST_AT_ONCE), times=times)
+        name = "any" if api is None else Api(api).name.lower()
+        return f"node-{at + 1} {name}", rule.release

@@ -1,0 +1,70 @@
+"""Clients as processes: started, killed, frozen and started again by their pid."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+_TAIL = 2000
+_KILLED_SECONDS = 10
+
+
+class ClientProcess:
+    """A program ``python -m MODULE ARGUMENTS`` that writes its history; its output goes to ``NAME.out``."""
+
+    def __init__(self, name: str, folder: Path, module: str, arguments: Sequence[str]) -> None:
+        self.name = name
+        self._command = [sys.executable, "-m", module, *arguments]
+        self._output = folder / f"{name}.out"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._frozen = False
+        self._killed_pid = 0
+
+    @property
+    def is_well(self) -> bool:
+        return self._process is not None and self._process.poll() is None and not self._frozen
+
+    def start(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            return
+        with self._output.open("ab") as output:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=os.environ
+            )
+
+    def kill(self) -> None:
+        if self._process is not None:
+            if self._process.poll() is None:  # of one that has ended by itself the complaint stays
+                self._killed_pid = self._process.pid
+            self._process.kill()
+            self._process.wait(_KILLED_SECONDS)
+            self._frozen = False
+
+    def freeze(self) -> None:
+        if self.is_well and self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+            self._frozen = True
+
+    def thaw(self) -> None:
+        if self._frozen and self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+            self._frozen = False
+
+    def wait(self, seconds: float) -> bool:
+        if self._process is None:
+            return True
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    @property
+    def complaint(self) -> str:
+        process = self._process
+        ended = None if process is None else process.poll()
+        if process is None or not ended or process.pid == self._killed_pid:
+            return ""
+        return f"{self.name} ended with {ended}:\n{self._output.read_text(errors='replace')[-_TAIL:]}"

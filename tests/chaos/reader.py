@@ -1,0 +1,71 @@
+"""A client that follows all partitions, and records what it saw up to which ends, as a running digest.
+
+``python -m tests.chaos.reader WORLD NAME SEED``; it ends when the world's file ``stop`` is there.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from spark_cas.core.errors import ConditionalLogError
+from spark_cas.core.offsets import OffsetRange
+from spark_cas.log.backend import Backend
+from spark_cas.testing.faults import InjectedFaultError
+from spark_cas.testing.history import INFO, OK, Found, Record, Recorder, chained
+from tests.chaos.world import World
+
+_PACES = 3
+
+
+class Reader:
+    """What one reader does. It reads on from where it was, and begins anew when its process does."""
+
+    def __init__(self, log: Backend, world: World, recorder: Recorder) -> None:
+        self._log = log
+        self._world = world
+        self._recorder = recorder
+        self._seen: dict[int, tuple[int, int, int]] = {}
+
+    def run(self, stopped: Callable[[], bool]) -> None:
+        """Look again and again until it is stopped."""
+        while not stopped():
+            number = self._recorder.start("read", {})
+            try:
+                self._seen = self._look()
+            except ConditionalLogError as error:
+                self._recorder.finish(number, INFO, {"kind": str(error.kind), "told": error.message})
+            except InjectedFaultError:
+                self._recorder.finish(number, INFO, {"kind": "LOST"})
+            else:
+                self._recorder.finish(number, OK, {"seen": {str(at): each for at, each in self._seen.items()}})
+            time.sleep(_PACES * self._world.pace)
+
+    def _look(self) -> dict[int, tuple[int, int, int]]:
+        partitions = range(self._log.layout().partitions)
+        seen = {}
+        for at, bounds in zip(partitions, self._log.bounds_of(partitions, waiting=True), strict=True):
+            end, count, digest = self._seen.get(at, (0, 0, 0))
+            for found in records_of(self._log, at, OffsetRange(end, max(end, bounds.end_offset))):
+                count, digest = count + 1, chained(digest, found)
+            # As it was told: an end that went back, over records that were seen, does not fit the digest.
+            seen[at] = bounds.end_offset, count, digest
+        return seen
+
+
+def records_of(log: Backend, partition: int, offsets: OffsetRange) -> Iterator[Found]:
+    """What lies in a range."""
+    for base, batch in log.read(partition, offsets, ("key", "value")) if len(offsets) else ():
+        for at, row in enumerate(batch.to_pylist()):
+            yield Found(base + at, Record(row["key"].decode(), row["value"].decode()))
+
+
+def main(folder: str, name: str, _seed: str) -> None:
+    """Read until the world stops."""
+    world = World.read(Path(folder))
+    with Recorder(world.history / f"{name}.jsonl", name) as recorder, world.open() as log:
+        Reader(log, world, recorder).run(world.stop.exists)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,123 @@
+"""A run: a place, clients and a nemesis for some time; then all faults end, all is read, and all is checked."""
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+
+from spark_cas.core.errors import ConditionalLogError
+from spark_cas.core.offsets import OffsetRange
+from spark_cas.log.backend import Backend
+from spark_cas.testing.history import Found, Operation, Recorder, Violation, check_log, read_history
+from tests.chaos.expanding import Expand
+from tests.chaos.faults import Victim
+from tests.chaos.nemesis import Nemesis
+from tests.chaos.places import PLACES, Place
+from tests.chaos.reader import records_of
+from tests.chaos.schedule import Planned, schedule
+
+EXPAND = "expand"
+NOT_CALM = 0
+"""The number of a violation that no checker of histories finds: something did not end, or ended in a defect."""
+END_SECONDS = 90.0
+"""Within it each client ends what it has under way once all faults are over: three patiences and more."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run."""
+
+    backend: str
+    seed: int
+    seconds: float
+    planned: Sequence[Planned]
+    history: Sequence[Operation]
+    log: Mapping[int, Sequence[Found]]
+    struck: Counter[str]
+    violations: Sequence[Violation]
+
+    @property
+    def counts(self) -> Counter[tuple[str, str]]:
+        """Operations of clients by name and what was told."""
+        return Counter((each.name, each.outcome) for each in self.history if each.name in ("append", "read"))
+
+    @property
+    def kinds(self) -> Counter[str]:
+        """What those that did not go well were told."""
+        return Counter(str(each.result["kind"]) for each in self.history if "kind" in each.result)
+
+
+def run(backend: str, seed: int, seconds: float, folder: Path) -> Outcome:
+    """Run chaos for so long, with a seed, and leave its histories in an empty folder.
+
+    Raises what is a defect of the rig; what is one of the log is a violation.
+    """
+    with PLACES[backend](folder, seed) as place:
+        expand = Expand(place.open)
+        faults = {**place.faults, EXPAND: expand}
+        planned = schedule(seed, seconds, sorted(place.faults))
+        # Once in the middle, so that there is a before and an after; whatever else goes on then.
+        planned += [Planned(seconds / 2, seconds / 2, EXPAND, seed)]
+        planned.sort(key=lambda each: (each.begin, each.kind))
+        with Recorder(folder / "history" / "nemesis.jsonl", "nemesis") as recorder:
+            nemesis = Nemesis(faults, recorder, place.calm)
+            stopping = Event()
+            broken = _watch(place.clients, stopping)
+            for each in place.clients:
+                each.start()
+            nemesis.run(planned, seconds, stopping)
+        place.heal()
+        expand.finish()
+        violations = _end(place.clients, folder / "stop")
+        violations += [Violation(NOT_CALM, told) for told in broken if told]
+        log, unread = _read(place)
+        history = read_history(folder / "history")
+        found = [*violations, *unread, *check_log(history, log)]
+    return Outcome(backend, seed, seconds, planned, history, log, nemesis.struck, found)
+
+
+def _watch(clients: Sequence[Victim], stopping: Event) -> list[str]:
+    """What a client complains of that ended by itself; the run is over then."""
+    told: list[str] = []
+
+    def watch() -> None:
+        while not stopping.wait(0.2):
+            told.extend(each.complaint for each in clients if each.complaint)
+            if told:
+                stopping.set()
+
+    Thread(target=watch, name="watch", daemon=True).start()
+    return told
+
+
+def _end(clients: Sequence[Victim], stop: Path) -> list[Violation]:
+    """Have all clients end. Those that were killed ask once more for what they did not hear the end of."""
+    for each in clients:
+        each.thaw()
+        each.start()
+    stop.touch()
+    deadline = time.monotonic() + END_SECONDS
+    late = [each for each in clients if not each.wait(max(0.0, deadline - time.monotonic()))]
+    for each in late:
+        each.kill()
+    told = [f"{each.name} did not end within {END_SECONDS:.0f} s of the last fault" for each in late]
+    told += [each.complaint for each in clients if each.complaint and each not in late]
+    return [Violation(NOT_CALM, each) for each in told]
+
+
+def _read(place: Place) -> tuple[dict[int, list[Found]], list[Violation]]:
+    try:
+        with place.open() as log:
+            return _all_of(log), []
+    except ConditionalLogError as error:
+        return {}, [Violation(NOT_CALM, f"the log cannot be read to its end: {error}")]
+
+
+def _all_of(log: Backend) -> dict[int, list[Found]]:
+    partitions = range(log.layout().partitions)
+    return {
+        at: list(records_of(log, at, OffsetRange(bounds.start_offset, bounds.end_offset)))
+        for at, bounds in zip(partitions, log.bounds_of(partitions, waiting=True), strict=True)
+    }

@@ -1,0 +1,46 @@
+"""Which faults happen when: drawn from a seed before the run, so that a seed names a schedule."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+STORM_SECONDS = 7.0
+QUIET_SECONDS = 3.0
+_FEWEST_KINDS, _MOST_KINDS = 2, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A fault of a kind, from ``begin`` to ``end``, in seconds since the run began; ``seed`` chooses its target."""
+
+    begin: float
+    end: float
+    kind: str
+    seed: int
+
+
+def schedule(seed: int, seconds: float, kinds: Sequence[str]) -> list[Planned]:
+    """Storms with quiet windows between them, in the order of their begin.
+
+    A storm has some of the kinds, each of them again and again; the last seconds are quiet. The same arguments give
+    the same schedule. What the threads and processes of the system do meanwhile is their own business.
+    """
+    chance = random.Random(f"schedule {seed}")
+    planned: list[Planned] = []
+    at = 1.0
+    while at < seconds - 1:
+        end = min(at + STORM_SECONDS, seconds)
+        for kind in chance.sample(list(kinds), min(len(kinds), chance.randint(_FEWEST_KINDS, _MOST_KINDS))):
+            planned += _again_and_again(chance, kind, at, end)
+        at = end + QUIET_SECONDS
+    return sorted(planned, key=lambda each: (each.begin, each.kind))
+
+
+def _again_and_again(chance: random.Random, kind: str, at: float, end: float) -> list[Planned]:
+    planned = []
+    begin = at + chance.uniform(0, 1.5)
+    while begin < end:
+        length = chance.uniform(0.3, 4)
+        planned.append(Planned(begin, min(begin + length, end), kind, chance.getrandbits(32)))
+        begin += length + chance.uniform(0.2, 2.5)
+    return planned

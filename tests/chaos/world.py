@@ -1,0 +1,72 @@
+"""What a client process has to know: where the log is, where its history goes, and when it is to stop."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+from spark_cas.log.backend import Backend
+from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.objects import ObjectLog
+from spark_cas.log.objects.store import open_store
+from spark_cas.log.spec import LogSpec
+from tests.chaos.troubled_store import TroubledStore
+from tests.kafka.faulted import spec_of
+
+REQUEST_SECONDS = 2.0
+"""Of Kafka's clients: with a transaction of 12 s and a patience of 24 s, in the ratios of those in use."""
+_NAME = "world.json"
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A run's folder, and a log: a topic of brokers, or an address of an object log."""
+
+    folder: Path
+    address: str
+    topic: str = ""
+    """Of brokers, whose ``address`` is ``bootstrap.servers``."""
+    settings: tuple[tuple[str, str], ...] = ()
+    pace: float = 0.03
+    """Seconds that a client rests after an operation, on average."""
+
+    @property
+    def history(self) -> Path:
+        """The files of all histories."""
+        return self.folder / "history"
+
+    @property
+    def stop(self) -> Path:
+        """Clients end once this file is there."""
+        return self.folder / "stop"
+
+    @property
+    def troubles(self) -> Path:
+        """A file in this folder is a fault of the store that is going on."""
+        return self.folder / "troubles"
+
+    def kafka_spec(self) -> KafkaSpec:
+        """Where the topic is."""
+        return spec_of(self.address, self.topic, request_seconds=REQUEST_SECONDS)
+
+    def open(self) -> Backend:
+        """The log as clients see it: in the middle of the faults."""
+        if self.topic:
+            return KafkaLog(self.kafka_spec())
+        spec = LogSpec.parse(self.address, dict(self.settings))
+        return ObjectLog(spec, TroubledStore(open_store(spec), self.troubles))
+
+    def write(self) -> None:
+        """Leave it in its folder for processes to read."""
+        for each in (self.history, self.troubles):
+            each.mkdir(parents=True)
+        text = json.dumps(asdict(self) | {"folder": str(self.folder)})
+        (self.folder / _NAME).write_text(text)
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """What `write` left."""
+        found = json.loads((folder / _NAME).read_text())
+        settings = tuple((name, value) for name, value in found.pop("settings"))
+        return cls(**(found | {"folder": folder, "settings": settings}))
