@@ -8,12 +8,14 @@ import pytest
 
 from spark_cas.core.errors import FencedError, FormatError
 from spark_cas.core.group import GroupOutcome, outcome_from_json, outcome_to_json
+from spark_cas.core.outcome import Appended, Conflict
+from spark_cas.log.load.append_once import append_once
 from spark_cas.log.load.planning import complete_job
 from spark_cas.log.load.whole_load import abort_group, commit_group
 from spark_cas.log.objects import paths
 from spark_cas.testing.contract.whole import ROWS, everything, pin, run_whole, tasks
 from spark_cas.testing.loads import Rows
-from spark_cas.testing.writing import append_foreign
+from spark_cas.testing.writing import append_foreign, table_of, values_in
 from tests.objects.flaky_store import applied_and_refused, applied_but_unclear, lost
 from tests.objects.places import flaky_log, local_log, reopened
 
@@ -58,6 +60,24 @@ def test_a_reply_to_the_decision_that_is_lost_changes_nothing(fault):
     store.on_create = [("_log/groups/", fault)]
     assert complete_job(log, plan, results).rows == 30
     assert everything(reopened(log)) == ROWS
+
+
+@pytest.mark.parametrize(("decide", "told"), [(abort_group, Appended), (commit_group, Conflict)])
+def test_who_is_overtaken_by_a_load_is_refused_only_if_that_is_committed(decide, told):
+    """It expects an offset that a load appended to since the look, and that load is decided before the next look."""
+    log, store = flaky_log(3)
+
+    def overtaken(create, path, data):
+        other = reopened(log)
+        plan = pin(other, "load")
+        results = tasks(other, plan, ROWS)
+        decide(other, plan, *([results] if told is Conflict else []))
+        return create(path, data)
+
+    store.on_create = [(paths.chunk(0, 0), overtaken)]
+    outcome = append_once(log, 0, table_of(["mine"]), job="mine", expected_offset=0)
+    assert isinstance(outcome, told)
+    assert values_in(reopened(log), 0) == (["mine"] if told is Appended else ROWS[0])
 
 
 def test_who_was_aborted_while_it_waited_for_a_reply_is_told():

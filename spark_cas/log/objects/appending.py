@@ -224,7 +224,8 @@ class Appender:
     def _overtaken(self, claim: Claim, found: StoredChunk | None) -> Conflict | None:
         """Another chunk came first: what becomes of its group, if it has one, decides what this one comes to."""
         if found is None or not self._chunks.is_undecided(found):
-            return self._conflict(claim)
+            # Of a group that was aborted meanwhile it holds no record, and refuses nobody.
+            return None if found and self._chunks.is_gap(found) else self._conflict(claim)
         if found.header.group != claim.plan.group:
             self._ahead = job_of(found.header.group)
             self._chunks.groups.abort_overdue(found)

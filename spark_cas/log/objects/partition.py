@@ -62,6 +62,11 @@ class PartitionChunks:
         """Whether a chunk that was put is in the log for its own group alone."""
         return self.groups.seen(stored, "") is None
 
+    def is_gap(self, stored: StoredChunk) -> bool:
+        """Whether a chunk that was put holds no record for anybody, as one of a group that was aborted."""
+        seen = self.groups.seen(stored, "")
+        return seen is not None and is_void(seen)
+
     def require_in_place(self, stored: StoredChunk, base_offset: int) -> None:
         """ChunkDamagedError unless what an offset's name holds was written for that very place."""
         header = stored.header
