@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 
 from spark_cas.testing.kafka_broker import KafkaNode
+from spark_cas.testing.kafka_broker.waiting import BrokerFailedError
 from tests.chaos.faults import Undo
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault as ProxyFault
@@ -18,6 +19,7 @@ WRITING = (
     Api.END_TXN,
 )
 _MOST_AT_ONCE = 4
+_LOOK_SECONDS = 0.2
 
 
 class Nodes:
@@ -28,11 +30,18 @@ class Nodes:
         self.unwell: KafkaNode | None = None
 
     def take(self, chance: random.Random) -> KafkaNode | None:
-        """A node to do something to, None while another is unwell or not yet back."""
-        if self.unwell is not None:
+        """A node to do something to, None while another is unwell or not yet back, which takes seconds."""
+        if self.unwell is not None or not all(self._is_back(each) for each in self.nodes):
             return None
         self.unwell = chance.choice(self.nodes)
         return self.unwell
+
+    def _is_back(self, node: KafkaNode) -> bool:
+        try:
+            node.wait_until_alive(frozenset(each.id for each in self.nodes), _LOOK_SECONDS)
+        except BrokerFailedError:
+            return False
+        return True
 
     def let_go(self) -> None:
         """It is well again."""
@@ -52,7 +61,6 @@ class KillNode:
         node.kill()
 
         def end() -> None:
-            # It takes seconds to be up; others may be struck meanwhile.
             node.begin_start()
             self._nodes.let_go()
 

@@ -11,9 +11,10 @@ from spark_cas.core.errors import ConditionalLogError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.log.backend import Backend
 from spark_cas.testing.history import Found, Operation, Recorder, Violation, check_log, read_history
+from spark_cas.testing.kafka_broker.waiting import wait_until
 from tests.chaos.expanding import Expand
 from tests.chaos.faults import Victim
-from tests.chaos.nemesis import Nemesis
+from tests.chaos.nemesis import FAULT, Nemesis
 from tests.chaos.places import PLACES, Place
 from tests.chaos.reader import records_of
 from tests.chaos.schedule import Planned, schedule
@@ -21,6 +22,7 @@ from tests.chaos.schedule import Planned, schedule
 EXPAND = "expand"
 NOT_CALM = 0
 """The number of a violation that no checker of histories finds: something did not end, or ended in a defect."""
+START_SECONDS = 60.0
 END_SECONDS = 90.0
 """Within it each client ends what it has under way once all faults are over: three patiences and more."""
 
@@ -41,7 +43,7 @@ class Outcome:
     @property
     def counts(self) -> Counter[tuple[str, str]]:
         """Operations of clients by name and what was told."""
-        return Counter((each.name, each.outcome) for each in self.history if each.name in ("append", "read"))
+        return Counter((each.name, each.outcome) for each in self.history if each.name not in (FAULT, EXPAND))
 
     @property
     def kinds(self) -> Counter[str]:
@@ -67,6 +69,12 @@ def run(backend: str, seed: int, seconds: float, folder: Path) -> Outcome:
             broken = _watch(place.clients, stopping)
             for each in place.clients:
                 each.start()
+            # A process is seconds on its way to its first operation: faults before that would strike nothing.
+            wait_until(
+                lambda: stopping.is_set() or _have_begun(place.clients, folder / "history"),
+                START_SECONDS,
+                lambda: "the clients did not begin",
+            )
             nemesis.run(planned, seconds, stopping)
         place.heal()
         expand.finish()
@@ -76,6 +84,11 @@ def run(backend: str, seed: int, seconds: float, folder: Path) -> Outcome:
         history = read_history(folder / "history")
         found = [*violations, *unread, *check_log(history, log)]
     return Outcome(backend, seed, seconds, planned, history, log, nemesis.struck, found)
+
+
+def _have_begun(clients: Sequence[Victim], history: Path) -> bool:
+    files = [history / f"{each.name}.jsonl" for each in clients]
+    return all(file.exists() and file.stat().st_size for file in files)
 
 
 def _watch(clients: Sequence[Victim], stopping: Event) -> list[str]:

@@ -93,7 +93,7 @@ def _bar(each: Operation, rows: Sequence[str], begin: int, end: int, height: int
 
 
 def _asked(each: Operation) -> str:
-    if each.name != "append":
+    if "records" not in each.arguments:
         return str(each.arguments.get("kind", ""))
     sizes = {at: len(rows) for at, rows in each.arguments["records"].items()}
     return f"{each.arguments['job']}, records {sizes}, expected {each.arguments['expected']}"

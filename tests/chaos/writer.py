@@ -13,7 +13,7 @@ from typing import Any
 from spark_cas.core.errors import ConditionalLogError
 from spark_cas.log.backend import Backend
 from spark_cas.testing.faults import InjectedFaultError
-from spark_cas.testing.history import INFO, OK, Recorder, read_history
+from spark_cas.testing.history import CHANGED, INFO, OK, Recorder, read_history
 from spark_cas.testing.history.jobs import jobs_of
 from tests.chaos.asking import ask
 from tests.chaos.world import World
@@ -23,6 +23,7 @@ KEYS = 5
 CHUNK_RECORDS = 2
 _TRIES = 4
 _PAUSE_SECONDS = 0.3
+_CHANGED_SHARE = 0.1
 
 
 class Writer:
@@ -51,10 +52,12 @@ class Writer:
                 # Nothing was asked for yet. What fails for ever is found at the end.
                 time.sleep(self._world.pace)
                 continue
-            self._ask(arguments, _TRIES)
+            if self._ask(arguments, _TRIES) and self._chance.random() < _CHANGED_SHARE:
+                self._ask_for_others(arguments)
             time.sleep(self._chance.uniform(0, 2 * self._world.pace))
 
-    def _ask(self, arguments: dict[str, Any], tries: int) -> None:
+    def _ask(self, arguments: dict[str, Any], tries: int) -> bool:
+        """Append, trying again what is not known; whether it was acknowledged."""
         for _ in range(tries):
             number = self._recorder.start("append", arguments)
             event, result = ask(self._log, arguments, f"{self._recorder.process}.{number}")
@@ -62,8 +65,17 @@ class Writer:
             if event == OK:
                 self._ends |= {int(at): end for at, (_, end) in result["ranges"].items()}
             if event != INFO and not (result.get("kind") == "FENCED" and self._chance.random() < 0.5):
-                return
+                return event == OK
             time.sleep(self._chance.uniform(0, _PAUSE_SECONDS))
+        return False
+
+    def _ask_for_others(self, arguments: dict[str, Any]) -> None:
+        """Ask for an append again, with one value that is another."""
+        rows = {at: [list(row) for row in each] for at, each in arguments["records"].items()}
+        self._chance.choice(list(rows.values()))[-1][1] += "'"
+        changed = {**arguments, "records": rows}
+        number = self._recorder.start(CHANGED, changed)
+        self._recorder.finish(number, *ask(self._log, changed, f"{self._recorder.process}.{number}"))
 
     def _look(self) -> None:
         """Learn where partitions end, or go on with what is known, which may be old."""

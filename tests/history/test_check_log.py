@@ -1,8 +1,10 @@
 """Each numbered property of the checker, with a log that keeps it and logs that break it."""
 
+from dataclasses import replace
+
 import pytest
 
-from spark_cas.testing.history import Found, Record, check_log
+from spark_cas.testing.history import CHANGED, FAIL, INFO, Found, Record, check_log
 from tests.history.made import append, at, numbers, read
 
 GOOD = [
@@ -140,6 +142,14 @@ def test_14_a_reader_sees_wholes_as_wholes():
     torn = read(2, {0: (2, log[0]), 1: nothing, 2: (2, log[2])})
     assert numbers([*history, torn], *log) == {14}
     assert "job w" in str(check_log([*history, torn], dict(enumerate(log)))[0])
+
+
+def test_15_other_records_of_a_job_are_refused():
+    a = append("a", 1, 2, {0: 0}, ranges={0: (0, 2)})
+    other = replace(append("a", 3, 4, {0: 0}, ranges={0: (0, 2)}, records={"0": [["k", "x"]]}), name=CHANGED)
+    assert numbers([a, replace(other, outcome=FAIL, result={"kind": "INPUT_CHANGED"})], at(0, "a")) == set()
+    assert numbers([a, other], at(0, "a")) == {15}
+    assert numbers([a, replace(other, outcome=INFO)], [*at(0, "a"), Found(2, Record("k", "x"))]) == {1}
 
 
 def test_records_that_two_jobs_send_are_no_history():

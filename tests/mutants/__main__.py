@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,17 +45,36 @@ def defects() -> list[Defect]:
     return [Defect(**{**each, "tests": tuple(each["tests"])}) for each in listed]
 
 
-def is_seen(defect: Defect, tree: Path) -> bool:
-    """Whether a test fails in a tree that has the defect; the tree is as before afterwards."""
+@contextmanager
+def copied_tree() -> Iterator[Path]:
+    """A copy of the tree as it is, to be changed, until the end of the block."""
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    files = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    with tempfile.TemporaryDirectory(prefix="spark-cas-mutants-") as folder:
+        for name in files:
+            copy = Path(folder, name)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, copy)
+        yield Path(folder)
+
+
+@contextmanager
+def planted(defect: Defect, tree: Path) -> Iterator[dict[str, str]]:
+    """A tree with the defect until the end of the block; yields the environment to run its programs with."""
     file = tree / defect.file
     source = file.read_text()
     file.write_text(defect.planted(source))
     try:
-        environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *_SHORT, *defect.tests]
-        ended = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+        yield os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     finally:
         file.write_text(source)
+
+
+def is_seen(defect: Defect, tree: Path) -> bool:
+    """Whether a test fails in a tree that has the defect; the tree is as before afterwards."""
+    with planted(defect, tree) as environment:
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *_SHORT, *defect.tests]
+        ended = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
     if ended.returncode > TESTS_FAILED:
         said = (ended.stdout + ended.stderr)[-_TAIL:]
         raise RuntimeError(f"pytest could not run {' '.join(defect.tests)}:\n{said}")
@@ -64,16 +84,10 @@ def is_seen(defect: Defect, tree: Path) -> bool:
 def main(argv: Sequence[str]) -> int:
     """1 when a defect was seen by no test."""
     chosen = [each for each in defects() if all(word in f"{each.file} {each.what}" for word in argv)]
-    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    files = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     unseen = []
-    with tempfile.TemporaryDirectory(prefix="spark-cas-mutants-") as folder:
-        for name in files:
-            copy = Path(folder, name)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, copy)
+    with copied_tree() as tree:
         for each in chosen:
-            seen = is_seen(each, Path(folder))
+            seen = is_seen(each, tree)
             unseen += [] if seen else [each]
             print(f"{'seen  ' if seen else 'UNSEEN'} {each.file}: {each.what}", flush=True)
     print(f"{len(chosen) - len(unseen)} of {len(chosen)} defects were seen")

@@ -21,6 +21,8 @@ The properties, by the number that a violation names; (I..) are the invariants t
 12. A reader that looked where partitions end, and waited, saw the end of each append acknowledged before (I12).
 13. What a reader saw below an end is what lies there: nothing that was aborted, and nothing changed since (I11).
 14. A reader that looked at all partitions in one step saw an append over several of them in each or in none.
+15. Who asked for other records under the name of an append that was acknowledged was told so (I8): an operation
+    `CHANGED`, which is never ``ok``. Its records are nobody's, so that none of them is in the log is property 1.
 
 Gaps, as Kafka's markers and aborted records leave them, are legal everywhere.
 
@@ -34,7 +36,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from spark_cas.core.errors import ErrorKind
 from spark_cas.testing.history.conditions import conditions
 from spark_cas.testing.history.jobs import Job, jobs_of
-from spark_cas.testing.history.operations import Operation
+from spark_cas.testing.history.operations import OK, Operation
 from spark_cas.testing.history.placement import Part, Placement, place
 from spark_cas.testing.history.reads import reads
 from spark_cas.testing.history.records import Found
@@ -52,6 +54,8 @@ NEVER = {
     ErrorKind.LOG_NOT_SHARED,
     ErrorKind.TRIMMED,
 }
+
+CHANGED = "changed"
 
 
 def check_log(history: Iterable[Operation], log: Mapping[int, Sequence[Found]]) -> list[Violation]:
@@ -118,5 +122,10 @@ def _order(placement: Placement, job: Job, parts: Sequence[Part]) -> Iterator[Vi
 
 def _never(history: Iterable[Operation]) -> Iterator[Violation]:
     for each in history:
-        if each.result.get("kind") in NEVER:
+        if each.name == CHANGED:
+            if each.outcome == OK:
+                yield Violation(
+                    15, f"{each.process} asked job {each.arguments['job']} for other records: {each.result}"
+                )
+        elif each.result.get("kind") in NEVER:
             yield Violation(11, f"{each.process} was told {each.result['kind']}: {each.result.get('told', '')}")
