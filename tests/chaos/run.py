@@ -12,6 +12,7 @@ from spark_cas.core.offsets import OffsetRange
 from spark_cas.log.backend import Backend
 from spark_cas.testing.history import Found, Operation, Recorder, Violation, check_log, read_history
 from spark_cas.testing.kafka_broker.waiting import wait_until
+from tests.chaos.aborting import AbortWhole
 from tests.chaos.expanding import Expand
 from tests.chaos.faults import Victim
 from tests.chaos.nemesis import FAULT, Nemesis
@@ -19,7 +20,7 @@ from tests.chaos.places import PLACES, Place
 from tests.chaos.reader import records_of
 from tests.chaos.schedule import Planned, schedule
 
-EXPAND = "expand"
+EXPAND, ABORT = "expand", "abort-whole"
 NOT_CALM = 0
 """The number of a violation that no checker of histories finds: something did not end, or ended in a defect."""
 START_SECONDS = 60.0
@@ -57,9 +58,9 @@ def run(backend: str, seed: int, seconds: float, folder: Path) -> Outcome:
     Raises what is a defect of the rig; what is one of the log is a violation.
     """
     with PLACES[backend](folder, seed) as place:
-        expand = Expand(place.open)
-        faults = {**place.faults, EXPAND: expand}
-        planned = schedule(seed, seconds, sorted(place.faults))
+        expand, abort = Expand(place.open), AbortWhole(folder / "history", place.open)
+        faults = {**place.faults, ABORT: abort, EXPAND: expand}
+        planned = schedule(seed, seconds, sorted(faults.keys() - {EXPAND}))
         # Once in the middle, so that there is a before and an after; whatever else goes on then.
         planned += [Planned(seconds / 2, seconds / 2, EXPAND, seed)]
         planned.sort(key=lambda each: (each.begin, each.kind))
@@ -78,6 +79,7 @@ def run(backend: str, seed: int, seconds: float, folder: Path) -> Outcome:
             nemesis.run(planned, seconds, stopping)
         place.heal()
         expand.finish()
+        abort.finish()
         violations = _end(place.clients, folder / "stop")
         violations += [Violation(NOT_CALM, told) for told in broken if told]
         log, unread = _read(place)

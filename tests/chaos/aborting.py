@@ -1,0 +1,44 @@
+"""Somebody takes a load as a whole for dead and ends it, as ``spark-cas abort`` does, while its writer is at work."""
+
+import json
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from spark_cas.log.backend import Backend
+from spark_cas.log.load.whole_load import abort_left
+from tests.chaos.beside import Beside
+from tests.chaos.faults import Undo
+
+_TAIL_BYTES = 8192
+
+
+class AbortWhole:
+    """The newest append over several partitions that a history tells of is aborted, unless it is decided."""
+
+    def __init__(self, history: Path, open_: Callable[[], Backend]) -> None:
+        self._history = history
+        self._beside = Beside(open_)
+
+    def begin(self, chance: random.Random, seconds: float) -> tuple[str, Undo] | None:
+        jobs = list(filter(None, map(_newest_whole, sorted(self._history.glob("w*.jsonl")))))
+        if not jobs:
+            return None
+        job = chance.choice(jobs)
+        return self._beside.begin(job, lambda log: abort_left(log, job))
+
+    def finish(self) -> None:
+        """Wait for the last one."""
+        self._beside.finish()
+
+
+def _newest_whole(file: Path) -> str | None:
+    """The newest job of a history that appends to several partitions, as far as its end tells."""
+    lines = file.read_bytes()[-_TAIL_BYTES:].splitlines()[1:]
+    for line in reversed(lines):
+        with suppress(ValueError):
+            asked = json.loads(line).get("arguments", {})
+            if len(asked.get("expected", {})) > 1 and asked["chunk_records"] is None:
+                return str(asked["job"])
+    return None

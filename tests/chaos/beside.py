@@ -1,0 +1,38 @@
+"""What somebody does to a log beside its clients, and beside the nemesis, which goes on with its schedule."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Thread
+
+from spark_cas.core.errors import ConditionalLogError
+from spark_cas.log.backend import Backend
+from tests.chaos.faults import Undo
+
+_SECONDS = 120
+
+
+class Beside:
+    """One thing at a time, in a thread. What it fails with is the weather: it is done again, or it is not."""
+
+    def __init__(self, open_: Callable[[], Backend]) -> None:
+        self._open = open_
+        self._thread: Thread | None = None
+
+    def begin(self, target: str, act: Callable[[Backend], None]) -> tuple[str, Undo] | None:
+        """Begin, as a fault does; it ends by itself. None while the last one is not done."""
+        if self._thread is not None and self._thread.is_alive():
+            return None
+        self._thread = Thread(target=self._act, args=(act,), name="beside", daemon=True)
+        self._thread.start()
+        return target, lambda: None
+
+    def finish(self) -> None:
+        """Wait for the last one. Raises TimeoutError."""
+        if self._thread is not None:
+            self._thread.join(_SECONDS)
+            if self._thread.is_alive():
+                raise TimeoutError(f"what was done to the log did not end within {_SECONDS} s")
+
+    def _act(self, act: Callable[[Backend], None]) -> None:
+        with suppress(ConditionalLogError), self._open() as log:
+            act(log)

@@ -1,0 +1,27 @@
+"""Chaos sees a planted defect: one of them before each change, all of them in the long suite."""
+
+import pytest
+
+from tests.chaos.planted import Planted, planted_defects, seen_by
+from tests.mutants.__main__ import ROOT, copied_tree
+
+
+def rows():
+    """All of them; each but the first in the long suite alone."""
+    for number, each in enumerate(planted_defects()):
+        marks = [pytest.mark.full] if number else []
+        marks += [pytest.mark.kafka] if each.backend == "kafka" else []
+        yield pytest.param(each, id=each.defect.what, marks=marks)
+
+
+def test_each_defect_has_its_place():
+    for each in planted_defects():
+        source = (ROOT / each.defect.file).read_text()
+        assert each.defect.planted(source) != source
+
+
+@pytest.mark.timeout(2000)
+@pytest.mark.parametrize("defect", rows())
+def test_chaos_sees(defect: Planted):
+    with copied_tree() as tree:
+        assert seen_by(defect, tree) is not None
