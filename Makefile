@@ -5,7 +5,7 @@ VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # The longest first.
-LANES := test-spark test-kafka-faults test-kafka test-faults test-contract test-programs test-rest
+LANES := test-spark test-kafka-faults test-kafka test-faults test-contract test-programs test-rest test-chaos
 AZURITE := tests/azurite/node_modules/.installed
 
 # Spark starts its workers with the first python3 on PATH, unless told otherwise.
@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PASS_THE_ZIP_BY := import sys; sys.path[:] = [each for each in sys.path if not each.endswith("pyspark.zip")]
 
 .DEFAULT_GOAL := help
-.PHONY: help env check format unit test test-full $(LANES) test-one-by-one mutants demo demo-kafka kafka kafka-jars bench clean needs-java
+.PHONY: help env check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench clean needs-java
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-17s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -78,14 +78,24 @@ test-kafka-faults: env needs-java kafka-jars ## the tests on brokers that stand 
 test-one-by-one: env needs-java kafka-jars ## the tests on brokers, with the producer for where librdkafka is not found
 	$(BIN)/python -m pytest $(CHOSEN) --one-by-one tests/kafka
 
-test-contract test-faults test-programs test-spark: test-%: env needs-java kafka-jars
+test-chaos test-contract test-faults test-programs test-spark: test-%: env needs-java kafka-jars
 	$(BIN)/python -m pytest $(CHOSEN) tests/$*
 
 test-rest: env needs-java kafka-jars ## the tests that no other lane has
-	$(BIN)/python -m pytest $(CHOSEN) $(addprefix --ignore=tests/,contract faults kafka programs spark)
+	$(BIN)/python -m pytest $(CHOSEN) $(addprefix --ignore=tests/,chaos contract faults kafka programs spark)
 
 mutants: env needs-java kafka-jars ## plant known defects one by one, and see that the tests notice each
 	$(BIN)/python -m tests.mutants
+
+BACKEND := all
+SEED := 1
+MINUTES := 1
+
+chaos: env needs-java kafka-jars ## random faults, then whether clients were told the truth: BACKEND, SEED, MINUTES
+	$(BIN)/python -m tests.chaos --backend $(BACKEND) --seed $(SEED) --minutes $(MINUTES) --into build/chaos
+
+chaos-mutants: env needs-java kafka-jars ## plant known defects one by one, and see that chaos notices each
+	$(BIN)/python -m tests.chaos.planted
 
 demo: $(STAMP) needs-java ## the environment, then real flights loaded twice, a stale writer refused, the state read back
 	SPARK_CONF_DIR=$(CURDIR)/conf $(BIN)/python jobs/demo.py

@@ -30,24 +30,24 @@ def run(backend: str, seed: int, seconds: int, *, folder: Path) -> list[Operatio
     return history
 
 
-@pytest.mark.parametrize("chosen", [(1, 10), *full((2, 60), (3, 60), (4, 60))])
+@pytest.mark.parametrize("chosen", [(1, 6), *full((2, 60), (3, 60), (4, 60))])
 def test_memory_keeps_its_promises(chosen, tmp_path):
     run("memory", *chosen, folder=tmp_path)
 
 
-@pytest.mark.parametrize("chosen", [(1, 20), *full((2, 60), (3, 60), (4, 60))])
+@pytest.mark.parametrize("chosen", [(1, 12), *full((2, 60), (3, 60), (4, 60))])
 def test_a_directory_keeps_its_promises(chosen, tmp_path):
     run("directory", *chosen, folder=tmp_path)
 
 
 @pytest.mark.s3
-@pytest.mark.parametrize("chosen", [(1, 20), *full((2, 60), (3, 60), (4, 60))])
+@pytest.mark.parametrize("chosen", [(1, 12), *full((2, 60), (3, 60), (4, 60))])
 def test_an_object_store_keeps_its_promises(chosen, tmp_path):
     run("store", *chosen, folder=tmp_path)
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("chosen", [(2, 20), *full((3, 60), (4, 60), (5, 60))])
+@pytest.mark.parametrize("chosen", [(2, 15), *full((3, 60), (4, 60), (5, 60))])
 def test_three_brokers_keep_their_promises(chosen, tmp_path):
     run("kafka", *chosen, folder=tmp_path)
 

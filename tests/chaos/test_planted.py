@@ -21,7 +21,7 @@ def test_each_defect_has_its_place():
 
 
 @pytest.mark.timeout(2000)
-@pytest.mark.parametrize("defect", rows())
+@pytest.mark.parametrize("defect", list(rows()))
 def test_chaos_sees(defect: Planted):
     with copied_tree() as tree:
         assert seen_by(defect, tree) is not None
