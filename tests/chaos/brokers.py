@@ -16,9 +16,10 @@ WRITING = (
     Api.PRODUCE,
     Api.ADD_OFFSETS_TO_TXN,
     Api.TXN_OFFSET_COMMIT,
-    Api.END_TXN,
+    *[Api.END_TXN] * 5,
 )
-_MOST_AT_ONCE = 4
+"""What a writer asks, the commit as often as all else: a lost reply to it is what promises are broken by."""
+_MOST_AT_ONCE = 3
 _LOOK_SECONDS = 0.2
 
 
@@ -87,7 +88,7 @@ class FreezeNode:
 
 
 class OnTheWay:
-    """Some requests of a kind that a writer makes, or their replies, are lost, late or cut off at one broker."""
+    """Some requests of a kind that a writer makes, or their replies, are lost, late or cut off, at each broker."""
 
     def __init__(self, proxies: Sequence[Proxy], fault: ProxyFault, apis: Sequence[int | None] = WRITING) -> None:
         self._proxies = proxies
@@ -95,9 +96,12 @@ class OnTheWay:
         self._apis = apis
 
     def begin(self, chance: random.Random, seconds: float) -> tuple[str, Undo] | None:
-        at = chance.randrange(len(self._proxies))
         api = chance.choice(self._apis)
-        times = chance.randint(1, _MOST_AT_ONCE)
-        rule = self._proxies[at].add(self._fault, api, nth=chance.randint(1, _MOST_AT_ONCE), times=times)
-        name = "any" if api is None else Api(api).name.lower()
-        return f"node-{at + 1} {name}", rule.release
+        nth, times = chance.randint(1, _MOST_AT_ONCE), chance.randint(1, _MOST_AT_ONCE)
+        rules = [each.add(self._fault, api, nth=nth, times=times) for each in self._proxies]
+
+        def end() -> None:
+            for each in rules:
+                each.release()
+
+        return "any request" if api is None else Api(api).name.lower(), end

@@ -64,7 +64,7 @@ def main(folder: str, name: str, _seed: str) -> None:
     """Read until the world stops."""
     world = World.read(Path(folder))
     with Recorder(world.history / f"{name}.jsonl", name) as recorder, world.open() as log:
-        Reader(log, world, recorder).run(world.stop.exists)
+        Reader(log, world, recorder).run(world.stopped())
 
 
 if __name__ == "__main__":

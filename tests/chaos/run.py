@@ -14,7 +14,7 @@ from spark_cas.testing.history import Found, Operation, Recorder, Violation, che
 from spark_cas.testing.kafka_broker.waiting import wait_until
 from tests.chaos.aborting import AbortWhole
 from tests.chaos.expanding import Expand
-from tests.chaos.faults import Victim
+from tests.chaos.faults import Fault, Victim
 from tests.chaos.nemesis import FAULT, Nemesis
 from tests.chaos.places import PLACES, Place
 from tests.chaos.reader import records_of
@@ -64,28 +64,42 @@ def run(backend: str, seed: int, seconds: float, folder: Path) -> Outcome:
         # Once in the middle, so that there is a before and an after; whatever else goes on then.
         planned += [Planned(seconds / 2, seconds / 2, EXPAND, seed)]
         planned.sort(key=lambda each: (each.begin, each.kind))
-        with Recorder(folder / "history" / "nemesis.jsonl", "nemesis") as recorder:
-            nemesis = Nemesis(faults, recorder, place.calm)
-            stopping = Event()
-            broken = _watch(place.clients, stopping)
+        try:
+            broken, struck = _strike(place, faults, planned, seconds, folder / "history")
+            place.heal()
+            expand.finish()
+            abort.finish()
+            violations = _end(place.clients, folder / "stop")
+        except BaseException:
             for each in place.clients:
-                each.start()
-            # A process is seconds on its way to its first operation: faults before that would strike nothing.
-            wait_until(
-                lambda: stopping.is_set() or _have_begun(place.clients, folder / "history"),
-                START_SECONDS,
-                lambda: "the clients did not begin",
-            )
-            nemesis.run(planned, seconds, stopping)
-        place.heal()
-        expand.finish()
-        abort.finish()
-        violations = _end(place.clients, folder / "stop")
+                each.kill()
+            raise
         violations += [Violation(NOT_CALM, told) for told in broken if told]
         log, unread = _read(place)
         history = read_history(folder / "history")
         found = [*violations, *unread, *check_log(history, log)]
-    return Outcome(backend, seed, seconds, planned, history, log, nemesis.struck, found)
+    return Outcome(backend, seed, seconds, planned, history, log, struck, found)
+
+
+def _strike(
+    place: Place, faults: Mapping[str, Fault], planned: Sequence[Planned], seconds: float, history: Path
+) -> tuple[list[str], Counter[str]]:
+    """Start the clients and run the schedule; what clients complain of, and how often each fault struck."""
+    with Recorder(history / "nemesis.jsonl", "nemesis") as recorder:
+        nemesis = Nemesis(faults, recorder, place.calm)
+        stopping = Event()
+        broken = _watch(place.clients, stopping)
+        for each in place.clients:
+            each.start()
+        # A process is seconds on its way to its first operation: faults before that would strike nothing.
+        wait_until(
+            lambda: stopping.is_set() or _have_begun(place.clients, history),
+            START_SECONDS,
+            lambda: "the clients did not begin",
+        )
+        nemesis.run(planned, seconds, stopping)
+        stopping.set()
+    return broken, nemesis.struck
 
 
 def _have_begun(clients: Sequence[Victim], history: Path) -> bool:

@@ -1,6 +1,8 @@
 """What a client process has to know: where the log is, where its history goes, and when it is to stop."""
 
 import json
+import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
@@ -45,6 +47,11 @@ class World:
     def troubles(self) -> Path:
         """A file in this folder is a fault of the store that is going on."""
         return self.folder / "troubles"
+
+    def stopped(self) -> Callable[[], bool]:
+        """Whether a client process is to end: also when who started it was killed."""
+        parent = os.getppid()
+        return lambda: self.stop.exists() or os.getppid() != parent
 
     def kafka_spec(self) -> KafkaSpec:
         """Where the topic is."""

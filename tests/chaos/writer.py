@@ -114,7 +114,7 @@ def main(folder: str, name: str, seed: str) -> None:
     """Write until the world stops."""
     world = World.read(Path(folder))
     with Recorder(world.history / f"{name}.jsonl", name) as recorder, world.open() as log:
-        Writer(log, world, recorder, int(seed)).run(world.stop.exists)
+        Writer(log, world, recorder, int(seed)).run(world.stopped())
 
 
 if __name__ == "__main__":
