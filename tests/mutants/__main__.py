@@ -16,6 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _TAIL = 4000
+_SECONDS = 900
 _SHORT = ("-m", "not full")
 """As `make test`: what only the long suite sees is not seen before each change."""
 TESTS_FAILED = 1
@@ -72,12 +73,15 @@ def planted(defect: Defect, tree: Path) -> Iterator[dict[str, str]]:
 
 def is_seen(defect: Defect, tree: Path) -> bool:
     """Whether a test fails in a tree that has the defect; the tree is as before afterwards."""
-    with planted(defect, tree) as environment:
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *_SHORT, *defect.tests]
-        ended = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
-    if ended.returncode > TESTS_FAILED:
-        said = (ended.stdout + ended.stderr)[-_TAIL:]
-        raise RuntimeError(f"pytest could not run {' '.join(defect.tests)}:\n{said}")
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *_SHORT, *defect.tests]
+    # Into a file: a pipe is at its end only when whatever the tests left behind is.
+    with planted(defect, tree) as environment, tempfile.TemporaryFile("w+") as said:
+        ended = subprocess.run(
+            command, cwd=tree, env=environment, stdout=said, stderr=said, timeout=_SECONDS, check=False
+        )
+        said.seek(0)
+        if ended.returncode > TESTS_FAILED:
+            raise RuntimeError(f"pytest could not run {' '.join(defect.tests)}:\n{said.read()[-_TAIL:]}")
     return ended.returncode == TESTS_FAILED
 
 
