@@ -14,6 +14,7 @@ from benchmarks.kafka_copy import compare_copies
 from benchmarks.kafka_in_flight import compare_in_flight
 from benchmarks.kafka_in_turn import compare_in_turn
 from benchmarks.kafka_killed import compare_killed
+from benchmarks.kafka_micro_batch import compare_micro_batches
 from benchmarks.kafka_reading import compare_topic_reads
 from benchmarks.kafka_restart import compare_restarts
 from benchmarks.kafka_state import compare_states
@@ -40,6 +41,7 @@ ON_KAFKA = (
     "kafka-read",
     "kafka-state",
     "kafka-copy",
+    "kafka-micro-batch",
     "kafka-killed",
     "kafka-append",
     "kafka-many-jobs",
@@ -140,6 +142,9 @@ def _on_kafka(parts: Sequence[str], sizes: Sizes, path: Path, scratch: Path) -> 
                 "kafka-read": lambda: [compare_topic_reads(spark, rows, topics, sizes.repeats)],
                 "kafka-state": lambda: [compare_states(spark, rows, topics, sizes.repeats)],
                 "kafka-copy": lambda: [compare_copies(spark, rows, topics, scratch, sizes.repeats)],
+                "kafka-micro-batch": lambda: compare_micro_batches(
+                    spark, path.parent, topics, scratch, sizes.process_repeats
+                ),
                 "kafka-killed": lambda: [compare_killed(spark, rows, topics, sizes.process_repeats)],
             }
             for part, comparison in comparisons.items():

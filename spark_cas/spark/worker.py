@@ -25,22 +25,29 @@ _NOT_SHARED = (
 @contextmanager
 def open_here(spec: AnySpec) -> Iterator[Backend]:
     """The log of a spec, open. A worker of Spark serves one task after the other, and stays connected."""
-    run = sys.modules["__main__"].__spec__
-    in_worker = run is not None and run.name.startswith("pyspark.")
-    with (open_again if in_worker else open_log)(spec) as log:
+    with (open_again if _in_worker() else open_log)(spec) as log:
         yield log
-    if in_worker:
-        _spare_what_is_imported()
+    spare_what_is_imported()
+
+
+def spare_what_is_imported() -> None:
+    """In a worker of Spark (4.2), which collects garbage after each task: what is imported by now never is garbage.
+
+    To look at all of that takes 15 to 40 ms of processor time.
+    """
+    if _in_worker():
+        _freeze_once()
 
 
 @cache
-def _spare_what_is_imported() -> None:
-    """Once: Spark (4.2) has a worker collect garbage after each task, and what is imported never is garbage.
-
-    To look at all of that takes 40 ms of processor time.
-    """
+def _freeze_once() -> None:
     gc.collect()
     gc.freeze()
+
+
+def _in_worker() -> bool:
+    run = sys.modules["__main__"].__spec__
+    return run is not None and run.name.startswith("pyspark.")
 
 
 @contextmanager

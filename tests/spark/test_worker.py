@@ -24,9 +24,9 @@ def spec(broker):
 @pytest.fixture
 def in_worker(monkeypatch):
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("pyspark.daemon", None))
-    worker._spare_what_is_imported.cache_clear()
+    worker._freeze_once.cache_clear()
     yield
-    worker._spare_what_is_imported.cache_clear()
+    worker._freeze_once.cache_clear()
     gc.unfreeze()
     while kept_clients._at_rest:
         kept_clients._at_rest.popitem()[1][1].close()

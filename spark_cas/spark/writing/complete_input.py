@@ -1,9 +1,6 @@
 """The input of a task that writes, told apart from one that was cut off."""
 
-import sys
 from collections.abc import Iterator
-from io import BufferedReader, BufferedRWPair
-from types import FrameType
 
 import pyarrow as pa
 import pyspark
@@ -11,6 +8,7 @@ from pyspark import TaskContext
 from pyspark.serializers import SpecialLengths
 
 from spark_cas.core.errors import SparkSetupError
+from spark_cas.spark.input_stream import Stream, acknowledge, stream_from_jvm
 
 _END = SpecialLengths.END_OF_STREAM.to_bytes(4, "big", signed=True)
 
@@ -25,7 +23,8 @@ def whole_input(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     finds out only after `write` has returned, for then the number that stands behind the last batch is missing. It
     is looked for here, where nothing was made of the end yet.
     """
-    stream = None if TaskContext.get() is None else _stream_from_jvm()
+    stream = None if TaskContext.get() is None else _required_stream()
+    acknowledge(stream)
     yield from batches
     if stream is None:
         return
@@ -38,19 +37,12 @@ def whole_input(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         )
 
 
-def _stream_from_jvm() -> BufferedReader | BufferedRWPair:
-    """The stream that this task's worker reads: a variable of the functions that run it, which Spark shows nobody.
-
-    It is told by its type: in pyspark 4.2 and 4.3 no other such stream is between a worker's main function and here.
-    """
-    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - there is no other way
-    while frame is not None:
-        for found in frame.f_locals.values():
-            if isinstance(found, BufferedReader | BufferedRWPair):
-                return found
-        frame = frame.f_back
-    raise SparkSetupError(
-        f"this Spark (pyspark {pyspark.__version__}) hands rows to its Python workers in a way that spark_cas does "
-        f"not know: it cannot tell all rows of a task from those of one that was cut off. The task appended nothing. "
-        f"Write with pyspark 4.2 or 4.3; reads work as they are."
-    )
+def _required_stream() -> Stream:
+    stream = stream_from_jvm()
+    if stream is None:
+        raise SparkSetupError(
+            f"this Spark (pyspark {pyspark.__version__}) hands rows to its Python workers in a way that spark_cas "
+            f"does not know: it cannot tell all rows of a task from those of one that was cut off. The task appended "
+            f"nothing. Write with pyspark 4.2 or 4.3; reads work as they are."
+        )
+    return stream

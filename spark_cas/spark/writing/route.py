@@ -23,6 +23,7 @@ from spark_cas.options.parse import RouteOptions, parse_read, parse_route
 from spark_cas.spark.records import as_record_column
 from spark_cas.spark.schema import HEADERS, Mark
 from spark_cas.spark.setup import error_in
+from spark_cas.spark.worker import spare_what_is_imported
 from spark_cas.spark.writing.remaining_rows import without
 from spark_cas.spark.writing.sealed import sealed
 
@@ -206,7 +207,9 @@ def _partitioner(partitions: int, names: tuple[str, ...]) -> "Callable[..., Colu
     def partitions_of(*columns: pa.Array) -> pa.Array:
         named = dict(zip(names, columns, strict=True))
         records = pa.RecordBatch.from_pydict({name: as_record_column(column, name) for name, column in named.items()})
-        return partition_of(records, partitions)
+        found = partition_of(records, partitions)
+        spare_what_is_imported()
+        return found
 
     # Spark takes the kind of function from these type hints; its stub wants it as an argument, which warns.
     return arrow_udf(partitions_of, IntegerType())  # type: ignore[call-overload, no-any-return]

@@ -1,0 +1,103 @@
+"""Small micro-batches, topic to topic, exactly once, against Spark's own source and sink, at least once."""
+
+import shutil
+import statistics
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from benchmarks.kafka_broker import Topics
+from benchmarks.kafka_writing import append_to
+from benchmarks.measure import Result
+from benchmarks.rows import in_partitions, make_rows
+from benchmarks.sizes import PARTITIONS
+from spark_cas import route
+
+ROWS = 1_000
+"""Of a micro-batch."""
+_BATCHES = 16
+"""Of a query."""
+_WARMING_UP = 6
+"""The first of a query, which are not counted: its processes start, and connect."""
+_COLUMNS = ("key", "value")
+_TOTAL = "triggerExecution"
+_GOALS = {"without rows": "at least 0.67", f"of {ROWS:,} rows": "at least 0.4"}
+
+Phases = dict[str, int]
+"""The milliseconds of a micro-batch by what Spark did, as the query's progress tells them."""
+
+
+def compare_micro_batches(
+    spark: SparkSession, folder: Path, topics: Topics, scratch: Path, repeats: int
+) -> list[Result]:
+    """Batches of so many rows, and the same where none of them reaches the sink: what each pays, whatever it has."""
+    source = topics.kept()
+    rows = make_rows(spark, folder / f"rows-{ROWS * _BATCHES}", ROWS * _BATCHES)
+    append_to(in_partitions(rows), topics.options(source))
+    copies = _Copies(spark, topics, source)
+    results = []
+    for name, goal in _GOALS.items():
+        title, empty = f"Kafka micro-batch {name}", name == "without rows"
+        found: dict[str, list[Phases]] = {"ours": [], "peer": []}
+        for turn in range(repeats + 1):
+            for side, query in (("ours", copies.ours), ("peer", copies.peer)):
+                batches = _run(query(empty=empty), scratch / f"{side}-{turn}")
+                if turn:
+                    found[side] += batches
+                    print(f"{title}, {side}, {turn} of {repeats}: {_told(batches)}", flush=True)
+        ours, peer = (_median(found[side], _TOTAL) for side in ("ours", "peer"))
+        results.append(Result(title, ours, peer, "ms", goal))
+    return results
+
+
+class _Copies:
+    """The same query by each side."""
+
+    def __init__(self, spark: SparkSession, topics: Topics, source: str) -> None:
+        self._spark = spark
+        self._topics = topics
+        self._where = {
+            "kafka.bootstrap.servers": topics.address,
+            "subscribe": source,
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": str(ROWS),
+        }
+
+    def ours(self, *, empty: bool) -> DataStreamWriter:
+        options = self._topics.options(self._topics.fresh(), job="copy")
+        routed = route(self._records("conditional-log", self._where, empty=empty), options)
+        return routed.writeStream.format("conditional-log").options(**options)
+
+    def peer(self, *, empty: bool) -> DataStreamWriter:
+        where = {**self._where, "kafka.isolation.level": "read_committed"}
+        # Laid out as ours is: each row to the partition of its key, through one exchange.
+        laid_out = self._records("kafka", where, empty=empty).repartition(PARTITIONS, "key")
+        return laid_out.writeStream.format("kafka").options(**self._topics.options(self._topics.fresh()))
+
+    def _records(self, source: str, where: dict[str, str], *, empty: bool) -> DataFrame:
+        records = self._spark.readStream.format(source).options(**where).load().select(*_COLUMNS)
+        return records.where(sf.length("value") == 0) if empty else records
+
+
+def _run(writer: DataStreamWriter, folder: Path) -> list[Phases]:
+    """What the batches of one run took, but for the first."""
+    running = writer.option("checkpointLocation", str(folder)).start()
+    try:
+        running.processAllAvailable()
+        batches = [each for each in running.recentProgress if each.numInputRows]
+    finally:
+        running.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    return [dict(each.durationMs) for each in batches[_WARMING_UP:]]
+
+
+def _told(batches: list[Phases]) -> str:
+    """Medians in milliseconds, in all and by phase."""
+    phases = sorted({phase for batch in batches for phase in batch} - {_TOTAL})
+    return ", ".join(f"{phase} {_median(batches, phase):.0f}" for phase in (_TOTAL, *phases))
+
+
+def _median(batches: list[Phases], phase: str) -> float:
+    return statistics.median(batch.get(phase, 0) for batch in batches)

@@ -1,0 +1,90 @@
+"""What a worker tells Spark's JVM, so that it does not wait with the rows: over real sockets, and in a real task."""
+
+import os
+import pickle
+import socket
+from functools import partial
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+from spark_cas.options.parse import parse_read, parse_read_stream
+from spark_cas.spark.input_stream import acknowledge, stream_from_jvm
+from spark_cas.spark.reading.read import RecordsReader
+from spark_cas.spark.reading.stream_read import RecordsStreamReader
+from spark_cas.spark.reading.views import ViewReader
+from spark_cas.spark.writing.complete_input import whole_input
+
+OPTIONS = {"path": "/log"}
+
+
+def delays(connection):
+    """Whether the system acknowledges what comes with the next answer, or some time later."""
+    return not connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK)
+
+
+@pytest.fixture
+def connection():
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as jvm,
+        server.accept()[0] as worker,
+    ):
+        # An answer, and the system waits for the next.
+        jvm.sendall(b"question")
+        worker.recv(8)
+        worker.sendall(b"answer")
+        yield worker
+
+
+def test_what_has_come_is_acknowledged_at_once(connection):
+    with os.fdopen(os.dup(connection.fileno()), "rb") as stream:
+        assert delays(connection)
+        acknowledge(stream)
+        assert not delays(connection)
+        connection.sendall(b"it is still open")
+
+
+def test_where_there_is_no_connection_nothing_is_done(tmp_path):
+    (tmp_path / "file").touch()
+    with (tmp_path / "file").open("rb") as stream:
+        acknowledge(stream)
+        assert stream.read() == b""
+    acknowledge(None)
+
+
+@pytest.mark.spark
+def test_a_task_tells_it_before_its_first_row(spark):
+    read, stream = parse_read(OPTIONS), parse_read_stream(OPTIONS)
+    readers = [
+        RecordsReader(read.selection, read.range, read.splitting, StructType()),
+        RecordsStreamReader(stream, StructType()),
+        ViewReader(read.selection, "offsets", (), StructType()),
+    ]
+    begins = [partial(pickle.loads, pickle.dumps(each)) for each in readers]
+    begins.append(partial(_first_row))
+
+    def look(batches):
+        for _ in batches:
+            stream = stream_from_jvm()
+            assert stream is not None
+            with socket.socket(fileno=os.dup(stream.fileno())) as connection:
+                found = [_delays_before_and_after(begin, connection) for begin in begins]
+            yield pa.RecordBatch.from_pydict(
+                {"before": [each[0] for each in found], "after": [each[1] for each in found]}
+            )
+
+    rows = spark.range(1).mapInArrow(look, "before boolean, after boolean").collect()
+    assert [tuple(each) for each in rows] == [(True, False)] * len(begins)
+
+
+def _first_row():
+    next(whole_input(iter(["batch"])))
+
+
+def _delays_before_and_after(begin, connection):
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
+    before = delays(connection)
+    begin()
+    return before, delays(connection)
