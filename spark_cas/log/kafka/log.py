@@ -84,7 +84,9 @@ class KafkaLog(KafkaRegistry, Backend):
             self._clients.close()
 
     def layout(self) -> Layout:
-        return self._layouts.layout()
+        found = self._layouts.layout()
+        self._known_partitions = max(self._known_partitions, found.partitions)
+        return found
 
     def preflight(self, *, begun: bool = False, idempotence: str = REQUIRED) -> Preflight:
         return preflight(self._clients, self.spec, begun=begun, idempotence=idempotence)
@@ -152,7 +154,7 @@ class KafkaLog(KafkaRegistry, Backend):
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         if not 0 <= partition < self._known_partitions:
             # There never are fewer, and to be told of all of them takes long where there are many.
-            self._known_partitions = self._require([partition]).partitions
+            self._require([partition])
         ends.stable_bounds(self._admin, self._at(partition)).require(offsets)
         return read_records(self._readers, self._at(partition), offsets, columns)
 

@@ -30,7 +30,7 @@ from spark_cas.log.kafka.client.codes import Meaning, meaning_of, reason_of
 from spark_cas.log.kafka.client.error_text import NotGivenError, plain_error
 from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.client.rights import on_topic, to_claim
-from spark_cas.log.kafka.reading import read_records
+from spark_cas.log.kafka.reading import read_entries
 from spark_cas.log.patience import Wait, within
 
 _IDS = 1024
@@ -209,10 +209,8 @@ class Entries:
     def take_in(self, bounds: Bounds) -> None:
         """Take in what came since and lies below the end."""
         new = OffsetRange(max(self._read_to, bounds.start_offset), max(self._read_to, bounds.end_offset))
-        for base, records in read_records(self._readers, self.at, new, ("key", "value")):
-            pairs = zip(records.column("key").to_pylist(), records.column("value").to_pylist(), strict=True)
-            for offset, (key, value) in enumerate(pairs, base):
-                self._take(offset, key, value)
+        for offset, key, value in read_entries(self._readers, self.at, new):
+            self._take(offset, key, value)
         self._read_to = new.end_offset
 
     def _take(self, offset: int, key: bytes | None, value: bytes | None) -> None:
