@@ -5,12 +5,41 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from spark_cas.core.errors import ConditionalLogError, SparkSetupError, error_from_text
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
 _NO_MODULE = re.compile(r"No module named '[\w.]+'")
 _CRASHED = "Python worker exited unexpectedly"
 """What Spark says, and nothing else, when a worker lacks a module that Spark's own code needs, such as pyarrow."""
+
+
+_seen: "WeakKeyDictionary[SparkContext, bool]" = WeakKeyDictionary()
+"""Contexts whose Python was seen to run spark_cas where Spark plans, and whether where its tasks run as well."""
+
+
+def saw_it_run(spark: "SparkSession", *, in_tasks: bool) -> None:
+    """Note that spark_cas was asked through a session, and answered: a context keeps its Python as long as it is."""
+    context = _context_of(spark)
+    if context is not None:
+        _seen[context] = in_tasks or _seen.get(context, False)
+
+
+def was_seen_to_run(spark: "SparkSession", *, in_tasks: bool) -> bool:
+    """Whether that was noted. Never with Spark Connect, where only the server may see what is asked for."""
+    context = _context_of(spark)
+    found = None if context is None else _seen.get(context)
+    return found is not None and (found or not in_tasks)
+
+
+def _context_of(spark: "SparkSession") -> "SparkContext | None":
+    """None with Spark Connect."""
+    return None if getattr(spark, "_jvm", None) is None else spark.sparkContext
 
 
 def error_in(text: str) -> ConditionalLogError | None:

@@ -1,6 +1,7 @@
 """Routing: where rows go, in which order, and the mark; on classic sessions and on Spark Connect."""
 
 import warnings
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pytest
@@ -10,6 +11,7 @@ from spark_cas import JobNotNamedWarning, open_log, route
 from spark_cas.core.errors import LogNotFoundError, OptionError, SchemaError
 from spark_cas.core.partitioner import partition_of
 from spark_cas.core.records import RECORDS
+from spark_cas.spark import setup
 
 pytestmark = pytest.mark.spark
 
@@ -156,3 +158,23 @@ def test_a_job_without_a_name_is_warned_of(spark, log_path):
         route(some(spark), {"path": log_path, "job": "j"})
         route(some(spark), log_path)
         route(some(spark), {"path": log_path, "idempotence": "off"})
+
+
+def test_workers_are_asked_until_one_has_shown_that_it_runs_this_package(spark, path, monkeypatch):
+    monkeypatch.setattr(setup, "_seen", WeakKeyDictionary())
+    context = spark.sparkContext
+    context.setJobGroup("route", "asks")
+
+    def jobs(frame):
+        route(frame, {"path": path, "partitions": "4", "job": "load"})
+        return len(context.statusTracker().getJobIdsForGroup("route"))
+
+    rows = some(spark)
+    # Where there is no log yet, only who plans has shown it.
+    assert [jobs(rows), jobs(rows)] == [0, 0]
+    with open_log(path) as log:
+        log.create(4)
+    try:
+        assert [jobs(rows), jobs(rows)] == [1, 1]
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)

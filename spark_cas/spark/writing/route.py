@@ -22,7 +22,7 @@ from spark_cas.log.open import open_log
 from spark_cas.options.parse import RouteOptions, parse_read, parse_route
 from spark_cas.spark.records import as_record_column
 from spark_cas.spark.schema import HEADERS, Mark
-from spark_cas.spark.setup import error_in
+from spark_cas.spark.setup import error_in, saw_it_run, was_seen_to_run
 from spark_cas.spark.worker import spare_what_is_imported
 from spark_cas.spark.writing.remaining_rows import without
 from spark_cas.spark.writing.sealed import sealed
@@ -141,7 +141,45 @@ def _earlier_rows(options: RouteOptions, mark: Mark) -> tuple[EarlierRows, ...]:
 
 
 def _layout_mark(spark: "SparkSession", options: RouteOptions) -> Mark:
-    """The layout of the log, read through the session: on Spark Connect only its server may see the log."""
+    """The layout of the log."""
+    try:
+        partitions, epoch = _layout(spark, options)
+    except LogNotFoundError as absent:
+        if options.new_partitions is None:
+            raise LogNotFoundError(
+                f"{absent.message} Without it route cannot know the partition count: give route the options of the "
+                f"write, with 'partitions' in them, or fix the path or the name of the topic."
+            ) from None
+        return Mark(options.new_partitions, layout_epoch=None)
+    if options.partitions not in (None, partitions):
+        raise OptionError(
+            f"option partitions says {options.partitions}, but the log has {partitions} partitions. Leave it out: "
+            f"it is for a log that does not exist yet."
+        )
+    return Mark(partitions, epoch)
+
+
+def _layout(spark: "SparkSession", options: RouteOptions) -> tuple[int, int]:
+    """Partition count and layout epoch; LogNotFoundError.
+
+    They are read here once a session has shown that its workers run spark_cas, for a job of Spark's takes long.
+    """
+    if was_seen_to_run(spark, in_tasks=False):
+        with open_log(parse_read(dict(options.reading)).selection.only()) as log:
+            layout = log.layout()
+        if was_seen_to_run(spark, in_tasks=True):
+            return layout.partitions, layout.epoch
+    try:
+        found = _layout_through(spark, options)
+    except LogNotFoundError:
+        saw_it_run(spark, in_tasks=False)
+        raise
+    saw_it_run(spark, in_tasks=True)
+    return found
+
+
+def _layout_through(spark: "SparkSession", options: RouteOptions) -> tuple[int, int]:
+    """The same by a job of Spark's: on Spark Connect only its server may see the log. Raises SparkSetupError, too."""
     reader = spark.read.format("conditional-log").options(**dict(options.reading)).option("view", "offsets")
     try:
         # As a schema, not as a selection: the reader is told of it, and looks for no more.
@@ -150,20 +188,8 @@ def _layout_mark(spark: "SparkSession", options: RouteOptions) -> Mark:
         plain = error_in(str(error))
         if plain is None:
             raise
-        if not isinstance(plain, LogNotFoundError):
-            raise plain from None
-        if options.new_partitions is None:
-            raise LogNotFoundError(
-                f"{plain.message} Without it route cannot know the partition count: give route the options of the "
-                f"write, with 'partitions' in them, or fix the path or the name of the topic."
-            ) from None
-        return Mark(options.new_partitions, layout_epoch=None)
-    if options.partitions not in (None, len(found)):
-        raise OptionError(
-            f"option partitions says {options.partitions}, but the log has {len(found)} partitions. Leave it out: "
-            f"it is for a log that does not exist yet."
-        )
-    return Mark(len(found), found[0]["layout_epoch"])
+        raise plain from None
+    return len(found), found[0]["layout_epoch"]
 
 
 def _with_partition(df: "DataFrame", partitions: int, by: str) -> "DataFrame":
