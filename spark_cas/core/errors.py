@@ -9,8 +9,11 @@
     │   ├── FencedError         stop: a newer writer of the same job is at work
     │   ├── ProgressLostError   a person decides
     │   ├── LayoutChangedError  plan and route again
-    │   └── GrantedError        run the same job again once the load that is at work is complete
+    │   ├── GrantedError        run the same job again once the load that is at work is complete
+    │   ├── NotLeaderError      ask the node that leads the shard
+    │   └── VersionMismatchError  read the key again, then write with the version of now
     ├── UnknownOutcomeError     run the same job again: it looks before it writes
+    ├── MayBeStaleError         read again, or take what may be stale
     ├── InputError              (also a ValueError) nothing was appended; fix the input or the call
     │   ├── OptionError
     │   ├── SchemaError
@@ -70,6 +73,9 @@ class ErrorKind(StrEnum):
     BATCH_TOO_LARGE = "BATCH_TOO_LARGE"
     SPARK_SETUP = "SPARK_SETUP"
     GRANTED = "GRANTED"
+    NOT_LEADER = "NOT_LEADER"
+    VERSION_MISMATCH = "VERSION_MISMATCH"
+    MAY_BE_STALE = "MAY_BE_STALE"
 
 
 class ConditionalLogError(Exception):
@@ -125,10 +131,39 @@ class GrantedError(RefusedError):
     kind = ErrorKind.GRANTED
 
 
+class NotLeaderError(RefusedError):
+    """Another node leads the shard of a key-value store, or none does."""
+
+    kind = ErrorKind.NOT_LEADER
+
+    def __init__(self, message: str, leader: str | None = None) -> None:
+        super().__init__(message)
+        self.leader = leader
+        """The address of the node to ask, as far as is known: a hint, which may be wrong."""
+
+
+class VersionMismatchError(RefusedError):
+    """A key of a key-value store has another version than a write expected."""
+
+    kind = ErrorKind.VERSION_MISMATCH
+
+    def __init__(self, message: str, key: bytes = b"", actual: int | None = None) -> None:
+        super().__init__(message)
+        self.key = key
+        self.actual = actual
+        """The version that the key has; None when it is absent."""
+
+
 class UnknownOutcomeError(ConditionalLogError):
     """A reply was lost and could not be resolved in time: the chunk may or may not be in the log."""
 
     kind = ErrorKind.UNKNOWN_OUTCOME
+
+
+class MayBeStaleError(ConditionalLogError):
+    """It could not be proven that what a read found is the newest."""
+
+    kind = ErrorKind.MAY_BE_STALE
 
 
 class InputError(ConditionalLogError, ValueError):

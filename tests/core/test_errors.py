@@ -15,7 +15,10 @@ ConditionalLogError
     ProgressLostError PROGRESS_LOST
     LayoutChangedError LAYOUT_CHANGED
     GrantedError GRANTED
+    NotLeaderError NOT_LEADER
+    VersionMismatchError VERSION_MISMATCH
   UnknownOutcomeError UNKNOWN_OUTCOME
+  MayBeStaleError MAY_BE_STALE
   InputError
     OptionError OPTION
     SchemaError SCHEMA
