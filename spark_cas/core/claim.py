@@ -34,6 +34,10 @@ class Claim:
         end_offset = max(at.end_offset, self.end_offset)
         return replace(self, expected_offset=expected, progress=progress, end_offset=end_offset, free_since=None)
 
+    def seen_to(self, end_offset: int) -> "Claim":
+        """The claim of who has read all that others appended below ``end_offset``, and goes on from there."""
+        return replace(self, expected_offset=end_offset, end_offset=max(end_offset, self.end_offset))
+
     @property
     def least_expected(self) -> int | None:
         """The lowest offset that the next row may itself expect; None where the partition is not claimed.

@@ -2,12 +2,31 @@
 
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import Self
 
+from spark_cas.core.errors import (
+    LayoutChangedError,
+    MayBeStaleError,
+    NotLeaderError,
+    StorageError,
+    UnknownOutcomeError,
+)
+from spark_cas.kv.batching import Leading, Reading, Writing
+from spark_cas.kv.hint import preferred_node, shard_of
+from spark_cas.kv.records import LEADER_KEY
+from spark_cas.kv.rules import Writes
+from spark_cas.kv.shard import Shard
+from spark_cas.kv.snapshot import Snapshot
+from spark_cas.kv.transaction import transact
 from spark_cas.kv.values import ANY, Expected, ShardStatus, Versioned
 from spark_cas.log.backend import Backend
+from spark_cas.log.open import answered_before, open_log, parse_address
+
+REQUEST_SECONDS = 30.0
 
 
 class Node:
@@ -38,7 +57,28 @@ class Node:
         Raises ValueError for a shard that the log does not have, LogNotFoundError, LogNotSharedError when the folder
         has snapshots of another log, StorageError.
         """
-        raise NotImplementedError
+        self._address = address
+        self._shards: dict[int, Shard] = {}
+        self._transactions = Lock()
+        with log() if callable(log) else open_log(log, settings) as opened:
+            layout = opened.layout()
+            _refuse_expanded(opened)
+        self._open = log if callable(log) else partial(open_log, answered_before(parse_address(log, settings)))
+        self._partitions = layout.partitions
+        numbers = sorted(range(layout.partitions) if shards is None else set(shards))
+        for number in numbers:
+            layout.require(number)
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        everybody = {*nodes, address}
+        try:
+            for number in numbers:
+                snapshot = Snapshot(Path(folder), layout.log_id, number)
+                self._shards[number] = Shard(
+                    self._open, layout, number, snapshot, address=address, preferred=preferred_node(number, everybody)
+                )
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -50,12 +90,14 @@ class Node:
 
     def close(self) -> None:
         """Stop following. Requests that wait end in errors; the snapshots stay."""
+        for shard in self._shards.values():
+            shard.close()
 
     def shard_of(self, key: bytes) -> int:
         """The shard of a key: Kafka's murmur2, as its Java client and `spark_cas.route` place it."""
-        raise NotImplementedError
+        return shard_of(key, self._partitions)
 
-    def get(self, key: bytes, *, stale: bool = False, timeout: float = 30.0) -> Versioned:
+    def get(self, key: bytes, *, stale: bool = False, timeout: float = REQUEST_SECONDS) -> Versioned:
         """What a key holds.
 
         A leader proves first that it still leads, so every write that was acknowledged before the call is seen
@@ -64,19 +106,33 @@ class Node:
 
         Raises NotLeaderError, whose ``leader`` is to be asked; MayBeStaleError when the proof did not come in time.
         """
-        raise NotImplementedError
+        shard = self._shard_of(key)
+        if stale:
+            return shard.peek(key)
+        asked = Reading(key, timeout)
+        shard.ask(asked)
+        try:
+            return asked.future.result(timeout)
+        except TimeoutError:
+            asked.future.cancel()
+            raise MayBeStaleError(
+                f"shard {shard.number}: within {timeout:g} s it was not proven that this node still leads it. Read "
+                f"again, or ask for what may be stale."
+            ) from None
 
-    def put(self, key: bytes, value: bytes, *, expected_version: Expected = ANY, timeout: float = 30.0) -> int:
+    def put(
+        self, key: bytes, value: bytes, *, expected_version: Expected = ANY, timeout: float = REQUEST_SECONDS
+    ) -> int:
         """Set a key, if it has the expected version, and return its new version once that is committed.
 
         Raises VersionMismatchError and NotLeaderError: nothing was written; UnknownOutcomeError: it may have been, or
         may yet be. What the log raises when it cannot be used (StorageError): nothing was written.
         """
-        raise NotImplementedError
+        return self._await(self._asked({key: value}, {key: expected_version}, timeout), timeout)[key]
 
-    def delete(self, key: bytes, *, expected_version: Expected = ANY, timeout: float = 30.0) -> int:
+    def delete(self, key: bytes, *, expected_version: Expected = ANY, timeout: float = REQUEST_SECONDS) -> int:
         """Remove a key, if it has the expected version, and return the offset of the deletion. Raises as `put`."""
-        raise NotImplementedError
+        return self._await(self._asked({key: None}, {key: expected_version}, timeout), timeout)[key]
 
     def submit(
         self, writes: Mapping[bytes, bytes | None], expected_versions: Mapping[bytes, Expected] | None = None
@@ -86,14 +142,14 @@ class Node:
         As `transact`, but all keys have to be of one shard: ValueError else. The future ends as `put` raises, and can
         be cancelled until the write is on its way.
         """
-        raise NotImplementedError
+        return self._asked(writes, expected_versions or {}, REQUEST_SECONDS).future
 
     def transact(
         self,
         writes: Mapping[bytes, bytes | None],
         expected_versions: Mapping[bytes, Expected] | None = None,
         *,
-        timeout: float = 30.0,
+        timeout: float = REQUEST_SECONDS,
     ) -> dict[bytes, int]:
         """Write keys of any shards in one step, if the expected versions hold, or none of them; None deletes a key.
 
@@ -103,17 +159,93 @@ class Node:
 
         Raises as `put` does; ValueError without writes.
         """
-        raise NotImplementedError
+        expected = expected_versions or {}
+        parts = self._parts(writes, expected)
+        if len(parts) == 1:
+            return self._await(self._asked(writes, expected, timeout), timeout)
+        with self._transactions, self._open() as log:
+            return transact(log, parts, timeout)
 
-    def lead(self, shard: int, *, timeout: float = 30.0) -> None:
+    def lead(self, shard: int, *, timeout: float = REQUEST_SECONDS) -> None:
         """Become the shard's leader, and return once it is: for who found that the leader does not answer.
 
         It waits until the term of another node is two seconds old, so that no two depose each other in a loop.
 
         Raises NotLeaderError when another node took over meanwhile; StorageError.
         """
-        raise NotImplementedError
+        asked = Leading(timeout)
+        self._shards[shard].ask(asked)
+        try:
+            asked.future.result(timeout)
+        except TimeoutError:
+            asked.future.cancel()
+            raise self._shards[shard].leadership.not_leader() from None
 
     def status(self) -> tuple[ShardStatus, ...]:
         """How the shards stand that this node follows, in order. Asks nobody."""
-        raise NotImplementedError
+        return tuple(shard.status() for shard in self._shards.values())
+
+    def _shard_of(self, key: bytes) -> Shard:
+        number = self.shard_of(key)
+        shard = self._shards.get(number)
+        if shard is None:
+            raise NotLeaderError(
+                f"shard {number} is not followed by node {self._address}. Nothing was written. Ask another node."
+            )
+        return shard
+
+    def _parts(
+        self, writes: Mapping[bytes, bytes | None], expected: Mapping[bytes, Expected]
+    ) -> list[tuple[Shard, Writes]]:
+        """By shard, in their order."""
+        if not writes or LEADER_KEY in writes:
+            msg = f"a write has at least one key, and none that is {LEADER_KEY!r}, which names leaders"
+            raise ValueError(msg)
+        if len(writes) == 1 and writes.keys() >= expected.keys():
+            (key,) = writes
+            return [(self._shard_of(key), Writes(writes, expected))]
+        values: dict[int, dict[bytes, bytes | None]] = {}
+        versions: dict[int, dict[bytes, Expected]] = {}
+        shards = {key: self._shard_of(key) for key in {**writes, **expected}}
+        for key, value in writes.items():
+            values.setdefault(shards[key].number, {})[key] = value
+        for key, version in expected.items():
+            versions.setdefault(shards[key].number, {})[key] = version
+        return [
+            (self._shards[number], Writes(values.get(number, {}), versions.get(number, {})))
+            for number in sorted({*values, *versions})
+        ]
+
+    def _asked(
+        self, writes: Mapping[bytes, bytes | None], expected: Mapping[bytes, Expected], timeout: float
+    ) -> Writing:
+        parts = self._parts(writes, expected)
+        if len(parts) > 1:
+            msg = "all keys of one write have to be of one shard; transact takes keys of several"
+            raise ValueError(msg)
+        ((shard, part),) = parts
+        asked = Writing(part, timeout)
+        shard.ask(asked)
+        return asked
+
+    @staticmethod
+    def _await(asked: Writing, timeout: float) -> dict[bytes, int]:
+        try:
+            return asked.future.result(timeout)
+        except TimeoutError:
+            if asked.future.cancel():
+                raise StorageError(
+                    f"the shard's leader did not come to the write within {timeout:g} s. Nothing was written."
+                ) from None
+            raise UnknownOutcomeError(
+                f"the write was begun, and after {timeout:g} s it is not known whether it is in the log. Read the "
+                f"key to find out."
+            ) from None
+
+
+def _refuse_expanded(log: Backend) -> None:
+    if log.layouts().expansions:
+        raise LayoutChangedError(
+            "partitions were added to this log since it was made, so keys lie in other shards than before. The store "
+            "takes a log that keeps its partitions: copy what it holds to a new one."
+        )

@@ -26,6 +26,10 @@ class Versioned:
     """The offset of the key's record in its shard (KIP-27), which only ever rises; None when the key is absent."""
 
 
+ABSENT: Final = Versioned(None, None)
+"""What a key holds that is not there."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShardStatus:
     """How one shard stands at one node."""
@@ -40,12 +44,10 @@ class ShardStatus:
     """Up to here the node has applied the log, exclusive."""
     end_offset: int
     """The end of the partition that the node saw last."""
-    keys: int
-    """Keys that are there."""
     writes: int
     """Writes that were acknowledged since the node was opened."""
     refused: int
-    """Writes that were definitely refused since then: not the leader, or another version."""
+    """Writes that were definitely refused since then: not the leader, another version, a log that fails."""
     unknown: int
     """Writes of which it is not known whether they are in the log."""
     error: str | None

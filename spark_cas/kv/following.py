@@ -1,0 +1,57 @@
+"""Following a shard: what the log has beyond the snapshot is applied to it, in offset order."""
+
+import math
+import time
+
+from spark_cas.core.errors import TrimmedError
+from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.kv.records import READ_COLUMNS, Changes
+from spark_cas.kv.snapshot import Snapshot
+from spark_cas.log.backend import Backend
+
+_NOTHING = Changes({})
+
+
+class Follower:
+    """One shard's snapshot and the log that it follows."""
+
+    def __init__(self, log: Backend, shard: int, snapshot: Snapshot) -> None:
+        self._log = log
+        self._shard = shard
+        self._snapshot = snapshot
+        self.end_offset = snapshot.upcoming_offset
+        """The end that was seen last."""
+        self.leader_seen = -math.inf
+        """When the newest leader record was seen, on the steady clock."""
+
+    def look(self) -> None:
+        """Apply what is decided now, waiting for nobody's transaction. Raises TrimmedError, StorageError."""
+        self._apply(self._log.bounds_of([self._shard], waiting=False)[0])
+
+    def catch_up(self) -> bool:
+        """Apply all that was acknowledged before this call; whether that was anything. Raises as `look`."""
+        return self._apply(self._log.bounds(self._shard))
+
+    def _apply(self, bounds: Bounds) -> bool:
+        snapshot = self._snapshot
+        self.end_offset = max(bounds.end_offset, snapshot.upcoming_offset)
+        if bounds.start_offset > snapshot.upcoming_offset:
+            raise TrimmedError(
+                f"shard {self._shard}: the log keeps records from offset {bounds.start_offset} on, and those from "
+                f"{snapshot.upcoming_offset} were not applied yet: the state cannot be made from it. Copy a snapshot "
+                f"of a node that is further, and see that the log is compacted, and not trimmed."
+            )
+        before = snapshot.upcoming_offset
+        if bounds.end_offset <= before:
+            return False
+        changed = False
+        leader = snapshot.leader
+        for base, records in self._log.read(self._shard, OffsetRange(before, bounds.end_offset), READ_COLUMNS):
+            changes = Changes.read(base, records)
+            snapshot.apply(changes, base + records.num_rows)
+            changed = changed or bool(records.num_rows)
+        if snapshot.upcoming_offset < bounds.end_offset:
+            snapshot.apply(_NOTHING, bounds.end_offset)
+        if snapshot.leader != leader:
+            self.leader_seen = time.monotonic()
+        return changed

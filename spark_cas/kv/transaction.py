@@ -1,0 +1,111 @@
+"""A transaction over keys of several shards: one whole load at the offsets that all of them were applied up to.
+
+The node leads all of them, and appends nothing else to any meanwhile. So the expected offsets are those at which the
+versions were compared, and a shard that another node has appended to since refuses the load as a whole.
+"""
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+
+from spark_cas.core.errors import ConditionalLogError, InputError, RefusedError, UnknownOutcomeError
+from spark_cas.core.outcome import Appended
+from spark_cas.kv.batching import Holding
+from spark_cas.kv.records import table_of
+from spark_cas.kv.rules import Batch, Mismatch, Writes, decide
+from spark_cas.kv.shard import Shard
+from spark_cas.log.backend import Backend
+from spark_cas.log.load.append_once import append_once
+from spark_cas.log.patience import within
+
+
+def transact(log: Backend, parts: Sequence[tuple[Shard, Writes]], timeout: float) -> dict[bytes, int]:
+    """Append each shard's writes in one step with the others, or nothing; return each key's new version.
+
+    ``parts`` are in the order of their shards, so that two transactions never wait for each other. ``log`` is nobody
+    else's. Raises VersionMismatchError, NotLeaderError: nothing was written; UnknownOutcomeError.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        with ExitStack() as held, within(max(0.0, deadline - time.monotonic())):
+            for shard, _ in parts:
+                held.enter_context(_held(shard, deadline))
+            batches = {shard.number: decide([writes], shard.snapshot.version_of) for shard, writes in parts}
+            mismatch = _mismatch(parts, batches)
+            if mismatch is None:
+                versions = _append(log, [shard for shard, _ in parts], batches)
+                if versions is not None:
+                    return versions
+            else:
+                shard, found = mismatch
+                if shard.leadership.prove():
+                    raise shard.mismatch(found, 0)
+        if time.monotonic() > deadline:
+            raise parts[0][0].leadership.not_leader()
+
+
+@contextmanager
+def _held(shard: Shard, deadline: float) -> Iterator[None]:
+    """The shard is led by this node, and appends nothing by itself."""
+    holding = Holding(deadline - time.monotonic())
+    try:
+        shard.ask(holding)
+        try:
+            holding.future.result(max(0.0, deadline - time.monotonic()))
+        except TimeoutError:
+            holding.future.cancel()
+            raise shard.leadership.not_leader() from None
+        yield
+    finally:
+        holding.released.set()
+
+
+def _mismatch(parts: Sequence[tuple[Shard, Writes]], batches: Mapping[int, Batch]) -> tuple[Shard, Mismatch] | None:
+    for shard, _ in parts:
+        (verdict,) = batches[shard.number].verdicts
+        if isinstance(verdict, Mismatch):
+            return shard, verdict
+    return None
+
+
+def _append(log: Backend, shards: Sequence[Shard], batches: Mapping[int, Batch]) -> dict[bytes, int] | None:
+    """Append all of it; None where another node came in between: nothing is visible, and it may be tried anew."""
+    written = [shard for shard in shards if batches[shard.number].records]
+    try:
+        outcomes = append_once(
+            log,
+            {shard.number: table_of(batches[shard.number].records) for shard in written},
+            job=f"kv-transaction-{uuid.uuid4().hex[:12]}",
+            expected_offset={shard.number: shard.snapshot.upcoming_offset for shard in shards},
+        )
+    except InputError:
+        raise
+    except RefusedError:
+        _step_down(shards)
+        return None
+    except ConditionalLogError as error:
+        _step_down(shards)
+        raise UnknownOutcomeError(
+            f"it is not known whether the transaction is in the log, whole, or is not: {error.message} Read its keys "
+            f"to find out."
+        ) from None
+    versions: dict[bytes, int] = {}
+    for shard in written:
+        outcome, records = outcomes.get(shard.number), batches[shard.number].records
+        if not isinstance(outcome, Appended):  # then none is
+            _step_down(shards)
+            return None
+        if shard.committed(records, outcome.range):
+            shard.leadership.go_on_at(outcome.range.end_offset)
+        versions.update({key: outcome.range.base_offset + place for place, (key, _) in enumerate(records)})
+    return versions
+
+
+def _step_down(shards: Sequence[Shard]) -> None:
+    for shard in shards:
+        shard.leadership.term = None
+        try:
+            shard.leadership.follower.look()
+        except ConditionalLogError:
+            continue  # its own thread tells of it
