@@ -52,8 +52,10 @@ class Leadership:
 
         ``deadline`` is on the steady clock. Raises NotLeaderError; what claiming and appending raise.
         """
+        if time.monotonic() > deadline:
+            raise self.not_leader()
         if self.term is None:
-            if self.hint != self._address or time.monotonic() > deadline:
+            if self.hint != self._address:
                 raise self.not_leader()
             self.term = self._begin(deadline)
         return self.term

@@ -18,8 +18,11 @@ class Writes:
 
     def largest_record(self) -> int:
         """The size of the largest record, in bytes."""
-        sizes = [len(key) + (0 if value is None else len(value)) for key, value in self.values.items()]
-        return max(sizes, default=0) + RECORD_OVERHEAD_BYTES
+        largest = 0
+        for key, value in self.values.items():
+            size = len(key) + (0 if value is None else len(value))
+            largest = max(size, largest)
+        return largest + RECORD_OVERHEAD_BYTES
 
 
 @dataclass(frozen=True, slots=True)

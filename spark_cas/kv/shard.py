@@ -103,6 +103,7 @@ class Shard:
 
     def committed(self, records: Sequence[tuple[bytes, bytes | None]], at: OffsetRange) -> bool:
         """Apply what was appended at these offsets; False where the snapshot fails: then the log is read later."""
+        self._counts.writes += len(records)
         changes = Changes({key: (value, at.base_offset + place) for place, (key, value) in enumerate(records)})
         try:
             self.snapshot.apply(changes, at.end_offset)
@@ -226,7 +227,6 @@ class Shard:
         for each, verdict in zip(writing, batch.verdicts, strict=True):
             if isinstance(verdict, Accepted):
                 first = base_offset + verdict.first
-                self._counts.writes += 1
                 each.future.set_result({key: first + at for at, key in enumerate(each.writes.values)})
             else:
                 self._fail(each, self.mismatch(verdict, base_offset))

@@ -45,7 +45,7 @@ class ShardStatus:
     end_offset: int
     """The end of the partition that the node saw last."""
     writes: int
-    """Writes that were acknowledged since the node was opened."""
+    """Keys written since the node was opened, as far as acknowledged."""
     refused: int
     """Writes that were definitely refused since then: not the leader, another version, a log that fails."""
     unknown: int

@@ -1,0 +1,147 @@
+"""Two nodes: the log decides who leads, and who is deposed neither answers from what it knew nor writes."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from spark_cas.core.errors import NotLeaderError, VersionMismatchError
+from spark_cas.kv import Versioned
+from spark_cas.kv.records import LEADER_KEY
+from spark_cas.testing.kafka_broker.waiting import wait_until
+from spark_cas.testing.writing import records_in
+from tests.kv.nodes import SECONDS, SHARDS, asking, keys_of, node
+
+KEY, OTHER = keys_of(0, 2)
+NODES = ("a", "b")
+
+
+def leader_records(log):
+    with log() as read:
+        return sum(row["key"] == LEADER_KEY for _, row in records_in(read, 0))
+
+
+@pytest.fixture
+def two(log, tmp_path):
+    with node(log, tmp_path, "a", nodes=NODES) as a, node(log, tmp_path, "b", nodes=NODES) as b:
+        yield a, b
+
+
+def test_each_shard_is_begun_by_one_node_and_the_other_names_it(two):
+    for key in (key for shard in range(SHARDS) for key in keys_of(shard, 1)):
+        asking(dict(zip(NODES, two, strict=True)), "put", key, b"1")
+    led = [[status.leads for status in each.status()] for each in two]
+    assert all(sum(of) == 1 for of in zip(*led, strict=True))
+
+
+def test_followers_come_to_the_same_state(two):
+    a, b = two
+    a.lead(0)
+    version = a.put(KEY, b"1")
+    wait_until(lambda: b.get(KEY, stale=True) == Versioned(b"1", version), SECONDS, lambda: "b does not follow")
+    with pytest.raises(NotLeaderError) as refused:
+        b.get(KEY)
+    assert refused.value.leader == "a"
+    status = b.status()[0]
+    assert (status.leader, status.leads, status.lag) == ("a", False, 0)
+
+
+@pytest.mark.usefixtures("still", "impatient")
+def test_who_was_deposed_and_does_not_know_it_answers_no_read(two):
+    a, b = two
+    a.lead(0)
+    a.put(KEY, b"old")
+    b.lead(0)
+    b.put(KEY, b"new")
+    assert a.status()[0].leads
+    with pytest.raises(NotLeaderError) as refused:
+        a.get(KEY)
+    assert refused.value.leader == "b"
+    assert not a.status()[0].leads
+
+
+@pytest.mark.usefixtures("still", "impatient")
+def test_who_was_deposed_and_does_not_know_it_writes_nothing(two):
+    a, b = two
+    a.lead(0)
+    a.put(KEY, b"old")
+    b.lead(0)
+    version = b.put(KEY, b"new")
+    with pytest.raises(NotLeaderError) as refused:
+        a.put(KEY, b"older", timeout=5)
+    assert refused.value.leader == "b"
+    assert a.get(KEY, stale=True) == b.get(KEY) == Versioned(b"new", version)
+
+
+@pytest.mark.usefixtures("still", "impatient")
+def test_who_was_deposed_and_does_not_know_it_tells_no_version_of_then(two):
+    """It would be told that another version is there than the one that it read from the leader."""
+    a, b = two
+    a.lead(0)
+    a.put(KEY, b"old")
+    b.lead(0)
+    version = b.put(KEY, b"new")
+    with pytest.raises(NotLeaderError):
+        a.put(KEY, b"newer", expected_version=version)
+    assert b.put(KEY, b"newer", expected_version=version) > version
+
+
+@pytest.mark.usefixtures("still", "impatient")
+def test_who_was_deposed_leads_again_with_all_that_came_meanwhile(two):
+    a, b = two
+    a.lead(0)
+    a.put(KEY, b"old")
+    b.lead(0)
+    b.put(KEY, b"new")
+    with pytest.raises(NotLeaderError):
+        a.get(KEY)
+    a.lead(0)
+    assert a.get(KEY).value == b"new"
+    with pytest.raises(NotLeaderError):
+        b.put(KEY, b"late")
+
+
+def test_no_two_nodes_depose_each_other_in_a_loop(log, two):
+    """However often both are asked to lead: a term lasts for two seconds."""
+    a, b = two
+    a.lead(0)
+    with ThreadPoolExecutor(2) as threads:
+        asked = [threads.submit(each.lead, 0, timeout=1.5) for each in (b, a) * 5]
+        failed = [each for each in asked if isinstance(each.exception(SECONDS), NotLeaderError)]
+    assert failed
+    assert leader_records(log) <= 2
+
+
+def test_a_restarted_leader_leads_again_without_being_told(log, tmp_path):
+    with node(log, tmp_path, "a", nodes=NODES) as a:
+        a.lead(0)
+        a.put(KEY, b"1")
+    with node(log, tmp_path, "a", nodes=NODES) as a:
+        assert a.get(KEY).value == b"1"
+
+
+@pytest.mark.usefixtures("impatient")
+def test_no_increment_is_lost_while_leaders_change(two):
+    nodes = dict(zip(NODES, two, strict=True))
+
+    def increment(number):
+        if number % 5 == 0:
+            two[number % 2].lead(0)
+        while True:
+            found = asking(nodes, "get", KEY)
+            try:
+                value = b"%d" % (int(found.value or 0) + 1)
+                return asking(nodes, "put", KEY, value, expected_version=found.version)
+            except VersionMismatchError:
+                continue
+
+    with ThreadPoolExecutor(4) as threads:
+        assert len(set(threads.map(lambda number: _led(increment, number), range(30)))) == 30
+    assert asking(nodes, "get", KEY).value == b"30"
+
+
+def _led(increment, number):
+    while True:
+        try:
+            return increment(number)
+        except NotLeaderError:
+            number = 1  # another took over first

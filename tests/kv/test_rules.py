@@ -1,0 +1,56 @@
+"""Which writes of a batch hold: against a model that takes them one by one."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_cas.kv.rules import Accepted, Mismatch, Writes, decide
+from spark_cas.kv.values import ANY
+
+KEYS = st.sampled_from([b"a", b"b", b"c"])
+VALUES = st.none() | st.sampled_from([b"1", b"2"])
+VERSIONS = st.just(ANY) | st.none() | st.integers(0, 3)
+WRITES = st.builds(
+    Writes,
+    st.dictionaries(KEYS, VALUES, min_size=1),
+    st.dictionaries(KEYS, VERSIONS),
+)
+BASE = 100
+
+
+def one_by_one(requests, state):
+    """Each alone on the state, with the offsets that they get."""
+    versions, offset, told = dict(state), BASE, []
+    for each in requests:
+        wrong = {key for key, version in each.expected.items() if version not in (ANY, versions.get(key))}
+        told.append(not wrong)
+        if wrong:
+            continue
+        for key, value in each.values.items():
+            versions[key] = None if value is None else offset
+            offset += 1
+    return told
+
+
+@given(st.lists(WRITES, max_size=6), st.dictionaries(KEYS, st.integers(0, 3)))
+def test_a_batch_does_what_its_writes_would_do_one_by_one(requests, state):
+    batch = decide(requests, state.get)
+    assert [isinstance(each, Accepted) for each in batch.verdicts] == one_by_one(requests, state)
+    accepted = [each for each, verdict in zip(requests, batch.verdicts, strict=True) if isinstance(verdict, Accepted)]
+    assert batch.records == [item for each in accepted for item in each.values.items()]
+
+
+@pytest.mark.parametrize(("state", "expected", "actual"), [({}, 7, None), ({b"a": 7}, None, 7), ({b"a": 7}, 6, 7)])
+def test_who_is_refused_is_told_the_version_that_is_there(state, expected, actual):
+    (verdict,) = decide([Writes({b"a": b""}, {b"a": expected})], state.get).verdicts
+    assert verdict == Mismatch(b"a", expected, actual, in_batch=False)
+
+
+def test_a_version_within_the_batch_is_told_by_its_place():
+    first, second = Writes({b"b": b"", b"a": b""}, {}), Writes({b"a": b""}, {b"a": None})
+    assert decide([first, second], {b"": 0}.get).verdicts[1] == Mismatch(b"a", None, 1, in_batch=True)
+
+
+def test_one_wrong_version_refuses_all_writes_that_go_together():
+    batch = decide([Writes({b"a": b"", b"b": b""}, {b"c": 1})], {b"": 0}.get)
+    assert batch.records == []

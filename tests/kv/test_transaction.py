@@ -1,0 +1,106 @@
+"""Transactions over several shards: all or nothing, on the versions of that step, beside the leaders' batches."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from spark_cas.core.errors import NotLeaderError, StorageError, UnknownOutcomeError, VersionMismatchError
+from spark_cas.kv import Versioned
+from spark_cas.kv.values import ABSENT
+from spark_cas.log.memory import MemoryLog
+from spark_cas.testing.faults import Fault, FaultyLog, When
+from tests.kv.nodes import SHARDS, asking, keys_of, node
+
+HERE, *MORE = keys_of(0, 4)
+THERE = keys_of(1, 1)[0]
+NODES = ("a", "b")
+
+
+def test_keys_of_several_shards_are_written_in_one_step(log, tmp_path):
+    with node(log, tmp_path) as a:
+        versions = a.transact({HERE: b"1", THERE: b"2"}, {HERE: None})
+        assert a.get(HERE) == Versioned(b"1", versions[HERE])
+        assert a.get(THERE) == Versioned(b"2", versions[THERE])
+        assert a.put(HERE, b"3", expected_version=versions[HERE]) > versions[HERE]
+        deleted = a.transact({HERE: None, THERE: b"4"}, {THERE: versions[THERE]})
+        assert (a.get(HERE), a.get(THERE)) == (ABSENT, Versioned(b"4", deleted[THERE]))
+
+
+@pytest.mark.parametrize("key", [HERE, THERE])
+def test_one_wrong_version_leaves_nothing_written(log, tmp_path, key):
+    with node(log, tmp_path) as a:
+        a.put(key, b"0")
+        with pytest.raises(VersionMismatchError) as refused:
+            a.transact({HERE: b"1", THERE: b"1"}, {key: None})
+        assert refused.value.key == key
+        others = {HERE, THERE} - {key}
+        assert [a.get(each) for each in others] == [ABSENT]
+        assert a.get(key).value == b"0"
+
+
+def test_a_key_that_is_only_read_holds_its_version_in_the_very_step(log, tmp_path):
+    with node(log, tmp_path) as a:
+        version = a.put(THERE, b"0")
+        a.transact({HERE: b"1"}, {THERE: version})
+        a.put(THERE, b"1")
+        with pytest.raises(VersionMismatchError):
+            a.transact({HERE: b"2"}, {THERE: version})
+        assert a.get(HERE).value == b"1"
+
+
+def test_the_keys_of_one_shard_need_no_whole_load(log, tmp_path):
+    with node(log, tmp_path) as a:
+        versions = a.transact(dict.fromkeys(MORE, b"1"))
+        assert sorted(versions) == sorted(MORE)
+    with log() as read:
+        assert read.jobs() == ()
+
+
+@pytest.mark.usefixtures("still", "impatient")
+def test_a_node_takes_over_what_another_leads(log, tmp_path):
+    with node(log, tmp_path, "a", nodes=NODES) as a, node(log, tmp_path, "b", nodes=NODES) as b:
+        a.lead(0)
+        b.lead(1)
+        a.put(HERE, b"0")
+        b.transact({HERE: b"1", THERE: b"1"})
+        with pytest.raises(NotLeaderError):
+            a.get(HERE)
+        assert b.get(HERE).value == b"1"
+
+
+def test_a_commit_without_a_reply_is_told_as_unknown_and_is_whole(tmp_path):
+    memory = MemoryLog()
+    memory.create(SHARDS)
+
+    def fail():
+        raise StorageError("the reply was lost.")
+
+    faulty = FaultyLog(memory, Fault("put_entry", 1, When.AFTER, fail))
+    with node(lambda: faulty, tmp_path) as a:
+        with pytest.raises(UnknownOutcomeError):
+            a.transact({HERE: b"1", THERE: b"1"})
+        assert a.get(HERE).value == a.get(THERE).value == b"1"
+
+
+@pytest.mark.usefixtures("impatient")
+def test_no_transfer_makes_or_loses_money(log, tmp_path):
+    """Between accounts in two shards, by two nodes that take turns in leading, beside plain writes."""
+    with node(log, tmp_path, "a", nodes=NODES) as a, node(log, tmp_path, "b", nodes=NODES) as b:
+        nodes = {"a": a, "b": b}
+        a.transact({HERE: b"50", THERE: b"50"})
+
+        def transfer(number):
+            each = (a, b)[number % 2]
+            while True:
+                try:
+                    before = [asking(nodes, "get", key) for key in (HERE, THERE)]
+                    left, right = (int(found.value) for found in before)
+                    values = {HERE: b"%d" % (left - 1), THERE: b"%d" % (right + 1)}
+                    asking(nodes, "put", MORE[0], b"beside")
+                    return each.transact(values, {HERE: before[0].version, THERE: before[1].version})
+                except (VersionMismatchError, NotLeaderError):
+                    continue
+
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(transfer, range(8)))
+        assert [asking(nodes, "get", key).value for key in (HERE, THERE)] == [b"42", b"58"]
