@@ -53,10 +53,11 @@ class Log(Protocol):
         Where rows have claims of their own, each must hold for the offset that it gets (`check_rows`).
         The ledger entry of the job is written in the same atomic step. A chunk of a plan with a group is seen by
         that group's writers alone until the group is decided; who would come behind it waits for that, and aborts
-        the group once its time is over. Without records, and not completing the job, it only holds the place. One
-        attempt: only transport
+        the group once its time is over. Without records, and not completing the job, it only holds the place of its
+        group. Without a group it moves no offset and shows, where claims are fenced, that this one is the newest:
+        `Fenced` where that is not sure. One attempt: only transport
         failures are tried again, with the same bytes, until a deadline ends them in Unknown. Asked for
-        ever with one claim, at most one append succeeds. `Fenced` means that a chunk of the same job,
+        ever with one claim, at most one append succeeds. `Fenced` means else that a chunk of the same job,
         which the claim does not know, is in the log.
 
         Raises UndecidedError where a group ahead is not decided in time; StorageError when the store definitely

@@ -7,6 +7,7 @@ from confluent_kafka import KafkaException
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ConditionalLogError, StorageError, UndecidedError
+from spark_cas.core.group import proves
 from spark_cas.core.micro_batch import KEPT_MS
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Fenced, Outcome, ProgressLost, Refusal, Truncated, Unknown
@@ -17,6 +18,7 @@ from spark_cas.log.kafka.append.checks import POLITE_SECONDS, Checks, fenced_by,
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.append.lost_reply import resolve
 from spark_cas.log.kafka.append.placement import Landed, await_visible
+from spark_cas.log.kafka.append.proving import prove
 from spark_cas.log.kafka.append.sending import refuse_unsendable
 from spark_cas.log.kafka.append.transaction import INTERLEAVED, Again, Attempt
 from spark_cas.log.kafka.client.codes import NOT_FOUND, Meaning, meaning_of, reason_of
@@ -99,8 +101,9 @@ class PartitionWriter:
         no reply is resolved from the ledger. Raises SchemaError, StorageError: nothing of the chunk is visible.
         """
         refuse_unsendable(chunk.records)
+        attempt = Attempt(self._checks, self._fence, claim, chunk)
         with within(self._spec.patience_seconds):
-            return self._append(Attempt(self._checks, self._fence, claim, chunk))
+            return prove(self._fence, attempt) if proves(claim.plan, chunk) else self._append(attempt)
 
     def _append(self, attempt: Attempt) -> Outcome:
         self._fence.mark_used()

@@ -1,0 +1,77 @@
+"""Nodes in processes of their own, to be told what to do, stopped and killed."""
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Queue
+from threading import Thread
+
+from tests.kv.nodes import SECONDS
+
+PROGRAM = Path(__file__).with_name("node_process.py")
+
+
+class NodeProcess:
+    """One of them. Each answer is waited for, for a minute at most."""
+
+    def __init__(self, log, folder, address):
+        root = PROGRAM.parents[2]
+        command = [sys.executable, str(PROGRAM), log, str(Path(folder, address)), address]
+        environment, pipe = {**os.environ, "PYTHONPATH": str(root)}, subprocess.PIPE
+        self._process = subprocess.Popen(command, cwd=root, env=environment, stdin=pipe, stdout=pipe, text=True)
+        self._lines: Queue[str] = Queue()
+        Thread(target=self._read, daemon=True).start()
+
+    def ready(self):
+        assert self.line() == "ready"
+        return self
+
+    def say(self, *words):
+        self._process.stdin.write(" ".join(words) + "\n")
+        self._process.stdin.flush()
+
+    def line(self):
+        """The next line of an answer; empty once the process is dead."""
+        return self._lines.get(timeout=SECONDS)
+
+    def ask(self, *words):
+        """All lines of an answer."""
+        self.say(*words)
+        return self.rest()
+
+    def rest(self):
+        """The lines up to the end of the answer, or of the process."""
+        return list(iter(lambda: self.line() or "done", "done"))
+
+    def signal(self, number):
+        self._process.send_signal(number)
+
+    def kill(self):
+        """As by ``kill -9``."""
+        self._process.kill()
+        self._process.wait()
+
+    def close(self):
+        self.signal(signal.SIGCONT)
+        self.kill()
+        self._process.stdin.close()
+
+    def _read(self):
+        with self._process.stdout as said:
+            for line in said:
+                self._lines.put(line.strip())
+        self._lines.put("")
+
+
+@contextmanager
+def processes(log, folder, *addresses):
+    """So many nodes, once all are ready; dead afterwards."""
+    nodes = [NodeProcess(log, folder, each) for each in addresses]
+    try:
+        yield [each.ready() for each in nodes]
+    finally:
+        for each in nodes:
+            each.close()

@@ -1,0 +1,83 @@
+"""The store over a topic: leaders are fenced, and transactions are one transaction of the brokers."""
+
+from threading import Event, Thread
+
+import pytest
+
+from spark_cas.core.errors import NotLeaderError, VersionMismatchError
+from spark_cas.kv import Versioned
+from tests.kafka.clients import create_topic
+from tests.kv.nodes import SHARDS, keys_of, node
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+
+KEY, OTHER = keys_of(0, 2)
+THERE = keys_of(1, 1)[0]
+NODES = ("a", "b")
+
+
+@pytest.fixture
+def address(broker):
+    return f"kafka://{broker.bootstrap}/{create_topic(broker.bootstrap, SHARDS)}"
+
+
+@pytest.fixture
+def two(address, tmp_path):
+    with node(address, tmp_path, "a", nodes=NODES) as a, node(address, tmp_path, "b", nodes=NODES) as b:
+        yield a, b
+
+
+@pytest.mark.usefixtures("still", "impatient")
+def test_who_was_deposed_and_does_not_know_it_neither_tells_nor_writes(two):
+    a, b = two
+    a.lead(0)
+    version = a.put(KEY, b"old")
+    assert a.get(KEY) == Versioned(b"old", version)
+    b.lead(0)
+    version = b.put(KEY, b"new", expected_version=version)
+    for ask in (lambda: a.get(KEY), lambda: a.put(KEY, b"late"), lambda: a.put(KEY, b"", expected_version=version)):
+        with pytest.raises(NotLeaderError) as refused:
+            ask()
+        assert refused.value.leader == "b"
+    assert a.get(KEY, stale=True) == b.get(KEY) == Versioned(b"new", version)
+    a.lead(0)
+    assert a.put(KEY, b"newer", expected_version=version) > version
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_leader_that_is_busy_is_deposed(two):
+    a, b = two
+    a.lead(0)
+    stopped = Event()
+
+    def write():
+        while not stopped.is_set():
+            try:
+                a.put(KEY, b"busy")
+            except NotLeaderError:
+                return
+
+    writing = Thread(target=write)
+    writing.start()
+    try:
+        b.lead(0)
+        b.put(OTHER, b"1")
+    finally:
+        stopped.set()
+        writing.join()
+    assert b.get(OTHER).value == b"1"
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_transaction_is_in_all_of_its_shards_and_takes_over_what_another_leads(two):
+    a, b = two
+    a.lead(0)
+    b.lead(1)
+    a.put(KEY, b"0")
+    versions = b.transact({KEY: b"1", THERE: b"1"}, {THERE: None})
+    with pytest.raises(VersionMismatchError):
+        b.transact({KEY: b"2", THERE: b"2"}, {THERE: None})
+    assert (b.get(KEY), b.get(THERE)) == (Versioned(b"1", versions[KEY]), Versioned(b"1", versions[THERE]))
+    assert b.put(KEY, b"3", expected_version=versions[KEY]) > versions[KEY]
+    with pytest.raises(NotLeaderError):
+        a.put(KEY, b"late")
