@@ -73,6 +73,8 @@ class Leadership:
                 break
             time.sleep(min(left, _LOOK_EVERY_SECONDS))
         if self.term is None:
+            if self.hint != self._address:
+                self._nominate()
             self.term = self._begin(deadline)
 
     def prove(self) -> bool:
@@ -153,13 +155,14 @@ class Leadership:
                 raise error_of(outcome, self._shard)
             self.follower.look()
             self._refuse_newer_than(known)
-            if isinstance(outcome, Conflict):
-                self._nominate()
             if not wait.again("others claim it or append to it"):
                 raise self.not_leader()
 
     def _nominate(self) -> None:
-        """Have whoever leads and appends all the time step down: its next batch meets this record."""
+        """Have whoever leads step down, before this node claims anything: its next batch meets this record.
+
+        Else a leader that is only busy would find itself fenced, see nobody else, and claim again.
+        """
         chunk = term_chunk(leader_record(self._address), self._address, RunningDigest())
         self._log.append_blind(self._shard, self._layout, chunk, IDEMPOTENT)
 

@@ -22,6 +22,9 @@ class NodeProcess:
         command = [sys.executable, str(PROGRAM), log, str(Path(folder, address)), address]
         environment, pipe = {**os.environ, "PYTHONPATH": str(root)}, subprocess.PIPE
         self._process = subprocess.Popen(command, cwd=root, env=environment, stdin=pipe, stdout=pipe, text=True)
+        assert self._process.stdin
+        assert self._process.stdout
+        self._told, self._said = self._process.stdin, self._process.stdout
         self._lines: Queue[str] = Queue()
         Thread(target=self._read, daemon=True).start()
 
@@ -30,8 +33,8 @@ class NodeProcess:
         return self
 
     def say(self, *words):
-        self._process.stdin.write(" ".join(words) + "\n")
-        self._process.stdin.flush()
+        self._told.write(" ".join(words) + "\n")
+        self._told.flush()
 
     def line(self):
         """The next line of an answer; empty once the process is dead."""
@@ -57,10 +60,10 @@ class NodeProcess:
     def close(self):
         self.signal(signal.SIGCONT)
         self.kill()
-        self._process.stdin.close()
+        self._told.close()
 
     def _read(self):
-        with self._process.stdout as said:
+        with self._said as said:
             for line in said:
                 self._lines.put(line.strip())
         self._lines.put("")

@@ -108,7 +108,7 @@ def test_no_two_nodes_depose_each_other_in_a_loop(log, two):
         asked = [threads.submit(each.lead, 0, timeout=1.5) for each in (b, a) * 5]
         failed = [each for each in asked if isinstance(each.exception(SECONDS), NotLeaderError)]
     assert failed
-    assert leader_records(log) <= 2
+    assert leader_records(log) <= 4  # a node names itself when it asks to lead, and once it does
 
 
 def test_a_restarted_leader_leads_again_without_being_told(log, tmp_path):
