@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from threading import Lock
 from types import TracebackType
 from typing import Self
 
@@ -21,7 +20,7 @@ from spark_cas.kv.records import LEADER_KEY
 from spark_cas.kv.rules import Writes
 from spark_cas.kv.shard import Shard
 from spark_cas.kv.snapshot import Snapshot
-from spark_cas.kv.transaction import transact
+from spark_cas.kv.transaction import Transactions
 from spark_cas.kv.values import ANY, Expected, ShardStatus, Versioned
 from spark_cas.log.backend import Backend
 from spark_cas.log.open import answered_before, open_log, parse_address
@@ -59,11 +58,11 @@ class Node:
         """
         self._address = address
         self._shards: dict[int, Shard] = {}
-        self._transactions = Lock()
         with log() if callable(log) else open_log(log, settings) as opened:
             layout = opened.layout()
             _refuse_expanded(opened)
-        self._open = log if callable(log) else partial(open_log, answered_before(parse_address(log, settings)))
+        opens = log if callable(log) else partial(open_log, answered_before(parse_address(log, settings)))
+        self._transactions = Transactions(opens)
         self._partitions = layout.partitions
         numbers = sorted(range(layout.partitions) if shards is None else set(shards))
         for number in numbers:
@@ -74,7 +73,7 @@ class Node:
             for number in numbers:
                 snapshot = Snapshot(Path(folder), layout.log_id, number)
                 self._shards[number] = Shard(
-                    self._open, layout, number, snapshot, address=address, preferred=preferred_node(number, everybody)
+                    opens, layout, number, snapshot, address=address, preferred=preferred_node(number, everybody)
                 )
         except BaseException:
             self.close()
@@ -92,6 +91,7 @@ class Node:
         """Stop following. Requests that wait end in errors; the snapshots stay."""
         for shard in self._shards.values():
             shard.close()
+        self._transactions.close()
 
     def shard_of(self, key: bytes) -> int:
         """The shard of a key: Kafka's murmur2, as its Java client and `spark_cas.route` place it."""
@@ -163,8 +163,7 @@ class Node:
         parts = self._parts(writes, expected)
         if len(parts) == 1:
             return self._await(self._asked(writes, expected, timeout), timeout)
-        with self._transactions, self._open() as log:
-            return transact(log, parts, timeout)
+        return self._transactions.run(parts, timeout)
 
     def lead(self, shard: int, *, timeout: float = REQUEST_SECONDS) -> None:
         """Become the shard's leader, and return once it is: for who found that the leader does not answer.

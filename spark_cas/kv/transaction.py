@@ -6,10 +6,11 @@ versions were compared, and a shard that another node has appended to since refu
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from threading import Lock
 
-from spark_cas.core.errors import ConditionalLogError, InputError, RefusedError, UnknownOutcomeError
+from spark_cas.core.errors import ConditionalLogError, InputError, RefusedError, StorageError, UnknownOutcomeError
 from spark_cas.core.outcome import Appended
 from spark_cas.kv.batching import Holding
 from spark_cas.kv.records import table_of
@@ -20,13 +21,46 @@ from spark_cas.log.load.append_once import append_once
 from spark_cas.log.patience import within
 
 
-def transact(log: Backend, parts: Sequence[tuple[Shard, Writes]], timeout: float) -> dict[bytes, int]:
-    """Append each shard's writes in one step with the others, or nothing; return each key's new version.
+class Transactions:
+    """Those of one node, one after the other, over a log of their own."""
 
-    ``parts`` are in the order of their shards, so that two transactions never wait for each other. ``log`` is nobody
-    else's. Raises VersionMismatchError, NotLeaderError: nothing was written; UnknownOutcomeError.
-    """
-    deadline = time.monotonic() + timeout
+    def __init__(self, open_log: Callable[[], Backend]) -> None:
+        self._open_log = open_log
+        self._turn = Lock()
+        self._log: Backend | None = None
+
+    def run(self, parts: Sequence[tuple[Shard, Writes]], timeout: float) -> dict[bytes, int]:
+        """Append each shard's writes in one step with the others, or nothing; return each key's new version.
+
+        ``parts`` are in the order of their shards, as in every node. Raises VersionMismatchError, NotLeaderError,
+        StorageError: nothing was written; UnknownOutcomeError.
+        """
+        deadline = time.monotonic() + timeout
+        if not self._turn.acquire(timeout=timeout):
+            raise StorageError(
+                f"other transactions of this node took all of the {timeout:g} s. Nothing was written. Try again."
+            )
+        try:
+            self._log = self._log or self._open_log()
+            return _transact(self._log, parts, deadline)
+        except UnknownOutcomeError:
+            self._let_go()
+            raise
+        finally:
+            self._turn.release()
+
+    def close(self) -> None:
+        """Let go of the log, once what is at work has come to its end."""
+        with self._turn:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._log is not None:
+            self._log.__exit__(None, None, None)
+        self._log = None
+
+
+def _transact(log: Backend, parts: Sequence[tuple[Shard, Writes]], deadline: float) -> dict[bytes, int]:
     while True:
         with ExitStack() as held, within(max(0.0, deadline - time.monotonic())):
             for shard, _ in parts:

@@ -9,7 +9,7 @@ from tests.kv.nodes import SHARDS, keys_of, node
 KEPT, DELETED = keys_of(0, 2)
 THERE = keys_of(1, 1)[0]
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 
 def test_the_state_that_spark_computes_is_the_store(spark, tmp_path):
