@@ -7,9 +7,13 @@ from spark_cas.core.errors import TrimmedError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.kv.records import READ_COLUMNS, Changes
 from spark_cas.kv.snapshot import Snapshot
+from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 
 _NOTHING = Changes({})
+
+_YOUNG_MS = 10_000
+"""Whoever looked so lately has missed no deletion, however short a time they are kept."""
 
 
 class Follower:
@@ -24,17 +28,25 @@ class Follower:
         self.leader_seen = -math.inf
         """When the newest leader record was seen, on the steady clock."""
 
+    def is_current(self, since_ms: int) -> None:
+        """The log had nothing at or behind the upcoming offset then, as a leader knows of its own appends."""
+        self._snapshot.current_ms = max(since_ms, self._snapshot.current_ms)
+
     def look(self) -> None:
         """Apply what is decided now, waiting for nobody's transaction. Raises TrimmedError, StorageError."""
-        self._apply(self._log.bounds_of([self._shard], waiting=False)[0])
+        began_ms = clock.now_ms()
+        self._apply(self._log.bounds_of([self._shard], waiting=False)[0], began_ms)
 
     def catch_up(self) -> bool:
         """Apply all that was acknowledged before this call; whether that was anything. Raises as `look`."""
-        return self._apply(self._log.bounds(self._shard))
+        began_ms = clock.now_ms()
+        return self._apply(self._log.bounds(self._shard), began_ms)
 
-    def _apply(self, bounds: Bounds) -> bool:
+    def _apply(self, bounds: Bounds, at_ms: int) -> bool:
         snapshot = self._snapshot
         self.end_offset = max(bounds.end_offset, snapshot.upcoming_offset)
+        if bounds.end_offset > snapshot.upcoming_offset and self._may_have_missed_deletions(at_ms):
+            snapshot.forget()
         if bounds.start_offset > snapshot.upcoming_offset:
             raise TrimmedError(
                 f"shard {self._shard}: the log keeps records from offset {bounds.start_offset} on, and those from "
@@ -43,6 +55,7 @@ class Follower:
             )
         before = snapshot.upcoming_offset
         if bounds.end_offset <= before:
+            self.is_current(at_ms)
             return False
         changed = False
         leader = snapshot.leader
@@ -50,8 +63,18 @@ class Follower:
             changes = Changes.read(base, records)
             snapshot.apply(changes, base + records.num_rows)
             changed = changed or bool(records.num_rows)
-        if snapshot.upcoming_offset < bounds.end_offset:
-            snapshot.apply(_NOTHING, bounds.end_offset)
+        snapshot.apply(_NOTHING, bounds.end_offset, at_ms)
         if snapshot.leader != leader:
             self.leader_seen = time.monotonic()
         return changed
+
+    def _may_have_missed_deletions(self, now_ms: int) -> bool:
+        """Whether compaction may have removed a deletion since the snapshot was current: nothing would show it.
+
+        Half of the time that they are kept, for clocks differ.
+        """
+        age_ms = now_ms - self._snapshot.current_ms
+        if self._snapshot.upcoming_offset == 0 or age_ms < _YOUNG_MS:
+            return False
+        kept_ms = self._log.tombstones_kept_ms()
+        return kept_ms is not None and age_ms > kept_ms // 2

@@ -25,6 +25,7 @@ from spark_cas.kv.records import Changes, table_of
 from spark_cas.kv.rules import Accepted, Batch, Mismatch, decide
 from spark_cas.kv.snapshot import Snapshot
 from spark_cas.kv.values import ShardStatus, Versioned
+from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.patience import within
 
@@ -106,7 +107,7 @@ class Shard:
         self._counts.writes += len(records)
         changes = Changes({key: (value, at.base_offset + place) for place, (key, value) in enumerate(records)})
         try:
-            self.snapshot.apply(changes, at.end_offset)
+            self.snapshot.apply(changes, at.end_offset, clock.now_ms())
         except StorageError as error:
             self.leadership.term = None
             self._error = str(error)

@@ -18,7 +18,7 @@ _MAKE = """
 CREATE TABLE IF NOT EXISTS keys (key BLOB PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS shard (
     only INTEGER PRIMARY KEY CHECK (only = 0), log_id TEXT NOT NULL, shard INTEGER NOT NULL,
-    upcoming_offset INTEGER NOT NULL, leader TEXT, leader_offset INTEGER
+    upcoming_offset INTEGER NOT NULL, leader TEXT, leader_offset INTEGER, current_ms INTEGER NOT NULL
 );
 """
 _PUT = (
@@ -29,7 +29,11 @@ _BUSY_SECONDS = 10.0
 
 
 class Snapshot:
-    """One shard's state. Its writer is one thread at a time; `peek` may be called by any other meanwhile."""
+    """One shard's state. Its writer is one thread at a time; `peek` may be called by any other meanwhile.
+
+    ``upcoming_offset`` is how far the log was applied, exclusive, and ``current_ms`` a time at which it had no more, in
+    milliseconds since 1970.
+    """
 
     def __init__(self, folder: Path, log_id: str, shard: int) -> None:
         """Open the snapshot of a shard, or make an empty one. Raises LogNotSharedError when it is of another log."""
@@ -40,9 +44,9 @@ class Snapshot:
             self._writer.execute("PRAGMA journal_mode = WAL")
             self._writer.execute("PRAGMA synchronous = NORMAL")
             self._writer.executescript(_MAKE)
-            self._writer.execute("INSERT OR IGNORE INTO shard VALUES (0, ?, ?, 0, NULL, NULL)", (log_id, shard))
+            self._writer.execute("INSERT OR IGNORE INTO shard VALUES (0, ?, ?, 0, NULL, NULL, 0)", (log_id, shard))
             found = self._writer.execute("SELECT * FROM shard").fetchone()
-        _, held_id, held_shard, self.upcoming_offset, leader, leader_offset = found
+        _, held_id, held_shard, self.upcoming_offset, leader, leader_offset, self.current_ms = found
         self.leader = None if leader is None else Leader(leader, leader_offset)
         """The newest that the log named below the upcoming offset."""
         if (held_id, held_shard) != (log_id, shard):
@@ -58,18 +62,27 @@ class Snapshot:
             self._reader.close()
             self._writer.close()
 
-    def apply(self, changes: Changes, upcoming_offset: int) -> None:
+    def apply(self, changes: Changes, upcoming_offset: int, current_ms: int | None = None) -> None:
         """Take over what lies in the log between the upcoming offset and the new one, all of it or nothing.
 
+        ``current_ms`` is a time at which the log had no more, milliseconds since 1970; None: there is more.
         Raises StorageError, also where another process has written to the file.
         """
         leader = changes.leader or self.leader
+        current_ms = self.current_ms if current_ms is None else current_ms
         puts = [(key, value, offset) for key, (value, offset) in changes.keys.items() if value is not None]
         gone = [(key,) for key, (value, _) in changes.keys.items() if value is None]
         with self._errors(), self._transaction() as execute:
             moved = execute(
-                "UPDATE shard SET upcoming_offset = ?, leader = ?, leader_offset = ? WHERE upcoming_offset = ?",
-                (upcoming_offset, leader and leader.address, leader and leader.offset, self.upcoming_offset),
+                "UPDATE shard SET upcoming_offset = ?, leader = ?, leader_offset = ?, current_ms = ? "
+                "WHERE upcoming_offset = ?",
+                (
+                    upcoming_offset,
+                    leader and leader.address,
+                    leader and leader.offset,
+                    current_ms,
+                    self.upcoming_offset,
+                ),
             )
             if moved.rowcount != 1:
                 raise StorageError(
@@ -77,7 +90,14 @@ class Snapshot:
                 )
             self._writer.executemany(_PUT, puts)
             self._writer.executemany("DELETE FROM keys WHERE key = ?", gone)
-        self.upcoming_offset, self.leader = upcoming_offset, leader
+        self.upcoming_offset, self.leader, self.current_ms = upcoming_offset, leader, current_ms
+
+    def forget(self) -> None:
+        """Begin anew, with nothing. Raises StorageError."""
+        with self._errors(), self._transaction() as execute:
+            execute("DELETE FROM keys")
+            execute("UPDATE shard SET upcoming_offset = 0, leader = NULL, leader_offset = NULL")
+        self.upcoming_offset, self.leader = 0, None
 
     def get(self, key: bytes) -> Versioned:
         """What a key holds, as the writer's thread sees it."""

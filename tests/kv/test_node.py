@@ -14,6 +14,7 @@ from spark_cas.core.errors import (
 )
 from spark_cas.kv import Versioned
 from spark_cas.kv.values import ABSENT
+from spark_cas.log import clock
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.memory import MemoryLog
 from spark_cas.testing.faults import Fault, FaultyLog, When
@@ -148,6 +149,26 @@ def test_a_node_goes_on_from_its_snapshot(log, tmp_path):
     with node(log, tmp_path, "new") as new:
         wait_until(lambda: new.status()[0].error is not None, SECONDS, lambda: "no error is told")
         assert "TRIMMED" in new.status()[0].error
+
+
+class Compacted(FaultyLog):
+    """A log that keeps deletions for a while."""
+
+    def tombstones_kept_ms(self):
+        return 60_000
+
+
+@pytest.mark.parametrize(("away_ms", "begins_anew"), [(20_000, False), (40_000, True)])
+def test_who_was_away_while_deletions_were_removed_begins_anew(memory, tmp_path, monkeypatch, away_ms, begins_anew):
+    compacted = Compacted(memory)
+    with node(lambda: compacted, tmp_path, shards=[0]) as a:
+        a.put(KEY, b"1")
+    memory._partitions[0].chunks.pop()  # as compaction does once the key is deleted
+    append_foreign(memory, 0, "x")
+    now_ms = clock.now_ms() + away_ms
+    monkeypatch.setattr(clock, "now_ms", lambda: now_ms)
+    with node(lambda: compacted, tmp_path, shards=[0]) as a:
+        assert (a.get(KEY) == ABSENT) is begins_anew
 
 
 def test_records_of_other_writers_are_part_of_the_state(log, tmp_path):
