@@ -31,8 +31,8 @@ _BUSY_SECONDS = 10.0
 class Snapshot:
     """One shard's state. Its writer is one thread at a time; `peek` may be called by any other meanwhile.
 
-    ``upcoming_offset`` is how far the log was applied, exclusive, and ``current_ms`` a time when it had no more, in
-    milliseconds since 1970.
+    ``upcoming_offset`` is how far the log was applied, exclusive, and ``current_ms`` a time at which it had no more,
+    in milliseconds since 1970.
     """
 
     def __init__(self, folder: Path, log_id: str, shard: int) -> None:
