@@ -34,6 +34,13 @@ class Claim:
         end_offset = max(at.end_offset, self.end_offset)
         return replace(self, expected_offset=expected, progress=progress, end_offset=end_offset, free_since=None)
 
+    def says_all_of(self, chunk: Chunk) -> bool:
+        """Whether a chunk changes nothing, not even the ledger: it shows only that the claim is still the newest."""
+        before = self.progress
+        if before is None or self.plan.group or chunk.complete or chunk.records.num_rows:
+            return False
+        return self.progress_after(chunk, OffsetRange(before.end_offset, before.end_offset)) == before
+
     def seen_to(self, end_offset: int) -> "Claim":
         """The claim of who has read all that others appended below ``end_offset``, and goes on from there."""
         return replace(self, expected_offset=end_offset, end_offset=max(end_offset, self.end_offset))

@@ -49,11 +49,6 @@ def takes_place(plan: Plan, chunk: Chunk) -> bool:
     return chunk.records.num_rows > 0 or (bool(plan.group) and not chunk.complete)
 
 
-def proves(plan: Plan, chunk: Chunk) -> bool:
-    """Whether a chunk changes nothing, and shows only that the claim is still the newest."""
-    return not (plan.group or chunk.complete or chunk.batch or chunk.records.num_rows)
-
-
 def job_of(group: str) -> str:
     """The job whose rows a group holds."""
     return group.partition("/")[0]

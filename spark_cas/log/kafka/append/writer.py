@@ -7,7 +7,6 @@ from confluent_kafka import KafkaException
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ConditionalLogError, StorageError, UndecidedError
-from spark_cas.core.group import proves
 from spark_cas.core.micro_batch import KEPT_MS
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Fenced, Outcome, ProgressLost, Refusal, Truncated, Unknown
@@ -103,7 +102,7 @@ class PartitionWriter:
         refuse_unsendable(chunk.records)
         attempt = Attempt(self._checks, self._fence, claim, chunk)
         with within(self._spec.patience_seconds):
-            return prove(self._fence, attempt) if proves(claim.plan, chunk) else self._append(attempt)
+            return prove(self._fence, attempt) if claim.says_all_of(chunk) else self._append(attempt)
 
     def _append(self, attempt: Attempt) -> Outcome:
         self._fence.mark_used()
