@@ -55,9 +55,9 @@ class Log(Protocol):
         that group's writers alone until the group is decided; who would come behind it waits for that, and aborts
         the group once its time is over. Without records, and not completing the job, it only holds the place of its
         group. One that changes nothing, not even the ledger, shows that the claim is the newest, where claims are
-        fenced: `Fenced` where that is not sure. One attempt: only transport failures are tried again, with the same bytes,
-        until a deadline ends them in Unknown. Asked for ever with one claim, at most one append succeeds. `Fenced` means else that a chunk of the same job,
-        which the claim does not know, is in the log.
+        fenced: `Fenced` where that is not sure. One attempt: only transport failures are tried again, with the same
+        bytes, until a deadline ends them in Unknown. Asked for ever with one claim, at most one append succeeds.
+        `Fenced` means else that a chunk of the same job, which the claim does not know, is in the log.
 
         Raises UndecidedError where a group ahead is not decided in time; StorageError when the store definitely
         refused for its own reasons (full, not permitted),
