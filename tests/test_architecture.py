@@ -47,6 +47,8 @@ def test_every_layer_contract_can_be_broken(tmp_path):
         ("log/memory.py", "import spark_cas.log.objects"),
         ("log/protocol.py", "import confluent_kafka, obstore"),
         ("programs/load_watch.py", "import spark_cas.log.kafka.spec"),
+        ("kv/node.py", "import spark_cas.kv.http.wire"),
+        ("kv/http/client.py", "import starlette"),
     ]:
         with (tmp_path / "spark_cas" / module).open("a") as source:
             source.write(f"\n{line}\n")

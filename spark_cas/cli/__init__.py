@@ -1,4 +1,4 @@
-"""`spark-cas`: load files into a log, look at a log and its records, trim it, expand it, end or forget its jobs."""
+"""`spark-cas`: load files into a log, look at, trim and expand a log, end its jobs, keep keys and values in it."""
 
 import sys
 from collections.abc import Sequence
@@ -7,16 +7,17 @@ from io import TextIOWrapper
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from spark_cas.cli.aborting import abort
 from spark_cas.cli.expanding import expand
+from spark_cas.cli.failing import fail
 from spark_cas.cli.forgetting import forget
+from spark_cas.cli.kv import app as kv
 from spark_cas.cli.looking import describe, offsets, progress
 from spark_cas.cli.opening import Address, LogOptions, Servers, Topic, opened
 from spark_cas.cli.records import read, tail
 from spark_cas.core.errors import ConditionalLogError
-from spark_cas.programs.exit_codes import ExitCode, exit_code_of
+from spark_cas.programs.exit_codes import ExitCode
 
 app = typer.Typer(
     help="Conditional publish for Spark: logs that take each row exactly once, at the expected offset.",
@@ -37,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         app(argv)
     except ConditionalLogError as error:
-        _fail(error)
+        fail(error)
 
 
 def _show_version(wanted: bool) -> None:
@@ -72,6 +73,7 @@ def load(context: typer.Context) -> None:
 
 for command in (describe, offsets, progress, read, tail, expand, abort, forget):
     app.command()(command)
+app.add_typer(kv, name="kv")
 
 
 @app.command()
@@ -89,10 +91,5 @@ def trim(
         try:
             bounds = source.trim(partition, before)
         except ValueError as error:
-            _fail(error, ExitCode.USAGE)
+            fail(error, ExitCode.USAGE)
     typer.echo(f"partition {partition} now starts at offset {bounds.start_offset} and ends at {bounds.end_offset}")
-
-
-def _fail(error: Exception, code: ExitCode | None = None) -> None:
-    Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
-    sys.exit(exit_code_of(error) if code is None else code)

@@ -54,14 +54,15 @@ def as_json(record: Record) -> str:
             "partition": record.partition,
             "offset": record.offset,
             "timestamp_ms": record.timestamp_ms,
-            "key": _json_of(record.key),
-            "value": _json_of(record.value),
-            "headers": [{"key": name, "value": _json_of(value)} for name, value in record.headers],
+            "key": json_of(record.key),
+            "value": json_of(record.value),
+            "headers": [{"key": name, "value": json_of(value)} for name, value in record.headers],
         }
     )
 
 
-def _json_of(value: bytes | None) -> str | dict[str, str] | None:
+def json_of(value: bytes | None) -> str | dict[str, str] | None:
+    """Bytes as text or, where they are no UTF-8, as ``{"base64": "..."}``."""
     if value is None:
         return None
     try:

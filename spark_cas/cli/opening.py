@@ -8,7 +8,7 @@ import typer
 
 from spark_cas.core.errors import LogError
 from spark_cas.log.backend import Backend
-from spark_cas.log.open import is_named, open_log
+from spark_cas.log.open import AnySpec, is_named, open_log
 from spark_cas.options.parse import parse_read
 from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.log_argument import log_address
@@ -31,7 +31,14 @@ LogOptions = Annotated[
 def opened(
     log: str | None, servers: str | None, topic: str | None, log_options: list[str] | None
 ) -> Iterator[Backend]:
-    """The log of a command line, open. Raises typer.BadParameter, OptionError; a LogError names the log."""
+    """The log of a command line, open. Raises as `spec_of`; a LogError names the log."""
+    spec = spec_of(log, servers, topic, log_options)
+    with naming(spec), open_log(spec) as source:
+        yield source
+
+
+def spec_of(log: str | None, servers: str | None, topic: str | None, log_options: list[str] | None) -> AnySpec:
+    """The log of a command line. Raises typer.BadParameter, OptionError."""
     pairs = [each.partition("=") for each in log_options or ()]
     if not all(equals for _, equals, _ in pairs):
         raise typer.BadParameter("expected NAME=VALUE", param_hint="--log-option")
@@ -39,10 +46,14 @@ def opened(
         address = log_address(log, servers, topic)
     except UsageError as error:
         raise typer.BadParameter(str(error), param_hint="LOG") from None
-    spec = parse_read({**{name.strip(): value for name, _, value in pairs}, "path": address}).selection.only()
+    return parse_read({**{name.strip(): value for name, _, value in pairs}, "path": address}).selection.only()
+
+
+@contextmanager
+def naming(spec: AnySpec) -> Iterator[None]:
+    """A LogError from inside names the log."""
     try:
-        with open_log(spec) as source:
-            yield source
+        yield
     except LogError as error:
         if is_named(spec.url, error.message):
             raise

@@ -1,0 +1,14 @@
+"""How a command ends that failed."""
+
+import sys
+from typing import NoReturn
+
+from rich.console import Console
+
+from spark_cas.programs.exit_codes import exit_code_of
+
+
+def fail(error: Exception, code: int | None = None) -> NoReturn:
+    """Say what was wrong, and exit with the code of the error, unless another is given."""
+    Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+    sys.exit(exit_code_of(error) if code is None else code)

@@ -1,0 +1,124 @@
+"""The key-value store: `kv serve` is a node of it; `kv get`, `put`, `cas` and `delete` ask the nodes."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from spark_cas.cli.failing import fail
+from spark_cas.cli.kv_serving import serve
+from spark_cas.cli.lines import json_of
+from spark_cas.core.errors import ConditionalLogError, UnknownOutcomeError
+from spark_cas.kv.http.client import REQUEST_SECONDS, Client
+from spark_cas.kv.values import ANY, Expected
+from spark_cas.programs.exit_codes import ExitCode
+
+UNKNOWN_OUTCOME = 6
+"""Exit code: it is not known whether the write was done, and to run the command again may do it twice."""
+
+app = typer.Typer(
+    help="A replicated key-value store over a log: its nodes, and a client. docs/key-value-store.md tells of it.",
+    no_args_is_help=True,
+)
+
+Key = Annotated[str, typer.Argument(metavar="KEY", help="The key, as the bytes that the shell hands over.")]
+Value = Annotated[str, typer.Argument(metavar="VALUE", help="The value; - takes it from the standard input.")]
+Nodes = Annotated[
+    list[str],
+    typer.Option(
+        "--node",
+        metavar="HOST:PORT",
+        envvar="SPARK_CAS_KV_NODES",
+        help="A node; repeat for more, which are asked in turn when one does not answer.",
+    ),
+]
+Seconds = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="The deadline of all of it.")]
+Version = Annotated[
+    int | None, typer.Option("--version", min=0, metavar="VERSION", help="The version that the key has to have.")
+]
+AbsentOnly = Annotated[bool, typer.Option("--absent", help="The key has to be absent.")]
+
+
+app.command()(serve)
+
+
+@app.command()
+def get(
+    key: Key,
+    *,
+    node: Nodes,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="From any node, at once: it may be older than what is acknowledged.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON object of value and version.")] = False,
+    timeout: Seconds = REQUEST_SECONDS,
+) -> None:
+    """Show what a key holds, its bytes as they are. A key that is absent ends with exit code 3."""
+    with _asking(node) as client:
+        found = client.get(os.fsencode(key), stale=stale, timeout=timeout)
+    if as_json:
+        typer.echo(json.dumps({"value": json_of(found.value), "version": found.version}))
+    elif found.value is not None:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(found.value)
+        sys.stdout.buffer.flush()
+    if found.value is None:
+        if not as_json:
+            typer.echo("the key is absent", err=True)
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+@app.command()
+def put(key: Key, value: Value, *, node: Nodes, timeout: Seconds = REQUEST_SECONDS) -> None:
+    """Set a key, whatever it holds, and show its new version."""
+    with _asking(node) as client:
+        typer.echo(client.put(os.fsencode(key), _value(value), timeout=timeout))
+
+
+@app.command()
+def cas(
+    key: Key,
+    value: Value,
+    *,
+    node: Nodes,
+    version: Version = None,
+    absent: AbsentOnly = False,
+    timeout: Seconds = REQUEST_SECONDS,
+) -> None:
+    """Set a key if it has the version that --version names, or with --absent if it is absent; show the new version.
+
+    Exit code 3 tells that it has another one, and nothing was written.
+    """
+    if (version is None) != absent:
+        raise typer.BadParameter("expected one of --version and --absent", param_hint="--version")
+    with _asking(node) as client:
+        typer.echo(client.put(os.fsencode(key), _value(value), expected_version=version, timeout=timeout))
+
+
+@app.command()
+def delete(key: Key, *, node: Nodes, version: Version = None, timeout: Seconds = REQUEST_SECONDS) -> None:
+    """Remove a key, with --version if it has that one, and show the offset of the deletion."""
+    expected: Expected = ANY if version is None else version
+    with _asking(node) as client:
+        typer.echo(client.delete(os.fsencode(key), expected_version=expected, timeout=timeout))
+
+
+@contextmanager
+def _asking(nodes: list[str]) -> Iterator[Client]:
+    """The client of a command; what it raises ends the command."""
+    try:
+        yield Client(nodes)
+    except UnknownOutcomeError as error:
+        fail(error, UNKNOWN_OUTCOME)
+    except ConditionalLogError:
+        raise
+    except ValueError as error:
+        fail(error, ExitCode.USAGE)
+
+
+def _value(text: str) -> bytes:
+    return sys.stdin.buffer.read() if text == "-" else os.fsencode(text)

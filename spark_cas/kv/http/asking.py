@@ -1,0 +1,85 @@
+"""What a node's server does with requests for a shard that another node leads.
+
+Who asks is sent to the leader as long as that one answers; if it does not, this node takes the shard over and does
+what was asked. A node by itself cannot decide that: it sees the log only, and a leader that nobody writes to leaves
+nothing there for days.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from spark_cas.core.errors import NotLeaderError
+from spark_cas.kv.http.exchange import NoReplyError, NotSentError, exchange
+from spark_cas.kv.http.wire import HEALTH, host_and_port
+from spark_cas.kv.node import Node
+
+PROBE_SECONDS = 1.0
+"""A leader that does not answer for so long is taken for dead: wrongly, that costs a change of leaders, no write."""
+
+_TRUSTED_SECONDS = 0.5
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Another node is to be asked, and answers."""
+
+    address: str
+
+
+class Asking:
+    """One node, for requests that come from anybody. Threads may call it at once."""
+
+    def __init__(self, node: Node, address: str) -> None:
+        self._node = node
+        self._address = address
+        self._answered: dict[str, float] = {}
+
+    def ask(self, key: bytes, call: Callable[[float], Result], timeout: float) -> Result | Elsewhere:
+        """Do ``call``, which takes the seconds that are left, at the leader of the key's shard.
+
+        Raises what it raises; NotLeaderError when within ``timeout`` seconds nobody led.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                return call(max(0.0, deadline - time.monotonic()))
+            except NotLeaderError as error:
+                leader = error.leader
+                if leader is None or leader == self._address:
+                    raise
+                if self._answers(leader, deadline):
+                    return Elsewhere(leader)
+                if time.monotonic() >= deadline:
+                    raise
+                self._take_over(self._node.shard_of(key), deadline)
+
+    def _take_over(self, shard: int, deadline: float) -> None:
+        try:
+            self._node.lead(shard, timeout=max(0.0, deadline - time.monotonic()))
+        except NotLeaderError as error:
+            # Another was faster: whoever asked is sent there next.
+            if error.leader is None or time.monotonic() >= deadline:
+                raise
+
+    def _answers(self, address: str, deadline: float) -> bool:
+        """Whether the node of this address answers, and under this address. An answer holds for half a second."""
+        now = time.monotonic()
+        if now - self._answered.get(address, -_TRUSTED_SECONDS) < _TRUSTED_SECONDS:
+            return True
+        if host_and_port(address) is None:
+            return False
+        try:
+            reply = exchange(address, "GET", HEALTH, deadline=min(deadline, now + PROBE_SECONDS), headers={})
+            answered = bool(json.loads(reply.body)["node"] == address)
+        except (NotSentError, NoReplyError, ValueError, KeyError, TypeError):
+            answered = False
+        if answered:
+            self._answered = {address: time.monotonic()} | {
+                each: at for each, at in self._answered.items() if each != address and now - at < _TRUSTED_SECONDS
+            }
+        return answered
