@@ -55,8 +55,8 @@ format: $(STAMP) ## format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-unit: $(STAMP) ## the tests that need no JVM and no server: three minutes
-	$(BIN)/python -m pytest -m "not spark and not s3 and not azure and not cluster and not kafka"
+unit: $(STAMP) ## the tests that need no JVM, server or browser: three minutes
+	$(BIN)/python -m pytest -m "not spark and not s3 and not azure and not cluster and not kafka and not browser"
 
 # Most of a test's time is waiting, so three lanes run at a time. Each has, and ends, its own brokers and JVMs.
 CHOSEN := -m "not full"

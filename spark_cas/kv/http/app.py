@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import anyio
 from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
@@ -55,6 +56,21 @@ Result = TypeVar("Result")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
+class _AnyKey(Convertor[str]):
+    """The rest of a path, with line ends too, at which the framework's own stops. The key itself is read raw."""
+
+    regex = "(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("anykey", _AnyKey())
+
+
 def app_of(node: Node, address: str, log: str) -> Starlette:
     """The application of a node that others reach at ``address``; ``log`` is the name that the status shows."""
     api = _Api(node, address, log)
@@ -62,7 +78,7 @@ def app_of(node: Node, address: str, log: str) -> Starlette:
         Route("/", api.page, methods=["GET"]),
         Route(HEALTH, api.health, methods=["GET"]),
         Route(STATUS, api.status, methods=["GET"]),
-        Route(KEYS + "{key:path}", api.key, methods=["GET", "PUT", "DELETE"]),
+        Route(KEYS + "{key:anykey}", api.key, methods=["GET", "PUT", "DELETE"]),
         Route(TRANSACTIONS, api.transactions, methods=["POST"]),
     ]
     return Starlette(routes=routes, exception_handlers={HTTPException: _http_error})

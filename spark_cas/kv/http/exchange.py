@@ -49,7 +49,7 @@ def exchange(
     """Ask a server at ``host:port``; ``deadline`` is on the steady clock. Raises NotSentError, NoReplyError."""
     parts = host_and_port(address)
     if parts is None:
-        raise NotSentError(f"{address} is no host:port")
+        raise NotSentError("its address is no host:port")
     connection = HTTPConnection(*parts)
     try:
         try:
@@ -57,14 +57,14 @@ def exchange(
             connection.sock.settimeout(_left(deadline))
             connection.request(method, path, body, dict(headers) | {"Connection": "close"})
         except (OSError, HTTPException) as error:
-            raise NotSentError(f"node {address}: {_told(error)}") from None
+            raise NotSentError(_told(error)) from None
         try:
             response = connection.getresponse()
             found = response.read(_MOST_REPLY_BYTES)
             if not response.isclosed() and response.read(1):
-                raise NoReplyError(f"node {address}: its reply is larger than {_MOST_REPLY_BYTES} bytes")
+                raise NoReplyError(f"its reply is larger than {_MOST_REPLY_BYTES} bytes")
         except (OSError, HTTPException) as error:
-            raise NoReplyError(f"node {address}: {_told(error)}") from None
+            raise NoReplyError(_told(error)) from None
         return Reply(response.status, response.headers, found)
     finally:
         connection.close()

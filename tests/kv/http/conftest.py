@@ -1,0 +1,16 @@
+import pytest
+
+from spark_cas.kv.http import Client
+from tests.kv.http.servers import serving
+
+
+@pytest.fixture(scope="session")
+def nodes(tmp_path_factory):
+    """Two nodes that no test harms."""
+    with serving(tmp_path_factory.mktemp("kv")) as served:
+        yield served
+
+
+@pytest.fixture
+def client(nodes):
+    return Client([each.address for each in nodes])

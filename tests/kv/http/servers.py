@@ -1,0 +1,143 @@
+"""Nodes of the store as processes, real HTTP to them, and a wire that loses replies."""
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack, contextmanager
+
+from spark_cas.kv.http.wire import host_and_port
+from spark_cas.testing.kafka_broker.listeners import free_ports
+from spark_cas.testing.kafka_broker.waiting import wait_until
+
+SECONDS = 60
+COMMAND = (sys.executable, "-m", "spark_cas.cli", "kv", "serve")
+
+
+class Served:
+    """A node as a process of its own, at ``host:port``."""
+
+    def __init__(self, log, folder, address, nodes, *more):
+        folder.mkdir(parents=True, exist_ok=True)
+        self.address = address
+        self.output = folder / "output"
+        where = ["--folder", str(folder), "--listen", address, *(f"--node={each}" for each in nodes)]
+        with self.output.open("wb") as output:
+            # A group of its own: a signal to it hits nobody else.
+            self.process = subprocess.Popen(
+                [*COMMAND, log, *where, *more], stdout=output, stderr=output, process_group=0
+            )
+
+    def wait_until_ready(self):
+        wait_until(lambda: f"node {self.address}" in self.said() or self.ended(), SECONDS, self.said)
+        assert not self.ended(), self.said()
+
+    def said(self):
+        return self.output.read_text()
+
+    def ended(self):
+        return self.process.poll() is not None
+
+    def signal(self, number):
+        os.kill(self.process.pid, number)
+
+    def kill(self):
+        self.signal(signal.SIGKILL)
+        self.process.wait(SECONDS)
+
+    def end(self):
+        if not self.ended():
+            self.signal(signal.SIGCONT)
+            self.kill()
+
+
+@contextmanager
+def serving(folder, count=2, shards=2):
+    """So many nodes over one log in a directory, ready."""
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
+    with ExitStack() as ending:
+        nodes = []
+        for at, address in enumerate(addresses):
+            more = [f"--shards={shards}"]
+            nodes.append(Served(str(folder / "log"), folder / f"node-{at}", address, addresses, *more))
+            ending.callback(nodes[-1].end)
+        for each in nodes:
+            each.wait_until_ready()
+        yield nodes
+
+
+def parts_of(address):
+    parts = host_and_port(address)
+    assert parts is not None
+    return parts
+
+
+def ask(address, method, path, body=None, headers=None):
+    """One request as it is, and no redirect followed: (status, headers, body)."""
+    connection = http.client.HTTPConnection(*parts_of(address), timeout=SECONDS)
+    try:
+        connection.request(method, path, body, headers or {})
+        response = connection.getresponse()
+        return response.status, response.headers, response.read()
+    finally:
+        connection.close()
+
+
+def leader_of(nodes, key_path):
+    """The address of the node that leads the shard of a key."""
+    status, headers, _ = ask(nodes[0].address, "GET", key_path)
+    return headers["Location"].split("/")[2] if status == 307 else nodes[0].address
+
+
+class Wire:
+    """A port in front of a node.
+
+    A request whose method is in ``dropping`` reaches nobody; of one in ``losing`` the reply is lost.
+    """
+
+    def __init__(self, address):
+        self._to = parts_of(address)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.dropping = set()
+        self.losing = set()
+        self.requests = []
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def close(self):
+        self._listener.close()
+
+    def _run(self):
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            with near:
+                near.settimeout(SECONDS)
+                request = _whole(near)
+                method = request.split(b" ", 1)[0].decode()
+                self.requests.append(method)
+                reply = b"" if method in self.dropping else self.forwarded(request)
+                if method not in self.losing:
+                    near.sendall(reply)
+
+    def forwarded(self, request):
+        with socket.create_connection(self._to, SECONDS) as far:
+            far.sendall(request)
+            return b"".join(iter(lambda: far.recv(65536), b""))
+
+
+def _whole(near):
+    """A request with its body."""
+    found = b""
+    while b"\r\n\r\n" not in found:
+        found += near.recv(65536)
+    head, _, body = found.partition(b"\r\n\r\n")
+    length = next((int(each[16:]) for each in head.lower().split(b"\r\n") if each.startswith(b"content-length: ")), 0)
+    while len(body) < length:
+        body += near.recv(65536)
+    return head + b"\r\n\r\n" + body

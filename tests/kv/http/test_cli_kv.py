@@ -1,0 +1,122 @@
+"""`spark-cas kv`, as its user has it."""
+
+import io
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from spark_cas import cli
+from spark_cas.cli import kv_serving
+from spark_cas.kv.http.wire import path_of_key
+from spark_cas.testing.kafka_broker.listeners import free_ports
+from tests.kv.http.servers import Wire, leader_of
+
+
+@pytest.fixture
+def run(monkeypatch, capsysbinary):
+    """Runs the program as its entry point does: (exit code, stdout, stderr as text)."""
+
+    def run(*argv):
+        monkeypatch.setattr(sys, "argv", ["spark-cas", "kv", *argv])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        out, err = capsysbinary.readouterr()
+        return end.value.code or 0, out, err.decode()
+
+    return run
+
+
+@pytest.fixture
+def asked(run, nodes, request, monkeypatch):
+    """A command about a key of this test, to nodes that the environment names."""
+    monkeypatch.setenv("SPARK_CAS_KV_NODES", " ".join(each.address for each in nodes))
+    return lambda command, *more: run(command, request.node.name, *more)
+
+
+def test_put_get_cas_and_delete(asked):
+    code, version, _ = asked("put", "1")
+    assert code == 0
+    assert asked("get")[:2] == (0, b"1")
+    code, newer, _ = asked("cas", "2", "--version", version.decode().strip())
+    assert (code, int(newer) > int(version)) == (0, True)
+    code, out, told = asked("cas", "3", "--version", version.decode().strip())
+    assert (code, out) == (3, b"")
+    assert told.startswith("error: [VERSION_MISMATCH]")
+    shown = json.loads(asked("get", "--json")[1])
+    assert shown == {"value": "2", "version": int(newer)}
+    assert asked("delete", "--version", str(int(newer)))[0] == 0
+    assert asked("get") == (3, b"", "the key is absent\n")
+    assert asked("cas", "4", "--absent")[0] == 0
+    assert asked("cas", "5", "--absent")[0] == 3
+
+
+def test_bytes_stay_what_they_are(asked, monkeypatch):
+    data = bytes(range(256))
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+    assert asked("put", "-")[0] == 0
+    assert asked("get")[1] == data
+
+
+def test_an_unknown_outcome_has_a_code_of_its_own(run, nodes):
+    wire = Wire(leader_of(nodes, path_of_key(b"unknown")))
+    wire.losing = {"PUT"}
+    code, out, told = run("put", "unknown", "1", "--node", wire.address)
+    wire.close()
+    assert (code, out) == (6, b"")
+    assert told.startswith("error: [UNKNOWN_OUTCOME]")
+
+
+def test_nobody_there(run):
+    (port,) = free_ports(1)
+    code, _, told = run("get", "key", "--node", f"127.0.0.1:{port}", "--timeout", "0.2")
+    assert (code, told.count("\n")) == (1, 1)
+    assert told.startswith("error: [STORAGE] no node could do it")
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["get", "key"], "--node"),
+        (["get", "key", "--node", "localhost"], "host:port"),
+        (["cas", "key", "1", "--node", "localhost:1"], "--version"),
+        (["cas", "key", "1", "--node", "localhost:1", "--version", "1", "--absent"], "--version"),
+        (["put", "spark_cas.kv/leader", "1"], "names leaders"),
+        (["serve", "log", "--folder", "here", "--listen", "8427"], "HOST:PORT"),
+        (["serve", "log", "--folder", "here", "--node", "hunter2"], "HOST:PORT"),
+        (["serve", "--folder", "here"], "--bootstrap-servers"),
+    ],
+)
+def test_a_wrong_call_exits_with_2(run, nodes, argv, said):
+    if "names leaders" in said:
+        argv = [*argv, "--node", nodes[0].address]
+    code, _, told = run(*argv)
+    assert code == 2
+    assert said in told
+    assert "hunter2" not in told
+
+
+def test_a_log_that_is_not_there_is_told(run, tmp_path):
+    code, _, told = run(
+        "serve", str(tmp_path / "nowhere"), "--folder", str(tmp_path / "a"), "--listen", "127.0.0.1:0"
+    )
+    assert code == 1
+    assert told.startswith("error: [LOG_NOT_FOUND]")
+
+
+def test_a_port_that_is_taken_is_told(run, nodes, tmp_path):
+    code, _, told = run("serve", str(tmp_path), "--folder", str(tmp_path / "a"), "--listen", nodes[0].address)
+    assert code == 2
+    assert "in use" in told
+
+
+def test_without_the_extra_the_server_says_what_to_install(run, monkeypatch):
+    monkeypatch.setattr(kv_serving, "find_spec", lambda name: None)
+    code, _, told = run("serve", "log", "--folder", "here")
+    assert code == 2
+    assert 'pip install "spark-cas[kv]"' in told
+
+
+def test_help_warns_that_anybody_may_ask(run):
+    assert b"no authentication" in run("serve", "--help")[1]

@@ -1,0 +1,138 @@
+"""The client: it finds the node that leads, and tells what it does not know."""
+
+import pytest
+
+from spark_cas.core.errors import StorageError, UnknownOutcomeError, VersionMismatchError
+from spark_cas.kv import Versioned
+from spark_cas.kv.http import Client
+from spark_cas.kv.http.wire import MOST_BODY_BYTES, path_of_key
+from spark_cas.testing.kafka_broker.listeners import free_ports
+from spark_cas.testing.kafka_broker.waiting import wait_until
+from tests.kv.http.servers import SECONDS, Wire, leader_of
+from tests.kv.nodes import keys_of
+
+
+@pytest.fixture
+def key(request):
+    return request.node.name.encode()
+
+
+@pytest.fixture
+def wire(nodes, key):
+    """In front of the node that leads the key's shard."""
+    made = Wire(leader_of(nodes, path_of_key(key)))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def through(nodes, wire):
+    """A client that asks through the wire first."""
+    return Client([wire.address, *(each.address for each in nodes)])
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_any_node_leads_to_the_one_that_leads(nodes, key, at):
+    client = Client([nodes[at].address])
+    version = client.put(key, b"1")
+    assert client.get(key) == Versioned(b"1", version)
+    assert client.delete(key, expected_version=version) > version
+    assert client.get(key) == Versioned(None, None)
+    assert client.put(key, b"2", expected_version=None)
+    wait_until(lambda: client.get(key, stale=True).value == b"2", SECONDS, lambda: "the node does not follow")
+    client.delete(key)
+
+
+def test_nodes_that_do_not_listen_are_passed_over(nodes, key):
+    (port,) = free_ports(1)
+    client = Client([f"127.0.0.1:{port}", nodes[0].address])
+    assert client.get(key).value is None
+    assert client.put(key, b"1", expected_version=None) == client.get(key).version
+
+
+def test_a_mismatch_tells_the_version_that_is_there(client, key):
+    version = client.put(key, b"1")
+    with pytest.raises(VersionMismatchError) as refused:
+        client.put(key, b"2", expected_version=None)
+    assert (refused.value.key, refused.value.actual) == (key, version)
+    with pytest.raises(VersionMismatchError) as refused:
+        client.transact({key: b"2"}, {key: version + 1000})
+    assert refused.value.actual == version
+
+
+def test_transactions_over_shards(client):
+    first, second = (keys_of(shard, 80)[-1] for shard in range(2))
+    versions = client.transact({first: b"1", second: b"1"}, {first: None, second: None})
+    again = client.transact({first: b"2", second: None}, versions)
+    assert client.get(first) == Versioned(b"2", again[first])
+    assert client.get(second).value is None
+
+
+@pytest.mark.parametrize("expected", [{}, {"expected_version": None}])
+def test_a_write_whose_reply_is_lost_is_told_and_not_sent_again(through, wire, key, expected):
+    wire.losing = {"PUT"}
+    with pytest.raises(UnknownOutcomeError):
+        through.put(key, b"1", **expected)
+    assert wire.requests == ["PUT"]
+    assert through.get(key).value == b"1"
+
+
+def test_a_delete_and_a_transaction_whose_replies_are_lost_are_told(through, wire, key):
+    wire.losing = {"DELETE", "POST"}
+    with pytest.raises(UnknownOutcomeError):
+        through.delete(key)
+    with pytest.raises(UnknownOutcomeError):
+        through.transact({key: b"1"})
+    assert wire.requests == ["DELETE", "POST"]
+
+
+def test_a_write_that_expects_a_version_is_sent_again_when_nothing_came_of_it(through, wire, key):
+    version = through.put(key, b"1")
+    wire.dropping = {"PUT"}
+    assert through.put(key, b"2", expected_version=version) > version
+    assert through.get(key).value == b"2"
+
+
+def test_a_mismatch_behind_a_lost_reply_is_not_told_as_one(through, wire, key):
+    version = through.put(key, b"1")
+    wire.losing = {"PUT"}
+    with pytest.raises(UnknownOutcomeError):
+        through.put(key, b"2", expected_version=version)
+    assert through.get(key).value == b"2"
+
+
+def test_a_read_whose_reply_is_lost_is_asked_elsewhere(through, wire, key):
+    through.put(key, b"1")
+    wire.losing = {"GET"}
+    assert through.get(key).value == b"1"
+
+
+def test_nobody_there_is_told_with_nothing_written(key):
+    (port,) = free_ports(1)
+    with pytest.raises(StorageError, match="Nothing was written"):
+        Client([f"127.0.0.1:{port}"]).put(key, b"1", timeout=0.3)
+
+
+def test_what_is_wrong_with_a_call_is_a_value_error(client):
+    with pytest.raises(ValueError, match="names leaders"):
+        client.put(b"spark_cas.kv/leader", b"1")
+    with pytest.raises(ValueError, match="at most"):
+        client.put(b"bad", b"x" * (MOST_BODY_BYTES + 1))
+    for nodes in ([], ["localhost"], ["http://localhost:1"], ["localhost:70000"]):
+        with pytest.raises(ValueError, match="host:port"):
+            Client(nodes)
+
+
+class Stranger(Wire):
+    def forwarded(self, request):
+        return b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n\r\nno"
+
+
+def test_a_server_that_is_no_node_is_not_believed(nodes, key):
+    """It refuses in words that no node has: something between may have done so after it was done."""
+    wire = Stranger(nodes[0].address)
+    with pytest.raises(UnknownOutcomeError):
+        Client([wire.address]).put(key, b"1")
+    with pytest.raises(StorageError):
+        Client([wire.address]).get(key, timeout=0.3)
+    wire.close()

@@ -1,0 +1,133 @@
+"""Nodes that are killed, frozen or ended: nothing that was acknowledged is lost, and the other goes on."""
+
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+import pytest
+
+from spark_cas.core.errors import StorageError, UnknownOutcomeError
+from spark_cas.kv.http import Client
+from spark_cas.kv.http.wire import path_of_key
+from spark_cas.testing.kafka_broker.waiting import wait_until
+from tests.kv.http.servers import SECONDS, Served, ask, leader_of, serving
+from tests.kv.nodes import keys_of
+
+KEY, *KEYS = keys_of(0, 5)
+
+
+@pytest.fixture
+def two(tmp_path):
+    """Two nodes, the one that leads shard 0 first."""
+    with serving(tmp_path) as nodes:
+        client = Client([each.address for each in nodes])
+        client.put(KEY, b"before")
+        leader = leader_of(nodes, path_of_key(KEY))
+        yield sorted(nodes, key=lambda node: node.address != leader)
+
+
+def addresses(nodes):
+    return [each.address for each in nodes]
+
+
+class Writing:
+    """Threads that write counters, each to a key of its own, and know what was acknowledged."""
+
+    def __init__(self, nodes, keys=KEYS):
+        self.acknowledged = dict.fromkeys(keys, 0)
+        self.sent: dict[bytes, set[int]] = {key: set() for key in keys}
+        self._client = Client(addresses(nodes))
+        self.ending = Event()
+        self._begun = [Event() for _ in keys]
+        self._threads = ThreadPoolExecutor(len(keys))
+        self._running = [self._threads.submit(self._write, *each) for each in zip(keys, self._begun, strict=True)]
+
+    def wait_until_begun(self):
+        assert all(each.wait(SECONDS) for each in self._begun)
+        for each in self._begun:
+            each.clear()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.ending.set()  # before the nodes are ended, so that no thread waits for them
+        for each in self._running:
+            each.result(SECONDS)
+        self._threads.shutdown()
+
+    def _write(self, key, begun):
+        number = 0
+        while not self.ending.is_set():
+            number += 1
+            self.sent[key].add(number)
+            try:
+                self._client.put(key, b"%d" % number, timeout=SECONDS)
+            except UnknownOutcomeError:
+                continue
+            except StorageError:
+                assert self.ending.is_set()
+            else:
+                self.acknowledged[key] = number
+                begun.set()
+
+    def check(self, client):
+        """Each key holds what was acknowledged last before this call, or what was sent since."""
+        for key, number in dict(self.acknowledged).items():
+            found = int(client.get(key, timeout=SECONDS).value)
+            assert found >= number
+            assert found in self.sent[key]
+
+
+def test_whichever_node_is_killed_the_other_goes_on_with_all_that_was_acknowledged(two, tmp_path):
+    killed, other = two
+    client = Client(addresses(two))
+    version = client.put(KEY, b"1")
+    back = None
+    with Writing(two) as writing:
+        try:
+            writing.wait_until_begun()
+            killed.kill()
+            writing.wait_until_begun()
+            writing.check(Client([other.address]))
+            version = client.put(KEY, b"2", expected_version=version, timeout=SECONDS)
+            back = Served(str(tmp_path / "log"), killed.output.parent, killed.address, addresses(two))
+            back.wait_until_ready()
+            other.kill()
+            writing.wait_until_begun()
+            assert client.put(KEY, b"3", expected_version=version, timeout=SECONDS) > version
+            writing.check(Client([back.address]))
+        finally:
+            if back is not None:
+                writing.ending.set()
+                back.end()
+
+
+def test_a_leader_that_is_frozen_is_deposed_and_answers_nothing_old_when_it_thaws(two):
+    frozen, other = two
+    client, path = Client([other.address]), path_of_key(KEY)
+    frozen.signal(signal.SIGSTOP)
+    wait_until(lambda: ask(other.address, "GET", path)[0] == 200, SECONDS, lambda: "nobody took over")
+    client.put(KEY, b"after", timeout=SECONDS)
+    with pytest.raises(UnknownOutcomeError):
+        Client([frozen.address]).put(KEY, b"late", timeout=0.5)
+    with ThreadPoolExecutor(1) as threads:
+        read = threads.submit(ask, frozen.address, "GET", path)
+        frozen.signal(signal.SIGCONT)
+        status, headers, _ = read.result(SECONDS)
+    assert (status, headers["Location"]) == (307, f"http://{other.address}{path}")
+    assert client.get(KEY).value in (b"after", b"late"), "a write that is late is one of the new leader"
+    for node, number in zip(two, (signal.SIGINT, signal.SIGTERM), strict=True):
+        node.signal(number)
+        assert node.process.wait(SECONDS) == 0
+        assert "Traceback" not in node.said()
+
+
+def test_a_node_ends_in_order_while_it_is_asked(two):
+    with Writing(two) as writing:
+        writing.wait_until_begun()
+        two[0].signal(signal.SIGTERM)
+        assert two[0].process.wait(SECONDS) == 0
+        assert "Traceback" not in two[0].said()
+        writing.wait_until_begun()
+        writing.check(Client([two[1].address]))

@@ -1,0 +1,129 @@
+"""The status page, in a browser: what a person sees of a node, on a desk and on a phone."""
+
+import operator
+import re
+import shutil
+import signal
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+from spark_cas.core.errors import VersionMismatchError
+from spark_cas.kv.hint import shard_of
+from spark_cas.kv.http.wire import path_of_key
+from tests.kv.http.servers import SECONDS, leader_of, serving
+
+pytestmark = pytest.mark.browser
+
+PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+WIDE, PHONE = {"width": 1200, "height": 800}, {"width": 360, "height": 740}
+WITHIN_MS = SECONDS * 1000
+LEGIBLE = 7
+"""WCAG 2, level AAA."""
+WEIGHTS = (0.2126, 0.7152, 0.0722)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    if program is None:
+        pytest.fail("the tests of the page need a browser: install chromium, or chromium-headless-shell")
+    with sync_playwright() as playwright:
+        # Without its sandbox, which root cannot have: the only pages that it sees are ours.
+        started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def opened(browser):
+    """Opens a node's page; nothing that the page or the browser complains of may come."""
+    complaints = []
+    contexts = []
+
+    def opened(node, **more):
+        contexts.append(browser.new_context(**{"viewport": WIDE, **more}))
+        page = contexts[-1].new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on(
+            "request", lambda request: complaints.append(request.url) if node.address not in request.url else None
+        )
+        page.goto(f"http://{node.address}/")
+        expect(page.locator("tbody tr")).to_have_count(2, timeout=WITHIN_MS)
+        return page
+
+    yield opened
+    for each in contexts:
+        each.close()
+    assert not complaints
+
+
+def cell(page, shard, name):
+    return page.locator(f"#shard-{shard} td[data-name='{name}']")
+
+
+def test_it_shows_each_shard_and_goes_on_by_itself(nodes, client, opened):
+    page = opened(nodes[0])
+    expect(page.locator("h1")).to_have_text(f"Node {nodes[0].address} of the store in log log")
+    client.put(b"page", b"1")
+    for _ in range(2):
+        versions = client.transact({b"page": b"1", b"page-2": b"2", b"page-3": b"3", b"page-4": b"4"})
+        end = f"{max(versions.values()) + 1:,}"
+        shown = page.locator("td[data-name='upcoming offset']", has_text=end)
+        expect(shown.first).to_be_visible(timeout=WITHIN_MS)
+        expect(page.locator("td[data-name='lag']").first).to_have_text("0", timeout=WITHIN_MS)
+
+
+def test_the_leader_says_so_and_the_others_link_to_it(nodes, client, opened):
+    client.put(b"page", b"1")
+    leader = leader_of(nodes, path_of_key(b"page"))
+    shard = shard_of(b"page", 2)
+    for node in nodes:
+        shown = cell(opened(node), shard, "leader")
+        if node.address == leader:
+            expect(shown).to_have_text("this node", timeout=WITHIN_MS)
+        else:
+            expect(shown.locator("a")).to_have_attribute("href", f"http://{leader}/", timeout=WITHIN_MS)
+
+
+def test_refused_writes_are_counted(nodes, client, opened):
+    client.put(b"page", b"1")
+    leader = leader_of(nodes, path_of_key(b"page"))
+    page = opened(next(each for each in nodes if each.address == leader))
+    shown = cell(page, shard_of(b"page", 2), "refused writes")
+    before = int(shown.text_content().replace(",", ""))
+    with pytest.raises(VersionMismatchError):
+        client.put(b"page", b"2", expected_version=None)
+    expect(shown).to_have_text(f"{before + 1:,}", timeout=WITHIN_MS)
+
+
+def test_a_node_that_is_gone_is_told_and_comes_back(tmp_path, opened):
+    with serving(tmp_path, count=1) as (node,):
+        page = opened(node)
+        state = page.get_by_role("status")
+        node.signal(signal.SIGSTOP)
+        expect(state).to_contain_text("has not answered since", timeout=WITHIN_MS)
+        node.signal(signal.SIGCONT)
+        expect(state).to_contain_text("as of", timeout=WITHIN_MS)
+        expect(page.locator("tbody tr")).to_have_count(2)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("viewport", [WIDE, PHONE])
+def test_it_fits_and_can_be_read(nodes, opened, scheme, viewport):
+    page = opened(nodes[0], viewport=viewport, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+    expect(cell(page, 0, "upcoming offset")).to_be_visible()
+    text, back = (page.evaluate(f"getComputedStyle(document.body).{each}") for each in ("color", "backgroundColor"))
+    assert contrast(text, back) >= LEGIBLE
+
+
+def contrast(*colours):
+    """The ratio that WCAG 2 defines, of two colours as a browser writes them."""
+    lightness = sorted(sum(map(operator.mul, WEIGHTS, map(linear, re.findall(r"\d+", each)))) for each in colours)
+    return (lightness[1] + 0.05) / (lightness[0] + 0.05)
+
+
+def linear(channel):
+    part = int(channel) / 255
+    return part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
