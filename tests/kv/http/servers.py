@@ -77,7 +77,8 @@ def parts_of(address):
 
 def ask(address, method, path, body=None, headers=None):
     """One request as it is, and no redirect followed: (status, headers, body)."""
-    connection = http.client.HTTPConnection(*parts_of(address), timeout=SECONDS)
+    host, port = parts_of(address)
+    connection = http.client.HTTPConnection(host, port, timeout=SECONDS)
     try:
         connection.request(method, path, body, headers or {})
         response = connection.getresponse()
