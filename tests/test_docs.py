@@ -36,7 +36,11 @@ def understood(line):
         assert program == "spark-cas"
         group = get_command(app)
         assert isinstance(group, TyperGroup)
-        group.commands[name].make_context(name, arguments)
+        command = group.commands[name]
+        if isinstance(command, TyperGroup):
+            name, *arguments = arguments
+            command = command.commands[name]
+        command.make_context(name, arguments)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)])
@@ -50,6 +54,8 @@ def test_a_command_that_is_wrong_is_not_understood():
         understood(["spark-submit", "jobs/verify_log.py", "--keys", "k"])
     with pytest.raises(Exception, match="No such option: --partition"):
         understood(["spark-cas", "expand", "log", "--partition", "8"])
+    with pytest.raises(Exception, match="No such option: --partition"):
+        understood(["spark-cas", "kv", "get", "key", "--node", "localhost:1", "--partition", "8"])
 
 
 @pytest.mark.parametrize("page", PAGES)
