@@ -55,14 +55,15 @@ class Served:
 
 
 @contextmanager
-def serving(folder, count=2, shards=2):
-    """So many nodes over one log in a directory, ready."""
+def serving(folder, count=2, shards=2, log=None):
+    """So many nodes over one log, in a directory unless another is given, ready."""
+    log = log or str(folder / "log")
     addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
     with ExitStack() as ending:
         nodes = []
         for at, address in enumerate(addresses):
             more = [f"--shards={shards}"]
-            nodes.append(Served(str(folder / "log"), folder / f"node-{at}", address, addresses, *more))
+            nodes.append(Served(log, folder / f"node-{at}", address, addresses, *more))
             ending.callback(nodes[-1].end)
         for each in nodes:
             each.wait_until_ready()

@@ -10,6 +10,7 @@ from spark_cas.core.errors import StorageError, UnknownOutcomeError
 from spark_cas.kv.http import Client
 from spark_cas.kv.http.wire import path_of_key
 from spark_cas.testing.kafka_broker.waiting import wait_until
+from tests.kafka.clients import create_topic
 from tests.kv.http.servers import SECONDS, Served, ask, leader_of, serving
 from tests.kv.nodes import keys_of
 
@@ -17,11 +18,20 @@ KEY, *KEYS = keys_of(0, 5)
 
 
 @pytest.fixture
-def two(tmp_path):
+def log(request, tmp_path):
+    """The address of a log: in a directory, or as the test is parametrised."""
+    if getattr(request, "param", None) != "kafka":
+        return str(tmp_path / "log")
+    broker = request.getfixturevalue("broker")
+    return f"kafka://{broker.bootstrap}/{create_topic(broker.bootstrap, 2)}"
+
+
+@pytest.fixture
+def two(tmp_path, log):
     """Two nodes, the one that leads shard 0 first."""
-    with serving(tmp_path) as nodes:
+    with serving(tmp_path, log=log) as nodes:
         client = Client([each.address for each in nodes])
-        client.put(KEY, b"before")
+        client.put(KEY, b"before", timeout=SECONDS)
         leader = leader_of(nodes, path_of_key(KEY))
         yield sorted(nodes, key=lambda node: node.address != leader)
 
@@ -79,7 +89,12 @@ class Writing:
             assert found in self.sent[key]
 
 
-def test_whichever_node_is_killed_the_other_goes_on_with_all_that_was_acknowledged(two, tmp_path):
+@pytest.mark.parametrize(
+    "log",
+    ["directory", pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.timeout(180)])],
+    indirect=True,
+)
+def test_whichever_node_is_killed_the_other_goes_on_with_all_that_was_acknowledged(two, log):
     killed, other = two
     client = Client(addresses(two))
     version = client.put(KEY, b"1")
@@ -91,7 +106,7 @@ def test_whichever_node_is_killed_the_other_goes_on_with_all_that_was_acknowledg
             writing.wait_until_begun()
             writing.check(Client([other.address]))
             version = client.put(KEY, b"2", expected_version=version, timeout=SECONDS)
-            back = Served(str(tmp_path / "log"), killed.output.parent, killed.address, addresses(two))
+            back = Served(log, killed.output.parent, killed.address, addresses(two))
             back.wait_until_ready()
             other.kill()
             writing.wait_until_begun()
