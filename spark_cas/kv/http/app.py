@@ -10,6 +10,7 @@ from functools import partial
 from http import HTTPStatus
 from importlib.resources import files
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 import anyio
 from starlette.applications import Starlette
@@ -115,7 +116,11 @@ class _Api:
 
     def require_host(self, request: Request) -> None:
         """Refuse a name that is not this node's: a page of another site may have had it resolved to here."""
-        host = (request.url.hostname or "").lower()
+        # As it was sent: for a name that it finds malformed the framework puts in the address of the server.
+        try:
+            host = urlsplit("//" + request.headers.get("host", "")).hostname or ""
+        except ValueError:
+            host = ""
         if host not in self._hosts and not _is_ip(host):
             raise RefusedRequestError(
                 HTTPStatus.MISDIRECTED_REQUEST,

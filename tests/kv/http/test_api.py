@@ -160,6 +160,8 @@ def test_a_transaction_writes_keys_of_all_shards_or_none(nodes, client):
             400,
         ),
         (("GET", "/status", None, {"Host": "evil.example"}), 421),
+        (("GET", "/status", None, {"Host": "evil_.example"}), 421),
+        (("GET", "/status", None, {"Host": "[::1"}), 421),
     ],
 )
 def test_what_is_no_request_is_refused_as_json_and_does_nothing(nodes, client, request_of, status):
