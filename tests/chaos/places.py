@@ -1,9 +1,8 @@
 """The backends under chaos: each makes a log, says how clients get to it, and which faults it can have."""
 
 import random
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -11,20 +10,16 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.memory import MemoryLog
 from spark_cas.log.open import open_log
 from spark_cas.testing.history import Recorder
-from spark_cas.testing.kafka_broker import KafkaCluster
-from spark_cas.testing.kafka_broker.listeners import free_ports
-from tests.chaos.brokers import FreezeNode, KillNode, Nodes, OnTheWay
-from tests.chaos.faults import Fault, FreezeClient, KillClient, Undo, Victim
+from tests.chaos.faults import Fault, Undo, Victim
+from tests.chaos.kv.places import kv_directory, kv_kafka
+from tests.chaos.place import Place, of_clients
 from tests.chaos.processes import ClientProcess
+from tests.chaos.proxied_brokers import proxied_brokers
 from tests.chaos.reader import Reader
 from tests.chaos.threads import ClientThread
 from tests.chaos.troubled_store import TROUBLES, StoreTrouble
-from tests.chaos.world import World
+from tests.chaos.world import SETTINGS, World
 from tests.chaos.writer import Writer
-from tests.kafka.clients import create_topic
-from tests.kafka.faulted import spec_of
-from tests.kafka.proxy.rules import Fault as ProxyFault
-from tests.kafka.proxy.server import Proxy
 from tests.objects.bad_day import BUSY, CUT_OFF, GIVES_UP, SILENT, BadDay, proxy_to
 from tests.objects.bad_day import Proxy as StoreProxy
 from tests.objects.servers import moto
@@ -32,23 +27,6 @@ from tests.objects.servers import moto
 PARTITIONS = 3
 WRITERS = ("w1", "w2", "w3")
 READERS = ("r1",)
-CONF = Path(__file__).parents[2] / "conf" / "kafka"
-_NODES = 3
-_SETTINGS = {"retry_timeout": "12s"}
-
-
-@dataclass(frozen=True)
-class Place:
-    """A log under chaos. ``clients`` are not started yet."""
-
-    clients: list[Victim]
-    faults: Mapping[str, Fault]
-    open: Callable[[], Backend]
-    """The log past all faults."""
-    calm: Callable[[], None] = lambda: None
-    """Called whenever no fault is going on."""
-    heal: Callable[[], None] = lambda: None
-    """Called at the end: returns once all is well again."""
 
 
 def _processes(world: World, seed: int) -> list[Victim]:
@@ -59,20 +37,16 @@ def _processes(world: World, seed: int) -> list[Victim]:
     ]
 
 
-def _of_clients(clients: list[Victim]) -> dict[str, Fault]:
-    return {"kill-client": KillClient(clients), "freeze-client": FreezeClient(clients)}
-
-
 @contextmanager
 def directory(folder: Path, seed: int) -> Iterator[Place]:
     """A log in a directory, whose store fails, is slow and lies."""
-    world = World(folder, str(folder / "log"), settings=tuple(_SETTINGS.items()))
+    world = World(folder, str(folder / "log"), settings=SETTINGS)
     with open_log(world.address) as log:
         log.create(PARTITIONS)
     world.write()
     clients = _processes(world, seed)
     troubles: dict[str, Fault] = {kind: StoreTrouble(world.troubles, kind) for kind in TROUBLES}
-    yield Place(clients, _of_clients(clients) | troubles, lambda: open_log(world.address))
+    yield Place(clients, of_clients(clients) | troubles, lambda: open_log(world.address))
 
 
 class BadWeather:
@@ -99,7 +73,7 @@ def store(folder: Path, seed: int) -> Iterator[Place]:
     """A log in an S3 server, behind a proxy with bad days, and clients whose store lies."""
     with moto() as served, proxy_to(served.endpoint) as proxy:
         plain = served.spec()
-        settings = dict(plain.store_options) | {"aws_endpoint": proxy.endpoint} | _SETTINGS
+        settings = dict(plain.store_options) | {"aws_endpoint": proxy.endpoint} | dict(SETTINGS)
         world = World(folder, plain.url, settings=tuple(settings.items()))
         with open_log(plain) as log:
             log.create(PARTITIONS)
@@ -107,51 +81,15 @@ def store(folder: Path, seed: int) -> Iterator[Place]:
         clients = _processes(world, seed)
         faults: dict[str, Fault] = {kind: StoreTrouble(world.troubles, kind) for kind in TROUBLES}
         faults |= {f"http {kind}": BadWeather(proxy, kind) for kind in (SILENT, BUSY, GIVES_UP, CUT_OFF)}
-        yield Place(clients, _of_clients(clients) | faults, lambda: open_log(plain))
+        yield Place(clients, of_clients(clients) | faults, lambda: open_log(plain))
 
 
 @contextmanager
 def kafka(folder: Path, seed: int) -> Iterator[Place]:
     """A topic of three brokers, replication 3, two in sync, each behind a proxy."""
-    with ExitStack() as stack:
-        ports = free_ports(_NODES)
-        cluster = stack.enter_context(KafkaCluster(CONF, _NODES, advertised_ports=ports, heap_mb=256))
-        proxies = [
-            stack.enter_context(Proxy(port, node.proxied_address))
-            for port, node in zip(ports, cluster.nodes, strict=True)
-        ]
-        topic = create_topic(cluster.bootstrap, PARTITIONS)
-        world = World(folder, ",".join(each.bootstrap for each in proxies), topic, pace=0.05)
-        world.write()
-        clients = _processes(world, seed)
-        nodes = Nodes(cluster.nodes)
-        faults: dict[str, Fault] = {
-            "kill-node": KillNode(nodes),
-            "freeze-node": FreezeNode(nodes),
-            "reset": OnTheWay(proxies, ProxyFault.RESET_BEFORE_REQUEST, (None,)),
-            "reset-reply": OnTheWay(proxies, ProxyFault.RESET_BEFORE_RESPONSE),
-            "drop-reply": OnTheWay(proxies, ProxyFault.DROP_RESPONSE),
-            "late-request": OnTheWay(proxies, ProxyFault.HOLD_REQUEST),
-            "late-reply": OnTheWay(proxies, ProxyFault.HOLD_RESPONSE),
-        }
-
-        def calm() -> None:
-            for each in proxies:
-                each.clear()
-
-        def heal() -> None:
-            for node in cluster.nodes:
-                if not node.is_running:
-                    node.begin_start()
-            everyone = frozenset(node.id for node in cluster.nodes)
-            for node in cluster.nodes:
-                node.wait_until_alive(everyone)
-
-        spec = spec_of(cluster.bootstrap, topic)
-        with open_log(spec) as log:
-            log.create(PARTITIONS)
-            log.bounds_of(range(PARTITIONS), waiting=True)
-        yield Place(clients, _of_clients(clients) | faults, lambda: open_log(spec), calm, heal)
+    with proxied_brokers(folder, PARTITIONS) as brokers:
+        clients = _processes(brokers.world, seed)
+        yield Place(clients, of_clients(clients) | brokers.faults, brokers.open, brokers.calm, brokers.heal)
 
 
 class LoseReplies:
@@ -190,7 +128,14 @@ def memory(folder: Path, seed: int) -> Iterator[Place]:
     readers = [ClientThread(each, log, seed, partial(read, each)) for each in READERS]
     clients: list[Victim] = [*writers, *readers]
     faults: dict[str, Fault] = {"lost-replies": LoseReplies([*writers, *readers])}
-    yield Place(clients, _of_clients(clients) | faults, lambda: log)
+    yield Place(clients, of_clients(clients) | faults, lambda: log)
 
 
-PLACES = {"memory": memory, "directory": directory, "store": store, "kafka": kafka}
+PLACES = {
+    "memory": memory,
+    "directory": directory,
+    "store": store,
+    "kafka": kafka,
+    "kv-directory": kv_directory,
+    "kv-kafka": kv_kafka,
+}

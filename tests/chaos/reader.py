@@ -54,10 +54,10 @@ class Reader:
 
 
 def records_of(log: Backend, partition: int, offsets: OffsetRange) -> Iterator[Found]:
-    """What lies in a range."""
+    """What lies in a range; a record without a value as one with an empty value."""
     for base, batch in log.read(partition, offsets, ("key", "value")) if len(offsets) else ():
         for at, row in enumerate(batch.to_pylist()):
-            yield Found(base + at, Record(row["key"].decode(), row["value"].decode()))
+            yield Found(base + at, Record(row["key"].decode(), (row["value"] or b"").decode()))
 
 
 def main(folder: str, name: str, _seed: str) -> None:

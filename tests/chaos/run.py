@@ -10,13 +10,14 @@ from threading import Event, Thread
 from spark_cas.core.errors import ConditionalLogError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.log.backend import Backend
-from spark_cas.testing.history import Found, Operation, Recorder, Violation, check_log, read_history
+from spark_cas.testing.history import Found, Operation, Recorder, Violation, read_history
 from spark_cas.testing.kafka_broker.waiting import wait_until
 from tests.chaos.aborting import AbortWhole
 from tests.chaos.expanding import Expand
 from tests.chaos.faults import Fault, Victim
 from tests.chaos.nemesis import FAULT, Nemesis
-from tests.chaos.places import PLACES, Place
+from tests.chaos.place import Place
+from tests.chaos.places import PLACES
 from tests.chaos.reader import records_of
 from tests.chaos.schedule import Planned, schedule
 
@@ -59,25 +60,26 @@ def run(backend: str, seed: int, seconds: float, folder: Path) -> Outcome:
     """
     with PLACES[backend](folder, seed) as place:
         expand, abort = Expand(place.open), AbortWhole(folder / "history", place.open)
-        faults = {**place.faults, ABORT: abort, EXPAND: expand}
+        faults = {**place.faults, ABORT: abort, EXPAND: expand} if place.is_shared else place.faults
         planned = schedule(seed, seconds, sorted(faults.keys() - {EXPAND}))
-        # Once in the middle, so that there is a before and an after; whatever else goes on then.
-        planned += [Planned(seconds / 2, seconds / 2, EXPAND, seed)]
-        planned.sort(key=lambda each: (each.begin, each.kind))
+        if place.is_shared:
+            # Once in the middle, so that there is a before and an after; whatever else goes on then.
+            planned += [Planned(seconds / 2, seconds / 2, EXPAND, seed)]
+            planned.sort(key=lambda each: (each.begin, each.kind))
         try:
             broken, struck = _strike(place, faults, planned, seconds, folder / "history")
             place.heal()
             expand.finish()
             abort.finish()
-            violations = _end(place.clients, folder / "stop")
+            violations = _end(place, folder / "stop")
         except BaseException:
-            for each in place.clients:
+            for each in [*place.clients, *place.servers]:
                 each.kill()
             raise
         violations += [Violation(NOT_CALM, told) for told in broken if told]
         log, unread = _read(place)
         history = read_history(folder / "history")
-        found = [*violations, *unread, *check_log(history, log)]
+        found = [*violations, *unread, *place.judge(history, log)]
     return Outcome(backend, seed, seconds, planned, history, log, struck, found)
 
 
@@ -88,12 +90,13 @@ def _strike(
     with Recorder(history / "nemesis.jsonl", "nemesis") as recorder:
         nemesis = Nemesis(faults, recorder, place.calm)
         stopping = Event()
-        broken = _watch(place.clients, stopping)
-        for each in place.clients:
+        everybody = [*place.servers, *place.clients]
+        broken = _watch(everybody, stopping)
+        for each in everybody:
             each.start()
         # A process is seconds on its way to its first operation: faults before that would strike nothing.
         wait_until(
-            lambda: stopping.is_set() or _have_begun(place.clients, history),
+            lambda: stopping.is_set() or _have_begun(everybody, history),
             START_SECONDS,
             lambda: "the clients did not begin",
         )
@@ -121,18 +124,18 @@ def _watch(clients: Sequence[Victim], stopping: Event) -> list[str]:
     return told
 
 
-def _end(clients: Sequence[Victim], stop: Path) -> list[Violation]:
+def _end(place: Place, stop: Path) -> list[Violation]:
     """Have all clients end. Those that were killed ask once more for what they did not hear the end of."""
-    for each in clients:
+    for each in [*place.servers, *place.clients]:
         each.thaw()
         each.start()
     stop.touch()
     deadline = time.monotonic() + END_SECONDS
-    late = [each for each in clients if not each.wait(max(0.0, deadline - time.monotonic()))]
-    for each in late:
-        each.kill()
+    late = [each for each in place.clients if not each.wait(max(0.0, deadline - time.monotonic()))]
     told = [f"{each.name} did not end within {END_SECONDS:.0f} s of the last fault" for each in late]
-    told += [each.complaint for each in clients if each.complaint and each not in late]
+    told += [each.complaint for each in [*place.servers, *place.clients] if each.complaint]
+    for each in [*late, *place.servers]:
+        each.kill()
     return [Violation(NOT_CALM, each) for each in told]
 
 

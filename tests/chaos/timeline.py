@@ -93,6 +93,8 @@ def _bar(each: Operation, rows: Sequence[str], begin: int, end: int, height: int
 
 
 def _asked(each: Operation) -> str:
+    if "steps" in each.arguments:
+        return str(each.arguments["steps"])
     if "records" not in each.arguments:
         return str(each.arguments.get("kind", ""))
     sizes = {at: len(rows) for at, rows in each.arguments["records"].items()}

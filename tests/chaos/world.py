@@ -18,6 +18,8 @@ from tests.kafka.faulted import spec_of
 
 REQUEST_SECONDS = 2.0
 """Of Kafka's clients: with a transaction of 12 s and a patience of 24 s, in the ratios of those in use."""
+SETTINGS = (("retry_timeout", "12s"),)
+"""Of object logs: as long as a third of what clients are given to come to their end."""
 _NAME = "world.json"
 
 
@@ -50,8 +52,14 @@ class World:
 
     def stopped(self) -> Callable[[], bool]:
         """Whether a client process is to end: also when who started it was killed."""
+        orphaned = self.orphaned()
+        return lambda: self.stop.exists() or orphaned()
+
+    @staticmethod
+    def orphaned() -> Callable[[], bool]:
+        """Whether who started this process was killed."""
         parent = os.getppid()
-        return lambda: self.stop.exists() or os.getppid() != parent
+        return lambda: os.getppid() != parent
 
     def kafka_spec(self) -> KafkaSpec:
         """Where the topic is."""

@@ -1,0 +1,157 @@
+"""A client of the store: reads, writes and transactions on keys that others write, too, at whatever node answers.
+
+``python -m tests.chaos.kv.client WORLD NAME SEED``; it ends when the world's file ``stop`` is there.
+
+An operation is ``read``, ``write`` or ``transact``, with ``steps`` as ``tests/porcupine/main.go`` has them. What was
+acknowledged tells the ``versions`` of the keys, a read ``value`` and ``version``.
+"""
+
+import random
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from spark_cas.core.errors import ErrorKind
+from spark_cas.kv.hint import shard_of
+from spark_cas.testing.history import FAIL, INFO, OK, Recorder
+from tests.chaos.kv.calling import Answer, NoAnswerError, NotReachedError, Request, call
+from tests.chaos.kv.keys import NODES, SHARDS, pair_now
+from tests.chaos.world import World
+
+_ANSWER_SECONDS = 1.5
+_LEAD_SECONDS = 4.0
+"""A node waits up to two seconds before it takes over from another."""
+_TRIES = 6
+_ELSEWHERE_SHARE = 0.15
+"""So often another node is asked than the one that is thought to lead: it may be one that was deposed."""
+_LEAD_SHARE = 0.01
+
+Step = Mapping[str, Any]
+Told = tuple[str, dict[str, Any]]
+
+
+class StoreClient:
+    """What one client does."""
+
+    def __init__(self, world: World, recorder: Recorder, seed: int) -> None:
+        self._world = world
+        self._recorder = recorder
+        self._chance = random.Random(f"{seed}/{recorder.process}/{time.monotonic_ns()}")
+        self._leaders = dict.fromkeys(range(SHARDS), NODES[0])
+        self._versions: dict[str, int | None] = {}
+
+    def run(self, stopped: Callable[[], bool]) -> None:
+        """Go on until it is stopped."""
+        while not stopped():
+            steps = self._next()
+            number = self._recorder.start(_name(steps), {"steps": steps})
+            event, result = self._ask(steps)
+            self._recorder.finish(number, event, result)
+            if event == OK:
+                self._versions |= result.get("versions", {steps[0]["key"]: result.get("version")})
+            time.sleep(self._chance.uniform(0, 2 * self._world.pace))
+
+    def _next(self) -> list[Step]:
+        first, second = pair_now(self._chance.random())
+        key = self._chance.choice([first, second])
+        [way] = self._chance.choices(["get", "put", "delete", "cas", "remove", "both"], [36, 20, 6, 24, 4, 10])
+        if way != "both":
+            return [self._step(way, key)]
+        return [self._step(self._chance.choice(["put", "cas", "delete", "remove"]), each) for each in (first, second)]
+
+    def _step(self, way: str, key: str) -> Step:
+        step: dict[str, Any] = {"op": way, "key": key}
+        if way in ("put", "cas"):
+            step["value"] = f"{self._recorder.process}.{time.monotonic_ns()}"
+        if way in ("cas", "remove"):
+            step["expected"] = self._versions.get(key)
+        return step
+
+    def _ask(self, steps: Sequence[Step]) -> Told:
+        shard = _shard(steps[0])
+        request = _request(steps)
+        if self._chance.random() < _LEAD_SHARE:
+            self._lead(self._chance.choice(NODES), shard)
+        if self._chance.random() < _ELSEWHERE_SHARE:
+            self._leaders[shard] = self._chance.choice(NODES)
+        for _ in range(_TRIES):
+            node = self._leaders[shard]
+            try:
+                answer = self._call(node, request)
+            except NotReachedError:
+                self._have_another_lead(node, shard)
+                continue
+            except NoAnswerError:
+                self._have_another_lead(node, shard)
+                return INFO, {"kind": "NO_ANSWER"}
+            if answer.get("kind") != ErrorKind.NOT_LEADER:
+                return _told(steps, answer)
+            # Nothing was written, so it is the same operation that is asked of another.
+            self._leaders[shard] = answer["leader"] or self._another(node)
+            if self._leaders[shard] == node:
+                time.sleep(self._chance.uniform(0, 4 * self._world.pace))
+        return FAIL, {"kind": str(ErrorKind.NOT_LEADER)}
+
+    def _have_another_lead(self, node: str, shard: int) -> None:
+        self._lead(self._another(node), shard)
+
+    def _lead(self, node: str, shard: int) -> None:
+        self._leaders[shard] = node
+        try:
+            answer = self._call(node, {"call": "lead", "shard": shard, "timeout": _LEAD_SECONDS})
+        except (NotReachedError, NoAnswerError):
+            time.sleep(self._world.pace)
+        else:
+            self._leaders[shard] = answer.get("leader") or node
+
+    def _another(self, node: str) -> str:
+        return self._chance.choice([each for each in NODES if each != node])
+
+    def _call(self, node: str, request: Request) -> Answer:
+        # The node gives up first, so that what it knows is told.
+        return call(self._world.folder / f"{node}.port", request, request["timeout"] + 0.5)
+
+
+def _name(steps: Sequence[Step]) -> str:
+    if len(steps) > 1:
+        return "transact"
+    return "read" if steps[0]["op"] == "get" else "write"
+
+
+def _shard(step: Step) -> int:
+    return shard_of(step["key"].encode(), SHARDS)
+
+
+def _request(steps: Sequence[Step]) -> Request:
+    if steps[0]["op"] == "get":
+        return {"call": "get", "key": steps[0]["key"].encode(), "timeout": _ANSWER_SECONDS}
+    return {
+        "call": "transact",
+        "writes": {each["key"].encode(): each["value"].encode() if "value" in each else None for each in steps},
+        "expected_versions": {each["key"].encode(): each["expected"] for each in steps if "expected" in each},
+        "timeout": _ANSWER_SECONDS if len(steps) == 1 else _LEAD_SECONDS,
+    }
+
+
+def _told(steps: Sequence[Step], answer: Answer) -> Told:
+    if "kind" in answer:
+        # Of any other error nothing was written, says `spark_cas.kv.Node`.
+        unknown = answer["kind"] in (ErrorKind.UNKNOWN_OUTCOME, ErrorKind.MAY_BE_STALE)
+        return (INFO if unknown else FAIL), {"kind": answer["kind"], "told": answer["told"]}
+    if steps[0]["op"] == "get":
+        value, version = answer["result"]
+        return OK, {"value": (value or b"").decode(), "version": version}
+    return OK, {"versions": {key.decode(): version for key, version in answer["result"].items()}}
+
+
+def main(folder: str, name: str, seed: str) -> None:
+    """Ask until the world stops."""
+    world = World.read(Path(folder))
+    with Recorder(world.history / f"{name}.jsonl", name) as recorder:
+        StoreClient(world, recorder, int(seed)).run(world.stopped())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

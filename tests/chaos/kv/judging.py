@@ -1,0 +1,64 @@
+"""Whether the registers of the store are linearizable, what the log holds in the end included: Porcupine's verdict.
+
+The number of the property is `LINEARIZABLE`, behind those of `spark_cas.testing.history.check_log`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from spark_cas.core.errors import ErrorKind
+from spark_cas.testing.history import FAIL, OK, Found, Operation, Violation
+from tests.porcupine.checking import linearizable
+
+LINEARIZABLE = 16
+SECONDS = 120
+"""For all keys of a run. A run that takes longer to judge ends in an error, not in a verdict."""
+_OPERATIONS = ("read", "write", "transact")
+
+
+def judge(history: Sequence[Operation], log: Mapping[int, Sequence[Found]]) -> list[Violation]:
+    """What is wrong. Raises CheckerFailedError, also where the time did not suffice."""
+    verdict = linearizable(registers(history, log), SECONDS)
+    return [] if verdict.linearizable else [Violation(LINEARIZABLE, verdict.told.replace("\n", "; "))]
+
+
+def registers(history: Sequence[Operation], log: Mapping[int, Sequence[Found]]) -> list[dict[str, Any]]:
+    """The history as ``tests/porcupine/main.go`` takes it, with a read of each key in the end, from the log."""
+    operations = [each for each in history if each.name in _OPERATIONS]
+    numbers = {name: at for at, name in enumerate(sorted({each.process for each in operations}))}
+    told = [line for each in operations if (line := _line(each, numbers[each.process]))]
+    keys = {step["key"] for line in told for step in line["steps"]}
+    end = max((max(each.start_ns, each.end_ns or 0) for each in operations), default=0)
+    return [*told, *_reads_of(log, sorted(keys), end + 1, len(numbers))]
+
+
+def _line(each: Operation, process: int) -> dict[str, Any] | None:
+    mismatch = each.result.get("kind") == ErrorKind.VERSION_MISMATCH
+    if (each.outcome == FAIL and not mismatch) or (each.name == "read" and each.outcome != OK):
+        return None
+    steps = [_step(step, each.result) for step in each.arguments["steps"]]
+    returned = each.end_ns if each.outcome == OK or mismatch else None
+    return {"process": process, "call": each.start_ns, "return": returned, "steps": steps, "mismatch": mismatch}
+
+
+def _step(asked: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
+    if asked["op"] == "get":
+        return {**asked, "value": result["value"], "version": result["version"]}
+    return {**asked, "version": result.get("versions", {}).get(asked["key"])}
+
+
+def _reads_of(
+    log: Mapping[int, Sequence[Found]], keys: Sequence[str], at_ns: int, process: int
+) -> Iterator[dict[str, Any]]:
+    newest = {found.record.key: found for records in log.values() for found in records}
+    for key in keys:
+        found = newest.get(key)
+        # A record without a value, which deletes its key, is read as one with an empty value. Clients write none.
+        held = found if found is not None and found.record.value else None
+        step = {
+            "op": "get",
+            "key": key,
+            "value": held.record.value if held else "",
+            "version": held.offset if held else None,
+        }
+        yield {"process": process, "call": at_ns, "return": at_ns + 1, "steps": [step], "mismatch": False}

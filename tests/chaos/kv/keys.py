@@ -1,0 +1,30 @@
+"""The keys that clients meet at, and who is there."""
+
+import itertools
+import time
+
+from spark_cas.kv.hint import shard_of
+
+NODES = ("n1", "n2")
+CLIENTS = ("c1", "c2", "c3")
+SHARDS = 2
+PAIRS = 2
+"""So many pairs of keys are in use at a time. The keys of a pair are of different shards, and of one transaction."""
+_GENERATION_SECONDS = 2.0
+
+
+def pair_now(chance: float) -> tuple[str, str]:
+    """A pair that all clients choose from at this moment, by a number below 1.
+
+    Each is in use for a short time alone: Porcupine's search grows with the operations on a key.
+    """
+    return pair(int(time.monotonic() / _GENERATION_SECONDS), int(chance * PAIRS))
+
+
+def pair(generation: int, number: int) -> tuple[str, str]:
+    """The keys of a pair, one of each of the first two shards."""
+    names = (f"{generation}-{number}-{at}" for at in itertools.count())
+    first = next(names)
+    shard = shard_of(first.encode(), SHARDS)
+    second = next(each for each in names if shard_of(each.encode(), SHARDS) != shard)
+    return (first, second) if shard == 0 else (second, first)

@@ -1,0 +1,52 @@
+"""A node of the store as a victim of chaos; its history has one operation, ``serve``, which ends with the process.
+
+``python -m tests.chaos.kv.node WORLD NAME``; it serves until it is killed.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+from spark_cas.core.errors import ConditionalLogError, StorageError
+from spark_cas.kv import Node, Versioned
+from spark_cas.testing.history import Recorder
+from tests.chaos.kv.calling import Answer, Request, listen
+from tests.chaos.kv.keys import NODES
+from tests.chaos.world import World
+
+_LOOK_SECONDS = 0.2
+
+
+def answer(node: Node, request: Request) -> Answer:
+    """Do what is asked. Raises what is no error of spark_cas: a defect."""
+    arguments = dict(request)
+    try:
+        result = getattr(node, arguments.pop("call"))(**arguments)
+    except ConditionalLogError as error:
+        return {"kind": str(error.kind), "told": error.message, "leader": getattr(error, "leader", None)}
+    return {"result": [result.value, result.version] if isinstance(result, Versioned) else result}
+
+
+def opened(world: World, name: str) -> Node:
+    """The node, once the log can be read."""
+    while True:
+        try:
+            return Node(world.open, address=name, folder=world.folder / "nodes" / name, nodes=NODES)
+        except StorageError:
+            time.sleep(_LOOK_SECONDS)
+
+
+def main(folder: str, name: str) -> None:
+    """Serve for as long as whoever started it lives."""
+    sys.setswitchinterval(0.001)
+    world = World.read(Path(folder))
+    orphaned = world.orphaned()
+    with Recorder(world.history / f"{name}.jsonl", name) as recorder, opened(world, name) as node:
+        recorder.start("serve", {})
+        listen(world.folder / f"{name}.port", lambda request: answer(node, request))
+        while not orphaned():
+            time.sleep(_LOOK_SECONDS)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

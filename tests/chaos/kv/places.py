@@ -1,0 +1,50 @@
+"""The store under chaos: nodes that are killed and stopped, and clients who go to another then."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from spark_cas.log.open import open_log
+from tests.chaos.faults import Fault, FreezeClient, KillClient, Victim
+from tests.chaos.kv.judging import judge
+from tests.chaos.kv.keys import CLIENTS, NODES, SHARDS
+from tests.chaos.place import Place, of_clients
+from tests.chaos.processes import ClientProcess
+from tests.chaos.proxied_brokers import proxied_brokers
+from tests.chaos.troubled_store import TROUBLES, StoreTrouble
+from tests.chaos.world import SETTINGS, World
+
+
+def _nodes(folder: Path) -> list[Victim]:
+    return [ClientProcess(each, folder, "tests.chaos.kv.node", [str(folder), each]) for each in NODES]
+
+
+def _clients(folder: Path, seed: int) -> list[Victim]:
+    module = "tests.chaos.kv.client"
+    return [ClientProcess(each, folder, module, [str(folder), each, str(seed)]) for each in CLIENTS]
+
+
+def _of_nodes(nodes: list[Victim]) -> dict[str, Fault]:
+    return {"kill-store-node": KillClient(nodes), "freeze-store-node": FreezeClient(nodes)}
+
+
+@contextmanager
+def kv_directory(folder: Path, seed: int) -> Iterator[Place]:
+    """The store over a log in a directory that fails, is slow and lies."""
+    world = World(folder, str(folder / "log"), settings=SETTINGS)
+    with open_log(world.address) as log:
+        log.create(SHARDS)
+    world.write()
+    nodes, clients = _nodes(folder), _clients(folder, seed)
+    troubles: dict[str, Fault] = {kind: StoreTrouble(world.troubles, kind) for kind in TROUBLES}
+    faults = of_clients(clients) | _of_nodes(nodes) | troubles
+    yield Place(clients, faults, lambda: open_log(world.address), servers=nodes, is_shared=False, judge=judge)
+
+
+@contextmanager
+def kv_kafka(folder: Path, seed: int) -> Iterator[Place]:
+    """The store over a topic of three brokers."""
+    with proxied_brokers(folder, SHARDS) as brokers:
+        nodes, clients = _nodes(folder), _clients(folder, seed)
+        faults = of_clients(clients) | _of_nodes(nodes) | brokers.faults
+        yield Place(clients, faults, brokers.open, brokers.calm, brokers.heal, nodes, is_shared=False, judge=judge)

@@ -1,0 +1,75 @@
+"""A topic of three brokers, each behind a proxy that can be told to misbehave."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from spark_cas.log.backend import Backend
+from spark_cas.log.open import open_log
+from spark_cas.testing.kafka_broker import KafkaCluster
+from spark_cas.testing.kafka_broker.listeners import free_ports
+from tests.chaos.brokers import FreezeNode, KillNode, Nodes, OnTheWay
+from tests.chaos.faults import Fault
+from tests.chaos.world import World
+from tests.kafka.clients import create_topic
+from tests.kafka.faulted import spec_of
+from tests.kafka.proxy.rules import Fault as ProxyFault
+from tests.kafka.proxy.server import Proxy
+
+CONF = Path(__file__).parents[2] / "conf" / "kafka"
+_NODES = 3
+
+
+@dataclass(frozen=True)
+class Brokers:
+    """The topic: ``open`` goes past all faults, clients go through the world."""
+
+    world: World
+    faults: dict[str, Fault]
+    open: Callable[[], Backend]
+    calm: Callable[[], None]
+    heal: Callable[[], None]
+
+
+@contextmanager
+def proxied_brokers(folder: Path, partitions: int) -> Iterator[Brokers]:
+    """A log in a topic, replication 3, two in sync; its world is written."""
+    with ExitStack() as stack:
+        ports = free_ports(_NODES)
+        cluster = stack.enter_context(KafkaCluster(CONF, _NODES, advertised_ports=ports, heap_mb=256))
+        proxies = [
+            stack.enter_context(Proxy(port, node.proxied_address))
+            for port, node in zip(ports, cluster.nodes, strict=True)
+        ]
+        topic = create_topic(cluster.bootstrap, partitions)
+        world = World(folder, ",".join(each.bootstrap for each in proxies), topic, pace=0.05)
+        world.write()
+        nodes = Nodes(cluster.nodes)
+        faults: dict[str, Fault] = {
+            "kill-node": KillNode(nodes),
+            "freeze-node": FreezeNode(nodes),
+            "reset": OnTheWay(proxies, ProxyFault.RESET_BEFORE_REQUEST, (None,)),
+            "reset-reply": OnTheWay(proxies, ProxyFault.RESET_BEFORE_RESPONSE),
+            "drop-reply": OnTheWay(proxies, ProxyFault.DROP_RESPONSE),
+            "late-request": OnTheWay(proxies, ProxyFault.HOLD_REQUEST),
+            "late-reply": OnTheWay(proxies, ProxyFault.HOLD_RESPONSE),
+        }
+
+        def calm() -> None:
+            for each in proxies:
+                each.clear()
+
+        def heal() -> None:
+            for node in cluster.nodes:
+                if not node.is_running:
+                    node.begin_start()
+            everyone = frozenset(node.id for node in cluster.nodes)
+            for node in cluster.nodes:
+                node.wait_until_alive(everyone)
+
+        spec = spec_of(cluster.bootstrap, topic)
+        with open_log(spec) as log:
+            log.create(partitions)
+            log.bounds_of(range(partitions), waiting=True)
+        yield Brokers(world, faults, lambda: open_log(spec), calm, heal)
