@@ -20,13 +20,16 @@ from tests.chaos.kv.calling import Answer, NoAnswerError, NotReachedError, Reque
 from tests.chaos.kv.keys import NODES, SHARDS, pair_now
 from tests.chaos.world import World
 
-_ANSWER_SECONDS = 1.5
+_ANSWER_SECONDS, _KAFKA_ANSWER_SECONDS = 1.5, 4.0
+"""A claim of a topic is several requests, each of which may be late."""
+_READ_SECONDS = 5.0
+"""Longer than nodes stand still: a leader that was deposed meanwhile answers those who asked it then."""
 _LEAD_SECONDS = 4.0
-"""A node waits up to two seconds before it takes over from another."""
+"""On top: a node waits up to two seconds before it takes over from another."""
 _TRIES = 6
 _ELSEWHERE_SHARE = 0.15
 """So often another node is asked than the one that is thought to lead: it may be one that was deposed."""
-_LEAD_SHARE = 0.01
+_LEAD_SHARE = 0.03
 
 Step = Mapping[str, Any]
 Told = tuple[str, dict[str, Any]]
@@ -41,6 +44,7 @@ class StoreClient:
         self._chance = random.Random(f"{seed}/{recorder.process}/{time.monotonic_ns()}")
         self._leaders = dict.fromkeys(range(SHARDS), NODES[0])
         self._versions: dict[str, int | None] = {}
+        self._seconds = _KAFKA_ANSWER_SECONDS if world.topic else _ANSWER_SECONDS
 
     def run(self, stopped: Callable[[], bool]) -> None:
         """Go on until it is stopped."""
@@ -71,7 +75,7 @@ class StoreClient:
 
     def _ask(self, steps: Sequence[Step]) -> Told:
         shard = _shard(steps[0])
-        request = _request(steps)
+        request = _request(steps, self._seconds)
         if self._chance.random() < _LEAD_SHARE:
             self._lead(self._chance.choice(NODES), shard)
         if self._chance.random() < _ELSEWHERE_SHARE:
@@ -100,7 +104,7 @@ class StoreClient:
     def _lead(self, node: str, shard: int) -> None:
         self._leaders[shard] = node
         try:
-            answer = self._call(node, {"call": "lead", "shard": shard, "timeout": _LEAD_SECONDS})
+            answer = self._call(node, {"call": "lead", "shard": shard, "timeout": self._seconds + _LEAD_SECONDS})
         except (NotReachedError, NoAnswerError):
             time.sleep(self._world.pace)
         else:
@@ -124,14 +128,14 @@ def _shard(step: Step) -> int:
     return shard_of(step["key"].encode(), SHARDS)
 
 
-def _request(steps: Sequence[Step]) -> Request:
+def _request(steps: Sequence[Step], seconds: float) -> Request:
     if steps[0]["op"] == "get":
-        return {"call": "get", "key": steps[0]["key"].encode(), "timeout": _ANSWER_SECONDS}
+        return {"call": "get", "key": steps[0]["key"].encode(), "timeout": _READ_SECONDS}
     return {
         "call": "transact",
         "writes": {each["key"].encode(): each["value"].encode() if "value" in each else None for each in steps},
         "expected_versions": {each["key"].encode(): each["expected"] for each in steps if "expected" in each},
-        "timeout": _ANSWER_SECONDS if len(steps) == 1 else _LEAD_SECONDS,
+        "timeout": seconds if len(steps) == 1 else seconds + _LEAD_SECONDS,
     }
 
 

@@ -11,8 +11,11 @@ from tests.chaos.kv.keys import CLIENTS, NODES, SHARDS
 from tests.chaos.place import Place, of_clients
 from tests.chaos.processes import ClientProcess
 from tests.chaos.proxied_brokers import proxied_brokers
-from tests.chaos.troubled_store import TROUBLES, StoreTrouble
+from tests.chaos.troubled_store import FAILING, SLOW, StoreTrouble
 from tests.chaos.world import SETTINGS, World
+
+_TROUBLES = (SLOW, FAILING, "lost-replies")
+"""Few, so that nodes are struck often: what becomes of all kinds of puts is the log's business."""
 
 
 def _nodes(folder: Path) -> list[Victim]:
@@ -36,7 +39,7 @@ def kv_directory(folder: Path, seed: int) -> Iterator[Place]:
         log.create(SHARDS)
     world.write()
     nodes, clients = _nodes(folder), _clients(folder, seed)
-    troubles: dict[str, Fault] = {kind: StoreTrouble(world.troubles, kind) for kind in TROUBLES}
+    troubles: dict[str, Fault] = {kind: StoreTrouble(world.troubles, kind) for kind in _TROUBLES}
     faults = of_clients(clients) | _of_nodes(nodes) | troubles
     yield Place(clients, faults, lambda: open_log(world.address), servers=nodes, is_shared=False, judge=judge)
 

@@ -1,0 +1,91 @@
+"""The store under chaos, seeds of a few seconds; and what Porcupine is given of a history."""
+
+import pytest
+
+from spark_cas.kv.hint import shard_of
+from spark_cas.testing.history import FAIL, INFO, OK, Found, Operation, Record, read_history
+from tests.chaos.__main__ import main
+from tests.chaos.kv.judging import LINEARIZABLE, judge, registers
+from tests.chaos.kv.keys import SHARDS, pair
+from tests.long import full
+
+pytestmark = pytest.mark.timeout(400)
+
+
+def run(backend, seed, seconds, *, folder):
+    """Run chaos as a person does; all has to be as promised, and something has to have happened."""
+    code = main(["--backend", backend, "--seed", str(seed), "--seconds", str(seconds), "--into", str(folder)])
+    [left] = folder.iterdir()
+    assert code == 0, (left / "violations.txt").read_text()
+    history = read_history(left / "history")
+    acknowledged = {each.name for each in history if each.outcome == OK}
+    assert {"read", "write", "fault"} <= acknowledged
+    assert all(f">{name}</text>" in (left / "timeline.html").read_text() for name in ("c1", "n1"))
+
+
+@pytest.mark.parametrize("chosen", [(1, 12), *full((2, 60), (3, 60))])
+def test_a_store_in_a_directory_keeps_its_promises(chosen, tmp_path):
+    run("kv-directory", *chosen, folder=tmp_path)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("chosen", full((2, 60), (3, 60)))
+def test_a_store_on_three_brokers_keeps_its_promises(chosen, tmp_path):
+    run("kv-kafka", *chosen, folder=tmp_path)
+
+
+def test_the_keys_of_a_pair_are_of_different_shards():
+    pairs = [pair(generation, number) for generation in range(20) for number in range(2)]
+    assert [tuple(shard_of(key.encode(), SHARDS) for key in each) for each in pairs] == [(0, 1)] * 40
+    assert len({key for each in pairs for key in each}) == 80
+
+
+def put(start, value, *, end=None, outcome=INFO, **result):
+    steps = [{"op": "put", "key": "k", "value": value}]
+    return Operation("c1", "write", {"steps": steps}, start, end, outcome, result)
+
+
+def read(start, value, version):
+    arguments = {"steps": [{"op": "get", "key": "k"}]}
+    return Operation("c2", "read", arguments, start, start + 1, OK, {"value": value, "version": version})
+
+
+def holding(*values):
+    return {0: [Found(at, Record("k", value)) for at, value in enumerate(values)]}
+
+
+FIRST = put(1, "a", end=2, outcome=OK, versions={"k": 0})
+
+
+def test_what_the_log_holds_in_the_end_is_judged():
+    assert judge([FIRST], holding("a")) == []
+    assert [each.number for each in judge([FIRST], holding())] == [LINEARIZABLE]
+    assert [each.told for each in judge([FIRST], holding("a", "a"))] == ["not linearizable: k"]
+    assert judge([FIRST, put(3, "b")], holding("a", "b")) == []
+    assert judge([FIRST, put(3, "b")], holding("a")) == []
+
+
+def test_a_deletion_in_the_log_is_an_absent_key():
+    deleted = Operation("c1", "write", {"steps": [{"op": "delete", "key": "k"}]}, 3, 4, OK, {"versions": {"k": 1}})
+    assert judge([FIRST, deleted], holding("a", "")) == []
+    assert judge([FIRST], holding("a", "")) != []
+
+
+def test_what_failed_is_nowhere():
+    failed = put(3, "b", end=4, outcome=FAIL, kind="STORAGE")
+    assert judge([FIRST, failed], holding("a")) == []
+    assert judge([FIRST, failed], holding("a", "b")) != []
+
+
+def test_a_stale_read_is_seen():
+    second = put(3, "b", end=4, outcome=OK, versions={"k": 1})
+    assert judge([FIRST, second, read(5, "b", 1)], holding("a", "b")) == []
+    assert judge([FIRST, second, read(5, "a", 0)], holding("a", "b")) != []
+
+
+def test_a_mismatch_that_was_none_is_seen():
+    steps = [{"op": "cas", "key": "k", "value": "b", "expected": 0}]
+    refused = Operation("c1", "write", {"steps": steps}, 3, 4, FAIL, {"kind": "VERSION_MISMATCH"})
+    assert registers([refused], {})[0]["mismatch"] is True
+    assert judge([FIRST, refused], holding("a")) != []
+    assert judge([refused], holding()) == []
