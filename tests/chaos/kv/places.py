@@ -13,6 +13,7 @@ from tests.chaos.processes import ClientProcess
 from tests.chaos.proxied_brokers import proxied_brokers
 from tests.chaos.troubled_store import FAILING, SLOW, StoreTrouble
 from tests.chaos.world import SETTINGS, World
+from tests.porcupine.checking import built
 
 _TROUBLES = (SLOW, FAILING, "lost-replies")
 """Few, so that nodes are struck often: what becomes of all kinds of puts is the log's business."""
@@ -33,7 +34,8 @@ def _of_nodes(nodes: list[Victim]) -> dict[str, Fault]:
 
 @contextmanager
 def kv_directory(folder: Path, seed: int) -> Iterator[Place]:
-    """The store over a log in a directory that fails, is slow and lies."""
+    """The store over a log in a directory that fails, is slow and lies. Raises CheckerFailedError without Go."""
+    built()
     world = World(folder, str(folder / "log"), settings=SETTINGS)
     with open_log(world.address) as log:
         log.create(SHARDS)
@@ -46,7 +48,8 @@ def kv_directory(folder: Path, seed: int) -> Iterator[Place]:
 
 @contextmanager
 def kv_kafka(folder: Path, seed: int) -> Iterator[Place]:
-    """The store over a topic of three brokers."""
+    """The store over a topic of three brokers. Raises CheckerFailedError without Go."""
+    built()
     with proxied_brokers(folder, SHARDS) as brokers:
         nodes, clients = _nodes(folder), _clients(folder, seed)
         faults = of_clients(clients) | _of_nodes(nodes) | brokers.faults
