@@ -15,7 +15,7 @@ from typing import Any
 
 from spark_cas.core.errors import ErrorKind
 from spark_cas.kv.hint import shard_of
-from spark_cas.testing.history import FAIL, INFO, OK, Recorder
+from spark_cas.testing.history import FAIL, INFO, OK, Recorder, read_history
 from tests.chaos.kv.calling import Answer, NoAnswerError, NotReachedError, Request, call
 from tests.chaos.kv.keys import NODES, SHARDS, pair_now
 from tests.chaos.world import World
@@ -41,7 +41,8 @@ class StoreClient:
     def __init__(self, world: World, recorder: Recorder, seed: int) -> None:
         self._world = world
         self._recorder = recorder
-        self._chance = random.Random(f"{seed}/{recorder.process}/{time.monotonic_ns()}")
+        before = sum(each.process == recorder.process for each in read_history(world.history))
+        self._chance = random.Random(f"{seed}/{recorder.process}/{before}")
         self._leaders = dict.fromkeys(range(SHARDS), NODES[0])
         self._versions: dict[str, int | None] = {}
         self._seconds = _KAFKA_ANSWER_SECONDS if world.topic else _ANSWER_SECONDS
@@ -63,13 +64,15 @@ class StoreClient:
         [way] = self._chance.choices(["get", "put", "delete", "cas", "remove", "both"], [36, 20, 6, 24, 4, 10])
         if way != "both":
             return [self._step(way, key)]
-        return [self._step(self._chance.choice(["put", "cas", "delete", "remove"]), each) for each in (first, second)]
+        ways = ["put", "cas", "delete", "remove"]
+        other = second if key == first else first
+        return [self._step(self._chance.choice(ways), key), self._step(self._chance.choice([*ways, "check"]), other)]
 
     def _step(self, way: str, key: str) -> Step:
         step: dict[str, Any] = {"op": way, "key": key}
         if way in ("put", "cas"):
             step["value"] = f"{self._recorder.process}.{time.monotonic_ns()}"
-        if way in ("cas", "remove"):
+        if way in ("cas", "remove", "check"):
             step["expected"] = self._versions.get(key)
         return step
 
@@ -133,7 +136,11 @@ def _request(steps: Sequence[Step], seconds: float) -> Request:
         return {"call": "get", "key": steps[0]["key"].encode(), "timeout": _READ_SECONDS}
     return {
         "call": "transact",
-        "writes": {each["key"].encode(): each["value"].encode() if "value" in each else None for each in steps},
+        "writes": {
+            each["key"].encode(): each["value"].encode() if "value" in each else None
+            for each in steps
+            if each["op"] != "check"
+        },
         "expected_versions": {each["key"].encode(): each["expected"] for each in steps if "expected" in each},
         "timeout": seconds if len(steps) == 1 else seconds + _LEAD_SECONDS,
     }
