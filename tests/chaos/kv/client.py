@@ -17,7 +17,7 @@ from spark_cas.core.errors import ErrorKind
 from spark_cas.kv.hint import shard_of
 from spark_cas.testing.history import FAIL, INFO, OK, Recorder, read_history
 from tests.chaos.kv.calling import Answer, NoAnswerError, NotReachedError, Request, call
-from tests.chaos.kv.keys import NODES, SHARDS, pair_now
+from tests.chaos.kv.keys import NODES, READERS, SHARDS, pair_now
 from tests.chaos.world import World
 
 _ANSWER_SECONDS, _KAFKA_ANSWER_SECONDS = 1.5, 4.0
@@ -45,6 +45,7 @@ class StoreClient:
         self._chance = random.Random(f"{seed}/{recorder.process}/{before}")
         self._leaders = dict.fromkeys(range(SHARDS), NODES[0])
         self._versions: dict[str, int | None] = {}
+        self._only_reads = recorder.process in READERS
         self._seconds = _KAFKA_ANSWER_SECONDS if world.topic else _ANSWER_SECONDS
 
     def run(self, stopped: Callable[[], bool]) -> None:
@@ -56,12 +57,15 @@ class StoreClient:
             self._recorder.finish(number, event, result)
             if event == OK:
                 self._versions |= result.get("versions", {steps[0]["key"]: result.get("version")})
-            time.sleep(self._chance.uniform(0, 2 * self._world.pace))
+            if not self._only_reads:
+                time.sleep(self._chance.uniform(0, 2 * self._world.pace))
 
     def _next(self) -> list[Step]:
         first, second = pair_now(self._chance.random())
         key = self._chance.choice([first, second])
         [way] = self._chance.choices(["get", "put", "delete", "cas", "remove", "both"], [36, 20, 6, 24, 4, 10])
+        if self._only_reads:
+            way = "get"
         if way != "both":
             return [self._step(way, key)]
         ways = ["put", "cas", "delete", "remove"]

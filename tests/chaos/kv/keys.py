@@ -6,7 +6,9 @@ import time
 from spark_cas.kv.hint import shard_of
 
 NODES = ("n1", "n2")
-CLIENTS = ("c1", "c2", "c3")
+WRITERS = ("c1", "c2")
+READERS = ("r1",)
+"""They only read, without a rest: a leader that is kept busy by reads looks at the log for their sake alone."""
 SHARDS = 2
 PAIRS = 2
 """So many pairs of keys are in use at a time. The keys of a pair are of different shards, and of one transaction."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from spark_cas.log.open import open_log
 from tests.chaos.faults import Fault, FreezeClient, KillClient, Victim
 from tests.chaos.kv.judging import judge
-from tests.chaos.kv.keys import CLIENTS, NODES, SHARDS
+from tests.chaos.kv.keys import NODES, READERS, SHARDS, WRITERS
 from tests.chaos.place import Place, of_clients
 from tests.chaos.processes import ClientProcess
 from tests.chaos.proxied_brokers import proxied_brokers
@@ -25,7 +25,7 @@ def _nodes(folder: Path) -> list[Victim]:
 
 def _clients(folder: Path, seed: int) -> list[Victim]:
     module = "tests.chaos.kv.client"
-    return [ClientProcess(each, folder, module, [str(folder), each, str(seed)]) for each in CLIENTS]
+    return [ClientProcess(each, folder, module, [str(folder), each, str(seed)]) for each in (*WRITERS, *READERS)]
 
 
 def _of_nodes(nodes: list[Victim]) -> dict[str, Fault]:
