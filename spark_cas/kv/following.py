@@ -45,15 +45,20 @@ class Follower:
     def _apply(self, bounds: Bounds, at_ms: int) -> bool:
         snapshot = self._snapshot
         self.end_offset = max(bounds.end_offset, snapshot.upcoming_offset)
-        if bounds.end_offset > snapshot.upcoming_offset and self._may_have_missed_deletions(at_ms):
-            snapshot.forget()
-        if bounds.start_offset > snapshot.upcoming_offset:
+        anew = bounds.end_offset > snapshot.upcoming_offset and self._may_have_missed_deletions(at_ms)
+        before = 0 if anew else snapshot.upcoming_offset
+        if bounds.start_offset > before:
+            # What the snapshot has is kept: it may be the only one.
             raise TrimmedError(
                 f"shard {self._shard}: the log keeps records from offset {bounds.start_offset} on, and those from "
-                f"{snapshot.upcoming_offset} were not applied yet: the state cannot be made from it. Copy a snapshot "
+                f"{before} were not applied yet: the state cannot be made from it. Copy a snapshot "
                 f"of a node that is further, and see that the log is compacted, and not trimmed."
             )
-        before = snapshot.upcoming_offset
+        if anew:
+            snapshot.forget()
+        if before == 0:
+            # All that is applied from here on is read later than this, also by who goes on where this is cut short.
+            self.is_current(at_ms)
         if bounds.end_offset <= before:
             self.is_current(at_ms)
             return False

@@ -4,6 +4,7 @@ A term's first append is its leader record, at the offset that the shard was app
 of the shard is unknown to the leader, and every other node's next batch is refused.
 """
 
+import random
 import time
 
 from spark_cas.core.digest import RunningDigest
@@ -22,6 +23,7 @@ from spark_cas.log.patience import Wait
 SETTLE_SECONDS = 2.0
 """A node is left to lead for so long before another takes over: what it is asked for meanwhile gets done."""
 
+_CHANCE = random.SystemRandom()
 _LOOK_EVERY_SECONDS = 0.1
 _YIELD_SECONDS = 0.2
 
@@ -65,10 +67,12 @@ class Leadership:
         if self.term is None:
             self.follower.look()
         known = self._snapshot.leader
+        # Two nodes that want each other's shards are not to take them at the same moment, time and again.
+        settled = SETTLE_SECONDS * _CHANCE.uniform(1, 1.25)
         while self.term is None and self.hint != self._address:
             self.follower.look()
             self._refuse_newer_than(known)
-            left = self.follower.leader_seen + SETTLE_SECONDS - time.monotonic()
+            left = self.follower.leader_seen + settled - time.monotonic()
             if left <= 0:
                 break
             time.sleep(min(left, _LOOK_EVERY_SECONDS))

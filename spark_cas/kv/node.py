@@ -140,7 +140,8 @@ class Node:
         """Begin to write keys of one shard, all or none, and return at once; the result is each one's new version.
 
         As `transact`, but all keys have to be of one shard: ValueError else. The future ends as `put` raises, and can
-        be cancelled until the write is on its way.
+        be cancelled until the write is on its way. What is called back when it is done runs in the shard's thread: it
+        is to be short, and to ask this node for nothing.
         """
         return self._asked(writes, expected_versions or {}, REQUEST_SECONDS).future
 

@@ -8,7 +8,7 @@ nothing to append, a tail barrier proves it.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from threading import Thread
+from threading import Lock, Thread
 
 from spark_cas.core.errors import (
     RecordTooLargeError,
@@ -63,19 +63,23 @@ class Shard:
         self._most_record_bytes: int | None = None
         self._proven = False
         self._closing = False
+        self._asking = Lock()
+        """So that nothing is asked for behind what `close` ends."""
         self._thread = Thread(target=self._run, name=f"shard-{number}", daemon=True)
         self._thread.start()
 
     def ask(self, asked: AnyAsked) -> None:
         """Have something done; its future tells when. Raises StorageError once the node is closed."""
-        if self._closing:
-            raise StorageError(CLOSED)
-        self._queue.put(asked)
+        with self._asking:
+            if self._closing:
+                raise StorageError(CLOSED)
+            self._queue.put(asked)
 
     def close(self) -> None:
         """End the thread once its round is over, and what waits in errors."""
-        self._closing = True
-        self._queue.put(None)
+        with self._asking:
+            self._closing = True
+            self._queue.put(None)
         self._thread.join()
         for each in self._queue.drain():
             if each.begins():

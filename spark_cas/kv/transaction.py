@@ -10,7 +10,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from threading import Lock
 
-from spark_cas.core.errors import ConditionalLogError, InputError, RefusedError, StorageError, UnknownOutcomeError
+from spark_cas.core.errors import (
+    ConditionalLogError,
+    InputError,
+    ProgressLostError,
+    RefusedError,
+    StorageError,
+    TruncatedError,
+    UnknownOutcomeError,
+)
 from spark_cas.core.outcome import Appended
 from spark_cas.kv.batching import Holding
 from spark_cas.kv.records import table_of
@@ -115,11 +123,11 @@ def _append(log: Backend, shards: Sequence[Shard], batches: Mapping[int, Batch])
         )
     except InputError:
         raise
-    except RefusedError:
-        _step_down(shards)
-        return None
     except ConditionalLogError as error:
         _step_down(shards)
+        # What is there no more may have been committed before it was lost.
+        if isinstance(error, RefusedError) and not isinstance(error, TruncatedError | ProgressLostError):
+            return None
         raise UnknownOutcomeError(
             f"it is not known whether the transaction is in the log, whole, or is not: {error.message} Read its keys "
             f"to find out."

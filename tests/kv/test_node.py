@@ -1,7 +1,7 @@
 """One node: what is written is read, under its conditions, and is there again after a restart."""
 
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event
+from threading import Event, Timer
 
 import pytest
 
@@ -171,6 +171,45 @@ def test_who_was_away_while_deletions_were_removed_begins_anew(memory, tmp_path,
         assert (a.get(KEY) == ABSENT) is begins_anew
 
 
+def test_a_snapshot_that_cannot_be_made_anew_is_kept(memory, tmp_path, monkeypatch):
+    compacted = Compacted(memory)
+    with node(lambda: compacted, tmp_path, shards=[0]) as a:
+        version = a.put(KEY, b"1")
+    memory.trim(0, version)
+    append_foreign(memory, 0, "x")
+    now_ms = clock.now_ms() + 40_000
+    monkeypatch.setattr(clock, "now_ms", lambda: now_ms)
+    with node(lambda: compacted, tmp_path, shards=[0]) as a:
+        wait_until(lambda: a.status()[0].error is not None, SECONDS, lambda: "no error is told")
+        assert "TRIMMED" in a.status()[0].error
+        assert a.get(KEY, stale=True) == Versioned(b"1", version)
+
+
+class CutShort(Compacted):
+    """Each read of it ends in an error behind the first records."""
+
+    def __init__(self, log):
+        super().__init__(log)
+        self.begun_at = []
+
+    def read(self, partition, offsets, columns=()):
+        self.begun_at.append(offsets.base_offset)
+        found = list(super().read(partition, offsets, columns))
+        yield found[0]
+        if len(found) > 1:
+            raise StorageError("it stands still.")
+
+
+def test_a_first_replay_that_is_cut_short_goes_on_where_it_was(memory, tmp_path):
+    for value in "abc":
+        append_foreign(memory, 0, value)
+    cut_short = CutShort(memory)
+    with node(lambda: cut_short, tmp_path, shards=[0]) as a:
+        wait_until(lambda: a.status()[0].upcoming_offset == 3, SECONDS, lambda: f"it began at {cut_short.begun_at}")
+        assert a.get(b"a", stale=True).value == b"a"
+    assert cut_short.begun_at[:3] == [0, 1, 2]
+
+
 def test_records_of_other_writers_are_part_of_the_state(log, tmp_path):
     with node(log, tmp_path) as a:
         a.put(KEY, b"1")
@@ -189,6 +228,28 @@ def test_a_closed_node_takes_nothing(log, tmp_path):
         pass
     with pytest.raises(StorageError, match="closed"):
         a.put(KEY, b"1")
+
+
+def test_what_is_asked_for_while_the_node_is_closed_ends(memory, tmp_path):
+    asked, leave = Event(), Event()
+    with ThreadPoolExecutor(2) as threads, node(lambda: memory, tmp_path, shards=[0]) as a:
+        queue = a._shards[0]._queue
+        put = queue.put
+
+        def slowly(each):
+            if each is not None:
+                asked.set()
+                leave.wait(SECONDS)
+            put(each)
+
+        queue.put = slowly
+        submitted = threads.submit(a.submit, {KEY: b"1"})
+        asked.wait(SECONDS)
+        closed = threads.submit(a.close)
+        Timer(0.2, leave.set).start()
+        future = submitted.result(SECONDS)
+        closed.result(SECONDS)
+        assert future.exception(SECONDS) is None or isinstance(future.exception(), StorageError)
 
 
 def test_a_write_that_was_not_begun_in_time_is_not_written(memory, tmp_path):

@@ -4,7 +4,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from spark_cas.core.errors import NotLeaderError, StorageError, UnknownOutcomeError, VersionMismatchError
+from spark_cas.core.errors import (
+    NotLeaderError,
+    StorageError,
+    TruncatedError,
+    UnknownOutcomeError,
+    VersionMismatchError,
+)
 from spark_cas.kv import Versioned
 from spark_cas.kv.values import ABSENT
 from spark_cas.log.memory import MemoryLog
@@ -68,12 +74,13 @@ def test_a_node_takes_over_what_another_leads(log, tmp_path):
         assert b.get(HERE).value == b"1"
 
 
-def test_a_commit_without_a_reply_is_told_as_unknown_and_is_whole(tmp_path):
+@pytest.mark.parametrize("error", [StorageError("the reply was lost."), TruncatedError("the log ends before it.")])
+def test_a_commit_without_a_reply_is_told_as_unknown_and_is_whole(tmp_path, error):
     memory = MemoryLog()
     memory.create(SHARDS)
 
     def fail():
-        raise StorageError("the reply was lost.")
+        raise error
 
     faulty = FaultyLog(memory, Fault("put_entry", 1, When.AFTER, fail))
     with node(lambda: faulty, tmp_path) as a:

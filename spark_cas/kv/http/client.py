@@ -159,7 +159,7 @@ def _follow(node: str, request: _Request, deadline: float) -> tuple[Verdict, str
     """What comes of asking a node, and those that it sends to; and the last that was asked."""
     for _ in range(_MOST_HOPS):
         try:
-            verdict = verdict_of(_exchange(node, request, deadline))
+            verdict = verdict_of(_exchange(node, request, deadline), reads=request.reads)
         except NotSentError as error:
             return NotDone(str(error)), node
         except NoReplyError as error:

@@ -60,9 +60,11 @@ def exchange(
             raise NotSentError(_told(error)) from None
         try:
             response = connection.getresponse()
-            found = response.read(_MOST_REPLY_BYTES)
-            if not response.isclosed() and response.read(1):
+            if response.length is None:
+                raise NoReplyError("its reply does not say how long it is, so it may be cut off")
+            if response.length > _MOST_REPLY_BYTES:
                 raise NoReplyError(f"its reply is larger than {_MOST_REPLY_BYTES} bytes")
+            found = response.read()  # IncompleteRead where it is cut off
         except (OSError, HTTPException) as error:
             raise NoReplyError(_told(error)) from None
         return Reply(response.status, response.headers, found)

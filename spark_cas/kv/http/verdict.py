@@ -13,7 +13,7 @@ from spark_cas.core.errors import (
     error_from_text,
 )
 from spark_cas.kv.http.exchange import Reply
-from spark_cas.kv.http.wire import ABSENT, host_and_port
+from spark_cas.kv.http.wire import ABSENT, READ_HEADER, host_and_port, version_of_tag
 
 _DONE = (HTTPStatus.OK, HTTPStatus.CREATED)
 _MAY_PASS = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.REQUEST_TIMEOUT)
@@ -66,10 +66,11 @@ def document_in(reply: Reply) -> dict[str, Any]:
     return found
 
 
-def verdict_of(reply: Reply) -> Verdict:
-    """What a reply means. One that no node of this store gives is unclear."""
+def verdict_of(reply: Reply, *, reads: bool = False) -> Verdict:
+    """What a reply to a write, or to a read, means. One that no node of this store gives is unclear."""
     if reply.status in _DONE:
-        return Done(reply)
+        done = _has_value(reply) if reads else _tells_what_was_written(reply)
+        return Done(reply) if done else Unclear(f"HTTP status {reply.status}, not as a node of the store gives it")
     if reply.status == HTTPStatus.TEMPORARY_REDIRECT:
         address = urlsplit(reply.headers.get("Location", "")).netloc
         return AskElsewhere(address) if host_and_port(address) else NotDone("it sent to no node")
@@ -81,6 +82,18 @@ def verdict_of(reply: Reply) -> Verdict:
     if token == ABSENT:
         return Done(reply)
     return NotDone(message) if reply.status in _MAY_PASS else _told(reply.status, token, message, document)
+
+
+def _has_value(reply: Reply) -> bool:
+    return READ_HEADER in reply.headers and version_of_tag(reply.headers.get("ETag", "")) is not None
+
+
+def _tells_what_was_written(reply: Reply) -> bool:
+    try:
+        found = document_in(reply)
+    except ValueError:
+        return False
+    return bool({"version", "offset", "versions"} & found.keys())
 
 
 def _told(status: int, token: str, message: str, document: dict[str, Any]) -> Verdict:

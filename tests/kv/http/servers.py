@@ -97,7 +97,8 @@ def leader_of(nodes, key_path):
 class Wire:
     """A port in front of a node.
 
-    A request whose method is in ``dropping`` reaches nobody; of one in ``losing`` the reply is lost.
+    A request whose method is in ``dropping`` reaches nobody; of one in ``losing`` the reply is lost, of one in
+    ``cutting`` its end.
     """
 
     def __init__(self, address):
@@ -106,6 +107,7 @@ class Wire:
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.dropping = set()
         self.losing = set()
+        self.cutting = set()
         self.requests = []
         threading.Thread(target=self._run, daemon=True).start()
 
@@ -125,7 +127,7 @@ class Wire:
                 self.requests.append(method)
                 reply = b"" if method in self.dropping else self.forwarded(request)
                 if method not in self.losing:
-                    near.sendall(reply)
+                    near.sendall(reply[:-1] if method in self.cutting else reply)
 
     def forwarded(self, request):
         with socket.create_connection(self._to, SECONDS) as far:

@@ -68,9 +68,10 @@ def test_transactions_over_shards(client):
     assert client.get(second).value is None
 
 
+@pytest.mark.parametrize("how", ["losing", "cutting"])
 @pytest.mark.parametrize("expected", [{}, {"expected_version": None}])
-def test_a_write_whose_reply_is_lost_is_told_and_not_sent_again(through, wire, key, expected):
-    wire.losing = {"PUT"}
+def test_a_write_whose_reply_is_lost_is_told_and_not_sent_again(through, wire, key, expected, how):
+    setattr(wire, how, {"PUT"})
     with pytest.raises(UnknownOutcomeError):
         through.put(key, b"1", **expected)
     assert wire.requests == ["PUT"]
@@ -101,10 +102,11 @@ def test_a_mismatch_behind_a_lost_reply_is_not_told_as_one(through, wire, key):
     assert through.get(key).value == b"2"
 
 
-def test_a_read_whose_reply_is_lost_is_asked_elsewhere(through, wire, key):
-    through.put(key, b"1")
-    wire.losing = {"GET"}
-    assert through.get(key).value == b"1"
+@pytest.mark.parametrize("how", ["losing", "cutting"])
+def test_a_read_whose_reply_is_lost_is_asked_elsewhere(through, wire, key, how):
+    through.put(key, b"12")
+    setattr(wire, how, {"GET"})
+    assert through.get(key).value == b"12"
 
 
 def test_nobody_there_is_told_with_nothing_written(key):
@@ -124,13 +126,26 @@ def test_what_is_wrong_with_a_call_is_a_value_error(client):
 
 
 class Stranger(Wire):
+    reply = b""
+
     def forwarded(self, request):
-        return b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n\r\nno"
+        return self.reply
 
 
-def test_a_server_that_is_no_node_is_not_believed(nodes, key):
-    """It refuses in words that no node has: something between may have done so after it was done."""
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n\r\nno",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\n\r\nno",
+    ],
+    ids=["503", "200", "200 JSON", "200 of any length"],
+)
+def test_a_server_that_is_no_node_is_not_believed(nodes, key, reply):
+    """It speaks in words that no node has: something between may refuse, or agree, whatever was done."""
     wire = Stranger(nodes[0].address)
+    wire.reply = reply
     with pytest.raises(UnknownOutcomeError):
         Client([wire.address]).put(key, b"1")
     with pytest.raises(StorageError):
