@@ -153,7 +153,7 @@ def test_readers_of_a_topic_go_with_its_log(broker):
 
 def test_after_an_error_the_planner_of_a_read_begins_with_new_ones(broker, topic, monkeypatch):
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("pyspark.daemon", None))
-    monkeypatch.setattr(worker, "_spare_what_is_imported", lambda: None)
+    monkeypatch.setattr(worker, "_freeze_once", lambda: None)
     selection = parse_read({"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}).selection
     with SelectedLogs(selection) as logs:
         logs.look(waiting=False)

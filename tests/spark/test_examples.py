@@ -16,6 +16,7 @@ IN_ORDER = [
     "docs/without-spark.md",
     "docs/conditions.md",
     "docs/spark.md",
+    "docs/key-value-store.md",
 ]
 """The pages that have examples: each goes on with the names and logs of those before it."""
 
