@@ -29,7 +29,7 @@ class Follower:
         """When the newest leader record was seen, on the steady clock."""
 
     def is_current(self, since_ms: int) -> None:
-        """The log had nothing at or behind the upcoming offset then, as a leader knows of its own appends."""
+        """No deletion from before then is missed, as a leader knows of its own appends."""
         self._snapshot.current_ms = max(since_ms, self._snapshot.current_ms)
 
     def look(self) -> None:
@@ -57,7 +57,7 @@ class Follower:
         if anew:
             snapshot.forget()
         if before == 0:
-            # All that is applied from here on is read later than this, also by who goes on where this is cut short.
+            # All of it is read later than this, also by who goes on where this is cut short.
             self.is_current(at_ms)
         if bounds.end_offset <= before:
             self.is_current(at_ms)

@@ -31,8 +31,8 @@ _BUSY_SECONDS = 10.0
 class Snapshot:
     """One shard's state. Its writer is one thread at a time; `peek` may be called by any other meanwhile.
 
-    ``upcoming_offset`` is how far the log was applied, exclusive, and ``current_ms`` a time at which it had no more,
-    in milliseconds since 1970.
+    ``upcoming_offset`` is how far the log was applied, exclusive. A deletion that was not applied was appended after
+    ``current_ms``, in milliseconds since 1970.
     """
 
     def __init__(self, folder: Path, log_id: str, shard: int) -> None:
@@ -65,7 +65,7 @@ class Snapshot:
     def apply(self, changes: Changes, upcoming_offset: int, current_ms: int | None = None) -> None:
         """Take over what lies in the log between the upcoming offset and the new one, all of it or nothing.
 
-        ``current_ms`` is a time at which the log had no more, milliseconds since 1970; None: there is more.
+        ``current_ms`` is a time at which the log had no more, milliseconds since 1970; None: it is as before.
         Raises StorageError, also where another process has written to the file.
         """
         leader = changes.leader or self.leader
