@@ -1,8 +1,9 @@
 """Kafka's partitioners over Arrow arrays: a row lands in the partition that Kafka's own clients would choose.
 
-Keys are hashed side by side, four bytes of every key at a time, and never row by row.
+Keys of rows are hashed side by side, four bytes of every key at a time, and never row by row.
 """
 
+import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -68,6 +69,20 @@ def partition_of(records: pa.RecordBatch, partitions: int, partitioner: Partitio
     if keys.null_count:
         hashes[nulls_of(keys)] = hashed(_contents_of(records.filter(keys.is_null())))
     return pa.array((hashes % np.uint32(partitions)).astype(np.int32))
+
+
+def partition_of_key(key: bytes, partitions: int) -> int:
+    """The partition of one key by murmur2, as `partition_of` has it: an array around one would take the longest."""
+    words = len(key) // 4
+    state = (_MURMUR2_SEED ^ len(key)) & _UINT32
+    for word in struct.unpack_from(f"<{words}I", key):
+        mixed = word * _MURMUR2_M & _UINT32
+        state = (state * _MURMUR2_M & _UINT32) ^ ((mixed ^ mixed >> 24) * _MURMUR2_M & _UINT32)
+    rest = key[4 * words :]
+    if rest:
+        state = (state ^ int.from_bytes(rest, "little")) * _MURMUR2_M & _UINT32
+    state = (state ^ state >> 13) * _MURMUR2_M & _UINT32
+    return ((state ^ state >> 15) & 0x7FFFFFFF) % partitions
 
 
 def murmur2(keys: pa.Array | pa.ChunkedArray) -> NDArray[np.int32]:

@@ -14,8 +14,9 @@ from spark_cas.core.errors import (
     StorageError,
     UnknownOutcomeError,
 )
+from spark_cas.core.partitioner import partition_of_key
 from spark_cas.kv.batching import Leading, Reading, Writing
-from spark_cas.kv.hint import preferred_node, shard_of
+from spark_cas.kv.hint import preferred_node
 from spark_cas.kv.records import LEADER_KEY
 from spark_cas.kv.rules import Writes
 from spark_cas.kv.shard import Shard
@@ -95,7 +96,7 @@ class Node:
 
     def shard_of(self, key: bytes) -> int:
         """The shard of a key: Kafka's murmur2, as its Java client and `spark_cas.route` place it."""
-        return shard_of(key, self._partitions)
+        return partition_of_key(key, self._partitions)
 
     def get(self, key: bytes, *, stale: bool = False, timeout: float = REQUEST_SECONDS) -> Versioned:
         """What a key holds.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_cas.kv.hint import shard_of
+from spark_cas.core.partitioner import partition_of_key
 from spark_cas.testing.history import FAIL, INFO, OK, Found, Operation, Record, read_history
 from tests.chaos.__main__ import main
 from tests.chaos.kv.judging import LINEARIZABLE, judge, registers
@@ -36,7 +36,7 @@ def test_a_store_on_three_brokers_keeps_its_promises(chosen, tmp_path):
 
 def test_the_keys_of_a_pair_are_of_different_shards():
     pairs = [pair(generation, number) for generation in range(20) for number in range(2)]
-    assert [tuple(shard_of(key.encode(), SHARDS) for key in each) for each in pairs] == [(0, 1)] * 40
+    assert [tuple(partition_of_key(key.encode(), SHARDS) for key in each) for each in pairs] == [(0, 1)] * 40
     assert len({key for each in pairs for key in each}) == 80
 
 

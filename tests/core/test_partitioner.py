@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, Message, Producer, cimpl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_cas.core.partitioner import Partitioner, crc32, murmur2, partition_of
+from spark_cas.core.partitioner import Partitioner, crc32, murmur2, partition_of, partition_of_key
 from spark_cas.core.records import HEADERS, RECORDS
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -296,3 +296,9 @@ def test_a_log_has_partitions(partitions):
 def test_records_of_another_form_are_refused(records, error):
     with pytest.raises(error):
         partition_of(records, 4)
+
+
+@given(st.binary(max_size=40), partition_counts)
+def test_one_key_goes_where_a_column_of_it_goes(key, partitions):
+    column = pa.record_batch({"key": pa.array([key], pa.binary())})
+    assert partition_of_key(key, partitions) == partition_of(column, partitions)[0].as_py()

@@ -4,8 +4,8 @@ import itertools
 from pathlib import Path
 
 from spark_cas.core.errors import NotLeaderError
+from spark_cas.core.partitioner import partition_of_key
 from spark_cas.kv import Node
-from spark_cas.kv.hint import shard_of
 
 SHARDS = 2
 SECONDS = 60
@@ -14,7 +14,7 @@ SECONDS = 60
 def keys_of(shard, count, shards=SHARDS):
     """So many keys of one shard."""
     keys = (b"key-%d" % number for number in itertools.count())
-    return list(itertools.islice((key for key in keys if shard_of(key, shards) == shard), count))
+    return list(itertools.islice((key for key in keys if partition_of_key(key, shards) == shard), count))
 
 
 def node(log, folder, address="a", **more):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from spark_cas.core.errors import ErrorKind
-from spark_cas.kv.hint import shard_of
+from spark_cas.core.partitioner import partition_of_key
 from spark_cas.testing.history import FAIL, INFO, OK, Recorder, read_history
 from tests.chaos.kv.calling import Answer, NoAnswerError, NotReachedError, Request, call
 from tests.chaos.kv.keys import NODES, READERS, SHARDS, pair_now
@@ -132,7 +132,7 @@ def _name(steps: Sequence[Step]) -> str:
 
 
 def _shard(step: Step) -> int:
-    return shard_of(step["key"].encode(), SHARDS)
+    return partition_of_key(step["key"].encode(), SHARDS)
 
 
 def _request(steps: Sequence[Step], seconds: float) -> Request:

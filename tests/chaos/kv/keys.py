@@ -3,7 +3,7 @@
 import itertools
 import time
 
-from spark_cas.kv.hint import shard_of
+from spark_cas.core.partitioner import partition_of_key
 
 NODES = ("n1", "n2")
 WRITERS = ("c1", "c2")
@@ -27,6 +27,6 @@ def pair(generation: int, number: int) -> tuple[str, str]:
     """The keys of a pair, one of each of the first two shards."""
     names = (f"{generation}-{number}-{at}" for at in itertools.count())
     first = next(names)
-    shard = shard_of(first.encode(), SHARDS)
-    second = next(each for each in names if shard_of(each.encode(), SHARDS) != shard)
+    shard = partition_of_key(first.encode(), SHARDS)
+    second = next(each for each in names if partition_of_key(each.encode(), SHARDS) != shard)
     return (first, second) if shard == 0 else (second, first)

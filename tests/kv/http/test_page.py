@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 
 from spark_cas.core.errors import VersionMismatchError
-from spark_cas.kv.hint import shard_of
+from spark_cas.core.partitioner import partition_of_key
 from spark_cas.kv.http.wire import path_of_key
 from tests.kv.http.servers import SECONDS, leader_of, serving
 
@@ -77,7 +77,7 @@ def test_it_shows_each_shard_and_goes_on_by_itself(nodes, client, opened):
 def test_the_leader_says_so_and_the_others_link_to_it(nodes, client, opened):
     client.put(b"page", b"1")
     leader = leader_of(nodes, path_of_key(b"page"))
-    shard = shard_of(b"page", 2)
+    shard = partition_of_key(b"page", 2)
     for node in nodes:
         shown = cell(opened(node), shard, "leader")
         if node.address == leader:
@@ -90,7 +90,7 @@ def test_refused_writes_are_counted(nodes, client, opened):
     client.put(b"page", b"1")
     leader = leader_of(nodes, path_of_key(b"page"))
     page = opened(next(each for each in nodes if each.address == leader))
-    shown = cell(page, shard_of(b"page", 2), "refused writes")
+    shown = cell(page, partition_of_key(b"page", 2), "refused writes")
     before = int(shown.text_content().replace(",", ""))
     with pytest.raises(VersionMismatchError):
         client.put(b"page", b"2", expected_version=None)
