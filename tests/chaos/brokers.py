@@ -1,7 +1,7 @@
 """Faults of a Kafka cluster: nodes that die or stand still, and what happens on the way to them."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from spark_cas.testing.kafka_broker import KafkaNode
 from spark_cas.testing.kafka_broker.waiting import BrokerFailedError
@@ -49,39 +49,22 @@ class Nodes:
         self.unwell = None
 
 
-class KillNode:
-    """A broker dies by SIGKILL, and is started again at the end."""
+class NodeFault:
+    """A broker is struck, and goes on at the end: as one that is started again, or with all that it knew."""
 
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: Nodes, strike: Callable[[KafkaNode], None], go_on: Callable[[KafkaNode], None]) -> None:
         self._nodes = nodes
+        self._strike = strike
+        self._go_on = go_on
 
     def begin(self, chance: random.Random, seconds: float) -> tuple[str, Undo] | None:
         node = self._nodes.take(chance)
         if node is None:
             return None
-        node.kill()
+        self._strike(node)
 
         def end() -> None:
-            node.begin_start()
-            self._nodes.let_go()
-
-        return f"node-{node.id}", end
-
-
-class FreezeNode:
-    """A broker is stopped by SIGSTOP, and goes on at the end with all that it knew: leaders that thaw."""
-
-    def __init__(self, nodes: Nodes) -> None:
-        self._nodes = nodes
-
-    def begin(self, chance: random.Random, seconds: float) -> tuple[str, Undo] | None:
-        node = self._nodes.take(chance)
-        if node is None:
-            return None
-        node.freeze()
-
-        def end() -> None:
-            node.thaw()
+            self._go_on(node)
             self._nodes.let_go()
 
         return f"node-{node.id}", end

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 Undo = Callable[[], None]
@@ -18,34 +19,31 @@ class Fault(Protocol):
         ...
 
 
-class KillClient:
-    """A client process dies by SIGKILL, and is started again at the end."""
+class ClientFault:
+    """A client is struck, and goes on at the end: as one that is started again, or with all that it knew."""
 
-    def __init__(self, clients: "list[Victim]") -> None:
+    def __init__(
+        self, clients: "list[Victim]", strike: "Callable[[Victim], None]", go_on: "Callable[[Victim], None]"
+    ) -> None:
         self._clients = clients
+        self._strike = strike
+        self._go_on = go_on
 
     def begin(self, chance: random.Random, seconds: float) -> tuple[str, Undo] | None:
         well = [each for each in self._clients if each.is_well]
         if not well:
             return None
         client = chance.choice(well)
-        client.kill()
-        return client.name, client.start
+        self._strike(client)
+        return client.name, partial(self._go_on, client)
 
 
-class FreezeClient:
-    """A client process is stopped by SIGSTOP, and goes on at the end with all that it knew."""
-
-    def __init__(self, clients: "list[Victim]") -> None:
-        self._clients = clients
-
-    def begin(self, chance: random.Random, seconds: float) -> tuple[str, Undo] | None:
-        well = [each for each in self._clients if each.is_well]
-        if not well:
-            return None
-        client = chance.choice(well)
-        client.freeze()
-        return client.name, client.thaw
+def faults_of(clients: "list[Victim]", what: str) -> dict[str, Fault]:
+    """SIGKILL and SIGSTOP, by name: ``what`` says of whom."""
+    return {
+        f"kill-{what}": ClientFault(clients, lambda each: each.kill(), lambda each: each.start()),
+        f"freeze-{what}": ClientFault(clients, lambda each: each.freeze(), lambda each: each.thaw()),
+    }
 
 
 class Victim(Protocol):

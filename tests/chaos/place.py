@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from spark_cas.log.backend import Backend
 from spark_cas.testing.history import Found, Operation, Violation, check_log
-from tests.chaos.faults import Fault, FreezeClient, KillClient, Victim
+from tests.chaos.faults import Fault, Victim
 
 Judge = Callable[[Sequence[Operation], Mapping[int, Sequence[Found]]], Sequence[Violation]]
 """Says what is wrong, from the history and each partition of the log to its end."""
@@ -28,8 +28,3 @@ class Place:
     is_shared: bool = True
     """Whether others may add partitions to the log and abort loads in it meanwhile."""
     judge: Judge = check_log
-
-
-def of_clients(clients: list[Victim]) -> dict[str, Fault]:
-    """What can become of clients."""
-    return {"kill-client": KillClient(clients), "freeze-client": FreezeClient(clients)}

@@ -10,9 +10,9 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.memory import MemoryLog
 from spark_cas.log.open import open_log
 from spark_cas.testing.history import Recorder
-from tests.chaos.faults import Fault, Undo, Victim
+from tests.chaos.faults import Fault, Undo, Victim, faults_of
 from tests.chaos.kv.places import kv_directory, kv_kafka
-from tests.chaos.place import Place, of_clients
+from tests.chaos.place import Place
 from tests.chaos.processes import ClientProcess
 from tests.chaos.proxied_brokers import proxied_brokers
 from tests.chaos.reader import Reader
@@ -46,7 +46,7 @@ def directory(folder: Path, seed: int) -> Iterator[Place]:
     world.write()
     clients = _processes(world, seed)
     troubles: dict[str, Fault] = {kind: StoreTrouble(world.troubles, kind) for kind in TROUBLES}
-    yield Place(clients, of_clients(clients) | troubles, lambda: open_log(world.address))
+    yield Place(clients, faults_of(clients, "client") | troubles, lambda: open_log(world.address))
 
 
 class BadWeather:
@@ -81,7 +81,7 @@ def store(folder: Path, seed: int) -> Iterator[Place]:
         clients = _processes(world, seed)
         faults: dict[str, Fault] = {kind: StoreTrouble(world.troubles, kind) for kind in TROUBLES}
         faults |= {f"http {kind}": BadWeather(proxy, kind) for kind in (SILENT, BUSY, GIVES_UP, CUT_OFF)}
-        yield Place(clients, of_clients(clients) | faults, lambda: open_log(plain))
+        yield Place(clients, faults_of(clients, "client") | faults, lambda: open_log(plain))
 
 
 @contextmanager
@@ -89,7 +89,7 @@ def kafka(folder: Path, seed: int) -> Iterator[Place]:
     """A topic of three brokers, replication 3, two in sync, each behind a proxy."""
     with proxied_brokers(folder, PARTITIONS) as brokers:
         clients = _processes(brokers.world, seed)
-        yield Place(clients, of_clients(clients) | brokers.faults, brokers.open, brokers.calm, brokers.heal)
+        yield Place(clients, faults_of(clients, "client") | brokers.faults, brokers.open, brokers.calm, brokers.heal)
 
 
 class LoseReplies:
@@ -128,7 +128,7 @@ def memory(folder: Path, seed: int) -> Iterator[Place]:
     readers = [ClientThread(each, log, seed, partial(read, each)) for each in READERS]
     clients: list[Victim] = [*writers, *readers]
     faults: dict[str, Fault] = {"lost-replies": LoseReplies([*writers, *readers])}
-    yield Place(clients, of_clients(clients) | faults, lambda: log)
+    yield Place(clients, faults_of(clients, "client") | faults, lambda: log)
 
 
 PLACES = {

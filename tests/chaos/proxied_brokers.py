@@ -7,9 +7,9 @@ from pathlib import Path
 
 from spark_cas.log.backend import Backend
 from spark_cas.log.open import open_log
-from spark_cas.testing.kafka_broker import KafkaCluster
+from spark_cas.testing.kafka_broker import KafkaCluster, KafkaNode
 from spark_cas.testing.kafka_broker.listeners import free_ports
-from tests.chaos.brokers import FreezeNode, KillNode, Nodes, OnTheWay
+from tests.chaos.brokers import NodeFault, Nodes, OnTheWay
 from tests.chaos.faults import Fault
 from tests.chaos.world import World
 from tests.kafka.clients import create_topic
@@ -47,8 +47,8 @@ def proxied_brokers(folder: Path, partitions: int) -> Iterator[Brokers]:
         world.write()
         nodes = Nodes(cluster.nodes)
         faults: dict[str, Fault] = {
-            "kill-node": KillNode(nodes),
-            "freeze-node": FreezeNode(nodes),
+            "kill-node": NodeFault(nodes, KafkaNode.kill, KafkaNode.begin_start),
+            "freeze-node": NodeFault(nodes, KafkaNode.freeze, KafkaNode.thaw),
             "reset": OnTheWay(proxies, ProxyFault.RESET_BEFORE_REQUEST, (None,)),
             "reset-reply": OnTheWay(proxies, ProxyFault.RESET_BEFORE_RESPONSE),
             "drop-reply": OnTheWay(proxies, ProxyFault.DROP_RESPONSE),

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from spark_cas.log.open import open_log
-from tests.chaos.faults import Fault, FreezeClient, KillClient, Victim
+from tests.chaos.faults import Fault, Victim, faults_of
 from tests.chaos.kv.judging import judge
 from tests.chaos.kv.keys import NODES, READERS, SHARDS, WRITERS
-from tests.chaos.place import Place, of_clients
+from tests.chaos.place import Place
 from tests.chaos.processes import ClientProcess
 from tests.chaos.proxied_brokers import proxied_brokers
 from tests.chaos.troubled_store import FAILING, SLOW, StoreTrouble
@@ -28,10 +28,6 @@ def _clients(folder: Path, seed: int) -> list[Victim]:
     return [ClientProcess(each, folder, module, [str(folder), each, str(seed)]) for each in (*WRITERS, *READERS)]
 
 
-def _of_nodes(nodes: list[Victim]) -> dict[str, Fault]:
-    return {"kill-store-node": KillClient(nodes), "freeze-store-node": FreezeClient(nodes)}
-
-
 @contextmanager
 def kv_directory(folder: Path, seed: int) -> Iterator[Place]:
     """The store over a log in a directory that fails, is slow and lies. Raises CheckerFailedError without Go."""
@@ -42,7 +38,7 @@ def kv_directory(folder: Path, seed: int) -> Iterator[Place]:
     world.write()
     nodes, clients = _nodes(folder), _clients(folder, seed)
     troubles: dict[str, Fault] = {kind: StoreTrouble(world.troubles, kind) for kind in _TROUBLES}
-    faults = of_clients(clients) | _of_nodes(nodes) | troubles
+    faults = faults_of(clients, "client") | faults_of(nodes, "store-node") | troubles
     yield Place(clients, faults, lambda: open_log(world.address), servers=nodes, is_shared=False, judge=judge)
 
 
@@ -52,5 +48,5 @@ def kv_kafka(folder: Path, seed: int) -> Iterator[Place]:
     built()
     with proxied_brokers(folder, SHARDS) as brokers:
         nodes, clients = _nodes(folder), _clients(folder, seed)
-        faults = of_clients(clients) | _of_nodes(nodes) | brokers.faults
+        faults = faults_of(clients, "client") | faults_of(nodes, "store-node") | brokers.faults
         yield Place(clients, faults, brokers.open, brokers.calm, brokers.heal, nodes, is_shared=False, judge=judge)
