@@ -45,13 +45,18 @@ def test_followers_come_to_the_same_state(two):
     assert (status.leader, status.leads, status.lag) == ("a", False, 0)
 
 
-@pytest.mark.usefixtures("still", "impatient")
-def test_who_was_deposed_and_does_not_know_it_answers_no_read(two):
-    a, b = two
+def depose(a, b):
+    """The second node leads the shard that the first one led, and has written what that one does not know of."""
     a.lead(0)
     a.put(KEY, b"old")
     b.lead(0)
-    b.put(KEY, b"new")
+    return b.put(KEY, b"new")
+
+
+@pytest.mark.usefixtures("still", "impatient")
+def test_who_was_deposed_and_does_not_know_it_answers_no_read(two):
+    a, b = two
+    depose(a, b)
     assert a.status()[0].leads
     with pytest.raises(NotLeaderError) as refused:
         a.get(KEY)
@@ -62,10 +67,7 @@ def test_who_was_deposed_and_does_not_know_it_answers_no_read(two):
 @pytest.mark.usefixtures("still", "impatient")
 def test_who_was_deposed_and_does_not_know_it_writes_nothing(two):
     a, b = two
-    a.lead(0)
-    a.put(KEY, b"old")
-    b.lead(0)
-    version = b.put(KEY, b"new")
+    version = depose(a, b)
     with pytest.raises(NotLeaderError) as refused:
         a.put(KEY, b"older", timeout=5)
     assert refused.value.leader == "b"
@@ -76,10 +78,7 @@ def test_who_was_deposed_and_does_not_know_it_writes_nothing(two):
 def test_who_was_deposed_and_does_not_know_it_tells_no_version_of_then(two):
     """It would be told that another version is there than the one that it read from the leader."""
     a, b = two
-    a.lead(0)
-    a.put(KEY, b"old")
-    b.lead(0)
-    version = b.put(KEY, b"new")
+    version = depose(a, b)
     with pytest.raises(NotLeaderError):
         a.put(KEY, b"newer", expected_version=version)
     assert b.put(KEY, b"newer", expected_version=version) > version
@@ -88,10 +87,7 @@ def test_who_was_deposed_and_does_not_know_it_tells_no_version_of_then(two):
 @pytest.mark.usefixtures("still", "impatient")
 def test_who_was_deposed_leads_again_with_all_that_came_meanwhile(two):
     a, b = two
-    a.lead(0)
-    a.put(KEY, b"old")
-    b.lead(0)
-    b.put(KEY, b"new")
+    depose(a, b)
     with pytest.raises(NotLeaderError):
         a.get(KEY)
     a.lead(0)

@@ -34,6 +34,17 @@ def memory():
     return log
 
 
+def held(memory):
+    """A log whose first append behind the leader record waits; what tells that it came, and what lets it go on."""
+    entered, leave = Event(), Event()
+
+    def wait():
+        entered.set()
+        leave.wait(SECONDS)
+
+    return FaultyLog(memory, Fault("append", LEADER_RECORD + 1, When.BEFORE, wait)), entered, leave
+
+
 def test_a_key_has_the_offset_of_its_record_as_version(log, tmp_path):
     with node(log, tmp_path) as a:
         first, second = a.put(KEY, b"1"), a.put(KEY, b"2")
@@ -77,13 +88,7 @@ def test_no_increment_of_many_threads_is_lost(log, tmp_path):
 
 
 def test_writes_that_come_together_are_one_chunk(memory, tmp_path):
-    entered, leave = Event(), Event()
-
-    def wait():
-        entered.set()
-        leave.wait(SECONDS)
-
-    faulty = FaultyLog(memory, Fault("append", LEADER_RECORD + 1, When.BEFORE, wait))
+    faulty, entered, leave = held(memory)
     with node(lambda: faulty, tmp_path, shards=[0]) as a:
         futures = [a.submit({KEY: b"1"})]
         entered.wait(SECONDS)
@@ -95,13 +100,7 @@ def test_writes_that_come_together_are_one_chunk(memory, tmp_path):
 
 
 def test_a_write_is_acknowledged_once_it_is_committed_and_not_before(memory, tmp_path):
-    entered, leave = Event(), Event()
-
-    def wait():
-        entered.set()
-        leave.wait(SECONDS)
-
-    faulty = FaultyLog(memory, Fault("append", LEADER_RECORD + 1, When.BEFORE, wait))
+    faulty, entered, leave = held(memory)
     with node(lambda: faulty, tmp_path, shards=[0]) as a:
         future = a.submit({KEY: b"1"})
         entered.wait(SECONDS)
@@ -253,13 +252,7 @@ def test_what_is_asked_for_while_the_node_is_closed_ends(memory, tmp_path):
 
 
 def test_a_write_that_was_not_begun_in_time_is_not_written(memory, tmp_path):
-    entered, leave = Event(), Event()
-
-    def wait():
-        entered.set()
-        leave.wait(SECONDS)
-
-    faulty = FaultyLog(memory, Fault("append", LEADER_RECORD + 1, When.BEFORE, wait))
+    faulty, entered, leave = held(memory)
     with node(lambda: faulty, tmp_path, shards=[0]) as a:
         first = a.submit({KEY: b"1"})
         entered.wait(SECONDS)
