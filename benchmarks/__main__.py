@@ -15,6 +15,7 @@ from benchmarks.kafka_in_flight import compare_in_flight
 from benchmarks.kafka_in_turn import compare_in_turn
 from benchmarks.kafka_killed import compare_killed
 from benchmarks.kafka_micro_batch import compare_micro_batches
+from benchmarks.kafka_quota import compare_within_quota
 from benchmarks.kafka_reading import compare_topic_reads
 from benchmarks.kafka_restart import compare_restarts
 from benchmarks.kafka_state import compare_states
@@ -47,7 +48,16 @@ ON_KAFKA = (
     "kafka-many-jobs",
 )
 WITHOUT_SESSION = ("kafka-append", "kafka-many-jobs")
-PARTS = (*IN_SESSION, "completed", "memory", "many-jobs", "kafka-restart", "kafka-in-flight", *ON_KAFKA)
+PARTS = (
+    *IN_SESSION,
+    "completed",
+    "memory",
+    "many-jobs",
+    "kafka-restart",
+    "kafka-in-flight",
+    "kafka-quota",
+    *ON_KAFKA,
+)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -86,6 +96,8 @@ def _run(parts: Sequence[str], sizes: Sizes, rows: Path, scratch: Path) -> list[
         results += compare_many_jobs_in_directory(scratch, sizes.past_jobs, sizes.job_repeats)
     if "kafka-restart" in parts:
         results += _restarts(sizes, scratch)
+    if "kafka-quota" in parts:
+        results += _within_quota(rows.parent, sizes)
     if "kafka-in-flight" in parts:
         results += compare_in_flight(sizes.repeats)
     if set(parts) & set(ON_KAFKA):
@@ -117,6 +129,15 @@ def _restarts(sizes: Sizes, scratch: Path) -> list[Result]:
     spark = start_session(connector_jars())
     try:
         return compare_restarts(spark, scratch, sizes.repeats)
+    finally:
+        spark.stop()
+
+
+def _within_quota(folder: Path, sizes: Sizes) -> list[Result]:
+    """Compare on three brokers that limit their producers."""
+    spark = start_session(connector_jars())
+    try:
+        return [compare_within_quota(spark, folder, sizes.process_repeats)]
     finally:
         spark.stop()
 

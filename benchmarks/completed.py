@@ -35,7 +35,7 @@ def compare_completed(name: str, launcher: Sequence[str], rows: Path, scratch: P
 def _run(launcher: Sequence[str], rows: Path, log: Path) -> None:
     what = ["--input", str(rows), "--format", "parquet", "--key", "key", "--value", "value"]
     where = ["--log", str(log), "--job", "benchmark", "--partitions", str(PARTITIONS)]
-    done = subprocess.run(  # noqa: S603 - our own program with our own arguments
+    done = subprocess.run(
         [*launcher, str(PROGRAM), *what, *where],
         env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
         stdout=subprocess.DEVNULL,

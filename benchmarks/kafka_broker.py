@@ -20,8 +20,9 @@ _PAUSE_SECONDS = 0.02
 class Topics:
     """Makes topics on one broker, and removes the one before, so that the disk holds one at a time."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, replication: int = 1) -> None:
         self.address = address
+        self._replication = replication
         self._admin = AdminClient({"bootstrap.servers": address})
         self._looker = Consumer({"bootstrap.servers": address, "group.id": "none, for it only looks"})
         self._current: str | None = None
@@ -36,7 +37,7 @@ class Topics:
     def kept(self, partitions: int = PARTITIONS) -> str:
         """The name of a new topic that stays."""
         name = f"benchmark-{os.urandom(6).hex()}"
-        self._admin.create_topics([NewTopic(name, partitions)])[name].result(_SECONDS)
+        self._admin.create_topics([NewTopic(name, partitions, self._replication)])[name].result(_SECONDS)
         # Brokers know it a little later.
         while not _has_leaders(self._admin.list_topics(name, _SECONDS).topics[name], partitions):
             time.sleep(_PAUSE_SECONDS)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -10,7 +11,7 @@ from pyspark.sql import functions as sf
 
 from benchmarks.kafka_broker import Topics
 from benchmarks.measure import NO_SCRATCH, Result, compare
-from benchmarks.rows import in_partitions, make_rows
+from benchmarks.rows import in_partitions, make_rows, spread
 from benchmarks.sizes import PARTITIONS
 
 GOALS = {"none": "at least 1", "lz4": "at least 1"}
@@ -42,16 +43,12 @@ def _with_headers(rows: DataFrame) -> DataFrame:
     return rows.withColumn("headers", sf.array(*[header] * _HEADERS))
 
 
-def _in_many_partitions(rows: DataFrame) -> DataFrame:
-    return rows.withColumn("partition", sf.pmod(sf.xxhash64("key"), sf.lit(64)).cast("int"))
-
-
 SHAPES = (
     _Shape("1,000 rows", 1_000, "at least 0.4"),
     _Shape("200,000 rows", 200_000, "at least 0.8"),
     _Shape("values of 1 KB", 1_000_000, "at least 1", reshaped=_with_long_values),
     _Shape("three headers", 1_000_000, "at least 0.8", reshaped=_with_headers),
-    _Shape("64 partitions", 1_000_000, "at least 0.95", 64, _in_many_partitions),
+    _Shape("64 partitions", 1_000_000, "at least 0.95", 64, partial(spread, partitions=64)),
 )
 
 

@@ -25,6 +25,11 @@ def in_partitions(rows: DataFrame, partitions: int = PARTITIONS) -> DataFrame:
     return rows.repartitionById(partitions, sf.col("partition")).sortWithinPartitions("key", "value")
 
 
+def spread(rows: DataFrame, partitions: int) -> DataFrame:
+    """The rows, over as many partitions as are asked for, by their keys."""
+    return rows.withColumn("partition", sf.pmod(sf.xxhash64("key"), sf.lit(partitions)).cast("int"))
+
+
 def one_partition(spark: SparkSession, rows: int) -> DataFrame:
     """Rows of one log partition in one task, ordered, made while they are written: they take no disk."""
     return _rows(spark.range(0, rows, 1, 1), sf.lit(0))

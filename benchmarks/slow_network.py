@@ -21,7 +21,7 @@ _Due = tuple[float, bytes]
 def slow_network(port: int, upstream: str, round_trip_ms: float) -> Iterator[str]:
     """While this is entered, who connects to ``port`` reaches ``upstream``, and an answer takes so much longer."""
     command = [sys.executable, "-m", "benchmarks.slow_network", str(port), upstream, str(round_trip_ms)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as relay:  # noqa: S603 - our own program
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as relay:
         try:
             if relay.stdout is None or relay.stdout.readline() != _READY:
                 raise RuntimeError("the relay did not start")
