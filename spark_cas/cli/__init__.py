@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from spark_cas.cli.aborting import abort
+from spark_cas.cli.describing import describe, offsets, progress
 from spark_cas.cli.expanding import expand
 from spark_cas.cli.failing import fail
 from spark_cas.cli.forgetting import forget
 from spark_cas.cli.kv import app as kv
-from spark_cas.cli.looking import describe, offsets, progress
 from spark_cas.cli.opening import Address, LogOptions, Servers, Topic, opened
 from spark_cas.cli.records import read, tail
 from spark_cas.core.errors import ConditionalLogError

@@ -8,7 +8,7 @@ from spark_cas.log.patience import PATIENCE_MS
 from spark_cas.log.spec import RETRY_TIMEOUT
 from spark_cas.options.kafka_connector import APPLICATION, COLUMNS, SINK, SOURCE, SparkOption
 from spark_cas.options.option import Option, Scope
-from spark_cas.options.store import AWS, AZURE, GOOGLE, PREFIX
+from spark_cas.options.store_settings import AWS, AZURE, GOOGLE, PREFIX
 from spark_cas.options.table import OPTIONS
 
 _HEAD = """# Options

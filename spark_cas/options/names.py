@@ -8,8 +8,8 @@ from spark_cas.log.kafka.settings.translate import ALLOWED, librdkafka_settings
 from spark_cas.log.kafka.settings.unused import UNUSED_BY_NAME
 from spark_cas.options.kafka_connector import refusal_of
 from spark_cas.options.option import Scope
-from spark_cas.options.store import PREFIX as STORE
-from spark_cas.options.store import STORE_OPTIONS
+from spark_cas.options.store_settings import PREFIX as STORE
+from spark_cas.options.store_settings import STORE_OPTIONS
 from spark_cas.options.table import BY_KEY, OPTIONS, SERVERS
 
 KAFKA = "kafka."

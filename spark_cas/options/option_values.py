@@ -14,7 +14,7 @@ from spark_cas.options.kafka_connector import unused_by
 from spark_cas.options.names import KAFKA, check_defaults, check_name, fits, is_for, settings_of
 from spark_cas.options.option import Scope
 from spark_cas.options.selection import Selection
-from spark_cas.options.store import PREFIX as STORE
+from spark_cas.options.store_settings import PREFIX as STORE
 from spark_cas.options.table import BY_KEY, SERVERS
 from spark_cas.options.topic_partitions import TopicPartition
 

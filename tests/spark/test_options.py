@@ -20,7 +20,7 @@ from spark_cas.options.parse import (
     parse_write,
     parse_write_stream,
 )
-from spark_cas.options.store import AWS, AZURE, GOOGLE
+from spark_cas.options.store_settings import AWS, AZURE, GOOGLE
 
 PATH = {"path": "/data/logs/flights"}
 CANARY = "hunter2"

@@ -4,7 +4,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType
 
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.retry import ask
+from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.rights import NOT_PERMITTED
 
 

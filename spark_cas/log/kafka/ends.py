@@ -10,8 +10,8 @@ from confluent_kafka.admin import OffsetSpec
 from spark_cas.core.errors import UndecidedError
 from spark_cas.core.offsets import Bounds
 from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.codes import NO_LEADER, STALE_LEADER, TIMED_OUT
-from spark_cas.log.kafka.client.retry import ask
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.topic_settings import describe
 from spark_cas.log.patience import wait_for_others

@@ -8,11 +8,11 @@ from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENT, OF
 from spark_cas.log.backend import Preflight
 from spark_cas.log.kafka.broker_settings import broker_settings
 from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.ask import ask, second_look
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import Meaning, meaning_of
 from spark_cas.log.kafka.client.error_text import NotGivenError, NotPermittedError
 from spark_cas.log.kafka.client.kept_clients import ClientSet
-from spark_cas.log.kafka.client.retry import ask, second_look
 from spark_cas.log.kafka.client.rights import lacking, on_topic, to_append
 from spark_cas.log.kafka.registry.topics import create_registry_topics
 from spark_cas.log.kafka.spec import KafkaSpec

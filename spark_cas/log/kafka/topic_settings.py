@@ -7,7 +7,7 @@ from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType, Top
 
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.retry import ask, second_look
+from spark_cas.log.kafka.client.ask import ask, second_look
 from spark_cas.log.kafka.client.rights import NOT_PERMITTED, on_topic
 
 

@@ -4,8 +4,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 
 from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.clients import admin_client
-from spark_cas.log.kafka.client.retry import ask
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
 

@@ -42,7 +42,7 @@ from spark_cas.log.objects.grants import ObjectGrantor
 from spark_cas.log.objects.groups import Groups
 from spark_cas.log.objects.ledger import Ledger
 from spark_cas.log.objects.partition import PartitionChunks
-from spark_cas.log.objects.putting import put_once
+from spark_cas.log.objects.put_once import put_once
 from spark_cas.log.objects.reading import offset_since, read_chunks
 from spark_cas.log.objects.registry import ObjectRegistry
 from spark_cas.log.objects.retry import RetryingStore

@@ -9,7 +9,7 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Conflict
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.append.transaction import Attempt
+from spark_cas.log.kafka.append.attempt import Attempt
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.reports import Reports
 from spark_cas.testing.writing import table_of

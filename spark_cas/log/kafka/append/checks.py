@@ -13,9 +13,9 @@ from spark_cas.core.row_claims import check_rows
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.gap import check_gap
 from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.ask import second_look
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.readers import Readers
-from spark_cas.log.kafka.client.retry import second_look
 from spark_cas.log.kafka.ledger import Ledger
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
 from spark_cas.log.kafka.spec import KafkaSpec

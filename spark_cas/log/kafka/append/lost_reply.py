@@ -4,9 +4,9 @@ from spark_cas.core.errors import ConditionalLogError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Fenced, Unknown
 from spark_cas.log.kafka import ends
+from spark_cas.log.kafka.append.attempt import Attempt
 from spark_cas.log.kafka.append.checks import Checks, fenced_by, same_rows
 from spark_cas.log.kafka.append.placement import Landed
-from spark_cas.log.kafka.append.transaction import Attempt
 from spark_cas.log.kafka.reading import first_record
 
 

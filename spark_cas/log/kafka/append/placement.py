@@ -10,8 +10,8 @@ from spark_cas.core.outcome import Truncated
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.ask import second_look
 from spark_cas.log.kafka.client.reports import Reports
-from spark_cas.log.kafka.client.retry import second_look
 from spark_cas.log.kafka.reading import first_record
 
 _VISIBLE_SECONDS = 2.0

@@ -8,8 +8,8 @@ from confluent_kafka import KafkaException
 
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Fenced, Outcome
+from spark_cas.log.kafka.append.attempt import Attempt
 from spark_cas.log.kafka.append.fence import Fence
-from spark_cas.log.kafka.append.transaction import Attempt
 
 
 def prove(fence: Fence, attempt: Attempt) -> Outcome:

@@ -19,11 +19,11 @@ from spark_cas.core.outcome import Appended, Fenced, Outcome, ProgressLost, Refu
 from spark_cas.core.plan import Plan, Progress, progress_lost, resume_offset
 from spark_cas.core.refusal import error_of
 from spark_cas.log.kafka import ends
+from spark_cas.log.kafka.append.attempt import INTERLEAVED
 from spark_cas.log.kafka.append.checks import Checks, fenced_by, is_checked, same_rows
 from spark_cas.log.kafka.append.fence import Fence, Fences
 from spark_cas.log.kafka.append.placement import Landed, await_visible, landed
 from spark_cas.log.kafka.append.sending import Sending, refuse_unsendable
-from spark_cas.log.kafka.append.transaction import INTERLEAVED
 from spark_cas.log.kafka.client.codes import NOT_FOUND, Meaning, meaning_of, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.kept_clients import ClientSet

@@ -13,13 +13,13 @@ from spark_cas.core.outcome import Appended, Fenced, Outcome, ProgressLost, Refu
 from spark_cas.core.plan import Progress, progress_lost, resume_offset
 from spark_cas.log import clock
 from spark_cas.log.kafka import ends
+from spark_cas.log.kafka.append.attempt import INTERLEAVED, Again, Attempt
 from spark_cas.log.kafka.append.checks import POLITE_SECONDS, Checks, fenced_by, same_rows
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.append.lost_reply import resolve
 from spark_cas.log.kafka.append.placement import Landed, await_visible
 from spark_cas.log.kafka.append.proving import prove
 from spark_cas.log.kafka.append.sending import refuse_unsendable
-from spark_cas.log.kafka.append.transaction import INTERLEAVED, Again, Attempt
 from spark_cas.log.kafka.client.codes import NOT_FOUND, Meaning, meaning_of, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.rights import to_append

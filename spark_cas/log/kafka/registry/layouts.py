@@ -15,8 +15,8 @@ from spark_cas.core.outcome import LayoutChanged
 from spark_cas.core.plan import Layout, Plan
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.client.admin import Admin
+from spark_cas.log.kafka.client.ask import second_look
 from spark_cas.log.kafka.client.error_text import NotPermittedError
-from spark_cas.log.kafka.client.retry import second_look
 from spark_cas.log.kafka.client.rights import lacking, on_topic
 from spark_cas.log.kafka.registry.registry import Registry
 from spark_cas.log.kafka.topic_settings import describe, require_planned
