@@ -316,3 +316,19 @@ def test_a_thread_that_is_in_a_call_may_outstay_the_client(producer):
     producer.close()
     in_call.join(SECONDS)
     assert not in_call.is_alive()
+
+
+def test_the_leader_of_the_partition_that_is_written_to_is_met_at_once(broker, topic):
+    made = TransactionalProducer(KafkaSpec(broker.bootstrap, topic), f"test/{uuid.uuid4()}")
+    if isinstance(made.client, ArrayProducer):
+        made.client.meet_leader(0, SECONDS)
+        made.client.poll(0)
+        assert made._connections.up
+    made.close()
+
+
+def test_a_partition_that_is_not_there_is_not_waited_for(broker, topic):
+    made = TransactionalProducer(KafkaSpec(broker.bootstrap, topic), f"test/{uuid.uuid4()}", partition=1_000)
+    made.init(SECONDS)
+    assert made.proven_clean()
+    made.close()

@@ -84,7 +84,7 @@ class Fence:
         self._begun = math.inf
         settings = topic_settings(self._fences.admin, self._at.topic)
         most = None if settings is None else settings.max_message_bytes
-        self.producer = TransactionalProducer(self._spec, self._id, most)
+        self.producer = TransactionalProducer(self._spec, self._id, most, self._at.partition)
         self._fences.mark_used(self)
         self.producer.init(self._spec.claim_timeout_ms / 1000)
         self.lost = False

@@ -33,6 +33,8 @@ _ABORT_SECONDS = 0.02
 _LEAST_SECONDS = 0.1
 _CONNECT_SHARE = 0.3
 _CONNECT_PAUSE_SECONDS = 0.003
+_MEETING_SECONDS = 0.1
+"""So long one broker is waited for, which may be the one that stands still, before it is looked who is connected."""
 
 
 def admin_client(spec: KafkaSpec) -> Admin:
@@ -110,11 +112,14 @@ class TransactionalProducer:
     is proven that no request of it was ever sent twice, timed out or lost.
 
     One thread uses it and serves its callbacks. ``most_batch_bytes`` is what the topic takes at once: the broker
-    refuses a larger batch whole, and the client does not part it.
+    refuses a larger batch whole, and the client does not part it. ``partition`` is the one that is written to first.
     """
 
-    def __init__(self, spec: KafkaSpec, transactional_id: str, most_batch_bytes: int | None = None) -> None:
+    def __init__(
+        self, spec: KafkaSpec, transactional_id: str, most_batch_bytes: int | None = None, partition: int = 0
+    ) -> None:
         self._topic = spec.topic
+        self._partition = partition
         self._request_seconds = spec.request_seconds
         self._idle = False
         self.fatal: KafkaError | None = None
@@ -167,7 +172,7 @@ class TransactionalProducer:
         self._idle = True
 
     def _connect(self, timeout_seconds: float) -> None:
-        """Ask for the topic's leaders until a broker is connected, or the time is over.
+        """Look for the leader of the partition until a broker is connected, that one or another, or the time is over.
 
         Without a connection the client looks for the id's coordinator in vain, and not again for half a second. The
         one that it begins with is no good: it is given up with the first reply, which tells it who the brokers are.
@@ -175,7 +180,7 @@ class TransactionalProducer:
         deadline = time.monotonic() + timeout_seconds
         while (left := deadline - time.monotonic()) > 0 and not self._connections.up:
             with suppress(KafkaException), self.watched():
-                self.client.list_topics(self._topic, left)
+                self.client.meet_leader(self._partition, min(_MEETING_SECONDS, left))
             with suppress(KafkaException), self.watched():
                 self.client.poll(_CONNECT_PAUSE_SECONDS)
 

@@ -62,6 +62,8 @@ class TopicPartitionEntry(ctypes.Structure):
     )
 
 
+_OFFSET = POINTER(c_int64)
+
 _FUNCTIONS = {
     "rd_kafka_conf_new": (c_void_p,),
     "rd_kafka_conf_destroy": (None, c_void_p),
@@ -75,8 +77,7 @@ _FUNCTIONS = {
     "rd_kafka_set_log_queue": (c_int, c_void_p, c_void_p),
     "rd_kafka_topic_new": (c_void_p, c_void_p, c_char_p, c_void_p),
     "rd_kafka_topic_destroy": (None, c_void_p),
-    "rd_kafka_metadata": (c_int, c_void_p, c_int, c_void_p, POINTER(c_void_p), c_int),
-    "rd_kafka_metadata_destroy": (None, c_void_p),
+    "rd_kafka_query_watermark_offsets": (c_int, c_void_p, c_char_p, c_int32, _OFFSET, _OFFSET, c_int),
     "rd_kafka_produce_batch": (c_int, c_void_p, c_int32, c_int, c_void_p, c_int),
     "rd_kafka_flush": (c_int, c_void_p, c_int),
     "rd_kafka_purge": (c_int, c_void_p, c_int),

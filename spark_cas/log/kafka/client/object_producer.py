@@ -39,6 +39,10 @@ class ObjectProducer(Producer):
             self._produce(partition, batch, callbacks)
         return reports
 
+    def meet_leader(self, _partition: int, seconds: float) -> None:
+        """Ask who the brokers are: the client connects to one of them by itself, a little later."""
+        self.list_topics(self._topic, seconds)
+
     def drop(self) -> None:
         """Let go of what was not acknowledged; of the client, who holds it. Its own close aborts a transaction."""
         self.purge()
