@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.completed import PYTHON, SPARK_SUBMIT, compare_completed
+from benchmarks.floors import compare_floors
 from benchmarks.kafka_appending import compare_appends
 from benchmarks.kafka_broker import running_broker
 from benchmarks.kafka_copy import compare_copies
@@ -46,6 +47,7 @@ ON_KAFKA = (
     "kafka-killed",
     "kafka-append",
     "kafka-many-jobs",
+    "floors",
 )
 WITHOUT_SESSION = ("kafka-append", "kafka-many-jobs")
 PARTS = (
@@ -166,6 +168,7 @@ def _on_kafka(parts: Sequence[str], sizes: Sizes, path: Path, scratch: Path) -> 
                 "kafka-micro-batch": lambda: compare_micro_batches(
                     spark, path.parent, topics, scratch, sizes.process_repeats
                 ),
+                "floors": lambda: compare_floors(rows, path.parent, topics, scratch, sizes.process_repeats),
                 "kafka-killed": lambda: [compare_killed(spark, rows, topics, sizes.process_repeats)],
             }
             for part, comparison in comparisons.items():

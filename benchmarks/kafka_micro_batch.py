@@ -17,12 +17,12 @@ from spark_cas import route
 
 ROWS = 1_000
 """Of a micro-batch."""
-_BATCHES = 16
+BATCHES = 16
 """Of a query."""
 _WARMING_UP = 6
 """The first of a query, which are not counted: its processes start, and connect."""
 _COLUMNS = ("key", "value")
-_TOTAL = "triggerExecution"
+TOTAL = "triggerExecution"
 _GOALS = {"without rows": "at least 0.67", f"of {ROWS:,} rows": "at least 0.4"}
 
 Phases = dict[str, int]
@@ -33,29 +33,29 @@ def compare_micro_batches(
     spark: SparkSession, folder: Path, topics: Topics, scratch: Path, repeats: int
 ) -> list[Result]:
     """Batches of so many rows, and the same where none of them reaches the sink: what each pays, whatever it has."""
-    source = topics.kept()
-    rows = make_rows(spark, folder / f"rows-{ROWS * _BATCHES}", ROWS * _BATCHES)
-    append_to(in_partitions(rows), topics.options(source))
-    copies = _Copies(spark, topics, source)
+    copies = Copies(spark, folder, topics)
     results = []
     for name, goal in _GOALS.items():
         title, empty = f"Kafka micro-batch {name}", name == "without rows"
         found: dict[str, list[Phases]] = {"ours": [], "peer": []}
         for turn in range(repeats + 1):
             for side, query in (("ours", copies.ours), ("peer", copies.peer)):
-                batches = _run(query(empty=empty), scratch / f"{side}-{turn}")
+                batches = run_batches(query(empty=empty), scratch / f"{side}-{turn}")
                 if turn:
                     found[side] += batches
-                    print(f"{title}, {side}, {turn} of {repeats}: {_told(batches)}", flush=True)
-        ours, peer = (_median(found[side], _TOTAL) for side in ("ours", "peer"))
+                    print(f"{title}, {side}, {turn} of {repeats}: {told_of(batches)}", flush=True)
+        ours, peer = (median_of(found[side], TOTAL) for side in ("ours", "peer"))
         results.append(Result(title, ours, peer, "ms", goal))
     return results
 
 
-class _Copies:
+class Copies:
     """The same query by each side."""
 
-    def __init__(self, spark: SparkSession, topics: Topics, source: str) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, topics: Topics) -> None:
+        source = topics.kept()
+        rows = make_rows(spark, folder / f"rows-{ROWS * BATCHES}", ROWS * BATCHES)
+        append_to(in_partitions(rows), topics.options(source))
         self._spark = spark
         self._topics = topics
         self._where = {
@@ -81,7 +81,7 @@ class _Copies:
         return records.where(sf.length("value") == 0) if empty else records
 
 
-def _run(writer: DataStreamWriter, folder: Path) -> list[Phases]:
+def run_batches(writer: DataStreamWriter, folder: Path) -> list[Phases]:
     """What the batches of one run took, but for the first."""
     running = writer.option("checkpointLocation", str(folder)).start()
     try:
@@ -93,11 +93,12 @@ def _run(writer: DataStreamWriter, folder: Path) -> list[Phases]:
     return [dict(each.durationMs) for each in batches[_WARMING_UP:]]
 
 
-def _told(batches: list[Phases]) -> str:
+def told_of(batches: list[Phases]) -> str:
     """Medians in milliseconds, in all and by phase."""
-    phases = sorted({phase for batch in batches for phase in batch} - {_TOTAL})
-    return ", ".join(f"{phase} {_median(batches, phase):.0f}" for phase in (_TOTAL, *phases))
+    phases = sorted({phase for batch in batches for phase in batch} - {TOTAL})
+    return ", ".join(f"{phase} {median_of(batches, phase):.0f}" for phase in (TOTAL, *phases))
 
 
-def _median(batches: list[Phases], phase: str) -> float:
+def median_of(batches: list[Phases], phase: str) -> float:
+    """In milliseconds."""
     return statistics.median(batch.get(phase, 0) for batch in batches)

@@ -8,6 +8,7 @@ from benchmarks.kafka_writing import append_to
 from benchmarks.measure import NO_SCRATCH, Result, compare
 from benchmarks.rows import in_partitions
 from benchmarks.sizes import PARTITIONS
+from benchmarks.writing import discard
 from spark_cas import bootstrap
 
 VERSIONS = 10
@@ -22,8 +23,8 @@ def compare_states(spark: SparkSession, rows: DataFrame, topics: Topics, repeats
     records = spark.read.format("kafka").options(**where, **{"kafka.isolation.level": "read_committed"})
     return compare(
         "Kafka state",
-        lambda _: _discard(bootstrap(spark, where).state),
-        lambda _: _discard(_by_hand(records.load())),
+        lambda _: discard(bootstrap(spark, where).state),
+        lambda _: discard(_by_hand(records.load())),
         goal="at least 0.9",
         scratch=NO_SCRATCH,
         repeats=repeats,
@@ -42,7 +43,3 @@ def _by_hand(records: DataFrame) -> DataFrame:
     newest = sf.max_by(sf.struct("value", "offset", "timestamp"), "offset").alias("newest")
     state = records.where("key IS NOT NULL").groupBy("partition", "key").agg(newest).where("newest.value IS NOT NULL")
     return state.select("key", "newest.value", "partition", "newest.offset", "newest.timestamp")
-
-
-def _discard(frame: DataFrame) -> None:
-    frame.write.format("noop").mode("overwrite").save()

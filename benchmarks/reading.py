@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.measure import Result, compare
 from benchmarks.rows import in_partitions
-from benchmarks.writing import append
+from benchmarks.writing import append, discard
 
 SCHEMA = "key binary, value binary, offset bigint"
 
@@ -18,13 +18,9 @@ def compare_reads(spark: SparkSession, rows: DataFrame, scratch: Path, repeats: 
     ours = spark.read.format("conditional-log").schema(SCHEMA)
     return compare(
         "read",
-        lambda _: _discard(ours.load(str(log))),
-        lambda _: _discard(spark.read.parquet(str(log)).select("key", "value", "offset")),
+        lambda _: discard(ours.load(str(log))),
+        lambda _: discard(spark.read.parquet(str(log)).select("key", "value", "offset")),
         goal="at least 0.85",
         scratch=scratch,
         repeats=repeats,
     )
-
-
-def _discard(frame: DataFrame) -> None:
-    frame.write.format("noop").mode("overwrite").save()

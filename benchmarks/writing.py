@@ -34,13 +34,14 @@ def compare_routes(rows: DataFrame, scratch: Path, repeats: int) -> Result:
     options = {"path": str(scratch / "unmade"), "job": "benchmark", "partitions": str(PARTITIONS)}
     return compare(
         "route",
-        lambda _: _discard(route(unplaced, options)),
-        lambda _: _discard(in_partitions(rows)),
+        lambda _: discard(route(unplaced, options)),
+        lambda _: discard(in_partitions(rows)),
         goal="none: what a computed partition costs",
         scratch=scratch,
         repeats=repeats,
     )
 
 
-def _discard(frame: DataFrame) -> None:
+def discard(frame: DataFrame) -> None:
+    """Compute all of it."""
     frame.write.format("noop").mode("overwrite").save()

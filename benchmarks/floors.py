@@ -1,0 +1,157 @@
+"""Sources, sinks and functions in Python that do nothing, against Spark's own: how near ours could come at all.
+
+What Spark itself pays to hand rows to Python and back is no part of a log. They acknowledge what Spark sends them as
+ours do (`spark_cas.spark.input_stream`), so that they do not wait for Linux either.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import IntegerType, StructType
+
+from benchmarks.kafka_broker import Topics
+from benchmarks.kafka_micro_batch import BATCHES, ROWS, TOTAL, Copies, median_of, run_batches, told_of
+from benchmarks.measure import NO_SCRATCH, Result, compare
+from benchmarks.rows import KEY_BYTES, VALUE_BYTES, in_partitions
+from benchmarks.sizes import PARTITIONS
+from benchmarks.writing import discard
+from spark_cas.spark.input_stream import AcknowledgedReader, acknowledge, stream_from_jvm
+
+_NO_GOAL = "none: the floor"
+_BATCH_ROWS = 20_000
+"""As the reader of a log hands them over."""
+
+
+def compare_floors(rows: DataFrame, folder: Path, topics: Topics, scratch: Path, repeats: int) -> list[Result]:
+    """A read, a route and a micro-batch, each of rows that are there already or go nowhere."""
+    spark = rows.sparkSession
+    spark.dataSource.register(Nothing)
+    count = rows.count()
+    unplaced = rows.select("key", "value")
+    read = spark.read.format("nothing").option("rows", count)
+    return [
+        compare(
+            "floor of a read: rows that are ready / parquet",
+            lambda _: discard(read.load()),
+            lambda _: discard(unplaced),
+            goal=_NO_GOAL,
+            scratch=NO_SCRATCH,
+            repeats=repeats,
+        ),
+        compare(
+            "floor of route: a function that returns a constant / a ready column",
+            lambda _: discard(in_partitions(_placed(unplaced))),
+            lambda _: discard(in_partitions(rows)),
+            goal=_NO_GOAL,
+            scratch=NO_SCRATCH,
+            repeats=repeats,
+        ),
+        _compare_batches(spark, Copies(spark, folder, topics), scratch, repeats),
+    ]
+
+
+def _compare_batches(spark: SparkSession, copies: Copies, scratch: Path, repeats: int) -> Result:
+    """Between a source and a sink that do nothing there is what `route` puts there."""
+
+    def nothing() -> DataStreamWriter:
+        records = spark.readStream.format("nothing").option("rows", ROWS).load()
+        return _placed(records).repartitionById(PARTITIONS, "partition").writeStream.format("nothing")
+
+    sides: dict[str, Callable[[], DataStreamWriter]] = {"ours": nothing, "peer": lambda: copies.peer(empty=False)}
+    found: dict[str, list[dict[str, int]]] = {side: [] for side in sides}
+    for turn in range(repeats + 1):
+        for side, query in sides.items():
+            batches = run_batches(query(), scratch / f"{side}-{turn}")
+            if turn:
+                found[side] += batches
+                print(f"floor of a micro-batch, {side}, {turn} of {repeats}: {told_of(batches)}", flush=True)
+    ours, peer = (median_of(found[side], TOTAL) for side in ("ours", "peer"))
+    return Result(f"floor of a micro-batch of {ROWS:,} rows", ours, peer, "ms", _NO_GOAL)
+
+
+def _placed(records: DataFrame) -> DataFrame:
+    def constant(keys: pa.Array) -> pa.Array:
+        acknowledge(stream_from_jvm())
+        return pa.repeat(pa.scalar(1, pa.int32()), len(keys))
+
+    placing = arrow_udf(constant, IntegerType())  # type: ignore[call-overload]
+    return records.withColumn("partition", placing("key"))
+
+
+class Nothing(DataSource):
+    """Rows that are all alike, ``rows`` in a read or micro-batch; what is written to it is thrown away."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "nothing"
+
+    def schema(self) -> str:
+        return "key binary, value binary"
+
+    def reader(self, schema: StructType) -> "NothingReader":  # noqa: ARG002
+        return NothingReader(int(self.options["rows"]))
+
+    def streamReader(self, schema: StructType) -> "NothingStreamReader":  # noqa: ARG002, N802
+        return NothingStreamReader(int(self.options["rows"]))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "NothingWriter":  # noqa: ARG002, FBT001, N802
+        return NothingWriter()
+
+
+class NothingReader(AcknowledgedReader, DataSourceReader):
+    """Has its batches ready."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(each) for each in range(PARTITIONS)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        count = min(self.rows // PARTITIONS, _BATCH_ROWS)
+        arrays = [pa.array([b"k" * KEY_BYTES] * count), pa.array([b"v" * VALUE_BYTES] * count)]
+        batch = pa.record_batch(arrays, names=["key", "value"])
+        for _ in range(self.rows // PARTITIONS // max(1, count)):
+            yield batch
+
+
+class NothingStreamReader(NothingReader, DataSourceStreamReader):
+    """One batch after the other, as many as the comparison counts."""
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        return {"batch": 0}
+
+    def latestOffset(self, start: Mapping[str, int], limit: Any) -> dict[str, int]:  # noqa: ANN401, ARG002, N802
+        return {"batch": min(BATCHES, start["batch"] + 1)}
+
+    def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[InputPartition]:  # type: ignore[override] # noqa: ARG002
+        return super().partitions()
+
+
+class NothingWriter(DataSourceStreamArrowWriter):
+    """Takes all rows."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        acknowledge(stream_from_jvm())
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        pass
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        pass
