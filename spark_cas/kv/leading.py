@@ -49,6 +49,11 @@ class Leadership:
         leader = self._snapshot.leader
         return leader.address if leader else self._preferred
 
+    @property
+    def is_named(self) -> bool:
+        """Whether this node is the one to ask."""
+        return self.hint == self._address
+
     def require(self, deadline: float) -> Term:
         """The term of this node, begun now if the log says that it leads.
 
@@ -57,7 +62,7 @@ class Leadership:
         if time.monotonic() > deadline:
             raise self.not_leader()
         if self.term is None:
-            if self.hint != self._address:
+            if not self.is_named:
                 raise self.not_leader()
             self.term = self._begin(deadline)
         return self.term
@@ -69,7 +74,7 @@ class Leadership:
         known = self._snapshot.leader
         # Two nodes that want each other's shards are not to take them at the same moment, time and again.
         settled = SETTLE_SECONDS * _CHANCE.uniform(1, 1.25)
-        while self.term is None and self.hint != self._address:
+        while self.term is None and not self.is_named:
             self.follower.look()
             self._refuse_newer_than(known)
             left = self.follower.leader_seen + settled - time.monotonic()
@@ -77,7 +82,7 @@ class Leadership:
                 break
             time.sleep(min(left, _LOOK_EVERY_SECONDS))
         if self.term is None:
-            if self.hint != self._address:
+            if not self.is_named:
                 self._nominate()
             self.term = self._begin(deadline)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from threading import Lock, Thread
 
 from spark_cas.core.errors import (
+    NotLeaderError,
     RecordTooLargeError,
     StorageError,
     UnknownOutcomeError,
@@ -60,6 +61,9 @@ class Shard:
         self._queue = Queue()
         self._counts = _Counts()
         self._error: str | None = None
+        """Why it cannot be followed."""
+        self._unled: str | None = None
+        """Why this node, which is to lead it, could not the last time; None where another leads."""
         self._most_record_bytes: int | None = None
         self._proven = False
         self._closing = False
@@ -103,7 +107,7 @@ class Shard:
             writes=self._counts.writes,
             refused=self._counts.refused,
             unknown=self._counts.unknown,
-            error=self._error,
+            error=self._unled or self._error,
         )
 
     def committed(self, records: Sequence[tuple[bytes, bytes | None]], at: OffsetRange) -> bool:
@@ -149,6 +153,7 @@ class Shard:
             with within(_LOOK_SECONDS):
                 self.leadership.look()
             self._error = None
+            self._unled = self._unled if self.leadership.is_named else None
         except Exception as error:  # noqa: BLE001 - the thread goes on, and the status tells
             self._error = str(error)
 
@@ -169,8 +174,10 @@ class Shard:
                     self._lead(live[0])
                 else:
                     self._round(live, deadline)
+            self._unled = None
         except Exception as error:  # noqa: BLE001 - whoever asked is told
             self.leadership.term = None
+            self._unled = None if isinstance(error, NotLeaderError) else str(error)
             for each in live:
                 self._fail(each, error)
 

@@ -51,7 +51,7 @@ class ShardStatus:
     unknown: int
     """Writes of which it is not known whether they are in the log."""
     error: str | None
-    """Why the node cannot follow the shard now, as the text of an error; None while it can."""
+    """Why the node cannot follow the shard now, or could not lead it the last time, as the text of an error."""
 
     @property
     def lag(self) -> int:

@@ -135,7 +135,8 @@ class _Api:
 
     @_guarded
     async def health(self, _: Request) -> Response:
-        return _json({"node": self._address})
+        failing = [each.shard for each in self._node.status() if each.error is not None]
+        return _json({"node": self._address, "failing": failing})
 
     @_guarded
     async def status(self, _: Request) -> Response:

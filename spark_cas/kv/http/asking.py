@@ -1,8 +1,8 @@
 """What a node's server does with requests for a shard that another node leads.
 
-Who asks is sent to the leader as long as that one answers; if it does not, this node takes the shard over and does
-what was asked. A node by itself cannot decide that: it sees the log only, and a leader that nobody writes to leaves
-nothing there for days.
+Who asks is sent to the leader as long as that one answers and can lead; if not, this node takes the shard over and
+does what was asked. A node by itself cannot decide that: it sees the log only, and a leader that nobody writes to
+leaves nothing there for days.
 """
 
 import json
@@ -37,7 +37,7 @@ class Asking:
     def __init__(self, node: Node, address: str) -> None:
         self._node = node
         self._address = address
-        self._answered: dict[str, float] = {}
+        self._answered: dict[tuple[str, int], float] = {}
 
     def ask(self, key: bytes, call: Callable[[float], Result], timeout: float) -> Result | Elsewhere:
         """Do ``call``, which takes the seconds that are left, at the leader of the key's shard.
@@ -52,11 +52,12 @@ class Asking:
                 leader = error.leader
                 if leader is None or leader == self._address:
                     raise
-                if self._answers(leader, deadline):
+                shard = self._node.shard_of(key)
+                if self._leads(leader, shard, deadline):
                     return Elsewhere(leader)
                 if time.monotonic() >= deadline:
                     raise
-                self._take_over(self._node.shard_of(key), deadline)
+                self._take_over(shard, deadline)
 
     def _take_over(self, shard: int, deadline: float) -> None:
         try:
@@ -66,20 +67,24 @@ class Asking:
             if error.leader is None or time.monotonic() >= deadline:
                 raise
 
-    def _answers(self, address: str, deadline: float) -> bool:
-        """Whether the node of this address answers, and under this address. An answer holds for half a second."""
-        now = time.monotonic()
-        if now - self._answered.get(address, -_TRUSTED_SECONDS) < _TRUSTED_SECONDS:
+    def _leads(self, address: str, shard: int, deadline: float) -> bool:
+        """Whether the node of this address answers, under this address, and does not say that the shard fails there.
+
+        An answer holds for half a second.
+        """
+        now, asked = time.monotonic(), (address, shard)
+        if now - self._answered.get(asked, -_TRUSTED_SECONDS) < _TRUSTED_SECONDS:
             return True
         if host_and_port(address) is None:
             return False
         try:
             reply = exchange(address, "GET", HEALTH, deadline=min(deadline, now + PROBE_SECONDS), headers={})
-            answered = bool(json.loads(reply.body)["node"] == address)
+            told = json.loads(reply.body)
+            leads = bool(told["node"] == address) and shard not in told["failing"]
         except (NotSentError, NoReplyError, ValueError, KeyError, TypeError):
-            answered = False
-        if answered:
-            self._answered = {address: time.monotonic()} | {
-                each: at for each, at in self._answered.items() if each != address and now - at < _TRUSTED_SECONDS
+            leads = False
+        if leads:
+            self._answered = {asked: time.monotonic()} | {
+                each: at for each, at in self._answered.items() if each != asked and now - at < _TRUSTED_SECONDS
             }
-        return answered
+        return leads

@@ -195,7 +195,7 @@ def test_the_status_tells_of_each_shard(nodes, there):
     status = json.loads(ask(node, "GET", "/status")[2])
     assert (status["node"], status["log"], len(status["shards"])) == (node, "log", 2)
     assert any(each["leads"] and each["writes"] and each["refused"] for each in status["shards"])
-    assert json.loads(ask(node, "GET", "/health")[2]) == {"node": node}
+    assert json.loads(ask(node, "GET", "/health")[2]) == {"node": node, "failing": []}
 
 
 def _get(there):

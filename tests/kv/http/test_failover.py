@@ -1,7 +1,9 @@
 """Nodes that are killed, frozen or ended: nothing that was acknowledged is lost, and the other goes on."""
 
+import json
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from threading import Event
 
 import pytest
@@ -9,10 +11,13 @@ import pytest
 from spark_cas.core.errors import StorageError, UnknownOutcomeError
 from spark_cas.kv.http import Client
 from spark_cas.kv.http.wire import path_of_key
+from spark_cas.testing.kafka_broker.listeners import free_ports
 from spark_cas.testing.kafka_broker.waiting import wait_until
 from tests.kafka.clients import create_topic
 from tests.kv.http.servers import SECONDS, Served, ask, leader_of, serving
 from tests.kv.nodes import keys_of
+from tests.objects.bad_day import BUSY, BadDay, proxy_to
+from tests.objects.servers import moto
 
 KEY, *KEYS = keys_of(0, 5)
 
@@ -146,3 +151,33 @@ def test_a_node_ends_in_order_while_it_is_asked(two):
         assert "Traceback" not in two[0].said()
         writing.wait_until_begun()
         writing.check(Client([two[1].address]))
+
+
+@pytest.mark.s3
+def test_a_leader_that_answers_and_cannot_use_its_log_is_relieved_by_the_node_that_is_asked(tmp_path):
+    with moto() as store, proxy_to(store.endpoint) as proxy, ExitStack() as ending:
+        nodes, spec = [f"127.0.0.1:{port}" for port in free_ports(2)], store.spec()
+        served = []
+        for at, endpoint in enumerate((proxy.endpoint, store.endpoint)):
+            options = dict(spec.store_options) | {"aws_endpoint": endpoint}
+            more = ["--shards=2", *(f"--log-option=store.{name}={value}" for name, value in options.items())]
+            # The first knows of no other, so that it is the one to lead.
+            served.append(Served(spec.url, tmp_path / f"node-{at}", nodes[at], nodes[: at + 1], *more))
+            ending.callback(served[-1].end)
+            served[-1].wait_until_ready()
+            Client(nodes[:1]).put(KEY, b"before", timeout=SECONDS)
+        first, second = nodes
+        assert ask(second, "GET", path_of_key(KEY))[0] == 307
+        proxy.day = BadDay(BUSY, 10 * SECONDS, "PUT")
+        with pytest.raises((StorageError, UnknownOutcomeError)):
+            Client([first]).put(KEY, b"late", timeout=3)
+        wait_until(lambda: health_of(first)["failing"] == [0], SECONDS, lambda: "it does not tell that it fails")
+        Client([second]).put(KEY, b"after", timeout=SECONDS)
+        assert ask(second, "GET", path_of_key(KEY))[0] == 200
+        proxy.day = None
+        assert Client([first]).get(KEY, timeout=SECONDS).value == b"after"
+        wait_until(lambda: health_of(first)["failing"] == [], SECONDS, lambda: "it goes on telling that it fails")
+
+
+def health_of(address):
+    return json.loads(ask(address, "GET", "/health")[2])
