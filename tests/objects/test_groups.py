@@ -52,6 +52,14 @@ def test_a_load_that_is_decided_between_two_looks_is_in_all_bounds_or_in_none():
     assert ends(log) == [10, 10, 10]
 
 
+def test_a_load_that_is_decided_between_two_looks_is_in_the_ledger_of_all_partitions():
+    log, store = flaky_log(3)
+    plan = pin(log, "load")
+    results = tasks(log, plan, ROWS)
+    when_partition_2_is_looked_at(store, lambda: commit_group(reopened(log), plan, results))
+    assert [each.progress for each in results] == [*log.progress_of(range(3), "load")]
+
+
 @pytest.mark.parametrize("fault", [lost, applied_but_unclear, applied_and_refused])
 def test_a_reply_to_the_decision_that_is_lost_changes_nothing(fault):
     log, store = flaky_log(3)

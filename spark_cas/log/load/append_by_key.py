@@ -12,7 +12,7 @@ from spark_cas.core.claim import Claim
 from spark_cas.core.errors import TrimmedError
 from spark_cas.core.key_claims import KeyClaims
 from spark_cas.core.offsets import Bounds
-from spark_cas.core.outcome import Appended, Conflict, KeyConflict, Outcome, Truncated
+from spark_cas.core.outcome import Appended, Conflict, Fenced, KeyConflict, Outcome, Truncated
 from spark_cas.core.refusal import not_appended
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
@@ -35,8 +35,9 @@ class KeyedAppends:
         """Append a chunk whose claims are about the keys of its rows, or leave nothing of it visible.
 
         A row's claim holds when no record of its key lies at or behind it, but for those of the same job. Refused
-        with KeyConflict naming the first row for which it does not. Records of other keys refuse nothing. The claim
-        that is returned with an `Appended` is the one that what follows rests on.
+        with KeyConflict naming the first row for which it does not, with Fenced where that may be the work of another
+        writer of the job. Records of other keys refuse nothing. The claim that is returned with an `Appended` is the
+        one that what follows rests on.
 
         Raises StorageError after as many tries as `rival_tries` allows in which others were faster, with nothing of
         the chunk visible; and what reading and appending raise.
@@ -59,7 +60,7 @@ class KeyedAppends:
                 cause = "each time what was to be read had just been trimmed"
                 continue
             if refusal is not None:
-                return refusal, claim
+                return self._overtaken(claim) or refusal, claim
             ours = replace(claim, expected_offset=bounds.end_offset, free_since=look.free_since)
             outcome = self._log.append(ours, replace(chunk, claims=None))
             if isinstance(outcome, Appended):
@@ -69,6 +70,13 @@ class KeyedAppends:
             conflicts += 1
             cause = "other writers were faster each time, though with other keys"
         raise not_appended(self._partition, cause)
+
+    def _overtaken(self, claim: Claim) -> Fenced | None:
+        """Whether another writer of the job was at work since it was claimed: the records met may be its own."""
+        known, found = claim.progress, self._log.progress(self._partition, claim.plan.job, claim.plan.group)
+        if found is None or (known is not None and (found.rows, found.batch) == (known.rows, known.batch)):
+            return None
+        return Fenced(found.task)
 
 
 class _Look:

@@ -95,8 +95,14 @@ def pin_plan(
         refuse_by_key(mine)
         _require_input_of(mine, earlier)
         if not any_layout:
-            require_expected(log, mine, bounds)
-        first = log.record_plan(mine)
+            try:
+                require_expected(log, mine, bounds)
+            except (ConflictError, TruncatedError):
+                # Another run of the job may have planned it meanwhile: what came may be its own.
+                first = log.plan(job)
+                if first is None:
+                    raise
+        first = first or log.record_plan(mine)
         if first == mine:
             return with_group(log, mine)
     _require_same_kind(log, first, stream=stream, compare=compare, round_of=round_of, whole=whole)

@@ -168,8 +168,14 @@ class ObjectLog(ObjectRegistry, Backend):
             plan = self.plan(job) if partitions else None
             # A job of an earlier layout has nothing in a partition that was added.
             ends = [plan.end_offsets[each] if plan and each < plan.partitions else 0 for each in partitions]
-            found = zip(partitions, ends, strict=True)
-            return tuple(self._ledger(each, group).progress(job, end)[1] for each, end in found)
+
+            def look() -> tuple[Progress | None, ...]:
+                asked = zip(partitions, ends, strict=True)
+                return tuple(self._ledger(each, group).progress(job, end)[1] for each, end in asked)
+
+            found = look()
+            # One that was committed in between is in the partitions that were looked at last, and not in others.
+            return look() if plan and plan.whole and any(found) and not all(found) else found
 
     def trim(self, partition: int, before_offset: int) -> Bounds:
         return trim(self._store, self._partition(partition), before_offset)

@@ -8,7 +8,7 @@ import pytest
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ClaimError, ConflictError, JobMismatchError
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.core.outcome import Appended, KeyConflict, Outcome, Truncated
+from spark_cas.core.outcome import Appended, Fenced, KeyConflict, Outcome, Truncated
 from spark_cas.core.plan import BY_KEY, Completion
 from spark_cas.core.row_claims import CLAIMED
 from spark_cas.log.backend import Backend
@@ -146,6 +146,17 @@ class KeyClaimContract(ContractBase):
         ):
             run_keyed(barged_in(backend, 1, "k"), "job", [("l", 0), ("k", 0)])
         assert values_in(backend, 0) == ["k"]
+
+    def test_rows_of_the_job_that_another_attempt_appended_in_between_are_no_conflict(self, backend: Backend) -> None:
+        rows: Rows = [("k", 0), ("l", 0), ("k", None), ("m", 0)]
+        other = Fault("claim", 1, When.AFTER, lambda: void(run_keyed(backend, "load", rows, run="run-2")))
+        (result,) = run_keyed(FaultyLog(backend, other), "load", rows).partitions
+        end = backend.bounds(0).end_offset
+        again = Fault("claim", 1, When.AFTER, lambda: void(keyed_once(backend, "n", "once", end)))
+        assert keyed_once(FaultyLog(backend, again), "n", "once", end) == Fenced("once")
+        assert keyed_once(FaultyLog(backend), "n", "once", end) == keyed_once(backend, "n", "once", end)
+        assert result.progress.rows == len(rows)
+        assert values_in(backend, 0) == ["0", "1", "2", "3", "n"]
 
     def test_what_was_trimmed_unseen_may_have_been_of_the_key(self, backend: Backend) -> None:
         first = append_foreign(backend, 0, "k").range.end_offset

@@ -7,6 +7,8 @@ from spark_cas.core.outcome import Appended, Conflict, Fenced, Outcome
 from spark_cas.core.plan import Plan
 from spark_cas.log.backend import Backend
 from spark_cas.testing.contract.base import ContractBase, at_once, eager_switching
+from spark_cas.testing.faults import Fault, FaultyLog, When
+from spark_cas.testing.loads import run_job, void
 from spark_cas.testing.writing import (
     JobWriter,
     append_foreign,
@@ -90,6 +92,15 @@ class RaceContract(ContractBase):
                 attempt(backend, plan, "three/0")
                 ours = [value for value in values_in(backend, 0) if value.startswith(f"{job}/")]
                 assert ours == [f"{job}/{value}" for value in values]
+
+    def test_a_run_that_another_run_of_its_job_overtakes_while_it_plans_is_not_refused(
+        self, backend: Backend
+    ) -> None:
+        rows = {0: ["a", "b", "c"]}
+        first = Fault("bounds_of", 1, When.BEFORE, lambda: void(run_job(backend, "job", rows, expected='{"0": 0}')))
+        done = run_job(FaultyLog(backend, first), "job", rows, expected='{"0": 0}', run="run-2")
+        assert done.rows == len(rows[0])
+        assert values_in(backend, 0) == rows[0]
 
     def test_unchecked_jobs_at_once_all_append_each_in_order(self, backend: Backend) -> None:
         chunks = self.rounds // 10
