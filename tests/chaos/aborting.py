@@ -1,17 +1,14 @@
 """Somebody takes a load as a whole for dead and ends it, as ``spark-cas abort`` does, while its writer is at work."""
 
-import json
 import random
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.whole_load import abort_left
 from tests.chaos.beside import Beside
 from tests.chaos.faults import Undo
-
-_TAIL_BYTES = 8192
+from tests.chaos.tails import lines_from_end
 
 
 class AbortWhole:
@@ -35,10 +32,8 @@ class AbortWhole:
 
 def _newest_whole(file: Path) -> str | None:
     """The newest job of a history that appends to several partitions, as far as its end tells."""
-    lines = file.read_bytes()[-_TAIL_BYTES:].splitlines()[1:]
-    for line in reversed(lines):
-        with suppress(ValueError):
-            asked = json.loads(line).get("arguments", {})
-            if len(asked.get("expected", {})) > 1 and asked["chunk_records"] is None:
-                return str(asked["job"])
+    for line in lines_from_end(file):
+        asked = line.get("arguments", {})
+        if len(asked.get("expected", {})) > 1 and asked["chunk_records"] is None:
+            return str(asked["job"])
     return None

@@ -1,28 +1,16 @@
 """One attempt at an append, from its arguments to what is recorded of it: ok, a definite failure, or neither."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-import pyarrow as pa
-
-from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import ConditionalLogError, InputError, RefusedError
-from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, Conflict, KeyConflict, Outcome, Unknown
-from spark_cas.core.records import RECORDS
 from spark_cas.core.refusal import error_of
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.append_once import append_once
-from spark_cas.log.load.load_rows import load_rows
-from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.testing.faults import InjectedFaultError
 from spark_cas.testing.history import FAIL, INFO, OK
-
-Told = tuple[str, dict[str, Any]]
-"""An event and its result, as `spark_cas.testing.history.Recorder` takes them."""
-
-FENCED_WAIT_SECONDS = 1.0
+from tests.chaos.loading import Told, load, table_of
 
 
 def ask(log: Backend, arguments: Mapping[str, Any], run: str) -> Told:
@@ -30,13 +18,14 @@ def ask(log: Backend, arguments: Mapping[str, Any], run: str) -> Told:
 
     ``run`` is the name of this attempt. Raises what is no error of spark_cas: a defect.
     """
+    held: dict[str, Any] = {}
     try:
         if arguments["chunk_records"] is not None:
-            return _load(log, arguments, run)
+            return load(log, arguments, run, held)
         outcomes = _append(log, arguments)
     except ConditionalLogError as error:
         definite = isinstance(error, RefusedError | InputError)
-        return (FAIL if definite else INFO), {"kind": str(error.kind), "told": error.message}
+        return (FAIL if definite else INFO), {"kind": str(error.kind), "told": error.message} | held
     except InjectedFaultError:
         return INFO, {"kind": "LOST"}
     return _told(outcomes)
@@ -80,22 +69,3 @@ def _append(log: Backend, arguments: Mapping[str, Any]) -> Mapping[int, Outcome]
     return {
         partition: append_once(log, partition, table, job=job, expected_offset=expected[partition], compare=compare)
     }
-
-
-def _load(log: Backend, arguments: Mapping[str, Any], run: str) -> Told:
-    size = arguments["chunk_records"]
-    limits = ChunkLimits(max_records=size, max_bytes=1_000_000, max_seconds=1_000)
-    plan = pin_plan(log, arguments["job"], ExpectedOffsets.parse(json.dumps(arguments["expected"])))
-    batches = ((int(at), batch) for at, rows in arguments["records"].items() for batch in table_of(rows).to_batches())
-    results = load_rows(log, plan, batches, task=f"{run}/0", limits=limits, fenced_wait_seconds=FENCED_WAIT_SECONDS)
-    done = complete_job(log, plan, results)
-    ranges = {
-        str(each.progress.partition): [each.progress.base_offset, each.progress.end_offset]
-        for each in done.partitions
-    }
-    return OK, {"ranges": ranges, "resolved": False}
-
-
-def table_of(rows: list[list[str]]) -> pa.Table:
-    """Keys and values as records to append."""
-    return pa.Table.from_pylist([{"key": k.encode(), "value": v.encode()} for k, v in rows], schema=RECORDS)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from spark_cas.testing.kafka_broker import KafkaNode
 from spark_cas.testing.kafka_broker.waiting import BrokerFailedError
 from tests.chaos.faults import Undo
-from tests.kafka.proxy.frames import Api
+from tests.chaos.world import OTHER_ATTEMPTS, WRITERS
+from tests.kafka.proxy.frames import Api, Request
 from tests.kafka.proxy.rules import Fault as ProxyFault
 from tests.kafka.proxy.server import Proxy
 
@@ -88,3 +89,23 @@ class OnTheWay:
                 each.release()
 
         return "any request" if api is None else Api(api).name.lower(), end
+
+
+class Outdated:
+    """A broker says of partitions where they end as of then, as one does that was deposed and has not heard of it.
+
+    To those who append alone: a reader who asks such a broker sees no more than that knows.
+    """
+
+    def __init__(self, proxies: Sequence[Proxy]) -> None:
+        self._proxies = proxies
+
+    def begin(self, chance: random.Random, seconds: float) -> tuple[str, Undo] | None:
+        at = chance.randrange(len(self._proxies))
+        proxy = self._proxies[at]
+        rule = proxy.add(ProxyFault.OLD_RESPONSE, Api.LIST_OFFSETS, times=None, where=_of_those_who_append)
+        return f"broker {at + 1}", rule.release
+
+
+def _of_those_who_append(request: Request) -> bool:
+    return request.client_id in (*WRITERS, *OTHER_ATTEMPTS)

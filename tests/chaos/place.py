@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_cas.log.backend import Backend
-from spark_cas.testing.history import Found, Operation, Violation, check_log
+from spark_cas.testing.history import Found, Operation, Violation
 from tests.chaos.faults import Fault, Victim
+from tests.chaos.granted import judge_log
 
 Judge = Callable[[Sequence[Operation], Mapping[int, Sequence[Found]]], Sequence[Violation]]
 """Says what is wrong, from the history and each partition of the log to its end."""
@@ -27,4 +28,4 @@ class Place:
     """What clients ask in between: they are needed until all clients have ended."""
     is_shared: bool = True
     """Whether others may add partitions to the log and abort loads in it meanwhile."""
-    judge: Judge = check_log
+    judge: Judge = judge_log

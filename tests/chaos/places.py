@@ -12,25 +12,25 @@ from spark_cas.log.open import open_log
 from spark_cas.testing.history import Recorder
 from tests.chaos.faults import Fault, Undo, Victim, faults_of
 from tests.chaos.kv.places import kv_directory, kv_kafka
+from tests.chaos.other_attempts import OtherAttempts
 from tests.chaos.place import Place
 from tests.chaos.processes import ClientProcess
 from tests.chaos.proxied_brokers import proxied_brokers
 from tests.chaos.reader import Reader
 from tests.chaos.threads import ClientThread
 from tests.chaos.troubled_store import TROUBLES, StoreTrouble
-from tests.chaos.world import SETTINGS, World
+from tests.chaos.world import OTHER_ATTEMPTS, READERS, SETTINGS, WRITERS, World
 from tests.chaos.writer import Writer
 from tests.objects.bad_day import BUSY, CUT_OFF, GIVES_UP, SILENT, BadDay, proxy_to
 from tests.objects.bad_day import Proxy as StoreProxy
 from tests.objects.servers import moto
 
 PARTITIONS = 3
-WRITERS = ("w1", "w2", "w3")
-READERS = ("r1",)
 
 
 def _processes(world: World, seed: int) -> list[Victim]:
     programs = [(name, "tests.chaos.writer") for name in WRITERS]
+    programs += [(name, "tests.chaos.other_attempts") for name in OTHER_ATTEMPTS]
     programs += [(name, "tests.chaos.reader") for name in READERS]
     return [
         ClientProcess(name, world.folder, module, [str(world.folder), name, str(seed)]) for name, module in programs
@@ -120,14 +120,19 @@ def memory(folder: Path, seed: int) -> Iterator[Place]:
         with Recorder(world.history / f"{name}.jsonl", name) as recorder:
             Writer(log, world, recorder, seed).run(world.stop.exists)
 
+    def attempt(name: str, log: Backend) -> None:
+        with Recorder(world.history / f"{name}.jsonl", name) as recorder:
+            OtherAttempts(log, world, recorder, seed).run(world.stop.exists)
+
     def read(name: str, log: Backend) -> None:
         with Recorder(world.history / f"{name}.jsonl", name) as recorder:
             Reader(log, world, recorder).run(world.stop.exists)
 
     writers = [ClientThread(each, log, seed, partial(write, each)) for each in WRITERS]
+    others = [ClientThread(each, log, seed, partial(attempt, each)) for each in OTHER_ATTEMPTS]
     readers = [ClientThread(each, log, seed, partial(read, each)) for each in READERS]
-    clients: list[Victim] = [*writers, *readers]
-    faults: dict[str, Fault] = {"lost-replies": LoseReplies([*writers, *readers])}
+    clients: list[Victim] = [*writers, *others, *readers]
+    faults: dict[str, Fault] = {"lost-replies": LoseReplies([*writers, *others, *readers])}
     yield Place(clients, faults_of(clients, "client") | faults, lambda: log)
 
 

@@ -9,11 +9,13 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.open import open_log
 from spark_cas.testing.kafka_broker import KafkaCluster, KafkaNode
 from spark_cas.testing.kafka_broker.listeners import free_ports
-from tests.chaos.brokers import NodeFault, Nodes, OnTheWay
+from tests.chaos.brokers import NodeFault, Nodes, OnTheWay, Outdated
 from tests.chaos.faults import Fault
+from tests.chaos.late import LateInTheNext
 from tests.chaos.world import World
 from tests.kafka.clients import create_topic
 from tests.kafka.faulted import spec_of
+from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault as ProxyFault
 from tests.kafka.proxy.server import Proxy
 
@@ -46,6 +48,9 @@ def proxied_brokers(folder: Path, partitions: int) -> Iterator[Brokers]:
         world = World(folder, ",".join(each.bootstrap for each in proxies), topic, pace=0.05)
         world.write()
         nodes = Nodes(cluster.nodes)
+        spec = spec_of(cluster.bootstrap, topic)
+        late_commits = LateInTheNext(proxies, spec, partitions, Api.END_TXN, Api.TXN_OFFSET_COMMIT)
+        late_entries = LateInTheNext(proxies, spec, partitions, Api.TXN_OFFSET_COMMIT, Api.END_TXN)
         faults: dict[str, Fault] = {
             "kill-node": NodeFault(nodes, KafkaNode.kill, KafkaNode.begin_start),
             "freeze-node": NodeFault(nodes, KafkaNode.freeze, KafkaNode.thaw),
@@ -54,11 +59,15 @@ def proxied_brokers(folder: Path, partitions: int) -> Iterator[Brokers]:
             "drop-reply": OnTheWay(proxies, ProxyFault.DROP_RESPONSE),
             "late-request": OnTheWay(proxies, ProxyFault.HOLD_REQUEST),
             "late-reply": OnTheWay(proxies, ProxyFault.HOLD_RESPONSE),
+            "late-commit": late_commits,
+            "late-entry": late_entries,
+            "outdated": Outdated(proxies),
         }
 
         def calm() -> None:
-            for each in proxies:
-                each.clear()
+            if not (late_commits.is_under_way or late_entries.is_under_way):
+                for each in proxies:
+                    each.clear()
 
         def heal() -> None:
             for node in cluster.nodes:
@@ -68,7 +77,6 @@ def proxied_brokers(folder: Path, partitions: int) -> Iterator[Brokers]:
             for node in cluster.nodes:
                 node.wait_until_alive(everyone)
 
-        spec = spec_of(cluster.bootstrap, topic)
         with open_log(spec) as log:
             log.create(partitions)
             log.bounds_of(range(partitions), waiting=True)

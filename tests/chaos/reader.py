@@ -15,8 +15,6 @@ from spark_cas.testing.faults import InjectedFaultError
 from spark_cas.testing.history import INFO, OK, Found, Record, Recorder, chained
 from tests.chaos.world import World
 
-_PACES = 3
-
 
 class Reader:
     """What one reader does. It reads on from where it was, and begins anew when its process does."""
@@ -30,7 +28,7 @@ class Reader:
     def run(self, stopped: Callable[[], bool]) -> None:
         """Look again and again until it is stopped."""
         while not stopped():
-            number = self._recorder.start("read", {})
+            number, began = self._recorder.start("read", {}), time.monotonic()
             try:
                 self._seen = self._look()
             except ConditionalLogError as error:
@@ -39,7 +37,8 @@ class Reader:
                 self._recorder.finish(number, INFO, {"kind": "LOST"})
             else:
                 self._recorder.finish(number, OK, {"seen": {str(at): each for at, each in self._seen.items()}})
-            time.sleep(_PACES * self._world.pace)
+            # Half of the time it is at a look, so that it is stopped within one as well.
+            time.sleep(max(self._world.pace, time.monotonic() - began))
 
     def _look(self) -> dict[int, tuple[int, int, int]]:
         partitions = range(self._log.layout().partitions)
@@ -63,7 +62,7 @@ def records_of(log: Backend, partition: int, offsets: OffsetRange) -> Iterator[F
 def main(folder: str, name: str, _seed: str) -> None:
     """Read until the world stops."""
     world = World.read(Path(folder))
-    with Recorder(world.history / f"{name}.jsonl", name) as recorder, world.open() as log:
+    with Recorder(world.history / f"{name}.jsonl", name) as recorder, world.open(name) as log:
         Reader(log, world, recorder).run(world.stopped())
 
 

@@ -9,7 +9,6 @@ from typing import Self
 
 from spark_cas.log.backend import Backend
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.objects.store import open_store
 from spark_cas.log.spec import LogSpec
@@ -20,6 +19,10 @@ REQUEST_SECONDS = 2.0
 """Of Kafka's clients: with a transaction of 12 s and a patience of 24 s, in the ratios of those in use."""
 SETTINGS = (("retry_timeout", "12s"),)
 """Of object logs: as long as a third of what clients are given to come to their end."""
+WRITERS = ("w1", "w2", "w3")
+OTHER_ATTEMPTS = ("a1",)
+"""Clients that attempt what writers are at."""
+READERS = ("r1",)
 _NAME = "world.json"
 
 
@@ -61,14 +64,11 @@ class World:
         parent = os.getppid()
         return lambda: os.getppid() != parent
 
-    def kafka_spec(self) -> KafkaSpec:
-        """Where the topic is."""
-        return spec_of(self.address, self.topic, request_seconds=REQUEST_SECONDS)
-
-    def open(self) -> Backend:
-        """The log as clients see it: in the middle of the faults."""
+    def open(self, client: str = "") -> Backend:
+        """The log as clients see it, in the middle of the faults; brokers are told which client it is."""
         if self.topic:
-            return KafkaLog(self.kafka_spec())
+            named = {"client_id": client} if client else {}
+            return KafkaLog(spec_of(self.address, self.topic, request_seconds=REQUEST_SECONDS, **named))
         spec = LogSpec.parse(self.address, dict(self.settings))
         return ObjectLog(spec, TroubledStore(open_store(spec), self.troubles))
 

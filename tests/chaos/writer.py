@@ -24,6 +24,9 @@ CHUNK_RECORDS = 2
 _TRIES = 4
 _PAUSE_SECONDS = 0.3
 _CHANGED_SHARE = 0.1
+_BLIND_SHARE = 0.3
+_GRANTED_SHARE = 0.5
+"""Of loads."""
 
 
 class Writer:
@@ -88,16 +91,16 @@ class Writer:
         self._count += 1
         job = f"{self._recorder.process}-{self._count}"
         partitions = sorted(self._ends)
-        [way] = self._chance.choices(["single", "blind", "key", "whole", "load"], [45, 15, 10, 15, 15])
+        [way] = self._chance.choices(["single", "blind", "key", "whole", "load"], [35, 10, 10, 20, 25])
         several = way == "whole" and len(partitions) > 1
         count = self._chance.randint(2, min(3, len(partitions))) if several else 1
         chosen = self._chance.sample(partitions, count)
         expected: dict[int, int | None] = {at: self._ends[at] for at in chosen}
-        if way == "blind":
+        if way == "blind" or (way == "load" and self._chance.random() < _BLIND_SHARE):
             expected = dict.fromkeys(chosen)
         # A partition of a whole may be one that only an offset is expected of.
         written = chosen[:-1] if several and count > 2 else chosen
-        rows = self._chance.randint(3, 8) if way == "load" else self._chance.randint(1, 3)
+        rows = self._chance.randint(3, 12) if way == "load" else self._chance.randint(1, 3)
         return {
             "job": job,
             "records": {
@@ -107,13 +110,15 @@ class Writer:
             "expected": {str(at): offset for at, offset in expected.items()},
             "compare": "key" if way == "key" else "partition",
             "chunk_records": CHUNK_RECORDS if way == "load" else None,
+            # A process tells by its end that its grant is for others; a thread has none of its own.
+            "granted": way == "load" and bool(self._world.address) and self._chance.random() < _GRANTED_SHARE,
         }
 
 
 def main(folder: str, name: str, seed: str) -> None:
     """Write until the world stops."""
     world = World.read(Path(folder))
-    with Recorder(world.history / f"{name}.jsonl", name) as recorder, world.open() as log:
+    with Recorder(world.history / f"{name}.jsonl", name) as recorder, world.open(name) as log:
         Writer(log, world, recorder, int(seed)).run(world.stopped())
 
 

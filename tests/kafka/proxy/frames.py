@@ -45,6 +45,11 @@ class Request:
     client_id: str
     frame: bytes
 
+    @property
+    def question(self) -> bytes:
+        """What is asked, whoever asks: equal of two requests that ask the same."""
+        return self.frame[4:8] + self.frame[_REQUEST.size + len(self.client_id.encode()) :]
+
 
 def parse_request(frame: bytes) -> Request:
     """The fields that every version of every request begins with."""
@@ -57,6 +62,16 @@ def parse_request(frame: bytes) -> Request:
 def correlation_id_of(response: bytes) -> int:
     """Which request a response answers: the connection's request of the same id."""
     return int(_RESPONSE.unpack_from(response)[1])
+
+
+def without_correlation_id(response: bytes) -> bytes:
+    """What a response says."""
+    return response[_RESPONSE.size :]
+
+
+def in_answer_to(said: bytes, response: bytes) -> bytes:
+    """A response that says what another one said, to the request that this one answers."""
+    return said[: _LENGTH.size] + response[_LENGTH.size : _RESPONSE.size] + without_correlation_id(said)
 
 
 def fail_produce(response: bytes, version: int, error: int) -> bytes:

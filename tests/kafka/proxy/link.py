@@ -68,13 +68,15 @@ class _Exchange:
     def suffers(self, *faults: Fault) -> bool:
         return any(rule.fault in faults for rule in self.rules)
 
-    def as_told(self, response: bytes) -> bytes:
+    def as_told(self, response: bytes, connection: object) -> bytes:
         """The response that the client gets."""
         for rule in self.rules:
             if rule.fault is Fault.FAIL_RESPONSE:
                 return _FAILED[Api(self.request.api)](response, self.request.version, rule.error)
             if rule.fault is Fault.EMPTY_METADATA:
                 return empty_metadata(response, self.request.version)
+            if rule.fault is Fault.OLD_RESPONSE:
+                return rule.as_of_then(connection, self.request, response)
         return response
 
 
@@ -136,7 +138,7 @@ class Link:
             await _hold(exchange, Fault.HOLD_RESPONSE)
             del self._unanswered[correlation_id]
             if not exchange.suffers(Fault.DROP_RESPONSE):
-                await self._respond(exchange.as_told(frame))
+                await self._respond(exchange.as_told(frame, self))
         raise ConnectionResetError
 
     def _begin(self, request: Request) -> _Exchange:

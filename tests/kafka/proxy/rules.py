@@ -1,11 +1,16 @@
-"""What is to go wrong, and when: rules that tests add to a proxy, watch and release. No rule knows of time."""
+"""What is to go wrong, and when: rules that tests add to a proxy, watch and release. But for `Fault.OLD_RESPONSE`, no
+rule knows of time."""
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from enum import Enum, auto
 
-from tests.kafka.proxy.frames import Request
+from tests.kafka.proxy.frames import Request, in_answer_to, without_correlation_id
+
+_OLD_SECONDS = 0.3
+"""How long a connection is told what is old: less than the second look of clients with a timeout of two seconds."""
 
 
 class Fault(Enum):
@@ -28,6 +33,9 @@ class Fault(Enum):
     """The broker handles a Produce or EndTxn request; its client reads that it failed, with the rule's error."""
     EMPTY_METADATA = auto()
     """The broker handles a Metadata request; its client reads that no broker is alive."""
+    OLD_RESPONSE = auto()
+    """The broker handles it; its client reads what was answered when this was asked first, as a leader that was
+    deposed says it until it hears of that: on each connection for a moment, once it makes a difference."""
     RESET_BEFORE_REQUEST = auto()
     """The connection breaks, and the broker never sees it."""
     RESET_BEFORE_RESPONSE = auto()
@@ -107,6 +115,10 @@ class Rule:
         """The last one that it took."""
         self.response: bytes | None = None
         """The frame that answered a request that it took, the last one."""
+        self._first: dict[bytes, bytes] = {}
+        """What was answered first, by what was asked."""
+        self._old_until: dict[object, float] = {}
+        """By connection."""
         self._loop = loop
         self._api = api
         self._where = where
@@ -144,6 +156,14 @@ class Rule:
         """Take note of the broker's response to a request that it took."""
         self.response = response
         self.answered.come()
+
+    def as_of_then(self, connection: object, request: Request, response: bytes) -> bytes:
+        """The answer to a request as it was first, while the connection is told what is old."""
+        first = self._first.setdefault(request.question, response)
+        if self._opened.is_set() or without_correlation_id(first) == without_correlation_id(response):
+            return response
+        until = self._old_until.setdefault(connection, time.monotonic() + _OLD_SECONDS)
+        return in_answer_to(first, response) if time.monotonic() < until else response
 
     async def hold(self) -> None:
         """Return when released. Raises ConnectionResetError when discarded."""

@@ -1,0 +1,68 @@
+"""One attempt at a load of several chunks, in a grant of its own where that is asked for."""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from spark_cas.core.chunks import ChunkLimits
+from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.plan import PartitionResult, Plan
+from spark_cas.core.records import RECORDS
+from spark_cas.log import running_process
+from spark_cas.log.backend import Backend
+from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
+from spark_cas.log.load.load_rows import load_rows
+from spark_cas.log.load.planning import complete_job, pin_plan
+from spark_cas.testing.history import OK
+from tests.chaos.granted import HELD
+
+Told = tuple[str, dict[str, Any]]
+"""An event and its result, as `spark_cas.testing.history.Recorder` takes them."""
+
+_FENCED_WAIT_SECONDS = 1.0
+_GRANT_WAIT_SECONDS = 1.0
+
+
+def load(log: Backend, arguments: Mapping[str, Any], run: str, held: dict[str, Any]) -> Told:
+    """Load what the arguments of an operation say; ``held`` is told from when to when it had a grant for sure.
+
+    Raises ConditionalLogError, and what is a defect.
+    """
+    wanted = ExpectedOffsets.parse(json.dumps(arguments["expected"]))
+    grant = None
+    if arguments["granted"]:
+        process = running_process.name_of(os.getpid())
+        grant = obtain_grant(log, Applicant(arguments["job"], run, process, _GRANT_WAIT_SECONDS), wanted)
+    since = time.monotonic_ns()
+    try:
+        plan = pin_plan(log, arguments["job"], wanted)
+        try:
+            results = _load(log, plan, arguments, run)
+        finally:
+            # Once it is recorded that the job is complete, what it has a grant for may be another's.
+            if grant is not None:
+                held[HELD] = [since, time.monotonic_ns()]
+        done = complete_job(log, plan, results)
+    finally:
+        give_back(log, grant)
+    ranges = {
+        str(each.progress.partition): [each.progress.base_offset, each.progress.end_offset]
+        for each in done.partitions
+    }
+    return OK, {"ranges": ranges, "resolved": False} | held
+
+
+def _load(log: Backend, plan: Plan, arguments: Mapping[str, Any], run: str) -> tuple[PartitionResult, ...]:
+    limits = ChunkLimits(max_records=arguments["chunk_records"], max_bytes=1_000_000, max_seconds=1_000)
+    records = arguments["records"].items()
+    batches = ((int(at), batch) for at, rows in records for batch in table_of(rows).to_batches())
+    return load_rows(log, plan, batches, task=f"{run}/0", limits=limits, fenced_wait_seconds=_FENCED_WAIT_SECONDS)
+
+
+def table_of(rows: list[list[str]]) -> pa.Table:
+    """Keys and values as records to append."""
+    return pa.Table.from_pylist([{"key": k.encode(), "value": v.encode()} for k, v in rows], schema=RECORDS)

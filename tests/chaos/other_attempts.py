@@ -1,0 +1,52 @@
+"""A client that makes other attempts at what writers are at: as Spark does that speculates, or whoever takes a writer
+for dead that only stands still.
+
+``python -m tests.chaos.other_attempts WORLD NAME SEED``; it ends when the world's file ``stop`` is there.
+"""
+
+import random
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from spark_cas.log.backend import Backend
+from spark_cas.testing.history import Recorder
+from spark_cas.testing.history.jobs import APPEND
+from tests.chaos.asking import ask
+from tests.chaos.tails import under_way
+from tests.chaos.world import World
+
+_PACES = 2
+
+
+class OtherAttempts:
+    """What one such client does: each attempt is an operation of its own, of the writer's job."""
+
+    def __init__(self, log: Backend, world: World, recorder: Recorder, seed: int) -> None:
+        self._log = log
+        self._world = world
+        self._recorder = recorder
+        self._chance = random.Random(f"{seed}/{recorder.process}")
+
+    def run(self, stopped: Callable[[], bool]) -> None:
+        """Look what is under way again and again until it is stopped."""
+        while not stopped():
+            writers = sorted(self._world.history.glob("w*.jsonl"))
+            asked = list(filter(None, (under_way(file, APPEND) for file in writers)))
+            if asked:
+                arguments = self._chance.choice(asked)
+                number = self._recorder.start(APPEND, arguments)
+                self._recorder.finish(number, *ask(self._log, arguments, f"{self._recorder.process}.{number}"))
+            time.sleep(self._chance.uniform(0, 2 * _PACES * self._world.pace))
+
+
+def main(folder: str, name: str, seed: str) -> None:
+    """Attempt until the world stops."""
+    world = World.read(Path(folder))
+    with Recorder(world.history / f"{name}.jsonl", name) as recorder, world.open(name) as log:
+        OtherAttempts(log, world, recorder, int(seed)).run(world.stopped())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
