@@ -1,0 +1,111 @@
+"""Each failpoint of the protocol is struck: whoever dies at a call of any method asks again, and all is well."""
+
+import inspect
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from spark_cas.core.errors import OptionError
+from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.guarantee import AT_LEAST_ONCE
+from spark_cas.log.backend import Backend
+from spark_cas.log.expanding import expand_log
+from spark_cas.log.forgetting import forget_job
+from spark_cas.log.load.append_once import append_once
+from spark_cas.log.load.blind import load_blind
+from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
+from spark_cas.log.memory import MemoryLog
+from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When, crash
+from spark_cas.testing.loads import LIMITS, run_job
+from spark_cas.testing.writing import table_of, values_in
+
+BLIND = "blind"
+"""It may be there twice."""
+
+
+class Strike:
+    """A crash that tells whether it took place."""
+
+    def __init__(self) -> None:
+        self.struck = False
+
+    def __call__(self) -> None:
+        self.struck = True
+        crash()
+
+
+# What cannot be done twice was done by the call that died, when it is refused the second time.
+def expanded(log: Backend) -> None:
+    with suppress(OptionError):
+        expand_log(log, 3)
+
+
+def forgotten(log: Backend) -> None:
+    with suppress(OptionError):
+        forget_job(log, "load", 0, force=True)
+
+
+def blind(log: Backend) -> None:
+    (batch,) = table_of([BLIND]).to_batches()
+    load_blind(log, log.layout(), [(1, batch)], task="run/0", limits=LIMITS, guarantee=AT_LEAST_ONCE)
+
+
+def granted(log: Backend) -> None:
+    give_back(log, obtain_grant(log, Applicant("granted", "run"), ExpectedOffsets.parse("end")))
+
+
+STEPS: list[Callable[[Backend], object]] = [
+    lambda log: log.create(2),
+    lambda log: log.preflight(),
+    lambda log: run_job(log, "load", {0: ["a", "b", "c"], 1: ["d"]}),
+    lambda log: append_once(
+        log, {0: table_of(["e"]), 1: table_of(["f"])}, job="whole", expected_offset={0: 3, 1: None}
+    ),
+    lambda log: append_once(log, 0, table_of(["g"]), job="keyed", expected_offset=0, compare="key"),
+    blind,
+    granted,
+    expanded,
+    lambda log: run_job(log, "later", {2: ["h"]}),
+    lambda log: log.progress(0, "load"),
+    lambda log: log.offset_since(0, 0),
+    lambda log: values_in(log, 0),
+    lambda log: log.trim(0, 0),
+    forgotten,
+]
+"""All that is asked of a log: one thing after the other."""
+
+
+def done(log: Backend, first: Backend) -> list[list[str]]:
+    """Each step, by a process that may die at it and by one that lives, and what the log holds then."""
+    for step in STEPS:
+        try:
+            step(first)
+        except InjectedFaultError:
+            step(log)
+    return [[value for value in values_in(log, at) if value != BLIND] for at in range(3)]
+
+
+PLAIN = MemoryLog("flights")
+UNDISTURBED = FaultyLog(PLAIN)
+WHOLE = done(PLAIN, UNDISTURBED)
+
+
+def test_the_steps_ask_for_all_that_the_protocol_has():
+    asked = {
+        name
+        for name, method in inspect.getmembers(FaultyLog, inspect.isfunction)
+        if not name.startswith("_") and "_at(" in inspect.getsource(method)
+    }
+    assert asked >= Backend.__abstractmethods__
+    assert asked == UNDISTURBED.calls.keys()
+
+
+@pytest.mark.parametrize("when", list(When), ids=lambda when: when.name.lower())
+@pytest.mark.parametrize("operation", sorted(UNDISTURBED.calls))
+def test_who_dies_at_a_call_asks_again_and_all_is_well(operation, when):
+    for call in {1, UNDISTURBED.calls[operation]}:
+        log = MemoryLog("flights")
+        assert done(log, FaultyLog(log, Fault(operation, call, when, strike := Strike()))) == WHOLE
+        assert strike.struck
+        assert values_in(log, 1).count(BLIND) in (1, 2)
