@@ -22,18 +22,29 @@ class Planned:
 def schedule(seed: int, seconds: float, kinds: Sequence[str]) -> list[Planned]:
     """Storms with quiet windows between them, in the order of their begin.
 
-    A storm has some of the kinds, each of them again and again; the last seconds are quiet. The same arguments give
-    the same schedule. What the threads and processes of the system do meanwhile is their own business.
+    A storm has some of the kinds, each of them again and again, and all come before one comes in another storm; the
+    last seconds are quiet. The same arguments give the same schedule. What the threads and processes of the system do
+    meanwhile is their own business.
     """
     chance = random.Random(f"schedule {seed}")
     planned: list[Planned] = []
+    deck: list[str] = []
     at = 1.0
     while at < seconds - 1:
         end = min(at + STORM_SECONDS, seconds)
-        for kind in chance.sample(list(kinds), min(len(kinds), chance.randint(_FEWEST_KINDS, _MOST_KINDS))):
+        for kind in _dealt(chance, deck, kinds):
             planned += _again_and_again(chance, kind, at, end)
         at = end + QUIET_SECONDS
     return sorted(planned, key=lambda each: (each.begin, each.kind))
+
+
+def _dealt(chance: random.Random, deck: list[str], kinds: Sequence[str]) -> list[str]:
+    """Some kinds, off a shuffled deck of all of them; a new one lies below it before it is used up."""
+    count = min(len(kinds), chance.randint(_FEWEST_KINDS, _MOST_KINDS))
+    if len(deck) < count:
+        deck += [each for each in chance.sample(list(kinds), len(kinds)) if each not in deck]
+    dealt, deck[:count] = deck[:count], []
+    return dealt
 
 
 def _again_and_again(chance: random.Random, kind: str, at: float, end: float) -> list[Planned]:

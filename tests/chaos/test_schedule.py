@@ -3,6 +3,8 @@
 import random
 from threading import Event
 
+import pytest
+
 from spark_cas.testing.history import INFO, OK, Recorder, read_history
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.schedule import QUIET_SECONDS, STORM_SECONDS, Planned, schedule
@@ -13,6 +15,12 @@ KINDS = ["a", "b", "c", "d", "e"]
 def test_the_same_seed_gives_the_same_schedule_and_another_another():
     assert schedule(7, 60, KINDS) == schedule(7, 60, KINDS)
     assert schedule(7, 60, KINDS) != schedule(8, 60, KINDS)
+
+
+@pytest.mark.parametrize("seed", range(1, 20))
+def test_each_kind_comes_within_a_minute(seed):
+    many = [f"{number}" for number in range(13)]
+    assert {each.kind for each in schedule(seed, 60, many)} == set(many)
 
 
 def test_each_kind_comes_sooner_or_later_and_storms_have_windows_between():
