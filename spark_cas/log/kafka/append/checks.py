@@ -101,7 +101,10 @@ class Checks:
         if bounds.end_offset < expected <= ends.high_watermark(self.admin, self.at):
             return None
         refusal = self.check_offset(progress, expected, bounds)
-        return self.overtaken(progress, POLITE_SECONDS) or refusal if refusal is not None else None
+        # That the log lost records is said after a second look only.
+        if refusal is None or says_lost(refusal):
+            return None
+        return self.overtaken(progress, POLITE_SECONDS) or refusal
 
     def check(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> Refusal | None:
         """Whether the claim, and those of the rows, hold where the partition has these bounds."""
