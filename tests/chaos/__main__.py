@@ -24,6 +24,7 @@ def main(argv: Sequence[str]) -> int:
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--minutes", type=float, default=1.0)
     length.add_argument("--seconds", type=float)
+    parser.add_argument("--faults", nargs="+", metavar="KIND", default=(), help="of faults, where not all are wanted")
     parser.add_argument("--into", type=Path, default=Path("build/chaos"), help="the folder that the runs leave")
     given = parser.parse_args(argv)
     seconds = given.seconds or 60 * given.minutes
@@ -33,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
         if folder.exists() and any(folder.iterdir()):
             parser.error(f"{folder} holds a run already: name another folder with --into, or remove it")
         folder.mkdir(parents=True, exist_ok=True)
-        outcome = run(backend, given.seed, seconds, folder)
+        outcome = run(backend, given.seed, seconds, folder, given.faults)
         leave(outcome, folder)
         print("\n".join([*lines(outcome), f"see {folder / 'README.md'}", ""]), flush=True)
         code |= BROKEN if outcome.violations else 0

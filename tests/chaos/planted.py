@@ -26,6 +26,8 @@ class Planted:
     backend: str
     seconds: int
     seeds: int
+    faults: Sequence[str]
+    """The kinds that it takes; none for all that there are."""
 
 
 def planted_defects() -> list[Planted]:
@@ -37,6 +39,7 @@ def planted_defects() -> list[Planted]:
             each["backend"],
             each["seconds"],
             each["seeds"],
+            each.get("faults", ()),
         )
         for each in listed
     ]
@@ -48,6 +51,7 @@ def seen_by(each: Planted, tree: Path) -> tuple[int, str] | None:
         with planted(each.defect, tree) as environment, tempfile.TemporaryDirectory() as folder:
             command = [sys.executable, "-m", "tests.chaos", "--backend", each.backend, "--seed", str(seed)]
             command += ["--seconds", str(each.seconds), "--into", folder]
+            command += ["--faults", *each.faults] if each.faults else []
             ended = subprocess.run(
                 command, cwd=tree, env=environment, capture_output=True, text=True, timeout=_RUN_SECONDS, check=False
             )

@@ -13,7 +13,7 @@ _SHOWN = 20
 
 _README = """# Chaos on {backend}, seed {seed}, {seconds:.0f} s
 
-    python -m tests.chaos --backend {backend} --seed {seed} --seconds {seconds:.0f} --into FOLDER
+    python -m tests.chaos --backend {backend} --seed {seed} --seconds {seconds:.0f}{faults} --into FOLDER
 
 ```
 {lines}
@@ -52,7 +52,8 @@ def lines(outcome: Outcome) -> list[str]:
 
 def leave(outcome: Outcome, folder: Path) -> None:
     """Write what the README tells of, but for what is there."""
-    fields = {"backend": outcome.backend, "seed": outcome.seed, "seconds": outcome.seconds}
+    faults = f" --faults {' '.join(outcome.chosen)}" if outcome.chosen else ""
+    fields = {"backend": outcome.backend, "seed": outcome.seed, "seconds": outcome.seconds, "faults": faults}
     (folder / "README.md").write_text(_README.format(lines="\n".join(lines(outcome)), **fields))
     (folder / "timeline.html").write_text(page(outcome))
     planned = [[each.begin, each.end, each.kind, each.seed] for each in outcome.planned]

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
@@ -36,6 +36,8 @@ class Outcome:
     backend: str
     seed: int
     seconds: float
+    chosen: Collection[str]
+    """The kinds of faults that were asked for; none for all."""
     planned: Sequence[Planned]
     history: Sequence[Operation]
     log: Mapping[int, Sequence[Found]]
@@ -53,15 +55,19 @@ class Outcome:
         return Counter(str(each.result["kind"]) for each in self.history if "kind" in each.result)
 
 
-def run(backend: str, seed: int, seconds: float, folder: Path) -> Outcome:
-    """Run chaos for so long, with a seed, and leave its histories in an empty folder.
+def run(backend: str, seed: int, seconds: float, folder: Path, kinds: Collection[str] = ()) -> Outcome:
+    """Run chaos for so long, with a seed and faults of some kinds, or all; its histories are in an empty folder then.
 
-    Raises what is a defect of the rig; what is one of the log is a violation.
+    Raises ValueError for a kind that the backend cannot have, and what else is a defect of the rig; what is one of
+    the log is a violation.
     """
     with PLACES[backend](folder, seed) as place:
         expand, abort = Expand(place.open), AbortWhole(folder / "history", place.open)
         faults = {**place.faults, ABORT: abort, EXPAND: expand} if place.is_shared else place.faults
-        planned = schedule(seed, seconds, sorted(faults.keys() - {EXPAND}))
+        possible = faults.keys() - {EXPAND}
+        if not possible >= {*kinds}:
+            raise ValueError(f"faults of {backend} are {', '.join(sorted(possible))}")
+        planned = schedule(seed, seconds, sorted(kinds or possible))
         if place.is_shared:
             # Once in the middle, so that there is a before and an after; whatever else goes on then.
             planned += [Planned(seconds / 2, seconds / 2, EXPAND, seed)]
@@ -80,7 +86,7 @@ def run(backend: str, seed: int, seconds: float, folder: Path) -> Outcome:
         log, unread = _read(place)
         history = read_history(folder / "history")
         found = [*violations, *unread, *place.judge(history, log)]
-    return Outcome(backend, seed, seconds, planned, history, log, struck, found)
+    return Outcome(backend, seed, seconds, kinds, planned, history, log, struck, found)
 
 
 def _strike(
