@@ -14,12 +14,13 @@ from tests.chaos.tails import lines_from_end
 class AbortWhole:
     """The newest append over several partitions that a history tells of is aborted, unless it is decided."""
 
-    def __init__(self, history: Path, open_: Callable[[], Backend]) -> None:
+    def __init__(self, history: Path, open_: Callable[[], Backend], clients: str = "w*") -> None:
         self._history = history
+        self._files = f"{clients}.jsonl"
         self._beside = Beside(open_)
 
     def begin(self, chance: random.Random, seconds: float) -> tuple[str, Undo] | None:
-        jobs = list(filter(None, map(_newest_whole, sorted(self._history.glob("w*.jsonl")))))
+        jobs = list(filter(None, map(_newest_whole, sorted(self._history.glob(self._files)))))
         if not jobs:
             return None
         job = chance.choice(jobs)

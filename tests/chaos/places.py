@@ -17,6 +17,7 @@ from tests.chaos.place import Place
 from tests.chaos.processes import ClientProcess
 from tests.chaos.proxied_brokers import proxied_brokers
 from tests.chaos.reader import Reader
+from tests.chaos.spark.places import spark_directory, spark_kafka
 from tests.chaos.threads import ClientThread
 from tests.chaos.troubled_store import TROUBLES, StoreTrouble
 from tests.chaos.world import OTHER_ATTEMPTS, READERS, SETTINGS, WRITERS, World
@@ -143,4 +144,6 @@ PLACES = {
     "kafka": kafka,
     "kv-directory": kv_directory,
     "kv-kafka": kv_kafka,
+    "spark-directory": spark_directory,
+    "spark-kafka": spark_kafka,
 }

@@ -4,7 +4,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 _TAIL = 2000
@@ -12,15 +13,31 @@ _KILLED_SECONDS = 10
 
 
 class ClientProcess:
-    """A program ``python -m MODULE ARGUMENTS`` that writes its history; its output goes to ``NAME.out``."""
+    """A program ``python -m MODULE ARGUMENTS`` that writes its history; its output goes to ``NAME.out``.
 
-    def __init__(self, name: str, folder: Path, module: str, arguments: Sequence[str]) -> None:
+    What it starts in its process group shares its fate, as the JVM of a Spark driver does.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        module: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
         self._command = [sys.executable, "-m", module, *arguments]
         self._output = folder / f"{name}.out"
+        self._environment = os.environ if environment is None else environment
         self._process: subprocess.Popen[bytes] | None = None
         self._frozen = False
         self._killed_pid = 0
+
+    @property
+    def pid(self) -> int | None:
+        """None before it was started."""
+        return None if self._process is None else self._process.pid
 
     @property
     def is_well(self) -> bool:
@@ -31,26 +48,36 @@ class ClientProcess:
             return
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=os.environ
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
+                start_new_session=True,
             )
 
     def kill(self) -> None:
         if self._process is not None:
             if self._process.poll() is None:  # of one that has ended by itself the complaint stays
                 self._killed_pid = self._process.pid
-            self._process.kill()
+            self._send(signal.SIGKILL)
             self._process.wait(_KILLED_SECONDS)
             self._frozen = False
 
     def freeze(self) -> None:
         if self.is_well and self._process is not None:
-            self._process.send_signal(signal.SIGSTOP)
+            self._send(signal.SIGSTOP)
             self._frozen = True
 
     def thaw(self) -> None:
         if self._frozen and self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
+            self._send(signal.SIGCONT)
             self._frozen = False
+
+    def _send(self, sent: signal.Signals) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, sent)
 
     def wait(self, seconds: float) -> bool:
         if self._process is None:

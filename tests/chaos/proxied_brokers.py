@@ -35,7 +35,7 @@ class Brokers:
 
 
 @contextmanager
-def proxied_brokers(folder: Path, partitions: int) -> Iterator[Brokers]:
+def proxied_brokers(folder: Path, partitions: int, pace: float = 0.05) -> Iterator[Brokers]:
     """A log in a topic, replication 3, two in sync; its world is written."""
     with ExitStack() as stack:
         ports = free_ports(_NODES)
@@ -45,7 +45,7 @@ def proxied_brokers(folder: Path, partitions: int) -> Iterator[Brokers]:
             for port, node in zip(ports, cluster.nodes, strict=True)
         ]
         topic = create_topic(cluster.bootstrap, partitions)
-        world = World(folder, ",".join(each.bootstrap for each in proxies), topic, pace=0.05)
+        world = World(folder, ",".join(each.bootstrap for each in proxies), topic, pace=pace)
         world.write()
         nodes = Nodes(cluster.nodes)
         spec = spec_of(cluster.bootstrap, topic)

@@ -43,6 +43,10 @@ class World:
         """The files of all histories."""
         return self.folder / "history"
 
+    def history_of(self, client: str) -> Path:
+        """The file of a client's history."""
+        return self.history / f"{client}.jsonl"
+
     @property
     def stop(self) -> Path:
         """Clients end once this file is there."""

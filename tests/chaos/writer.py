@@ -15,7 +15,7 @@ from spark_cas.log.backend import Backend
 from spark_cas.testing.faults import InjectedFaultError
 from spark_cas.testing.history import CHANGED, INFO, OK, Recorder, read_history
 from spark_cas.testing.history.jobs import jobs_of
-from tests.chaos.asking import ask
+from tests.chaos.asking import Told, ask
 from tests.chaos.world import World
 
 KEYS = 5
@@ -32,6 +32,9 @@ _GRANTED_SHARE = 0.7
 class Writer:
     """What one writer does; its history is its memory, also of the process before."""
 
+    LOOK_SHARE = 0.6
+    """How often it learns anew where partitions end before it appends."""
+
     def __init__(self, log: Backend, world: World, recorder: Recorder, seed: int) -> None:
         self._log = log
         self._world = world
@@ -46,24 +49,24 @@ class Writer:
         """Ask again for what is open, then go on until it is stopped."""
         for job in self._jobs.values():
             if job.attempts[-1].outcome == INFO:
-                self._ask(dict(job.attempts[-1].arguments), _TRIES)
+                self.ask(dict(job.attempts[-1].arguments), _TRIES)
         while not stopped():
             try:
                 self._look()
-                arguments = self._next()
+                arguments = self.next_append()
             except (ConditionalLogError, InjectedFaultError):
                 # Nothing was asked for yet. What fails for ever is found at the end.
                 time.sleep(self._world.pace)
                 continue
-            if self._ask(arguments, _TRIES) and self._chance.random() < _CHANGED_SHARE:
-                self._ask_for_others(arguments)
+            if self.ask(arguments, _TRIES):
+                self.acknowledged(arguments)
             time.sleep(self._chance.uniform(0, 2 * self._world.pace))
 
-    def _ask(self, arguments: dict[str, Any], tries: int) -> bool:
+    def ask(self, arguments: dict[str, Any], tries: int) -> bool:
         """Append, trying again what is not known; whether it was acknowledged."""
         for _ in range(tries):
             number = self._recorder.start("append", arguments)
-            event, result = ask(self._log, arguments, f"{self._recorder.process}.{number}")
+            event, result = self.told(arguments, f"{self._recorder.process}.{number}")
             self._recorder.finish(number, event, result)
             if event == OK:
                 self._ends |= {int(at): end for at, (_, end) in result["ranges"].items()}
@@ -72,22 +75,32 @@ class Writer:
             time.sleep(self._chance.uniform(0, _PAUSE_SECONDS))
         return False
 
-    def _ask_for_others(self, arguments: dict[str, Any]) -> None:
+    def told(self, arguments: dict[str, Any], run: str) -> Told:
+        """Append; what came of it. ``run`` is the name of this attempt."""
+        return ask(self._log, arguments, run)
+
+    def acknowledged(self, arguments: dict[str, Any]) -> None:
+        """Now and then, ask once more for an append that was acknowledged."""
+        if self._chance.random() < _CHANGED_SHARE:
+            self.ask_for_others(arguments)
+
+    def ask_for_others(self, arguments: dict[str, Any]) -> None:
         """Ask for an append again, with one value that is another."""
         rows = {at: [list(row) for row in each] for at, each in arguments["records"].items()}
         self._chance.choice(list(rows.values()))[-1][1] += "'"
         changed = {**arguments, "records": rows}
         number = self._recorder.start(CHANGED, changed)
-        self._recorder.finish(number, *ask(self._log, changed, f"{self._recorder.process}.{number}"))
+        self._recorder.finish(number, *self.told(changed, f"{self._recorder.process}.{number}"))
 
     def _look(self) -> None:
         """Learn where partitions end, or go on with what is known, which may be old."""
         partitions = self._log.layout().partitions
-        if len(self._ends) != partitions or self._chance.random() < 0.6:
+        if len(self._ends) != partitions or self._chance.random() < self.LOOK_SHARE:
             bounds = self._log.bounds_of(range(partitions), waiting=True)
             self._ends = {at: each.end_offset for at, each in enumerate(bounds)}
 
-    def _next(self) -> dict[str, Any]:
+    def next_append(self) -> dict[str, Any]:
+        """The arguments of an append under a new job."""
         self._count += 1
         job = f"{self._recorder.process}-{self._count}"
         partitions = sorted(self._ends)

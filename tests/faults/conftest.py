@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.faults.failpoints import Failpoints
-from tests.faults.rig import Driver, end_all
+from tests.faults.rig import Driver
+from tests.marked import end_marked
 
 pytest.register_assert_rewrite("tests.faults.checker")
 
@@ -15,7 +16,7 @@ pytest.register_assert_rewrite("tests.faults.checker")
 def all_failpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Failpoints]:
     failpoints = Failpoints(tmp_path_factory.mktemp("rig") / "failpoints")
     yield failpoints
-    end_all(failpoints)
+    end_marked(failpoints.environment)
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ import pytest
 from spark_cas import error_from_text, open_log
 from tests.faults.checker import files_of, require_complete
 from tests.faults.failpoints import Event, Failpoints, Point, chunk, until
-from tests.faults.rig import Cluster, Driver, is_idle
+from tests.faults.rig import Driver, is_idle
 from tests.faults.rows import CHUNK, PARTITIONS, make_rows, routed, write_input
 from tests.long import full
+from tests.spark_cluster import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(400)]
 
@@ -27,7 +28,7 @@ OTHERS = Point("before", chunk("0000[1-3]", 0), "wait", once=False, name="others
 
 @pytest.fixture(scope="module")
 def cluster(all_failpoints: Failpoints, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("rig") / "cluster", all_failpoints) as started:
+    with Cluster(tmp_path_factory.mktemp("rig") / "cluster", all_failpoints.environment) as started:
         yield started
 
 

@@ -47,6 +47,7 @@ NEVER = {
     ErrorKind.PROGRESS_LOST,
     ErrorKind.INPUT_CHANGED,
     ErrorKind.JOB_MISMATCH,
+    ErrorKind.CHECKPOINT_MISMATCH,
     ErrorKind.CHUNK_DAMAGED,
     ErrorKind.FORMAT,
     ErrorKind.STORE_UNSAFE,
@@ -83,10 +84,13 @@ def _acknowledged(job: Job, parts: Sequence[Part]) -> Iterator[Violation]:
         return
     for part in parts:
         missing = len(job.records[part.partition]) - len(part.numbers)
-        base_offset, end_offset = told.result["ranges"][str(part.partition)]
         if missing:
             yield Violation(3, f"{part} was acknowledged, and {missing} of its records are missing")
-        elif part.offsets[0] != base_offset or part.offsets[-1] >= end_offset:
+            continue
+        if "ranges" not in told.result:
+            continue
+        base_offset, end_offset = told.result["ranges"][str(part.partition)]
+        if part.offsets[0] != base_offset or part.offsets[-1] >= end_offset:
             at = f"{part.offsets[0]} to {part.offsets[-1]}"
             yield Violation(3, f"{part} was told to lie from {base_offset} and below {end_offset}, and lies at {at}")
 

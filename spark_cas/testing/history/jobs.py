@@ -20,8 +20,8 @@ class Job:
     The arguments of its operations are ``job``; ``records``, by partition lists of (key, value); ``expected``, by
     partition an offset or null; ``compare``, ``partition`` or ``key``; and ``chunk_records``: null for what is whole
     over all of its partitions, else how many records a chunk of a load has. The result of an ``ok`` are
-    ``ranges``, by partition the offset of its first record and one behind its last; that of a ``fail`` or ``info``
-    is its ``kind``, as `spark_cas.ErrorKind`.
+    ``ranges``, by partition the offset of its first record and one behind its last, unless the client was told none,
+    as of a stream; that of a ``fail`` or ``info`` is its ``kind``, as `spark_cas.ErrorKind`.
     """
 
     name: str

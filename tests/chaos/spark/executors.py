@@ -1,0 +1,95 @@
+"""Executors and Python workers as victims: found below the processes that a run started, struck by their pid."""
+
+import os
+import random
+import signal
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.chaos.faults import Fault, Undo
+
+_EXECUTOR = b"CoarseGrainedExecutorBackend"
+_PYTHON = b"pyspark.daemon"
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process, what it runs and what its parent runs."""
+
+    pid: int
+    command: bytes
+    parent_command: bytes
+
+
+class StruckProcess:
+    """One of the processes of a kind gets a signal, and at the end another, if there is one."""
+
+    def __init__(
+        self, find: Callable[[], Iterable[Process]], strike: signal.Signals, go_on: signal.Signals | None
+    ) -> None:
+        self._find = find
+        self._strike = strike
+        self._go_on = go_on
+
+    def begin(self, chance: random.Random, seconds: float) -> tuple[str, Undo] | None:
+        found = sorted(self._find(), key=lambda each: each.pid)
+        if not found:
+            return None
+        pid = chance.choice(found).pid
+
+        def end() -> None:
+            if self._go_on is not None:
+                _send(pid, self._go_on)
+
+        return (str(pid), end) if _send(pid, self._strike) else None
+
+
+def process_faults(roots: Callable[[], Iterable[int]]) -> dict[str, Fault]:
+    """SIGKILL and SIGSTOP of executors and of Python workers below some processes.
+
+    A Python worker was forked by the daemon of an executor, where it runs tasks, or of a driver, where it plans.
+    """
+
+    def executors() -> list[Process]:
+        return [each for each in below(roots()) if _EXECUTOR in each.command]
+
+    def workers() -> list[Process]:
+        return [each for each in below(roots()) if _PYTHON in each.command and _PYTHON in each.parent_command]
+
+    kinds = {"executor": executors, "python-worker": workers}
+    kills: dict[str, Fault] = {f"kill-{it}": StruckProcess(kinds[it], signal.SIGKILL, None) for it in kinds}
+    return kills | {f"freeze-{it}": StruckProcess(kinds[it], signal.SIGSTOP, signal.SIGCONT) for it in kinds}
+
+
+def below(roots: Iterable[int]) -> Iterator[Process]:
+    """The processes that these started, and those that they did, as of now."""
+    children: dict[int, list[int]] = defaultdict(list)
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError):
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                children[int(fields[1])].append(int(folder.name))
+    parents = list(roots)
+    while parents:
+        parent = parents.pop()
+        for pid in children[parent]:
+            parents.append(pid)
+            yield Process(pid, _command(pid), _command(parent))
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has ended meanwhile
+        return b""
+
+
+def _send(pid: int, sent: signal.Signals) -> bool:
+    try:
+        os.kill(pid, sent)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,66 @@
+"""What drivers share: a session on the cluster of a run, the options of its log, what an error of Spark's tells."""
+
+import json
+from typing import Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from spark_cas import error_from_text
+from spark_cas.core.errors import ConditionalLogError, FencedError, InputError, RefusedError
+from spark_cas.testing.history import FAIL, INFO
+from tests.chaos.world import REQUEST_SECONDS, World
+
+FAILURES = (ConditionalLogError, PySparkException, Py4JJavaError)
+"""What a write or a query may end in. Anything else, such as a JVM that is gone, is a defect."""
+_SHOWN = 300
+_REQUEST_MS = int(1000 * REQUEST_SECONDS)
+
+
+def start_session(name: str, conf: str, world: World) -> SparkSession:
+    """A session of a name, with settings that are given as JSON.
+
+    Before there is a history, executors and Python workers are got going: faults that strike none until then would
+    find nobody at work.
+    """
+    builder = SparkSession.builder.appName(name)
+    for key, value in json.loads(conf).items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    if not world.history_of(name).exists():
+        spark.read.format("conditional-log").options(**_reading(world)).load().count()
+    return spark
+
+
+def writing(world: World, job: str) -> dict[str, str]:
+    """The options of a write, with the times that other clients of the run have."""
+    options = {**_reading(world), "job": job, "fencedWaitMs": "1000"}
+    return options | ({"transactionTimeoutMs": f"{6 * _REQUEST_MS}"} if world.topic else {})
+
+
+def _reading(world: World) -> dict[str, str]:
+    if not world.topic:
+        return {"path": world.address, **{f"store.{name}": value for name, value in world.settings}}
+    return {
+        "kafka.bootstrap.servers": world.address,
+        "topic": world.topic,
+        "idPrefix": world.topic,
+        "kafka.request.timeout.ms": f"{_REQUEST_MS}",
+        "kafka.delivery.timeout.ms": f"{12 * _REQUEST_MS}",
+        "claimTimeoutMs": f"{12 * _REQUEST_MS}",
+    }
+
+
+def told_by(error: Exception, spark: SparkSession) -> tuple[str, dict[str, Any]]:
+    """What an append came to that ended in an error. Raises it when its session has ended: nothing goes on then.
+
+    An attempt of a task that was fenced says nothing of the job: the attempt that fenced it may be at work.
+    """
+    if spark.sparkContext._jsc.sc().isStopped():
+        raise error
+    ours = error if isinstance(error, ConditionalLogError) else error_from_text(str(error))
+    if ours is None:
+        return INFO, {"kind": "SPARK", "told": str(error)[:_SHOWN]}
+    definite = isinstance(ours, RefusedError | InputError) and not isinstance(ours, FencedError)
+    return (FAIL if definite else INFO), {"kind": str(ours.kind), "told": ours.message}

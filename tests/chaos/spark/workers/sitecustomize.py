@@ -1,0 +1,40 @@
+"""Python runs this at its start where the folder is on PYTHONPATH: all that Spark starts meets the store's troubles.
+
+The environment variable SPARK_CAS_TROUBLES names the folder of the troubles, see `tests.chaos.troubled_store`.
+"""
+
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+from pathlib import Path
+
+_TROUBLES = os.environ.get("SPARK_CAS_TROUBLES", "")
+_OPENS = "spark_cas.log.objects.log"
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds the module that opens stores, when it is imported and not before."""
+
+    def find_spec(self, fullname, path, target=None):
+        if fullname != _OPENS:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.origin is not None:
+            spec.loader = _Loader(fullname, spec.origin)
+        return spec
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Has it open a troubled store in place of each."""
+
+    def exec_module(self, module):
+        super().exec_module(module)
+        from tests.chaos.troubled_store import TroubledStore
+
+        open_store = module.open_store
+        module.open_store = lambda spec: TroubledStore(open_store(spec), Path(_TROUBLES))
+
+
+if _TROUBLES:
+    sys.meta_path.insert(0, _Finder())

@@ -1,0 +1,111 @@
+"""Loads and a stream of Spark under chaos, seeds of a minute and more; and what is judged of a stream."""
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spark_cas.testing.history import OK, Found, Operation, Record, read_history
+from spark_cas.testing.kafka_broker.waiting import wait_until
+from tests.chaos.__main__ import main
+from tests.chaos.spark.executors import process_faults
+from tests.chaos.spark.judging import STREAMED, STREAMER, judge, streamed
+from tests.chaos.spark.places import troubled
+from tests.long import full
+
+pytestmark = pytest.mark.timeout(600)
+
+WHOLE = {"compare": "partition", "chunk_records": 2}
+
+
+def run(backend, seed, seconds, *, folder):
+    """Run chaos as a person does; all has to be as promised, and each kind of client has to have done something."""
+    code = main(["--backend", backend, "--seed", str(seed), "--seconds", str(seconds), "--into", str(folder)])
+    [left] = folder.iterdir()
+    assert code == 0, (left / "violations.txt").read_text()
+    history = read_history(left / "history")
+    acknowledged = {(each.process, each.name) for each in history if each.outcome == OK}
+    assert {("loader", "append"), (STREAMER, "append"), ("w1", "append"), ("r1", "read")} <= acknowledged
+    struck = {
+        each.arguments["kind"].split("-")[-1] for each in history if each.name == "fault" and each.outcome == OK
+    }
+    assert struck & {"driver", "executor", "worker"}
+    page = (left / "timeline.html").read_text()
+    assert all(f">{name}</text>" in page for name in ("loader", STREAMER, "w1", "r1"))
+
+
+@pytest.mark.spark
+@pytest.mark.cluster
+@pytest.mark.parametrize("chosen", full((1, 60), (2, 60), (3, 60)))
+def test_spark_over_a_directory_keeps_its_promises(chosen, tmp_path):
+    run("spark-directory", *chosen, folder=tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.cluster
+@pytest.mark.kafka
+@pytest.mark.parametrize("chosen", full((1, 90), (2, 90)))
+def test_spark_over_three_brokers_keeps_its_promises(chosen, tmp_path):
+    run("spark-kafka", *chosen, folder=tmp_path)
+
+
+def test_a_stream_that_lost_rows_or_their_order_is_seen():
+    files = [
+        Operation(
+            STREAMER, "append", {"job": job, "records": {"0": rows}, "expected": {"0": None}, **WHOLE}, at, at + 5, OK
+        )
+        for at, (job, rows) in enumerate({"s-00": [["k", "a"], ["k", "b"]], "s-01": [["k", "c"]]}.items())
+    ]
+
+    def numbers(text):
+        return {
+            each.number for each in streamed(files, {0: [Found(at, Record("k", it)) for at, it in enumerate(text)]})
+        }
+
+    assert numbers("abc") == numbers("axbc") == set()
+    assert numbers("ab") == numbers("bac") == numbers("cab") == {STREAMED}
+    assert [each.number for each in judge(files, {0: []})] == [3, 3, STREAMED]
+
+
+def begun(code, *arguments):
+    """A Python process that has said that it is there."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"{code}\nprint(1, flush=True); time.sleep(60)", *arguments], stdout=subprocess.PIPE
+    )
+    assert process.stdout.readline()
+    return process
+
+
+def state_of(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@pytest.mark.timeout(60)
+def test_only_executors_below_the_processes_of_a_run_are_struck():
+    name = "CoarseGrainedExecutorBackend"
+    child = f"[sys.executable, '-c', 'import time; time.sleep(60)', '{name}'], stdout=subprocess.DEVNULL"
+    worker = begun(f"import subprocess, sys, time; child = subprocess.Popen({child})")
+    other = begun("import time", name)
+    try:
+        faults = process_faults(lambda: [worker.pid])
+        target, go_on = faults["freeze-executor"].begin(random.Random(1), 1.0)
+        wait_until(lambda: state_of(target) == "T", 10, lambda: "not stopped")
+        go_on()
+        assert faults["kill-executor"].begin(random.Random(1), 1.0)[0] == target
+        wait_until(lambda: state_of(target) == "Z", 10, lambda: "not killed")
+        assert faults["kill-python-worker"].begin(random.Random(1), 1.0) is None
+        assert other.poll() is None
+    finally:
+        for each in (worker, other):
+            each.kill()
+            each.communicate()
+
+
+def test_the_stores_of_what_spark_starts_are_troubled(tmp_path):
+    code = f"from spark_cas import open_log; print(open_log('{tmp_path}/log')._store._store)"
+    environment = os.environ | troubled(tmp_path)
+    told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert "TroubledStore" in told.stdout
