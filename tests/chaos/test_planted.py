@@ -11,6 +11,7 @@ def rows():
     for number, each in enumerate(planted_defects()):
         marks = [pytest.mark.full] if number else []
         marks += [pytest.mark.kafka] if each.backend == "kafka" else []
+        marks += [pytest.mark.spark, pytest.mark.cluster] if each.backend.startswith("spark") else []
         yield pytest.param(each, id=each.defect.what, marks=marks)
 
 

@@ -44,6 +44,12 @@ def test_3_what_was_acknowledged_is_where_it_was_told():
     assert numbers(GOOD, [*at(0, "a"), *at(4, "b")]) == {3}
 
 
+def test_3_what_was_acknowledged_without_a_range_is_there():
+    told = [replace(append("s", 1, 2, {0: None}, ranges={0: (0, 2)}), result={})]
+    assert numbers(told, at(7, "s")) == set()
+    assert 3 in numbers(told, at(7, "s")[:1])
+
+
 def test_4_chunks_and_wholes_are_all_there_or_not_at_all():
     whole = [append("w", 1, None, {0: 0, 1: 0})]
     assert numbers(whole, at(0, "w"), at(0, "w", 1)) == numbers(whole, [], []) == set()
