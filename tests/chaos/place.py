@@ -29,3 +29,5 @@ class Place:
     is_shared: bool = True
     """Whether others may add partitions to the log and abort loads in it meanwhile."""
     judge: Judge = judge_log
+    end_seconds: float = 90.0
+    """Within it each client ends what it has under way once all faults are over: three patiences and more."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.chaos.__main__ import BROKEN
 from tests.mutants.__main__ import Defect, copied_tree, planted
 
-_RUN_SECONDS = 400
+_RUN_SECONDS = 700
 _TAIL = 3000
 
 

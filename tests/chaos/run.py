@@ -26,8 +26,6 @@ NOT_CALM = 0
 """The number of a violation that no checker of histories finds: something did not end, or ended in a defect."""
 START_SECONDS = 240.0
 """Of those clients that are slowest to begin: a driver of Spark and its executors, on a busy machine."""
-END_SECONDS = 90.0
-"""Within it each client ends what it has under way once all faults are over: three patiences and more."""
 
 
 @dataclass(frozen=True)
@@ -137,9 +135,9 @@ def _end(place: Place, stop: Path) -> list[Violation]:
         each.thaw()
         each.start()
     stop.touch()
-    deadline = time.monotonic() + END_SECONDS
+    deadline = time.monotonic() + place.end_seconds
     late = [each for each in place.clients if not each.wait(max(0.0, deadline - time.monotonic()))]
-    told = [f"{each.name} did not end within {END_SECONDS:.0f} s of the last fault" for each in late]
+    told = [f"{each.name} did not end within {place.end_seconds:.0f} s of the last fault" for each in late]
     told += [each.complaint for each in [*place.servers, *place.clients] if each.complaint]
     for each in [*late, *place.servers]:
         each.kill()
