@@ -24,7 +24,7 @@ PARTITIONS = 4
 PACE_SECONDS = 0.7
 """A load by Spark takes seconds: where others append all the time, none that expects an offset would come through."""
 END_SECONDS = 240.0
-"""On busy cores a driver that was killed last needs more than a minute until it and its executors are at work again."""
+"""On busy cores a driver that was killed last needs more than a minute until its executors are at work again."""
 _ROOT = Path(__file__).parents[3]
 _CORES = 3
 """Of each worker: an executor of each driver, and one of a driver that was killed and is not gone yet."""
