@@ -2,8 +2,10 @@
 
 import os
 import random
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from spark_cas.testing.history import OK, Found, Operation, Record, read_history
 from spark_cas.testing.kafka_broker.waiting import wait_until
 from tests.chaos.__main__ import main
-from tests.chaos.spark.executors import process_faults
+from tests.chaos.spark.executors import below, process_faults
 from tests.chaos.spark.judging import STREAMED, STREAMER, judge, streamed
 from tests.chaos.spark.places import troubled
 from tests.long import full
@@ -70,38 +72,53 @@ def test_a_stream_that_lost_rows_or_their_order_is_seen():
     assert [each.number for each in judge(files, {0: []})] == [3, 3, STREAMED]
 
 
-def begun(code, *arguments):
-    """A Python process that has said that it is there."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", f"{code}\nprint(1, flush=True); time.sleep(60)", *arguments], stdout=subprocess.PIPE
-    )
-    assert process.stdout.readline()
-    return process
+CHAIN = """
+import os, subprocess, sys, time
+first, *rest = [*os.environ["CHAIN"].split(), ""]
+if first:
+    child = subprocess.Popen([sys.executable, __file__, first], env=os.environ | {"CHAIN": " ".join(rest)})
+time.sleep(60)
+"""
+"""A process that starts another, and so on, each with its name as an argument."""
+EXECUTOR, DAEMON = "CoarseGrainedExecutorBackend", "pyspark.daemon"
 
 
-def state_of(pid):
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+def state_of(process):
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 @pytest.mark.timeout(60)
-def test_only_executors_below_the_processes_of_a_run_are_struck():
-    name = "CoarseGrainedExecutorBackend"
-    child = f"[sys.executable, '-c', 'import time; time.sleep(60)', '{name}'], stdout=subprocess.DEVNULL"
-    worker = begun(f"import subprocess, sys, time; child = subprocess.Popen({child})")
-    other = begun("import time", name)
+def test_only_what_is_below_the_processes_of_a_run_and_at_work_is_struck(tmp_path):
+    (tmp_path / "chain.py").write_text(CHAIN)
+    chains = [[EXECUTOR, DAEMON, DAEMON], [EXECUTOR], [EXECUTOR, DAEMON]]
+    roots = [
+        subprocess.Popen([sys.executable, tmp_path / "chain.py"], env=os.environ | {"CHAIN": " ".join(each)})
+        for each in chains
+    ]
+    everybody = []
     try:
-        faults = process_faults(lambda: [worker.pid])
-        target, go_on = faults["freeze-executor"].begin(random.Random(1), 1.0)
-        wait_until(lambda: state_of(target) == "T", 10, lambda: "not stopped")
+        wait_until(lambda: len(below(each.pid for each in roots)) == 6, 30, lambda: "they did not begin")
+        everybody = below(each.pid for each in roots)
+        executor, daemon, worker, *_ = below([roots[0].pid])
+        faults = process_faults(lambda: [each.pid for each in roots[:2]])
+        chance = random.Random(1)
+        target, go_on = faults["freeze-executor"].begin(chance, 1.0)
+        assert target == str(executor.pid)
+        wait_until(lambda: state_of(executor) == "T", 10, lambda: "not stopped")
         go_on()
-        assert faults["kill-executor"].begin(random.Random(1), 1.0)[0] == target
-        wait_until(lambda: state_of(target) == "Z", 10, lambda: "not killed")
-        assert faults["kill-python-worker"].begin(random.Random(1), 1.0) is None
-        assert other.poll() is None
+        assert faults["kill-python-worker"].begin(chance, 1.0)[0] == str(worker.pid)
+        wait_until(lambda: state_of(worker) == "Z", 10, lambda: "not killed")
+        assert faults["kill-executor"].begin(chance, 1.0)[0] == str(executor.pid)
+        wait_until(lambda: state_of(executor) == "Z", 10, lambda: "not killed")
+        assert faults["kill-executor"].begin(chance, 1.0) is None
+        assert state_of(daemon) == "S"
     finally:
-        for each in (worker, other):
+        for each in everybody:
+            with suppress(ProcessLookupError):
+                os.kill(each.pid, signal.SIGKILL)
+        for each in roots:
             each.kill()
-            each.communicate()
+            each.wait(10)
 
 
 def test_the_stores_of_what_spark_starts_are_troubled(tmp_path):

@@ -4,7 +4,7 @@ import os
 import random
 import signal
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +17,11 @@ _PYTHON = b"pyspark.daemon"
 
 @dataclass(frozen=True)
 class Process:
-    """A process, what it runs and what its parent runs."""
+    """A process, who started it, and what it runs."""
 
     pid: int
+    parent: int
     command: bytes
-    parent_command: bytes
 
 
 class StruckProcess:
@@ -50,21 +50,26 @@ class StruckProcess:
 def process_faults(roots: Callable[[], Iterable[int]]) -> dict[str, Fault]:
     """SIGKILL and SIGSTOP of executors and of Python workers below some processes.
 
-    A Python worker was forked by the daemon of an executor, where it runs tasks, or of a driver, where it plans.
+    A Python worker was forked by the daemon of an executor, where it runs tasks, or of a driver, where it plans. An
+    executor is struck once it has such a daemon: each is to do some work, or no load comes to its end.
     """
 
     def executors() -> list[Process]:
-        return [each for each in below(roots()) if _EXECUTOR in each.command]
+        found = below(roots())
+        at_work = {each.parent for each in found if _PYTHON in each.command}
+        return [each for each in found if _EXECUTOR in each.command and each.pid in at_work]
 
     def workers() -> list[Process]:
-        return [each for each in below(roots()) if _PYTHON in each.command and _PYTHON in each.parent_command]
+        found = [each for each in below(roots()) if _PYTHON in each.command]
+        daemons = {each.pid for each in found}
+        return [each for each in found if each.parent in daemons]
 
     kinds = {"executor": executors, "python-worker": workers}
     kills: dict[str, Fault] = {f"kill-{it}": StruckProcess(kinds[it], signal.SIGKILL, None) for it in kinds}
     return kills | {f"freeze-{it}": StruckProcess(kinds[it], signal.SIGSTOP, signal.SIGCONT) for it in kinds}
 
 
-def below(roots: Iterable[int]) -> Iterator[Process]:
+def below(roots: Iterable[int]) -> list[Process]:
     """The processes that these started, and those that they did, as of now."""
     children: dict[int, list[int]] = defaultdict(list)
     for folder in Path("/proc").iterdir():
@@ -72,12 +77,12 @@ def below(roots: Iterable[int]) -> Iterator[Process]:
             with suppress(OSError):
                 fields = (folder / "stat").read_text().rpartition(")")[2].split()
                 children[int(fields[1])].append(int(folder.name))
-    parents = list(roots)
+    found, parents = [], list(roots)
     while parents:
         parent = parents.pop()
-        for pid in children[parent]:
-            parents.append(pid)
-            yield Process(pid, _command(pid), _command(parent))
+        found += [Process(pid, parent, _command(pid)) for pid in children[parent]]
+        parents += children[parent]
+    return found
 
 
 def _command(pid: int) -> bytes:

@@ -13,6 +13,7 @@ from tests.chaos.faults import Fault, faults_of
 from tests.chaos.place import Place
 from tests.chaos.processes import ClientProcess
 from tests.chaos.proxied_brokers import proxied_brokers
+from tests.chaos.spark.driver import DriverProcess
 from tests.chaos.spark.executors import process_faults
 from tests.chaos.spark.judging import STREAMER, judge
 from tests.chaos.troubled_store import TROUBLES, StoreTrouble
@@ -76,13 +77,14 @@ def _on_spark(
             conf = {**cluster.conf, "spark.cores.max": "2", "spark.local.dir": str(folder / "spark" / "scratch")}
             environment = spark_environment(marks, "127.0.0.1", cluster.folder)
 
-            def client(name: str, module: str, *more: str) -> ClientProcess:
-                return ClientProcess(name, folder, module, [str(folder), name, str(seed), *more], environment)
+            def driver(name: str) -> DriverProcess:
+                arguments = [str(folder), name, str(seed), json.dumps(conf)]
+                return DriverProcess(name, world, f"tests.chaos.spark.{name}", arguments, environment)
 
-            drivers = [
-                client("loader", "tests.chaos.spark.loader", json.dumps(conf)),
-                client(STREAMER, "tests.chaos.spark.streamer", json.dumps(conf)),
-            ]
+            def client(name: str, module: str) -> ClientProcess:
+                return ClientProcess(name, folder, module, [str(folder), name, str(seed)])
+
+            drivers = [driver("loader"), driver(STREAMER)]
             others = [client("w1", "tests.chaos.writer"), client("r1", "tests.chaos.reader")]
             abort = AbortWhole(world.history, open_, "[lw]*")
 
