@@ -24,7 +24,7 @@ from tests.chaos.schedule import Planned, schedule
 EXPAND, ABORT = "expand", "abort-whole"
 NOT_CALM = 0
 """The number of a violation that no checker of histories finds: something did not end, or ended in a defect."""
-START_SECONDS = 240.0
+START_SECONDS = 300.0
 """Of those clients that are slowest to begin: a driver of Spark and its executors, on a busy machine."""
 
 
