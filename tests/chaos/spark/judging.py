@@ -1,6 +1,6 @@
 """Who judges a run with a stream: the checker of logs, and one property more.
 
-17. Each row of a stream's source is there, and in each partition they lie in the order of the source. (That none is
+18. Each row of a stream's source is there, and in each partition they lie in the order of the source. (That none is
     there twice is property 2.)
 """
 
@@ -10,7 +10,7 @@ from itertools import pairwise
 from spark_cas.testing.history import Found, Operation, Violation, check_log
 from spark_cas.testing.history.jobs import jobs_of
 
-STREAMED = 17
+STREAMED = 18
 STREAMER = "streamer"
 
 
@@ -20,7 +20,7 @@ def judge(history: Sequence[Operation], log: Mapping[int, Sequence[Found]]) -> l
 
 
 def streamed(history: Sequence[Operation], log: Mapping[int, Sequence[Found]]) -> list[Violation]:
-    """Property 17 alone."""
+    """Property 18 alone."""
     jobs = jobs_of(each for each in history if each.process == STREAMER)
     violations = []
     for partition, found in log.items():
