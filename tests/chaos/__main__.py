@@ -1,7 +1,7 @@
 """Chaos: clients under random faults, and whether what they were told is true.
 
-``python -m tests.chaos --backend kafka|directory|store|memory --seed N --minutes M --into FOLDER``. Exit code 0 when
-all is as promised, 1 when it is not.
+``python -m tests.chaos --backend BACKEND --seed N --minutes M --into FOLDER``. Exit code 0 when all is as promised, 1
+when it is not.
 """
 
 import argparse
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.chaos.places import PLACES
+from tests.chaos.places import PLACES, STORES
 from tests.chaos.report import leave, lines
 from tests.chaos.run import run
 
@@ -25,6 +25,9 @@ def main(argv: Sequence[str]) -> int:
     length.add_argument("--minutes", type=float, default=1.0)
     length.add_argument("--seconds", type=float)
     parser.add_argument("--faults", nargs="+", metavar="KIND", default=(), help="of faults, where not all are wanted")
+    parser.add_argument(
+        "--sessions", type=int, default=1, help=f"of each client, where it is one of {' or '.join(STORES)}"
+    )
     parser.add_argument("--into", type=Path, default=Path("build/chaos"), help="the folder that the runs leave")
     given = parser.parse_args(argv)
     seconds = given.seconds or 60 * given.minutes
@@ -34,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
         if folder.exists() and any(folder.iterdir()):
             parser.error(f"{folder} holds a run already: name another folder with --into, or remove it")
         folder.mkdir(parents=True, exist_ok=True)
-        outcome = run(backend, given.seed, seconds, folder, given.faults)
+        outcome = run(backend, given.seed, seconds, folder, kinds=given.faults, sessions=given.sessions)
         leave(outcome, folder)
         print("\n".join([*lines(outcome), f"see {folder / 'README.md'}", ""]), flush=True)
         code |= BROKEN if outcome.violations else 0

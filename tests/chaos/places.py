@@ -137,13 +137,14 @@ def memory(folder: Path, seed: int) -> Iterator[Place]:
     yield Place(clients, faults_of(clients, "client") | faults, lambda: log)
 
 
+STORES = {"kv-directory": kv_directory, "kv-kafka": kv_kafka}
+"""Their clients may have several sessions each."""
 PLACES = {
     "memory": memory,
     "directory": directory,
     "store": store,
     "kafka": kafka,
-    "kv-directory": kv_directory,
-    "kv-kafka": kv_kafka,
+    **STORES,
     "spark-directory": spark_directory,
     "spark-kafka": spark_kafka,
 }

@@ -13,7 +13,7 @@ _SHOWN = 20
 
 _README = """# Chaos on {backend}, seed {seed}, {seconds:.0f} s
 
-    python -m tests.chaos --backend {backend} --seed {seed} --seconds {seconds:.0f}{faults} --into FOLDER
+    python -m tests.chaos --backend {backend} --seed {seed} --seconds {seconds:.0f}{options} --into FOLDER
 
 ```
 {lines}
@@ -53,8 +53,9 @@ def lines(outcome: Outcome) -> list[str]:
 
 def leave(outcome: Outcome, folder: Path) -> None:
     """Write what the README tells of, but for what is there."""
-    faults = f" --faults {' '.join(outcome.chosen)}" if outcome.chosen else ""
-    fields = {"backend": outcome.backend, "seed": outcome.seed, "seconds": outcome.seconds, "faults": faults}
+    options = f" --faults {' '.join(outcome.chosen)}" if outcome.chosen else ""
+    options += f" --sessions {outcome.sessions}" if outcome.sessions > 1 else ""
+    fields = {"backend": outcome.backend, "seed": outcome.seed, "seconds": outcome.seconds, "options": options}
     (folder / "README.md").write_text(_README.format(lines="\n".join(lines(outcome)), **fields))
     (folder / "timeline.html").write_text(page(outcome))
     planned = [[each.begin, each.end, each.kind, each.seed] for each in outcome.planned]

@@ -17,7 +17,7 @@ from tests.chaos.expanding import Expand
 from tests.chaos.faults import Fault, Victim
 from tests.chaos.nemesis import FAULT, Nemesis
 from tests.chaos.place import Place
-from tests.chaos.places import PLACES
+from tests.chaos.places import PLACES, STORES
 from tests.chaos.reader import records_of
 from tests.chaos.schedule import Planned, schedule
 
@@ -37,6 +37,7 @@ class Outcome:
     seconds: float
     chosen: Collection[str]
     """The kinds of faults that were asked for; none for all."""
+    sessions: int
     planned: Sequence[Planned]
     history: Sequence[Operation]
     log: Mapping[int, Sequence[Found]]
@@ -54,13 +55,18 @@ class Outcome:
         return Counter(str(each.result["kind"]) for each in self.history if "kind" in each.result)
 
 
-def run(backend: str, seed: int, seconds: float, folder: Path, kinds: Collection[str] = ()) -> Outcome:
+def run(
+    backend: str, seed: int, seconds: float, folder: Path, *, kinds: Collection[str] = (), sessions: int = 1
+) -> Outcome:
     """Run chaos for so long, with a seed and faults of some kinds, or all; its histories are in an empty folder then.
+
+    ``sessions`` is how many operations a client of one of `STORES` has under way at once.
 
     Raises ValueError for a kind that the backend cannot have, and what else is a defect of the rig; what is one of
     the log is a violation.
     """
-    with PLACES[backend](folder, seed) as place:
+    opened = STORES[backend](folder, seed, sessions) if backend in STORES else PLACES[backend](folder, seed)
+    with opened as place:
         expand, abort = Expand(place.open), AbortWhole(folder / "history", place.open)
         faults = {**place.faults, ABORT: abort, EXPAND: expand} if place.is_shared else place.faults
         possible = faults.keys() - {EXPAND}
@@ -85,7 +91,7 @@ def run(backend: str, seed: int, seconds: float, folder: Path, kinds: Collection
         log, unread = _read(place)
         history = read_history(folder / "history")
         found = [*violations, *unread, *place.judge(history, log)]
-    return Outcome(backend, seed, seconds, kinds, planned, history, log, struck, found)
+    return Outcome(backend, seed, seconds, kinds, sessions, planned, history, log, struck, found)
 
 
 def _strike(

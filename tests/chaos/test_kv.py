@@ -12,9 +12,10 @@ from tests.long import full
 pytestmark = pytest.mark.timeout(400)
 
 
-def run(backend, seed, seconds, *, folder):
+def run(backend, seed, seconds, sessions, *, folder):
     """Run chaos as a person does; all has to be as promised, and something has to have happened."""
-    code = main(["--backend", backend, "--seed", str(seed), "--seconds", str(seconds), "--into", str(folder)])
+    told = ["--seed", str(seed), "--seconds", str(seconds), "--sessions", str(sessions)]
+    code = main(["--backend", backend, *told, "--into", str(folder)])
     [left] = folder.iterdir()
     assert code == 0, (left / "violations.txt").read_text()
     history = read_history(left / "history")
@@ -23,13 +24,13 @@ def run(backend, seed, seconds, *, folder):
     assert all(f">{name}</text>" in (left / "timeline.html").read_text() for name in ("c1", "n1"))
 
 
-@pytest.mark.parametrize("chosen", [(1, 12), *full((2, 60), (3, 60))])
+@pytest.mark.parametrize("chosen", [(1, 12, 8), *full((2, 60, 1), (3, 60, 16))])
 def test_a_store_in_a_directory_keeps_its_promises(chosen, tmp_path):
     run("kv-directory", *chosen, folder=tmp_path)
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("chosen", full((2, 60), (3, 60)))
+@pytest.mark.parametrize("chosen", full((2, 60, 1), (3, 60, 16)))
 def test_a_store_on_three_brokers_keeps_its_promises(chosen, tmp_path):
     run("kv-kafka", *chosen, folder=tmp_path)
 

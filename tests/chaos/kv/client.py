@@ -1,22 +1,26 @@
 """A client of the store: reads, writes and transactions on keys that others write, too, at whatever node answers.
 
-``python -m tests.chaos.kv.client WORLD NAME SEED``; it ends when the world's file ``stop`` is there.
+``python -m tests.chaos.kv.client WORLD NAME SEED SESSIONS``; it ends when the world's file ``stop`` is there. A
+session has one operation under way, and knows nothing of the others.
 
 An operation is ``read``, ``write`` or ``transact``, with ``steps`` as ``tests/porcupine/main.go`` has them. What was
-acknowledged tells the ``versions`` of the keys, a read ``value`` and ``version``.
+acknowledged tells the ``versions`` of the keys, a read ``value`` and ``version``. ``lead`` has a node take over.
 """
 
+import os
 import random
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from spark_cas.core.errors import ErrorKind
 from spark_cas.core.partitioner import partition_of_key
-from spark_cas.testing.history import FAIL, INFO, OK, Recorder, read_history
-from tests.chaos.kv.calling import Answer, NoAnswerError, NotReachedError, Request, call
+from spark_cas.testing.history import FAIL, INFO, OK, Recorder
+from tests.chaos.kv.calling import Answer, Caller, NoAnswerError, NotReachedError, Request
 from tests.chaos.kv.keys import NODES, READERS, SHARDS, pair_now
 from tests.chaos.world import World
 
@@ -26,25 +30,34 @@ _READ_SECONDS = 5.0
 """Longer than nodes stand still: a leader that was deposed meanwhile answers those who asked it then."""
 _LEAD_SECONDS = 4.0
 """On top: a node waits up to two seconds before it takes over from another."""
+_DEAD_SECONDS = 0.5
+"""A process takes longer to start, and many sessions that look for it would keep it from that."""
 _TRIES = 6
 _ELSEWHERE_SHARE = 0.15
 """So often another node is asked than the one that is thought to lead: it may be one that was deposed."""
 _LEAD_SHARE = 0.03
+_BOTH_WEIGHT = 10
+"""These three of a client that has one session: more sessions share it. What is asked so takes the shards from all
+others, where reads and writes that come together are served together."""
 
 Step = Mapping[str, Any]
 Told = tuple[str, dict[str, Any]]
 
 
-class StoreClient:
-    """What one client does."""
+class Session:
+    """What one session does."""
 
-    def __init__(self, world: World, recorder: Recorder, seed: int) -> None:
+    def __init__(self, world: World, recorder: Recorder, name: str, sessions: int) -> None:
+        """``name`` is unique in the run, also among those of a process that is started again."""
         self._world = world
         self._recorder = recorder
-        before = sum(each.process == recorder.process for each in read_history(world.history))
-        self._chance = random.Random(f"{seed}/{recorder.process}/{before}")
+        self._name = name
+        self._sessions = sessions
+        self._chance = random.Random(name)
+        self._caller = Caller()
         self._leaders = dict.fromkeys(range(SHARDS), NODES[0])
         self._versions: dict[str, int | None] = {}
+        self._values = 0
         self._only_reads = recorder.process in READERS
         self._seconds = _KAFKA_ANSWER_SECONDS if world.topic else _ANSWER_SECONDS
 
@@ -61,9 +74,10 @@ class StoreClient:
                 time.sleep(self._chance.uniform(0, 2 * self._world.pace))
 
     def _next(self) -> list[Step]:
-        first, second = pair_now(self._chance.random())
+        first, second = pair_now(self._chance.random(), self._sessions)
         key = self._chance.choice([first, second])
-        [way] = self._chance.choices(["get", "put", "delete", "cas", "remove", "both"], [36, 20, 6, 24, 4, 10])
+        ways = ["get", "put", "delete", "cas", "remove", "both"]
+        [way] = self._chance.choices(ways, [36, 20, 6, 24, 4, _BOTH_WEIGHT / self._sessions])
         if self._only_reads:
             way = "get"
         if way != "both":
@@ -75,7 +89,8 @@ class StoreClient:
     def _step(self, way: str, key: str) -> Step:
         step: dict[str, Any] = {"op": way, "key": key}
         if way in ("put", "cas"):
-            step["value"] = f"{self._recorder.process}.{time.monotonic_ns()}"
+            self._values += 1
+            step["value"] = f"{self._name}.{self._values}"
         if way in ("cas", "remove", "check"):
             step["expected"] = self._versions.get(key)
         return step
@@ -83,9 +98,9 @@ class StoreClient:
     def _ask(self, steps: Sequence[Step]) -> Told:
         shard = _shard(steps[0])
         request = _request(steps, self._seconds)
-        if self._chance.random() < _LEAD_SHARE:
+        if self._chance.random() < _LEAD_SHARE / self._sessions:
             self._lead(self._chance.choice(NODES), shard)
-        if self._chance.random() < _ELSEWHERE_SHARE:
+        if self._chance.random() < _ELSEWHERE_SHARE / self._sessions:
             self._leaders[shard] = self._chance.choice(NODES)
         for _ in range(_TRIES):
             node = self._leaders[shard]
@@ -110,19 +125,23 @@ class StoreClient:
 
     def _lead(self, node: str, shard: int) -> None:
         self._leaders[shard] = node
+        number = self._recorder.start("lead", {"node": node, "shard": shard})
         try:
             answer = self._call(node, {"call": "lead", "shard": shard, "timeout": self._seconds + _LEAD_SECONDS})
         except (NotReachedError, NoAnswerError):
-            time.sleep(self._world.pace)
+            self._recorder.finish(number, INFO, {"kind": "NO_ANSWER"})
+            time.sleep(self._chance.uniform(0, _DEAD_SECONDS))
         else:
             self._leaders[shard] = answer.get("leader") or node
+            told = {name: answer[name] for name in ("kind", "told") if name in answer}
+            self._recorder.finish(number, FAIL if told else OK, told)
 
     def _another(self, node: str) -> str:
         return self._chance.choice([each for each in NODES if each != node])
 
     def _call(self, node: str, request: Request) -> Answer:
         # The node gives up first, so that what it knows is told.
-        return call(self._world.folder / f"{node}.port", request, request["timeout"] + 0.5)
+        return self._caller.call(self._world.folder / f"{node}.port", request, request["timeout"] + 0.5)
 
 
 def _name(steps: Sequence[Step]) -> str:
@@ -161,11 +180,30 @@ def _told(steps: Sequence[Step], answer: Answer) -> Told:
     return OK, {"versions": {key.decode(): version for key, version in answer["result"].items()}}
 
 
-def main(folder: str, name: str, seed: str) -> None:
+def main(folder: str, name: str, seed: str, sessions: str) -> None:
     """Ask until the world stops."""
     world = World.read(Path(folder))
-    with Recorder(world.history / f"{name}.jsonl", name) as recorder:
-        StoreClient(world, recorder, int(seed)).run(world.stopped())
+    count = int(sessions)
+    stopped = world.stopped()
+    file = world.history / f"{name}.jsonl"
+    with Recorder(file, name) as recorder:
+        # Each operation has a line, so a process that is started again finds another number here.
+        before = file.stat().st_size
+
+        def run(session: Session) -> None:
+            try:
+                session.run(stopped)
+            except BaseException:  # noqa: BLE001 - told by the traceback
+                # A defect: the process ends with it, and the run tells.
+                traceback.print_exc()
+                os._exit(1)
+
+        asking = [Session(world, recorder, f"{seed}/{name}/{before}/{at}", count) for at in range(count)]
+        threads = [Thread(target=run, args=(each,)) for each in asking]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
 
 
 if __name__ == "__main__":

@@ -11,16 +11,17 @@ READERS = ("r1",)
 """They only read, without a rest: a leader that is kept busy by reads looks at the log for their sake alone."""
 SHARDS = 2
 PAIRS = 2
-"""So many pairs of keys are in use at a time. The keys of a pair are of different shards, and of one transaction."""
+"""So many pairs of keys are in use at a time for each session that a client has. The keys of a pair are of different
+shards, and of one transaction."""
 _GENERATION_SECONDS = 2.0
 
 
-def pair_now(chance: float) -> tuple[str, str]:
-    """A pair that all clients choose from at this moment, by a number below 1.
+def pair_now(chance: float, sessions: int) -> tuple[str, str]:
+    """A pair that all clients choose from at this moment, by a number below 1; each client has so many sessions.
 
-    Each is in use for a short time alone: Porcupine's search grows with the operations on a key.
+    Each is in use for a short time, by few at once: Porcupine's search grows with the operations on a key.
     """
-    return pair(int(time.monotonic() / _GENERATION_SECONDS), int(chance * PAIRS))
+    return pair(int(time.monotonic() / _GENERATION_SECONDS), int(chance * PAIRS * sessions))
 
 
 def pair(generation: int, number: int) -> tuple[str, str]:

@@ -23,30 +23,33 @@ def _nodes(folder: Path) -> list[Victim]:
     return [ClientProcess(each, folder, "tests.chaos.kv.node", [str(folder), each]) for each in NODES]
 
 
-def _clients(folder: Path, seed: int) -> list[Victim]:
+def _clients(folder: Path, seed: int, sessions: int) -> list[Victim]:
     module = "tests.chaos.kv.client"
-    return [ClientProcess(each, folder, module, [str(folder), each, str(seed)]) for each in (*WRITERS, *READERS)]
+    return [
+        ClientProcess(each, folder, module, [str(folder), each, str(seed), str(sessions)])
+        for each in (*WRITERS, *READERS)
+    ]
 
 
 @contextmanager
-def kv_directory(folder: Path, seed: int) -> Iterator[Place]:
+def kv_directory(folder: Path, seed: int, sessions: int = 1) -> Iterator[Place]:
     """The store over a log in a directory that fails, is slow and lies. Raises CheckerFailedError without Go."""
     built()
     world = World(folder, str(folder / "log"), settings=SETTINGS)
     with open_log(world.address) as log:
         log.create(SHARDS)
     world.write()
-    nodes, clients = _nodes(folder), _clients(folder, seed)
+    nodes, clients = _nodes(folder), _clients(folder, seed, sessions)
     troubles: dict[str, Fault] = {kind: StoreTrouble(world.troubles, kind) for kind in _TROUBLES}
     faults = faults_of(clients, "client") | faults_of(nodes, "store-node") | troubles
     yield Place(clients, faults, lambda: open_log(world.address), servers=nodes, is_shared=False, judge=judge)
 
 
 @contextmanager
-def kv_kafka(folder: Path, seed: int) -> Iterator[Place]:
+def kv_kafka(folder: Path, seed: int, sessions: int = 1) -> Iterator[Place]:
     """The store over a topic of three brokers. Raises CheckerFailedError without Go."""
     built()
     with proxied_brokers(folder, SHARDS) as brokers:
-        nodes, clients = _nodes(folder), _clients(folder, seed)
+        nodes, clients = _nodes(folder), _clients(folder, seed, sessions)
         faults = faults_of(clients, "client") | faults_of(nodes, "store-node") | brokers.faults
         yield Place(clients, faults, brokers.open, brokers.calm, brokers.heal, nodes, is_shared=False, judge=judge)
