@@ -1,75 +1,137 @@
 """What the key-value store takes of puts, on a broker of its own.
 
-``python -m benchmarks.kv_store [--puts N] [--under-way N]`` prints puts a second and how long one takes, from call to
-acknowledgement. Clients are threads of the node's process, each with so many puts under way.
+``python -m benchmarks.kv_store [--nodes N] [--puts N] [--under-way N]`` prints puts a second and how long one takes,
+from call to acknowledgement. Each node is a process with an equal share of the shards, which no other follows, and a
+client in it, which keeps its share of the puts under way.
 """
 
 import argparse
+import multiprocessing
 import statistics
 import sys
 import tempfile
 import time
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Collection
+from concurrent.futures import Future
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
 
 from benchmarks.kafka_broker import CONF
+from spark_cas.core.partitioner import partition_of_key
 from spark_cas.kv import Node
 from spark_cas.log.open import open_log
 from spark_cas.testing.kafka_broker import KafkaBroker
 
 SHARDS = 4
-_CLIENTS = 2
 _VALUE = b"v" * 100
 _SECONDS = 60
 
 
-def puts(node: Node, client: str, count: int, under_way: int) -> list[float]:
-    """Put keys, so many under way at once, and return the milliseconds of each."""
-    milliseconds: list[float] = []
-    waiting: deque[Future[dict[bytes, int]]] = deque()
-    for number in range(count):
-        if len(waiting) == under_way:
-            waiting.popleft().result(_SECONDS)
-        begun = time.monotonic()
+class Client:
+    """Keeps so many puts under way."""
 
-        def note(_: object, begun: float = begun) -> None:
-            milliseconds.append(1000 * (time.monotonic() - begun))
+    def __init__(self, node: Node, under_way: int) -> None:
+        self._node = node
+        self._under_way = under_way
+        self._ended: SimpleQueue[Future[dict[bytes, int]]] = SimpleQueue()
+        self.milliseconds: list[float] = []
 
-        future = node.submit({f"{client}-{number}".encode(): _VALUE})
-        future.add_done_callback(note)
-        waiting.append(future)
-    for each in waiting:
-        each.result(_SECONDS)
-    return milliseconds
+    def put(self, keys: Collection[bytes]) -> None:
+        """Put keys, and return once all are acknowledged. Raises what a put does."""
+        waiting = 0
+        for key in keys:
+            if waiting == self._under_way:
+                self._ended.get(timeout=_SECONDS).result()
+                waiting -= 1
+            future = self._node.submit({key: _VALUE})
+            future.add_done_callback(partial(self._note, time.monotonic()))
+            waiting += 1
+        for _ in range(waiting):
+            self._ended.get(timeout=_SECONDS).result()
+
+    def _note(self, begun: float, future: Future[dict[bytes, int]]) -> None:
+        self.milliseconds.append(1000 * (time.monotonic() - begun))
+        self._ended.put(future)
+
+
+def keys_of(name: str, shards: Collection[int], count: int) -> list[bytes]:
+    """Keys that lie in these shards."""
+    keys: list[bytes] = []
+    number = 0
+    while len(keys) < count:
+        key = f"{name}-{number}".encode()
+        if partition_of_key(key, SHARDS) in shards:
+            keys.append(key)
+        number += 1
+    return keys
+
+
+def serve(address: str, folder: str, name: str, shards: Collection[int], told: Connection) -> None:
+    """A node: told how many puts to make, and how many at once, it tells how long each took, and its own time."""
+    # As a process that serves a node is told to.
+    sys.setswitchinterval(0.001)
+    with Node(address, address=name, folder=folder, shards=shards) as node:
+        for shard in shards:
+            node.lead(shard)
+        told.send(None)
+        for run in range(2):
+            count, under_way = told.recv()
+            keys = keys_of(f"{name}-{run}", shards, count)
+            told.send(None)
+            told.recv()
+            client, worked = Client(node, under_way), time.process_time()
+            client.put(keys)
+            told.send((client.milliseconds, time.process_time() - worked))
 
 
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kv_store", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=1, choices=(1, 2, 4))
     parser.add_argument("--puts", type=int, default=200_000)
     parser.add_argument("--under-way", type=int, default=300, help="of all clients together")
     given = parser.parse_args()
-    # As a process that serves a node is told to.
-    sys.setswitchinterval(0.001)
+    spawned = multiprocessing.get_context("spawn")
     with KafkaBroker(CONF) as broker, tempfile.TemporaryDirectory() as folder:
         address = f"kafka://{broker.bootstrap}/kv"
         with open_log(address) as log:
             log.create(SHARDS)
-        with Node(address, address="a", folder=Path(folder, "a")) as node:
-            for shard in range(SHARDS):
-                node.lead(shard)
-            puts(node, "warm-up", given.puts // 10, given.under_way)
-            each, at_once = given.puts // _CLIENTS, given.under_way // _CLIENTS
-            begun, worked = time.monotonic(), time.process_time()
-            with ThreadPoolExecutor(_CLIENTS) as clients:
-                asked = [clients.submit(puts, node, str(client), each, at_once) for client in range(_CLIENTS)]
-                taken = [milliseconds for client in asked for milliseconds in client.result()]
-            seconds, worked = time.monotonic() - begun, time.process_time() - worked
-            quantiles = statistics.quantiles(taken, n=100)
-            print(f"{len(taken) / seconds:,.0f} puts/s over {SHARDS} shards, {given.under_way} under way")
-            print(f"p50 {quantiles[49]:.1f} ms, p99 {quantiles[98]:.1f} ms")
-            print(f"{1e6 * worked / len(taken):.0f} us of processor time a put, clients included")
+        nodes = []
+        for number in range(given.nodes):
+            ours, theirs = spawned.Pipe()
+            name, shards = f"node-{number}", tuple(range(number, SHARDS, given.nodes))
+            node = spawned.Process(target=serve, args=(address, str(Path(folder, name)), name, shards, theirs))
+            node.start()
+            theirs.close()
+            nodes.append((node, ours))
+
+        def all_told() -> list[Any]:
+            return [told.recv() for _, told in nodes]
+
+        all_told()
+        # The first run warms up.
+        for puts in (given.puts // 10, given.puts):
+            for _, told in nodes:
+                told.send((puts // given.nodes, given.under_way // given.nodes))
+            all_told()
+            begun = time.monotonic()
+            for _, told in nodes:
+                told.send(None)
+            results = all_told()
+            seconds = time.monotonic() - begun
+        for node, _ in nodes:
+            node.join()
+    taken = [milliseconds for each, _ in results for milliseconds in each]
+    quantiles = statistics.quantiles(taken, n=100)
+    worked = sum(seconds for _, seconds in results)
+    print(
+        f"{len(taken) / seconds:,.0f} puts/s over {SHARDS} shards of {given.nodes} nodes, {given.under_way} under way"
+    )
+    print(f"p50 {quantiles[49]:.1f} ms, p99 {quantiles[98]:.1f} ms")
+    print(f"{1e6 * worked / len(taken):.0f} us of the nodes' processor time a put, clients included")
 
 
 if __name__ == "__main__":
