@@ -1,9 +1,11 @@
 """Where a chunk's records landed, before the commit and behind it."""
 
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Truncated
@@ -11,6 +13,7 @@ from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.ask import second_look
+from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.reports import Reports
 from spark_cas.log.kafka.reading import first_record
 
@@ -64,8 +67,19 @@ def _only_aborted(checks: Checks, between: OffsetRange) -> bool:
     return first_record(checks.readers, checks.at, between) is None
 
 
-def await_visible(admin: Admin, at: TopicPartition, records: OffsetRange) -> Bounds | Truncated:
-    """Wait until readers can see records that were committed, and return `stable_bounds_behind` them."""
+def await_visible(
+    admin: Admin, at: TopicPartition, records: OffsetRange, writer: TransactionalProducer | None = None
+) -> Bounds | Truncated:
+    """Wait until readers can see records that were committed, and return the bounds of what is decided behind them.
+
+    Those are below the records' end where somebody else's transaction holds it. ``writer`` is the instance that
+    committed, if it can be asked still.
+    """
+    if writer is not None:
+        with suppress(KafkaException):
+            decided = _decided_behind(lambda: writer.decided_bounds(at.partition), records)
+            if decided.end_offset >= records.end_offset:
+                return decided
     wait = second_look(admin, f"looking for what was committed to partition {at.partition}")
     decided = stable_bounds_behind(admin, at, records)
     while decided.end_offset < records.end_offset and ends.high_watermark(admin, at) < records.end_offset:
@@ -79,9 +93,13 @@ def await_visible(admin: Admin, at: TopicPartition, records: OffsetRange) -> Bou
 
 def stable_bounds_behind(admin: Admin, at: TopicPartition, records: OffsetRange) -> Bounds:
     """The bounds of what is decided, once that covers records, or when somebody else's transaction holds it."""
+    return _decided_behind(lambda: ends.stable_bounds(admin, at), records)
+
+
+def _decided_behind(ask: Callable[[], Bounds], records: OffsetRange) -> Bounds:
     deadline = time.monotonic() + _VISIBLE_SECONDS
     while True:
-        bounds = ends.stable_bounds(admin, at)
+        bounds = ask()
         end = bounds.end_offset
         # Held below our records, it is held by somebody who wrote before us: no marker of ours moves it.
         if end >= records.end_offset or end < records.base_offset or time.monotonic() > deadline:

@@ -261,7 +261,7 @@ class PartitionWriter:
         if not chunk.records.num_rows:
             return Appended(at, 0, None, bounds.start_offset, has_offset=True, resolved=resolved)
         try:
-            decided = await_visible(self._admin, self._at, at)
+            decided = await_visible(self._admin, self._at, at, self._fence.producer)
         except ConditionalLogError:
             self._fence.drop()
             return Unknown("it was committed, but then the brokers did not say whether the log still holds it")

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from spark_cas.core.offsets import Bounds
 from spark_cas.core.records import fill_timestamps
 from spark_cas.log.kafka.client import librdkafka as c
 from spark_cas.log.kafka.client.record_arrays import arguments_of, messages_of
@@ -67,7 +68,8 @@ class ArrayProducer:
         times = records.column("timestamp")
         self._reports = Reports(len(times), time_ms if times.null_count else None)
         self._gives_time = times.null_count == len(times)
-        if self._gives_time and not len(pc.list_flatten(records.column("headers"))):
+        headers = records.column("headers")
+        if self._gives_time and (headers.null_count == len(headers) or not len(pc.list_flatten(headers))):
             self._produce_batch(partition, records)
         else:
             self._produce_each(partition, fill_timestamps(records, time_ms))
@@ -100,12 +102,17 @@ class ArrayProducer:
         It is asked where the partition ends, which nobody wants to know: to a broker that has nothing to answer the
         client (librdkafka 2.16) connects only 11 ms after it learnt of it.
         """
-        low, high = ctypes.c_int64(), ctypes.c_int64()
+        self.decided_bounds(partition, seconds)
+
+    def decided_bounds(self, partition: int, seconds: float) -> Bounds:
+        """Ask the partition's leader where it begins, and up to where it is decided. Raises KafkaException."""
+        start, end = ctypes.c_int64(), ctypes.c_int64()
         code = self._lib.rd_kafka_query_watermark_offsets(
-            self._client, self._name, partition, ctypes.byref(low), ctypes.byref(high), _ms(seconds)
+            self._client, self._name, partition, ctypes.byref(start), ctypes.byref(end), _ms(seconds)
         )
         if code:
             raise KafkaException(KafkaError(code))
+        return Bounds(start.value, end.value)
 
     def init_transactions(self, seconds: float) -> None:
         """Raises KafkaException."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from spark_cas.core.offsets import Bounds
 from spark_cas.log.kafka.client import librdkafka
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.array_producer import ArrayProducer
@@ -220,6 +221,14 @@ class TransactionalProducer:
                 client.send_offsets_to_transaction(offsets, named, seconds)
 
         return Deadlined(call, seconds + _OVERDUE_SECONDS)
+
+    def decided_bounds(self, partition: int) -> Bounds:
+        """The bounds of what is decided in a partition that was just written to. Raises KafkaException.
+
+        To have another client ask the leader costs several times as much.
+        """
+        with self.watched():
+            return self.client.decided_bounds(partition, self._request_seconds)
 
     def commit(self) -> None:
         """Commit. Raises KafkaException: then only the ledger, read under a new claim, tells what became of it."""

@@ -81,20 +81,24 @@ _FUNCTIONS = {
     "rd_kafka_produce_batch": (c_int, c_void_p, c_int32, c_int, c_void_p, c_int),
     "rd_kafka_flush": (c_int, c_void_p, c_int),
     "rd_kafka_purge": (c_int, c_void_p, c_int),
-    "rd_kafka_outq_len": (c_int, c_void_p),
     "rd_kafka_fatal_error": (c_int, c_void_p, c_char_p, c_size_t),
-    "rd_kafka_event_type": (c_int, c_void_p),
     "rd_kafka_event_destroy": (None, c_void_p),
-    "rd_kafka_event_error_is_fatal": (c_int, c_void_p),
-    "rd_kafka_event_log": (c_int, c_void_p, POINTER(c_char_p), POINTER(c_char_p), POINTER(c_int)),
-    "rd_kafka_event_message_count": (c_size_t, c_void_p),
-    "rd_kafka_event_message_array": (c_size_t, c_void_p, POINTER(POINTER(Message)), c_size_t),
-    "rd_kafka_message_timestamp": (c_int64, POINTER(Message), POINTER(c_int)),
     "rd_kafka_init_transactions": (c_void_p, c_void_p, c_int),
     "rd_kafka_begin_transaction": (c_void_p, c_void_p),
     "rd_kafka_commit_transaction": (c_void_p, c_void_p, c_int),
     "rd_kafka_abort_transaction": (c_void_p, c_void_p, c_int),
     "rd_kafka_send_offsets_to_transaction": (c_void_p, c_void_p, c_void_p, c_void_p, c_int),
+}
+
+_HOLDING_THE_GIL = {
+    "rd_kafka_produceva": (c_void_p, c_void_p, c_void_p, c_size_t),
+    "rd_kafka_outq_len": (c_int, c_void_p),
+    "rd_kafka_event_type": (c_int, c_void_p),
+    "rd_kafka_event_error_is_fatal": (c_int, c_void_p),
+    "rd_kafka_event_log": (c_int, c_void_p, POINTER(c_char_p), POINTER(c_char_p), POINTER(c_int)),
+    "rd_kafka_event_message_count": (c_size_t, c_void_p),
+    "rd_kafka_event_message_array": (c_size_t, c_void_p, POINTER(POINTER(Message)), c_size_t),
+    "rd_kafka_message_timestamp": (c_int64, POINTER(Message), POINTER(c_int)),
     "rd_kafka_consumer_group_metadata_new": (c_void_p, c_char_p),
     "rd_kafka_consumer_group_metadata_destroy": (None, c_void_p),
     "rd_kafka_topic_partition_list_new": (c_void_p, c_int),
@@ -108,9 +112,8 @@ _FUNCTIONS = {
     "rd_kafka_error_txn_requires_abort": (c_int, c_void_p),
     "rd_kafka_error_destroy": (None, c_void_p),
 }
-
-_HOLDING_THE_GIL = {"rd_kafka_produceva": (c_void_p, c_void_p, c_void_p, c_size_t)}
-"""Called once a record, and never for long: to let go of the interpreter and take it back costs as much again."""
+"""They never wait: to let go of the interpreter and take it back costs as much again, and where others want it, a
+thread that lets go waits for its next turn."""
 
 
 @cache

@@ -7,8 +7,9 @@ from itertools import chain, repeat
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message, Producer
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message, Producer
 
+from spark_cas.core.offsets import Bounds
 from spark_cas.core.records import fill_timestamps
 from spark_cas.log.kafka.client.reports import Reports
 
@@ -42,6 +43,10 @@ class ObjectProducer(Producer):
     def meet_leader(self, _partition: int, seconds: float) -> None:
         """Ask who the brokers are: the client connects to one of them by itself, a little later."""
         self.list_topics(self._topic, seconds)
+
+    def decided_bounds(self, _partition: int, _seconds: float) -> Bounds:
+        """Raises KafkaException: confluent-kafka's producers ask for no offsets."""
+        raise KafkaException(KafkaError(KafkaError._NOT_IMPLEMENTED))  # noqa: SLF001 - librdkafka names it so
 
     def drop(self) -> None:
         """Let go of what was not acknowledged; of the client, who holds it. Its own close aborts a transaction."""
