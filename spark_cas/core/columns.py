@@ -16,6 +16,8 @@ NULL_TIME_MS = -(2**63)
 """Stands for a null timestamp, in milliseconds: 292 million years before 1970, which no record carries."""
 
 _BYTES_TYPES = frozenset({pa.binary(), pa.string(), pa.large_binary(), pa.large_string()})
+_NO_KEYS, _NO_VALUES = pa.array([], pa.string()), pa.array([], pa.binary())
+"""Of records without headers: most have none, and to ask Arrow for them takes a small batch as long as all else."""
 _LARGE_TYPES = frozenset({pa.large_binary(), pa.large_string()})
 
 
@@ -35,6 +37,8 @@ class Headers:
 
 def headers_of(column: pa.Array) -> Headers:
     """The headers in the column ``headers`` of ``RECORDS``."""
+    if column.null_count == len(column):
+        return Headers(np.zeros(len(column), "<i8"), np.zeros(0, np.bool_), _NO_KEYS, _NO_VALUES)
     entries = column.flatten()
     keys, values = entries.flatten()
     return Headers(lengths_of(column, of_null=0), nulls_of(entries), keys, values)
@@ -70,6 +74,8 @@ def bytes_of(column: pa.Array) -> memoryview:
 
 def times_of(column: pa.Array) -> NDArray[np.int64]:
     """Each timestamp as its number, ``NULL_TIME_MS`` for a null."""
+    if column.null_count == len(column):
+        return np.full(len(column), NULL_TIME_MS, "<i8")
     times: NDArray[np.int64] = column.cast(pa.int64()).fill_null(NULL_TIME_MS).to_numpy()
     return times.astype("<i8", copy=False)
 

@@ -60,7 +60,8 @@ class Writing(Asked[dict[bytes, int]]):
         super().__init__(timeout)
         self.writes = writes
         self.records = len(writes.values)
-        self.bytes = self.records * writes.largest_record()
+        self.largest_record = writes.largest_record()
+        self.bytes = self.records * self.largest_record
 
 
 class Leading(Asked[None]):

@@ -223,7 +223,7 @@ class Shard:
             self.leadership.refused(outcome)
 
     def _too_large(self, each: Writing) -> bool:
-        most, size = self._most_record_bytes, each.writes.largest_record()
+        most, size = self._most_record_bytes, each.largest_record
         if most is None or size <= most:
             return False
         self._fail(

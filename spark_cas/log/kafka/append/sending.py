@@ -23,7 +23,8 @@ def refuse_unsendable(records: pa.Table) -> None:
 
     Raises SchemaError.
     """
-    if pc.any(pc.equal(records.column("timestamp").cast(pa.int64()), 0)).as_py():
+    times = records.column("timestamp")
+    if times.null_count < len(times) and pc.any(pc.equal(times.cast(pa.int64()), 0)).as_py():
         raise SchemaError(
             "a row has the timestamp 1970-01-01 00:00:00 UTC, which Kafka's client replaces by the present time. "
             "Nothing of this chunk was appended. Give the row another timestamp, or null for the present time."
