@@ -4,7 +4,6 @@ The tail is looked through from the smallest claim to the end, and the chunk is 
 Whoever comes in between makes that a conflict of the partition: then what came is looked through as well.
 """
 
-import time
 from dataclasses import replace
 
 from spark_cas.core.chunks import Chunk
@@ -17,10 +16,9 @@ from spark_cas.core.refusal import not_appended
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.attempts import rival_tries
+from spark_cas.log.load.second_look import looked_again
 from spark_cas.log.load.tail import Tail
 from spark_cas.log.tombstones import unproven_below
-
-_PAUSE_SECONDS = 0.05
 
 
 class KeyedAppends:
@@ -46,22 +44,16 @@ class KeyedAppends:
         cause = "other writers were faster each time, though with other keys"
         conflicts = 0
         for _ in rival_tries():
-            bounds = self._log.bounds(self._partition)
             try:
-                refusal = look.at(bounds)
-                if isinstance(refusal, Truncated):
-                    # Said only after a second reading: the first may have come from a broker that was just deposed.
-                    time.sleep(_PAUSE_SECONDS)
-                    bounds = self._log.bounds(self._partition)
-                    refusal = look.at(bounds)
+                refusal = looked_again(look.now(), look.now)
             except (TrimmedError, ValueError):
-                if self._log.bounds(self._partition).start_offset == bounds.start_offset:
+                if self._log.bounds(self._partition).start_offset == look.bounds.start_offset:
                     raise
                 cause = "each time what was to be read had just been trimmed"
                 continue
             if refusal is not None:
                 return self._overtaken(claim) or refusal, claim
-            ours = replace(claim, expected_offset=bounds.end_offset, free_since=look.free_since)
+            ours = replace(claim, expected_offset=look.bounds.end_offset, free_since=look.free_since)
             outcome = self._log.append(ours, replace(chunk, claims=None))
             if isinstance(outcome, Appended):
                 outcome = replace(outcome, attempts=outcome.attempts + conflicts)
@@ -88,6 +80,8 @@ class _Look:
         self._claim = claim
         self._own = claim.progress.own_ranges if claim.progress else ()
         self._claims = None if chunk.claims is None else KeyClaims(chunk)
+        self.bounds = Bounds(0, 0)
+        """What the partition kept at the last look."""
 
     @property
     def free_since(self) -> int | None:
@@ -95,11 +89,12 @@ class _Look:
         own_end = self._own[-1][1] if self._own else None
         return own_end if own_end is not None and self._tail.free_since(own_end) else None
 
-    def at(self, bounds: Bounds) -> KeyConflict | Truncated | None:
+    def now(self) -> KeyConflict | Truncated | None:
         """Look through what is new up to the end; the refusal of the chunk, if a claim does not hold there.
 
         Raises TrimmedError or ValueError when that was trimmed meanwhile: to be asked again.
         """
+        bounds = self.bounds = self._log.bounds(self._claim.partition)
         end = bounds.end_offset
         if end < self._tail.end_offset:
             return Truncated(self._tail.end_offset, end)

@@ -5,8 +5,8 @@ refused its first half, finds what no append looks at (partitions that a job has
 that differs at once.
 """
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from spark_cas.core.errors import ConditionalLogError, StorageError, TrimmedError
 from spark_cas.core.expected_offsets import check_expected
@@ -16,9 +16,8 @@ from spark_cas.core.plan import Plan, Progress, is_complete, resume_offset
 from spark_cas.core.refusal import mismatch_error
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
+from spark_cas.log.load.second_look import looked_again
 from spark_cas.log.load.told_rows import told_held
-
-_PAUSE_SECONDS = 0.05
 
 Mismatch = Conflict | Truncated
 
@@ -116,22 +115,26 @@ def _mismatches(
 ) -> dict[int, Mismatch]:
     """Which of some partitions do not end where the job's next chunk there would expect it.
 
-    ``bounds`` and ``progress`` tell of these partitions. A mismatch that says that records are gone is found twice,
-    the second time in bounds that are asked for here.
+    ``bounds`` and ``progress`` tell of these partitions. A mismatch that says that records are gone is found again
+    and again, in bounds that are asked for here.
     """
     found: dict[int, Mismatch] = {}
     for partition in partitions:
         expected = resume_offset(plan, partition, progress.get(partition))
         if expected is None:
             continue
-        mismatch = _mismatch(log, partition, expected, bounds[partition], progress.get(partition))
-        if isinstance(mismatch, Truncated):
-            time.sleep(_PAUSE_SECONDS)
-            (again,) = log.bounds_of([partition], waiting=True)
-            mismatch = _mismatch(log, partition, expected, again, progress.get(partition))
+        mismatch = looked_again(
+            _mismatch(log, partition, expected, bounds[partition], progress.get(partition)),
+            partial(_mismatch_now, log, partition, expected, progress.get(partition)),
+        )
         if mismatch is not None:
             found[partition] = mismatch
     return found
+
+
+def _mismatch_now(log: Backend, partition: int, expected: int, progress: Progress | None) -> Mismatch | None:
+    (bounds,) = log.bounds_of([partition], waiting=True)
+    return _mismatch(log, partition, expected, bounds, progress)
 
 
 def mismatches_now(

@@ -1,5 +1,6 @@
 """How a job stands in a partition: its ledger entry, and whether its claim, and those of its rows, still hold."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from confluent_kafka import TopicPartition
@@ -86,8 +87,12 @@ class Checks:
         if not progress_expired(self.plan, self.at.partition, progress, end_offset):
             return progress, False
         bounds, progress = self.barrier(), self.progress()
+        if progress is not None:
+            return progress, False
         planned = self.plan.end_offsets[self.at.partition]
-        return progress, progress is None and self.check_offset(None, planned, bounds) is not None
+        refusal = self.check_offset(None, planned, bounds)
+        refusal = self._looked_again(refusal, lambda: self.check_offset(None, planned, self.barrier()))
+        return None, refusal is not None
 
     def precheck(self, progress: Progress | None, expected: int | None) -> Refusal | None:
         """A refusal that can be told without fencing anybody, and without waiting for an open transaction.
@@ -111,14 +116,7 @@ class Checks:
         if not chunk.records.num_rows:
             return None
         refusal = self._check_all(claim, chunk, bounds)
-        wait = second_look(self.admin, f"looking where partition {self.at.partition} ends")
-        while says_lost(refusal):
-            # A broker that was deposed, and does not know it yet, answers as of then.
-            self.admin.forget_leaders(self.at.topic)
-            if not wait.again("it ends before what was seen of it"):
-                break
-            refusal = self._check_all(claim, chunk, self.barrier())
-        return refusal
+        return self._looked_again(refusal, lambda: self._check_all(claim, chunk, self.barrier()))
 
     def why_fenced(self, claim: Claim, chunk: Chunk) -> Refusal | None:
         """Who fenced a writer: its client says no more than that somebody did, the ledger and the log tell by whom.
@@ -131,6 +129,17 @@ class Checks:
         refusal = self.check(claim, chunk, self.bounds_for(claim, chunk))
         # What lies there now may be of the very job, committed since its ledger was read.
         return self.overtaken(claim.progress) or refusal
+
+    def _looked_again(self, refusal: Refusal | None, look: Callable[[], Refusal | None]) -> Refusal | None:
+        """A refusal, or what a later look finds where it says that the log lost records."""
+        wait = second_look(self.admin, f"looking where partition {self.at.partition} ends")
+        while says_lost(refusal):
+            # A broker that was deposed, and does not know it yet, answers as of then.
+            self.admin.forget_leaders(self.at.topic)
+            if not wait.again("it ends before what was seen of it"):
+                break
+            refusal = look()
+        return refusal
 
     def _check_all(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> Refusal | None:
         def nothing_since(offset: int) -> bool:
