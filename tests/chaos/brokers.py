@@ -94,18 +94,21 @@ class OnTheWay:
 class Outdated:
     """A broker says of partitions where they end as of then, as one does that was deposed and has not heard of it.
 
-    To those who append alone: a reader who asks such a broker sees no more than that knows.
+    To those who append alone, for a reader who asks such a broker sees no more than that knows; and of the log's own
+    topic alone, not of what is recorded beside it.
     """
 
-    def __init__(self, proxies: Sequence[Proxy]) -> None:
+    def __init__(self, proxies: Sequence[Proxy], topic: str) -> None:
         self._proxies = proxies
+        self._topic = topic
 
     def begin(self, chance: random.Random, seconds: float) -> tuple[str, Undo] | None:
         at = chance.randrange(len(self._proxies))
         proxy = self._proxies[at]
-        rule = proxy.add(ProxyFault.OLD_RESPONSE, Api.LIST_OFFSETS, times=None, where=_of_those_who_append)
+        rule = proxy.add(ProxyFault.OLD_RESPONSE, Api.LIST_OFFSETS, times=None, where=self._concerns)
         return f"broker {at + 1}", rule.release
 
-
-def _of_those_who_append(request: Request) -> bool:
-    return request.client_id in (*WRITERS, *OTHER_ATTEMPTS)
+    def _concerns(self, request: Request) -> bool:
+        # What is recorded of a log is in topics named after its own, with a dot between.
+        beside = f"{self._topic}.".encode() in request.frame
+        return request.client_id in (*WRITERS, *OTHER_ATTEMPTS) and not beside

@@ -61,7 +61,7 @@ def proxied_brokers(folder: Path, partitions: int, pace: float = 0.05) -> Iterat
             "late-reply": OnTheWay(proxies, ProxyFault.HOLD_RESPONSE),
             "late-commit": late_commits,
             "late-entry": late_entries,
-            "outdated": Outdated(proxies),
+            "outdated": Outdated(proxies, topic),
         }
 
         def calm() -> None:
