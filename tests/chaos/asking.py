@@ -12,7 +12,6 @@ from spark_cas.testing.faults import InjectedFaultError
 from spark_cas.testing.history import FAIL, INFO, OK
 from tests.chaos.loading import Told, load, table_of
 
-
 NOT_TOLD_APART = "NOT_TOLD_APART"
 
 
