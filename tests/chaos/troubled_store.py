@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from spark_cas.core.put_reply import PutReply
-from spark_cas.log.objects.store import Listed, Store
+from spark_cas.log.objects.store import Store
 from spark_cas.log.objects.store_errors import NotNowError
 from tests.chaos.faults import Undo
 from tests.objects.flaky_store import applied_and_refused, applied_but_unclear, lost, refused_for_nothing
@@ -65,7 +65,7 @@ class TroubledStore:
         self._suffer()
         return self._inner.get_end(path, size)
 
-    def below(self, prefix: str, after: str | None = None) -> list[Listed]:
+    def below(self, prefix: str, after: str | None = None) -> list[str]:
         self._suffer()
         return self._inner.below(prefix, after)
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from spark_cas.core.put_reply import PutReply
-from spark_cas.log.objects.store import Listed, Store
+from spark_cas.log.objects.store import Store
 
 Create = Callable[[str, "bytes | memoryview"], PutReply]
 
@@ -42,7 +42,7 @@ class FlakyStore:
         self._ask("get_end", path)
         return self.inner.get_end(path, size)
 
-    def below(self, prefix: str, after: str | None = None) -> list[Listed]:
+    def below(self, prefix: str, after: str | None = None) -> list[str]:
         self._ask("below after" if after else "below", prefix)
         return self.inner.below(prefix, after)
 

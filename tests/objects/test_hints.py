@@ -5,7 +5,7 @@ import json
 import pytest
 
 from spark_cas.core.chunks import Chunk
-from spark_cas.core.offsets import Bounds
+from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended
 from spark_cas.log.objects import ObjectLog, documents, paths
 from spark_cas.log.objects.ledger import _HINT_EVERY_CHUNKS
@@ -108,6 +108,22 @@ def test_the_end_takes_as_many_requests_whatever_the_number_of_chunks():
     asked = store.asked.copy()
     assert log.bounds(0) == Bounds(0, 2100)
     assert store.asked - asked == {"get_end": 1, "below": 1}
+
+
+def test_who_follows_a_log_lists_nothing_however_long_it_is():
+    log, store = flaky_log()
+    for value in "abcdef":
+        append_foreign(log, 0, value, value)
+    answers, asked = [], []
+    for start in (0, 4, 10, 5):
+        before = store.asked.copy()
+        answers.append(
+            [record["value"] for _, batch in log.read(0, OffsetRange(start, 12)) for record in batch.to_pylist()]
+        )
+        asked.append((store.asked - before)["below"])
+    assert answers == [[value.encode() for value in "aabbccddeeff"[start:]] for start in (0, 4, 10, 5)]
+    # Where the log starts is asked once a read, and once a chunk, for it may be trimmed meanwhile.
+    assert asked == [1 + 6, 1 + 4, 1 + 1, 1 + 4 + 1]
 
 
 def test_jobs_of_one_chunk_leave_hints_now_and_then_and_are_found_without():

@@ -1,6 +1,7 @@
 """The local directory: durable before acknowledged, whole or absent, nothing outside the root."""
 
 import errno
+import gc
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from spark_cas.core.errors import FormatError, LogNotFoundError, OptionError, StorageError
@@ -17,11 +19,12 @@ from spark_cas.core.offsets import Bounds
 from spark_cas.core.outcome import Appended, Unknown
 from spark_cas.core.plan import Completion
 from spark_cas.core.put_reply import PutReply
-from spark_cas.log.objects import local, paths
+from spark_cas.log.objects import ObjectLog, local, local_store, paths
 from spark_cas.log.objects.local import LocalFolder
-from spark_cas.log.objects.store import _ObjectStore
+from spark_cas.log.objects.local_store import LocalStore
 from spark_cas.testing.writing import JobWriter, append_foreign, plan_of, table_of, values_in
 from tests.objects import killed_writer
+from tests.objects.flaky_store import FlakyStore
 from tests.objects.places import local_log
 
 
@@ -191,18 +194,18 @@ def test_a_name_is_free_only_once_its_folder_was_opened(log, root, monkeypatch):
     """A client of a network file system remembers free names until the folder is opened."""
     log.bounds(0)
     opened = set()
-    real_open, real_get_end = os.open, _ObjectStore.get_end
+    real_open, real_end_of = os.open, local_store._end_of
 
     def opening(path, *args, **options):
         opened.add(str(path))
         return real_open(path, *args, **options)
 
-    def remembering(self, path, size):
-        return real_get_end(self, path, size) if str((root / path).parent) in opened else None
+    def remembering(file, size):
+        return real_end_of(file, size) if str(file.parent) in opened else None
 
     append_foreign(local_log(root), 0, "a", "b")
     monkeypatch.setattr(os, "open", opening)
-    monkeypatch.setattr(_ObjectStore, "get_end", remembering)
+    monkeypatch.setattr(local_store, "_end_of", remembering)
     assert log.bounds(0) == Bounds(0, 2)
 
 
@@ -371,6 +374,39 @@ def test_what_is_made_is_for_this_user_alone(log, root):
     append_foreign(log, 0, "a")
     for path in (root, *root.rglob("*")):
         assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
+
+
+def test_a_listing_is_of_files_in_order_whatever_else_lies_there(root):
+    store = LocalStore(root)
+    assert store.below("a") == store.folders("") == []
+    for path in ("a/2", "a/1", "a/b/3", "c"):
+        store.overwrite(path, b"")
+    (root / "a" / "empty" / "within").mkdir(parents=True)
+    (root / "no file below").mkdir()
+    (root / "a" / "elsewhere").symlink_to(root / "_log")
+    assert store.below("a") == ["a/1", "a/2", "a/b/3", "a/elsewhere"]
+    assert store.below("a", "a/1") == ["a/2", "a/b/3", "a/elsewhere"]
+    assert store.below("a", "a/z") == store.below("c") == []
+    assert store.folders("") == ["a", "c"]
+
+
+def test_a_read_holds_one_chunk_and_in_arrows_memory(log):
+    """Others keep what they freed: each thread of a client that reads would have a chunk of its own in the end."""
+    for _ in range(3):
+        append_foreign(log, 0, os.urandom(500_000).hex())
+    size = len(LocalStore(Path(log.spec.at())).get(paths.chunk(0, 0)) or b"")
+    gc.collect()
+    before = pa.total_allocated_bytes()
+    store, held_before, held = FlakyStore(LocalStore(Path(log.spec.at()))), [], []
+    store.before["get"] = lambda path: held_before.append(pa.total_allocated_bytes() - before)
+    reader = ObjectLog(log.spec, store)
+    for _, records in reader.read(0, reader.bounds(0).range, ()):
+        held.append(pa.total_allocated_bytes() - before)
+        del records
+    # Half a chunk in either direction: what earlier tests have left may be let go of meanwhile.
+    assert all(size / 2 < each < 3 * size / 2 for each in held), (size, held)
+    assert len(held) == 3
+    assert max(held_before) < size / 2, "a chunk was let go before the next one was read"
 
 
 def test_looking_for_a_log_makes_nothing(tmp_path):

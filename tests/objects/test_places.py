@@ -101,7 +101,7 @@ def test_two_creators_at_once_agree(at):
 
 def remove_and_create_again(log: ObjectLog, partitions: int = 1) -> None:
     store = reopened(log)._store
-    store.delete([each.path for each in store.below("_log")] + [each.path for each in store.below("partition=00000")])
+    store.delete(store.below("_log") + store.below("partition=00000"))
     reopened(log).create(partitions)
 
 

@@ -14,7 +14,7 @@ from tests.objects.places import flaky_log, reopened
 
 
 def chunk_names(log):
-    return [each.path for each in reopened(log)._store.below("partition=00000")]
+    return reopened(log)._store.below("partition=00000")
 
 
 def others_append_and_trim(log):

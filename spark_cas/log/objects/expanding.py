@@ -42,7 +42,7 @@ class StoredLayouts:
 
 def stored_layouts(store: Store) -> StoredLayouts:
     """The layouts of a log, none when there is no log. Raises StorageError."""
-    listed = [each.path for each in store.below(paths.LAYOUTS)]
+    listed = store.below(paths.LAYOUTS)
     return StoredLayouts(
         tuple(each for each in listed if not paths.is_intent(each)), tuple(filter(paths.is_intent, listed))
     )

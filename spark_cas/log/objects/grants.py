@@ -38,5 +38,5 @@ class ObjectGrantor:
         return grants.number not in old
 
     def _numbers(self) -> list[int]:
-        found = (paths.grants_number(each.path) for each in self._documents.below(paths.GRANTS))
+        found = map(paths.grants_number, self._documents.below(paths.GRANTS))
         return sorted(each for each in found if each is not None)

@@ -6,7 +6,6 @@ bytes, the name and every folder from the root on are on the disk: a power cut d
 
 import errno
 import os
-import re
 import time
 import uuid
 from contextlib import suppress
@@ -40,7 +39,7 @@ class LocalFolder:
 
         Raises StorageError when nothing was created, UnknownOutcomeError when that did not reach the disk.
         """
-        target = self._target(path)
+        target = inside(self._root, path)
         staged = self._stage(target, data, sync=True)
         try:
             os.link(staged, target, follow_symlinks=False)
@@ -65,7 +64,7 @@ class LocalFolder:
 
     def overwrite(self, path: str, data: bytes) -> None:
         """Create a file or replace one. It may be lost in a power cut. Raises StorageError."""
-        target = self._target(path)
+        target = inside(self._root, path)
         staged = self._stage(target, data, sync=False)
         try:
             staged.replace(target)
@@ -78,7 +77,7 @@ class LocalFolder:
 
         Who linked it may have died before that; its bytes were there before the link. Raises StorageError.
         """
-        folder = self._target(path).parent
+        folder = inside(self._root, path).parent
         try:
             _sync_folder(folder)
         except FileNotFoundError:
@@ -94,17 +93,10 @@ class LocalFolder:
         opened (close-to-open).
         """
         try:
-            os.close(os.open(self._target(path).parent, os.O_RDONLY | os.O_DIRECTORY))
+            os.close(os.open(inside(self._root, path).parent, os.O_RDONLY | os.O_DIRECTORY))
         except OSError:
             return False
         return True
-
-    def _target(self, path: str) -> Path:
-        target = self._root / path
-        if ".." in target.parts or not target.is_relative_to(self._root):
-            msg = "a path must not lead out of the log's directory"
-            raise ValueError(msg)
-        return target
 
     def _stage(self, target: Path, data: bytes | memoryview, *, sync: bool) -> Path:
         """The bytes under a name of their own; the target's folder is there then too."""
@@ -164,6 +156,15 @@ def check_root(root: Path) -> None:
         raise FormatError(f"{root} holds symbolic links, which could lead out of it. Remove them.")
 
 
+def inside(root: Path, path: str) -> Path:
+    """Where a path of the log lies. ValueError when that is not below its root."""
+    target = root / path
+    if ".." in target.parts or not target.is_relative_to(root):
+        msg = "a path must not lead out of the log's directory"
+        raise ValueError(msg)
+    return target
+
+
 def _write(path: Path, data: bytes | memoryview, *, sync: bool) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
@@ -187,12 +188,6 @@ def _sync_folder(folder: Path) -> None:
 def _remove(path: Path) -> None:
     with suppress(OSError):
         path.unlink()
-
-
-def number_of(error: Exception) -> int | None:
-    """The number of the system's error that obstore tells of, None when it tells of none."""
-    said = re.search(r"\(os error (\d+)\)", str(error))
-    return int(said[1]) if said else None
 
 
 def plain(number: int | None, doing: str) -> StorageError:

@@ -15,7 +15,6 @@ from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import HEADER_BYTES, StoredChunk, decode_header, newest_ms
 from spark_cas.log.objects.groups import Groups, is_void
 from spark_cas.log.objects.retry import RetryingStore
-from spark_cas.log.objects.store import Listed
 
 
 class TrimmedMeanwhileError(Exception):
@@ -99,7 +98,7 @@ class PartitionChunks:
     def start_offset(self) -> int:
         """The oldest offset that trimming has kept."""
         names = self._store.below(paths.starts(self.number))
-        return int(names[-1].path.rpartition("/")[2].partition(".")[0]) if names else 0
+        return int(names[-1].rpartition("/")[2].partition(".")[0]) if names else 0
 
     def find_end(self, *, by_listing: bool = False) -> tuple[Bounds, StoredChunk | None]:
         """The bounds, and the newest chunk, None before the first one."""
@@ -202,8 +201,8 @@ class PartitionChunks:
             raise self.missing(end)
 
 
-def _base_offsets(listed: list[Listed]) -> list[int]:
-    return [base for base in (paths.base_offset(each.path) for each in listed) if base is not None]
+def _base_offsets(listed: list[str]) -> list[int]:
+    return [base for base in map(paths.base_offset, listed) if base is not None]
 
 
 def _is_stale(newest: StoredChunk | None, start_offset: int) -> bool:

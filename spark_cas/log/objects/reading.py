@@ -21,10 +21,7 @@ def read_chunks(
     """Yield (offset of the first, records) for a range within the partition, which begins at ``start``, in order."""
     if len(offsets) == 0:
         return
-    # What lies below the start was trimmed, or put by a writer that slept through the trimming.
-    bases = [base for base in chunks.base_offsets() if base >= start]
-    index = bisect_right(bases, offsets.base_offset)
-    at = bases[index - 1] if index else start
+    at = _begin_of_chunk(chunks, start, offsets.base_offset)
     before: StoredChunk | None = None
     while at < offsets.end_offset:
         path = paths.chunk(chunks.number, at)
@@ -37,6 +34,7 @@ def read_chunks(
         if data is None:
             raise chunks.missing(at)
         stored, batches = decode(data, path, columns)
+        del data  # the batches have it, and are at their end before the next chunk comes into memory
         chunks.require_in_place(stored, at)
         _require_next(stored, before, path)
         seen = chunks.groups.seen(stored, "")
@@ -72,6 +70,19 @@ def offset_since(store: Store, chunks: PartitionChunks, timestamp_ms: int) -> in
                     return base + found
         at = offsets.end_offset
     return None
+
+
+def _begin_of_chunk(chunks: PartitionChunks, start: int, offset: int) -> int:
+    """Where the chunk begins that holds an offset of a partition, which begins at ``start``.
+
+    Who follows a log reads on where a chunk ended: then the next begins there, and nothing is listed.
+    """
+    if offset == start or chunks.stored_at(offset) is not None:
+        return offset
+    # What lies below the start was trimmed, or put by a writer that slept through the trimming.
+    bases = [base for base in chunks.base_offsets() if base >= start]
+    index = bisect_right(bases, offset)
+    return bases[index - 1] if index else start
 
 
 def _part(batches: Iterator[pa.RecordBatch], at: int, offsets: OffsetRange) -> Iterator[tuple[int, pa.RecordBatch]]:

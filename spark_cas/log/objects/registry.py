@@ -27,7 +27,7 @@ class ObjectRegistry:
 
     def jobs(self) -> tuple[str, ...]:
         # Not by folder: a directory keeps that of a job which was forgotten.
-        found = (paths.planned_job(each.path) for each in self._objects.below(paths.JOBS))
+        found = map(paths.planned_job, self._objects.below(paths.JOBS))
         return tuple(sorted(job for job in found if job is not None))
 
     def forget(self, plan: Plan) -> None:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from spark_cas.core.errors import StorageError
 from spark_cas.core.put_reply import PutReply
-from spark_cas.log.objects.store import Listed, Store
+from spark_cas.log.objects.store import Store
 from spark_cas.log.objects.store_errors import NobodyThereError, NotNowError
 from spark_cas.log.patience import Wait
 from spark_cas.log.spec import LogSpec
@@ -49,7 +49,7 @@ class RetryingStore:
     def get_end(self, path: str, size: int) -> memoryview | None:
         return self._ask(f"reading {self.at(path)}", lambda: self._store.get_end(path, size))
 
-    def below(self, prefix: str, after: str | None = None) -> list[Listed]:
+    def below(self, prefix: str, after: str | None = None) -> list[str]:
         return self._ask(f"listing {self.at(prefix)}", lambda: self._store.below(prefix, after))
 
     def folders(self, prefix: str) -> list[str]:

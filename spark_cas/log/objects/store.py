@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -10,12 +9,13 @@ from typing import Any, Protocol, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError, UnknownConfigurationKeyError
-from obstore.store import LocalStore, MemoryStore, from_url
+from obstore.store import MemoryStore, from_url
 from obstore.store import ObjectStore as ObstoreStore
 
-from spark_cas.core.errors import OptionError, StorageError
+from spark_cas.core.errors import OptionError
 from spark_cas.core.put_reply import PutReply
 from spark_cas.log.objects import local
+from spark_cas.log.objects.local_store import LocalStore
 from spark_cas.log.objects.store_errors import NotNowError, plain
 from spark_cas.log.spec import LogSpec
 
@@ -28,14 +28,6 @@ _LONGEST_CONNECT = timedelta(seconds=3)
 _LONGEST_RETRY = timedelta(seconds=10)
 
 _memory_stores: dict[str, MemoryStore] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """An object of a listing."""
-
-    path: str
-    size: int
 
 
 class Store(Protocol):
@@ -57,8 +49,8 @@ class Store(Protocol):
         """The last ``size`` bytes of an object, None when there is none. Raises StorageError."""
         ...
 
-    def below(self, prefix: str, after: str | None = None) -> list[Listed]:
-        """All objects below a prefix, of those whose path is past ``after``, sorted. Raises StorageError."""
+    def below(self, prefix: str, after: str | None = None) -> list[str]:
+        """The paths of all objects below a prefix, of those past ``after``, sorted. Raises StorageError."""
         ...
 
     def folders(self, prefix: str) -> list[str]:
@@ -79,7 +71,7 @@ def open_store(spec: LogSpec) -> "Store":
     if spec.scheme == "file":
         root = Path(unquote(urlsplit(spec.url).path)).resolve()
         local.check_root(root)
-        return _LocalStore(root, spec)
+        return LocalStore(root)
     if spec.scheme == "memory":
         return _ObjectStore(_memory_stores.setdefault(spec.url, MemoryStore()), spec)
     config = {name: _secret(name, value) for name, value in spec.store_options}
@@ -139,13 +131,9 @@ def _secret(name: str, value: str) -> str:
 class _ObjectStore:
     """A store that obstore serves."""
 
-    def __init__(self, client: ObstoreStore, spec: LogSpec) -> None:
-        self._client = client
+    def __init__(self, store: ObstoreStore, spec: LogSpec) -> None:
+        self._store = store
         self._at = spec.at
-
-    @property
-    def _store(self) -> ObstoreStore:
-        return self._client
 
     def create(self, path: str, data: bytes | memoryview) -> PutReply:
         try:
@@ -179,14 +167,13 @@ class _ObjectStore:
         start = max(0, end - size)
         return self._ask(doing, lambda: memoryview(self._store.get_range(path, start=start, end=end)))
 
-    def below(self, prefix: str, after: str | None = None) -> list[Listed]:
+    def below(self, prefix: str, after: str | None = None) -> list[str]:
         found = self._ask(
             f"listing {self._at(prefix)}",
-            lambda: [each for page in self._store.list(prefix, offset=after) for each in page],
+            lambda: [each["path"] for page in self._store.list(prefix, offset=after) for each in page],
         )
         # Some stores take the offset for the first path to list.
-        listed = (Listed(each["path"], each["size"]) for each in found or [] if not after or each["path"] > after)
-        return sorted(listed, key=lambda each: each.path)
+        return sorted(path for path in found or [] if not after or path > after)
 
     def folders(self, prefix: str) -> list[str]:
         found = self._ask(f"listing {self._at(prefix)}", lambda: self._store.list_with_delimiter(prefix))
@@ -209,43 +196,4 @@ class _ObjectStore:
         except FileNotFoundError:
             return None
         except BaseError as error:
-            raise self._plain(error, doing) from None
-
-    def _plain(self, error: BaseError, doing: str) -> StorageError:
-        return plain(error, doing)
-
-
-class _LocalStore(_ObjectStore):
-    """A directory. Writing is our own: obstore's never syncs to the disk, and follows links out of the root."""
-
-    def __init__(self, root: Path, spec: LogSpec) -> None:
-        super().__init__(MemoryStore(), spec)
-        self._root = root
-        self._folder = local.LocalFolder(root)
-
-    @property
-    def _store(self) -> ObstoreStore:
-        """The directory; while it is not there, a store that holds nothing, so that looking makes none."""
-        if isinstance(self._client, MemoryStore) and self._root.is_dir():
-            self._client = LocalStore(str(self._root))
-        return self._client
-
-    def create(self, path: str, data: bytes | memoryview) -> PutReply:
-        return self._folder.create(path, data)
-
-    def overwrite(self, path: str, data: bytes) -> None:
-        self._folder.overwrite(path, data)
-
-    def get(self, path: str) -> memoryview | None:
-        found = super().get(path)
-        return super().get(path) if found is None and self._folder.look_again(path) else found
-
-    def get_end(self, path: str, size: int) -> memoryview | None:
-        found = super().get_end(path, size)
-        return super().get_end(path, size) if found is None and self._folder.look_again(path) else found
-
-    def settle(self, path: str) -> None:
-        self._folder.settle(path)
-
-    def _plain(self, error: BaseError, doing: str) -> StorageError:
-        return local.plain(local.number_of(error), doing)
+            raise plain(error, doing) from None

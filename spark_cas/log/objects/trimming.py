@@ -33,7 +33,7 @@ def trim(store: RetryingStore, chunks: PartitionChunks, before_offset: int) -> B
         start = chunks.start_offset()
     # Each by itself: removing many takes long where nothing is amiss.
     store.delete([paths.chunk(chunks.number, base) for base in bases if base < start])
-    store.delete([each.path for each in store.below(paths.starts(chunks.number))[:-_REMEMBERED]])
+    store.delete(store.below(paths.starts(chunks.number))[:-_REMEMBERED])
     return Bounds(start, bounds.end_offset)
 
 
@@ -41,11 +41,11 @@ def was_in_log(store: Store, chunks: PartitionChunks, stored: StoredChunk) -> bo
     """Whether a chunk that lies below the start was ever in the log; None when that cannot be told any more."""
     base = stored.header.base_offset
     answer = None
-    for listed in store.below(paths.starts(chunks.number), after=paths.start(chunks.number, base)):
-        data = store.get(listed.path)
+    for path in store.below(paths.starts(chunks.number), after=paths.start(chunks.number, base)):
+        data = store.get(path)
         if data is None:
             continue
-        trimmed = [ChunkId(*each) for each in documents.decode(data, listed.path)["trimmed"]]
+        trimmed = [ChunkId(*each) for each in documents.decode(data, path)["trimmed"]]
         if stored.id in trimmed:
             return True
         if any(each.base_offset <= base for each in trimmed):
