@@ -83,6 +83,13 @@ time.sleep(60)
 EXECUTOR, DAEMON = "CoarseGrainedExecutorBackend", "pyspark.daemon"
 
 
+def begun(fault, chance):
+    """The target of a fault that finds one, and what ends it."""
+    found = fault.begin(chance, 1.0)
+    assert found is not None
+    return found
+
+
 def state_of(process):
     return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
@@ -102,13 +109,13 @@ def test_only_what_is_below_the_processes_of_a_run_and_at_work_is_struck(tmp_pat
         executor, daemon, worker, *_ = below([roots[0].pid])
         faults = process_faults(lambda: [each.pid for each in roots[:2]])
         chance = random.Random(1)
-        target, go_on = faults["freeze-executor"].begin(chance, 1.0)
+        target, go_on = begun(faults["freeze-executor"], chance)
         assert target == str(executor.pid)
         wait_until(lambda: state_of(executor) == "T", 10, lambda: "not stopped")
         go_on()
-        assert faults["kill-python-worker"].begin(chance, 1.0)[0] == str(worker.pid)
+        assert begun(faults["kill-python-worker"], chance)[0] == str(worker.pid)
         wait_until(lambda: state_of(worker) == "Z", 10, lambda: "not killed")
-        assert faults["kill-executor"].begin(chance, 1.0)[0] == str(executor.pid)
+        assert begun(faults["kill-executor"], chance)[0] == str(executor.pid)
         wait_until(lambda: state_of(executor) == "Z", 10, lambda: "not killed")
         assert faults["kill-executor"].begin(chance, 1.0) is None
         assert state_of(daemon) == "S"
@@ -116,9 +123,9 @@ def test_only_what_is_below_the_processes_of_a_run_and_at_work_is_struck(tmp_pat
         for each in everybody:
             with suppress(ProcessLookupError):
                 os.kill(each.pid, signal.SIGKILL)
-        for each in roots:
-            each.kill()
-            each.wait(10)
+        for root in roots:
+            root.kill()
+            root.wait(10)
 
 
 def test_the_stores_of_what_spark_starts_are_troubled(tmp_path):

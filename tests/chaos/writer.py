@@ -15,7 +15,8 @@ from spark_cas.log.backend import Backend
 from spark_cas.testing.faults import InjectedFaultError
 from spark_cas.testing.history import CHANGED, INFO, OK, Recorder, read_history
 from spark_cas.testing.history.jobs import jobs_of
-from tests.chaos.asking import Told, ask
+from tests.chaos.asking import ask
+from tests.chaos.loading import Told
 from tests.chaos.world import World
 
 KEYS = 5

@@ -16,7 +16,7 @@ from spark_cas import route
 from spark_cas.core.plan_json import completion_from_json
 from spark_cas.log.backend import Backend
 from spark_cas.testing.history import INFO, OK, Recorder
-from tests.chaos.asking import Told
+from tests.chaos.loading import Told
 from tests.chaos.spark.session import FAILURES, start_session, told_by, writing
 from tests.chaos.world import World
 from tests.chaos.writer import KEYS, Writer
