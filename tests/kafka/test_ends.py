@@ -9,7 +9,7 @@ from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import admin_client
 from spark_cas.log.kafka.client.codes import NO_LEADER
 from spark_cas.log.kafka.spec import KafkaSpec
-from tests.kafka.clients import SECONDS, append, create_topic
+from tests.kafka.clients import SECONDS, admin_of, append, create_topic
 
 pytestmark = pytest.mark.kafka
 
@@ -77,9 +77,17 @@ def test_the_newest_time_is_asked_of_known_leaders_too(broker, asked):
     assert asked == ["list_topics", "list_offsets"]
 
 
-@pytest.mark.parametrize("code", [KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, NO_LEADER])
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        NO_LEADER,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+    ],
+)
 def test_leaders_are_asked_for_anew_after_an_error(broker, asked, monkeypatch, code):
-    """The errors of a failover, which cannot be had at will."""
+    """The errors of a failover, or of a partition that was just added, which cannot be had at will."""
     topic = create_topic(broker.bootstrap)
     at, admin = TopicPartition(topic, 0), admin_client(KafkaSpec(broker.bootstrap, topic))
     assert ends.high_watermark(admin, at) == 0
@@ -101,3 +109,14 @@ def test_a_topic_that_is_not_there_has_no_offsets_to_ask_for(broker, asked):
     with pytest.raises(LogNotFoundError):
         ends.barrier(admin, TopicPartition("nowhere", 0), 10.0)
     assert asked == ["list_topics"]
+
+
+def test_a_topic_that_was_deleted_since_is_not_there(broker):
+    topic = create_topic(broker.bootstrap)
+    at, admin = TopicPartition(topic, 0), admin_client(KafkaSpec(broker.bootstrap, topic))
+    assert ends.high_watermark(admin, at) == 0
+    operator = admin_of(broker.bootstrap)
+    operator.delete_topics([topic])[topic].result(SECONDS)
+    with pytest.raises(LogNotFoundError):
+        while True:
+            ends.high_watermark(admin, at)

@@ -22,6 +22,9 @@ _START: _Asked = (OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)  # typ
 _END: _Asked = (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]
 _DECIDED_END: _Asked = (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)  # type: ignore[no-untyped-call]
 
+_NOT_YET_KNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART})
+"""What a leader says of a partition that was added a moment ago. That a topic is gone, `describe` finds."""
+
 _NO_SUCH_OFFSET = -1
 """What brokers answer when no record is as new as was asked for."""
 
@@ -185,7 +188,8 @@ def _ask_of_leaders(admin: Admin, ats: list[TopicPartition], question: Callable[
         except KafkaException as error:
             code = error.args[0].code()
             admin.forget_leaders(topic)
-            if code == NO_LEADER or (code in STALE_LEADER | TIMED_OUT and admin.ask_leaders(topic)):
+            passing = STALE_LEADER | TIMED_OUT | _NOT_YET_KNOWN
+            if code == NO_LEADER or (code in passing and admin.ask_leaders(topic)):
                 raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)) from None
             raise
 
