@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PASS_THE_ZIP_BY := import sys; sys.path[:] = [each for each in sys.path if not each.endswith("pyspark.zip")]
 
 .DEFAULT_GOAL := help
-.PHONY: help env check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench clean needs-java
+.PHONY: help env check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale clean needs-java
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-17s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -112,6 +112,9 @@ kafka-jars: $(STAMP) needs-java ## the jars of a Kafka broker, resolved once int
 
 bench: $(STAMP) needs-java ## speed and memory against Spark's own parquet and Kafka; writes build/bench.json
 	SPARK_CONF_DIR=$(CURDIR)/conf $(BIN)/python -m benchmarks
+
+bench-scale: $(STAMP) needs-java kafka-jars ## how cost grows with rows, partitions, chunks and executors; draws build/growth
+	SPARK_CONF_DIR=$(CURDIR)/conf $(BIN)/python -m benchmarks.scale
 
 clean: ## remove the environment and all that was built
 	rm -rf .venv build dist spark-warehouse metastore_db derby.log tests/azurite/node_modules

@@ -39,10 +39,14 @@ class WorkerPeak:
 
 
 def _workers_below(process: int) -> Iterator[Path]:
+    return (each for each in processes_below(process) if b"pyspark.daemon" in _read(each / "cmdline"))
+
+
+def processes_below(process: int) -> Iterator[Path]:
+    """The folders in /proc of all processes that a process has started, and of those that these have."""
     for child in _children(process):
-        if b"pyspark.daemon" in _read(child / "cmdline"):
-            yield child
-        yield from _workers_below(int(child.name))
+        yield child
+        yield from processes_below(int(child.name))
 
 
 def _children(process: int) -> Iterator[Path]:

@@ -9,6 +9,7 @@ from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import admin_client
 from spark_cas.log.kafka.client.codes import NO_LEADER
 from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.testing.kafka_broker.waiting import wait_until
 from tests.kafka.clients import SECONDS, admin_of, append, create_topic
 
 pytestmark = pytest.mark.kafka
@@ -117,6 +118,12 @@ def test_a_topic_that_was_deleted_since_is_not_there(broker):
     assert ends.high_watermark(admin, at) == 0
     operator = admin_of(broker.bootstrap)
     operator.delete_topics([topic])[topic].result(SECONDS)
-    with pytest.raises(LogNotFoundError):
-        while True:
-            ends.high_watermark(admin, at)
+    wait_until(lambda: _is_gone(admin, at), SECONDS, lambda: "it is told to be there")
+
+
+def _is_gone(admin, at):
+    try:
+        ends.high_watermark(admin, at)
+    except LogNotFoundError:
+        return True
+    return False

@@ -12,12 +12,13 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition, cimpl
 
 from spark_cas.core.errors import SchemaError
-from spark_cas.core.offsets import OffsetRange
+from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.records import RECORDS
+from spark_cas.log.kafka.append.placement import await_visible
 from spark_cas.log.kafka.append.sending import Sending, produce, refuse_unsendable
 from spark_cas.log.kafka.client import librdkafka
 from spark_cas.log.kafka.client.array_producer import ArrayProducer
-from spark_cas.log.kafka.client.clients import PlainProducer, TransactionalProducer, group_member
+from spark_cas.log.kafka.client.clients import PlainProducer, TransactionalProducer, admin_client, group_member
 from spark_cas.log.kafka.client.object_producer import SLICE_ROWS, ObjectProducer
 from spark_cas.log.kafka.client.reports import Reports
 from spark_cas.log.kafka.spec import KafkaSpec
@@ -308,6 +309,17 @@ def test_what_is_not_acknowledged_in_time_is_said(broker, topic, producer):
         assert produce(producer, TopicPartition(topic, 0), records({}, {}), TIME_MS, 0.3) is None
     finally:
         broker.thaw()
+
+
+def test_what_is_in_an_open_transaction_is_not_decided_and_what_was_committed_soon_is(broker, topic, producer):
+    at = TopicPartition(topic, 0)
+    assert produce(producer, at, records({}, {}), TIME_MS, SECONDS) is not None
+    if isinstance(producer.client, ArrayProducer):
+        assert producer.decided_bounds(0) == Bounds(0, 0)
+    producer.commit()
+    admin = admin_client(KafkaSpec(broker.bootstrap, topic))
+    # Its commit record has an offset. A client that cannot be asked has another ask.
+    assert await_visible(admin, at, OffsetRange(0, 2), producer) == Bounds(0, 3)
 
 
 def test_a_thread_that_is_in_a_call_may_outstay_the_client(producer):

@@ -82,3 +82,21 @@ def test_the_benchmark(tmp_path):
         assert set(each) == {"name", "ours", "peer", "ratio", "unit"}
         assert each["unit"] == "s"
         assert min(each["ours"], each["peer"], each["ratio"]) > 0
+
+
+@pytest.mark.full
+@pytest.mark.kafka
+@pytest.mark.cluster
+@pytest.mark.parametrize("parts", [("rows", "partitions", "chunks"), ("executors", "kafka-partitions", "requests")])
+def test_the_benchmark_of_growth(tmp_path, parts):
+    said = run(tmp_path, "-m", "benchmarks.scale", "--quick", "--only", *parts)
+    found = json.loads((tmp_path / "scale.json").read_text())
+    assert set(found) == set(parts) - {"requests"}
+    for series in found.values():
+        for each in series:
+            assert len(each["turns"]) == 2, "sizes"
+            assert all(took["seconds"] > 0 for turns in each["turns"].values() for took in turns)
+    drawn = {"rows": "rows", "partitions": "partitions", "chunks": "chunks", "kafka-partitions": "partitions"}
+    for picture in {drawn[part] for part in parts if part in drawn}:
+        assert (tmp_path / "growth" / f"{picture}.svg").read_text().rstrip().endswith("</svg>")
+    assert ("Kafka: append of a chunk" in said) == ("requests" in parts)

@@ -1,0 +1,106 @@
+"""make bench-scale: how cost grows with rows, partitions, chunks and executors; docs/growth.md tells what is found.
+
+A part is measured at all of its sizes in turn. What is found goes into scale.json, where the figures of other parts
+stay, and the pictures beside it are drawn of all that is there.
+"""
+
+import argparse
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.kafka_broker import running_broker
+from benchmarks.scale.chunks import grow_chunks
+from benchmarks.scale.executors import grow_executors
+from benchmarks.scale.report import draw_all, print_tables, read_json, write_json
+from benchmarks.scale.requests import count_requests
+from benchmarks.scale.rows import grow_partitions, grow_rows, in_directories, in_topics
+from benchmarks.scale.series import Series
+from benchmarks.scale.sizes import FULL, QUICK, ScaleSizes
+from benchmarks.session import start_session
+from spark_cas.testing.kafka_broker.connector import connector_jars
+
+BUILD = Path(__file__).parents[2] / "build"
+PARTS = ("rows", "partitions", "chunks", "executors", "kafka-rows", "kafka-partitions")
+REQUESTS = "requests"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the parts that were asked for, print tables, write scale.json and draw pictures."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--quick", action="store_true", help="small sizes: to try it, not to quote it")
+    every = (*PARTS, REQUESTS)
+    parser.add_argument("--only", nargs="+", choices=every, default=every, metavar="PART", help=", ".join(every))
+    into = "where the input, what is measured, scale.json and the pictures go; build unless given"
+    parser.add_argument("--into", type=Path, default=BUILD, metavar="FOLDER", help=into)
+    given = parser.parse_args(argv)
+    build = given.into.absolute()
+    scratch = build / "bench" / "scratch"
+    shutil.rmtree(scratch, ignore_errors=True)
+    found = read_json(build / "scale.json")
+    try:
+        for part in PARTS:
+            if part in given.only:
+                found[part] = _measured(part, QUICK if given.quick else FULL, build / "bench", scratch)
+                write_json(found, build / "scale.json")
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    print_tables({part: found[part] for part in given.only if part in found})
+    draw_all(found, build / "growth")
+    if REQUESTS in given.only:
+        for each in count_requests():
+            print(each.step, {kind: round(count, 2) for kind, count in each.each.items()})
+    return 0
+
+
+# A JVM takes Spark's own connector when it starts, and all sessions of this process share one: each is given it.
+def _measured(part: str, sizes: ScaleSizes, folder: Path, scratch: Path) -> list[Series]:
+    scratch.mkdir(parents=True, exist_ok=True)
+    measured: dict[str, Callable[[], list[Series]]] = {
+        "rows": lambda: _rows(sizes, folder, scratch),
+        "partitions": lambda: _partitions(sizes, folder, scratch),
+        "chunks": lambda: grow_chunks(scratch, sizes.chunks, sizes.steps),
+        "executors": lambda: grow_executors(scratch, folder, sizes.spread_rows, sizes.executors),
+        "kafka-rows": lambda: _kafka_rows(sizes, folder),
+        "kafka-partitions": lambda: _kafka_partitions(sizes, folder),
+    }
+    return measured[part]()
+
+
+def _rows(sizes: ScaleSizes, folder: Path, scratch: Path) -> list[Series]:
+    spark = start_session(connector_jars())
+    try:
+        return grow_rows(spark, folder, in_directories(scratch), sizes.rows)
+    finally:
+        spark.stop()
+
+
+def _partitions(sizes: ScaleSizes, folder: Path, scratch: Path) -> list[Series]:
+    spark = start_session(connector_jars())
+    try:
+        return grow_partitions(spark, folder, sizes.fixed_rows, in_directories(scratch), sizes.partitions)
+    finally:
+        spark.stop()
+
+
+def _kafka_rows(sizes: ScaleSizes, folder: Path) -> list[Series]:
+    with running_broker() as topics:
+        spark = start_session(connector_jars())
+        try:
+            return grow_rows(spark, folder, in_topics(topics), sizes.rows)
+        finally:
+            spark.stop()
+
+
+def _kafka_partitions(sizes: ScaleSizes, folder: Path) -> list[Series]:
+    with running_broker() as topics:
+        spark = start_session(connector_jars())
+        try:
+            return grow_partitions(spark, folder, sizes.fixed_rows, in_topics(topics), sizes.partitions)
+        finally:
+            spark.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

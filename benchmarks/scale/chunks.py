@@ -1,0 +1,103 @@
+"""What does not depend on how long a log is, or should not: a partition in a directory, of few chunks and of many."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from unittest.mock import patch
+
+import pyarrow as pa
+
+from benchmarks.appending import appender
+from benchmarks.scale.series import Series, in_turn
+from spark_cas import RECORDS, open_log
+from spark_cas.core.claim import Claim
+from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.offsets import OffsetRange
+from spark_cas.core.plan import Plan
+from spark_cas.log.backend import Backend
+from spark_cas.log.load.planning import pin_plan
+from spark_cas.log.open import AnySpec, parse_address
+
+ROWS = 10
+"""Of each chunk."""
+_RECORDS = pa.Table.from_pylist(
+    [{"key": b"%010d" % each, "value": b"%0100d" % each} for each in range(ROWS)], RECORDS
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """A log of one partition, which a job has written so many chunks of and goes on with."""
+
+    spec: AnySpec
+    plan: Plan
+    """Of the job that wrote all there is."""
+    fresh: Plan
+    """Of one that has written nothing."""
+    append: Callable[[], None]
+    kept_open: Backend
+
+    def open(self) -> None:
+        with open_log(self.spec) as log:
+            log.layout()
+
+    def find_end(self) -> None:
+        with open_log(self.spec) as log:
+            log.bounds(0)
+
+    def claim(self, plan: Plan) -> None:
+        with open_log(self.spec) as log:
+            granted = log.claim(0, plan)
+            if not isinstance(granted, Claim):
+                raise TypeError(granted)
+
+    def follow(self) -> None:
+        """Read the newest chunk, whose begin is known, as who follows the log does."""
+        end = self.kept_open.bounds(0).end_offset
+        self._read(OffsetRange(end - ROWS, end))
+
+    def read_all(self) -> None:
+        self._read(self.kept_open.bounds(0).range)
+
+    def _read(self, offsets: OffsetRange) -> None:
+        if sum(records.num_rows for _, records in self.kept_open.read(0, offsets)) != len(offsets):
+            raise LookupError(offsets)
+
+
+def grow_chunks(scratch: Path, sizes: Mapping[int, int], repeats: int) -> list[Series]:
+    """Single steps, each in logs of so many chunks in turn; all records of a log are read as ``sizes`` says."""
+    logs = {size: _make(scratch / f"chunks-{size}", size) for size in sizes}
+    steps = {
+        "open a log": lambda log: log.open(),
+        "find its end, opened anew": lambda log: log.find_end(),
+        "claim for a new job, opened anew": lambda log: log.claim(log.fresh),
+        "claim for the job that goes on, opened anew": lambda log: log.claim(log.plan),
+        "append, open log": lambda log: log.append(),
+        "read the newest chunk, open log": lambda log: log.follow(),
+    }
+    works = {name: {size: _bound(step, log) for size, log in logs.items()} for name, step in steps.items()}
+    everything = {"read all records": {size: log.read_all for size, log in logs.items()}}
+    found = in_turn("chunks", works, dict.fromkeys(sizes, repeats)) + in_turn("chunks", everything, sizes)
+    for log in logs.values():
+        log.kept_open.__exit__(None, None, None)
+    return found
+
+
+def _bound(step: Callable[[_Log], None], log: _Log) -> Callable[[], None]:
+    return lambda: step(log)
+
+
+def _make(path: Path, chunks: int) -> _Log:
+    """Nothing of it is synced: that would take most of an hour."""
+    spec = parse_address(str(path))
+    log = open_log(spec)
+    with patch("os.fsync"):
+        log.create(1)
+        append = appender(log, 0, _RECORDS)
+        for _ in range(chunks):
+            append()
+    [job] = log.jobs()
+    plan = log.plan(job)
+    if plan is None:
+        raise LookupError(job)
+    return _Log(spec, plan, pin_plan(log, "another", ExpectedOffsets.parse("end")), append, log)
