@@ -190,14 +190,16 @@ def test_a_broker_that_is_back_and_knows_of_none_is_asked_again(proxied, proxied
 
 
 def test_a_claim_is_made_by_another_client_once_its_own_was_told_of_no_brokers(proxied, proxied_topic):
-    """A client that knew a broker, and is told of none, lets go of it and has nobody left to ask."""
+    """A client that knew a broker, is cut off and told of none, lets go of it and has nobody left to ask."""
     spec = spec_of(proxied.bootstrap, proxied_topic, request_seconds=REQUEST_SECONDS)
+    cut_off = proxied.proxy.add(Fault.RESET_BEFORE_REQUEST, Api.INIT_PRODUCER_ID)
     fenced = proxied.proxy.add(Fault.EMPTY_METADATA, Api.METADATA, nth=2, times=2)
     producer = TransactionalProducer(spec, spec.transactional_id(0, None))
     try:
         producer.init(spec.claim_timeout_ms / 1000)
     finally:
         producer.close()
+    cut_off.met.wait(0)
     fenced.met.wait(0)
 
 
