@@ -103,7 +103,9 @@ def main() -> None:
         for number in range(given.nodes):
             ours, theirs = spawned.Pipe()
             name, shards = f"node-{number}", tuple(range(number, SHARDS, given.nodes))
-            node = spawned.Process(target=serve, args=(address, str(Path(folder, name)), name, shards, theirs))
+            node = spawned.Process(
+                target=serve, args=(address, str(Path(folder, name)), name, shards, theirs), daemon=True
+            )
             node.start()
             theirs.close()
             nodes.append((node, ours))

@@ -87,6 +87,9 @@ class Backend(Log, Blind, Admin, Expandable, Registry, Grantor):
                 return base + found
         return None
 
+    def forget_leaders(self) -> None:
+        """Have the next look ask anew who leads the partitions: a broker that was deposed answers as of then."""
+
     def tombstones_kept_ms(self) -> int | None:
         """For how long a record without a value, which deletes its key, is kept at least; None: as long as any.
 

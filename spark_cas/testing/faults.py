@@ -113,6 +113,10 @@ class FaultyLog(Backend):
     def append_blind(self, partition: int, layout: Layout, chunk: Chunk, guarantee: str) -> Outcome:
         return self._at("append_blind", lambda: self._inner.append_blind(partition, layout, chunk, guarantee))
 
+    def forget_leaders(self) -> None:
+        """As the inner one; no fault strikes, for nobody is asked."""
+        self._inner.forget_leaders()
+
     def tombstones_kept_ms(self) -> int | None:
         return self._at("tombstones_kept_ms", self._inner.tombstones_kept_ms)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from spark_cas.core.errors import ConditionalLogError, ErrorKind, InputError, RefusedError
+from spark_cas.core.errors import ConditionalLogError, InputError, RefusedError
 from spark_cas.core.outcome import Appended, Conflict, KeyConflict, Outcome, Unknown
 from spark_cas.core.refusal import error_of
 from spark_cas.log.backend import Backend
@@ -11,8 +11,6 @@ from spark_cas.log.load.append_once import append_once
 from spark_cas.testing.faults import InjectedFaultError
 from spark_cas.testing.history import FAIL, INFO, OK
 from tests.chaos.loading import Told, load, table_of
-
-NOT_TOLD_APART = "NOT_TOLD_APART"
 
 
 def ask(log: Backend, arguments: Mapping[str, Any], run: str) -> Told:
@@ -27,23 +25,13 @@ def ask(log: Backend, arguments: Mapping[str, Any], run: str) -> Told:
         outcomes = _append(log, arguments)
     except ConditionalLogError as error:
         definite = isinstance(error, RefusedError | InputError)
-        return (FAIL if definite else INFO), {"kind": _kind(error, arguments), "told": error.message} | held
+        return (FAIL if definite else INFO), {"kind": str(error.kind), "told": error.message} | held
     except InjectedFaultError:
         return INFO, {"kind": "LOST"}
-    return _told(outcomes, arguments)
+    return _told(outcomes)
 
 
-def _kind(error: ConditionalLogError, arguments: Mapping[str, Any]) -> str:
-    """Of an error as histories have it.
-
-    A second run of a job that expects nothing, of which the ledger knows nothing, is refused once others have
-    appended, for their records may be its own: so no progress need have been lost.
-    """
-    expects = any(offset is not None for offset in arguments["expected"].values())
-    return NOT_TOLD_APART if error.kind == ErrorKind.PROGRESS_LOST and not expects else str(error.kind)
-
-
-def _told(outcomes: Mapping[int, Outcome], arguments: Mapping[str, Any]) -> Told:
+def _told(outcomes: Mapping[int, Outcome]) -> Told:
     if all(isinstance(each, Appended) for each in outcomes.values()):
         ranges = {str(at): _range(each) for at, each in outcomes.items()}
         return OK, {"ranges": ranges, "resolved": any(_resolved(each) for each in outcomes.values())}
@@ -58,7 +46,7 @@ def _told(outcomes: Mapping[int, Outcome], arguments: Mapping[str, Any]) -> Told
             raise AssertionError(f"some partitions were appended to and others were not: {outcomes}")
         case _:
             error = error_of(outcome, at)
-            return FAIL, {"kind": _kind(error, arguments), "told": error.message}
+            return FAIL, {"kind": str(error.kind), "told": error.message}
 
 
 def _range(outcome: Outcome) -> list[int]:

@@ -18,7 +18,7 @@ SECONDS = 60
 
 
 def run(backend: str, seeds: Sequence[int], folder: Path) -> None:
-    """Run chaos as a person does; all has to be as promised, and each kind of fault has to have struck."""
+    """Run chaos as a person does; all has to be as promised, and each kind of fault has to have begun."""
     left = run_side_by_side(backend, seeds, SECONDS, folder)
     faults = [each for history in map(look_at, left) for each in history if each.name == FAULT]
     assert {each.arguments["kind"] for each in faults if each.outcome == OK} == {

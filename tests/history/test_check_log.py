@@ -128,6 +128,17 @@ def test_11_nobody_is_told_of_a_loss(kind):
     assert numbers([append("a", 1, 2, {0: 0}, kind=kind)], []) == {11}
 
 
+def test_11_a_run_that_expects_nothing_may_not_know_its_rows_from_those_of_others():
+    lost = append("a", 3, 4, {0: None}, kind="PROGRESS_LOST")
+    unheard = append("a", 1, None, {0: None})
+    assert numbers([unheard, lost], []) == set()
+    assert numbers([lost], []) == {11}
+    expecting = [append("a", 1, None, {0: 0}), append("a", 3, 4, {0: 0}, kind="PROGRESS_LOST")]
+    assert numbers(expecting, []) == {11}
+    acknowledged = append("a", 1, 2, {0: None}, ranges={0: (0, 2)})
+    assert 11 in numbers([acknowledged, lost], at(0, "a"))
+
+
 def test_12_a_reader_sees_the_end_of_what_was_acknowledged():
     assert numbers([*GOOD, read(7, {0: (2, LOG[:2])})], LOG) == {12}
     assert numbers([*GOOD, read(2, {0: (2, LOG[:2])})], LOG) == set()

@@ -1,12 +1,13 @@
 """Looks at what a job expects, where the log's answers are not what a look is used to."""
 
+import json
 import time
 from dataclasses import replace
 
 import pytest
 
 from spark_cas.core.claim import Claim
-from spark_cas.core.errors import ConflictError, FencedError, JobMismatchError, StorageError
+from spark_cas.core.errors import ConflictError, FencedError, JobMismatchError, StorageError, TruncatedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.micro_batch import KEPT_MS
 from spark_cas.core.offsets import Bounds
@@ -33,6 +34,22 @@ class LaggingLog(MemoryLog):
     def bounds_of(self, partitions, *, waiting):
         self.ahead -= 1
         return (AHEAD,) * len(partitions) if self.ahead >= 0 else super().bounds_of(partitions, waiting=waiting)
+
+
+class DeposedLog(MemoryLog):
+    """Its leaders were deposed once ``since`` is set, and tell ends of then until they are asked for anew."""
+
+    since: Bounds | None = None
+    looks = 0
+
+    def bounds_of(self, partitions, *, waiting):
+        self.looks += 1
+        return (
+            super().bounds_of(partitions, waiting=waiting) if self.since is None else (self.since,) * len(partitions)
+        )
+
+    def forget_leaders(self):
+        self.since = None
 
 
 def two_partitions(kind):
@@ -83,6 +100,24 @@ def test_an_end_that_a_lagging_leader_does_not_know_is_asked_for_once_more():
     log.ahead = 3
     with pytest.raises(StorageError, match="told to end at offset 5, and then to end before that"):
         require_expected_again(log, plan, NOTHING)
+
+
+def test_records_are_lost_only_if_leaders_that_are_asked_for_anew_say_so():
+    log = two_partitions(DeposedLog)
+    append_foreign(log, 1, "a")
+    plan = pin_plan(log, "job", ExpectedOffsets.parse('{"1": 1}'))
+    log.since = Bounds(0, 0)
+    require_expected_again(log, plan, NOTHING)
+
+
+def test_all_partitions_that_lost_records_are_looked_at_together():
+    log = DeposedLog()
+    log.create(40)
+    log.looks = 0
+    with pytest.raises(TruncatedError) as lost:
+        pin_plan(log, "job", ExpectedOffsets.parse(json.dumps({str(each): 7 for each in range(40)})))
+    assert "partition 0" in lost.value.message
+    assert log.looks < 10
 
 
 def test_of_an_end_that_a_lagging_leader_does_not_know_nothing_is_said():

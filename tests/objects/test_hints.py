@@ -110,7 +110,7 @@ def test_the_end_takes_as_many_requests_whatever_the_number_of_chunks():
     assert store.asked - asked == {"get_end": 1, "below": 1}
 
 
-def test_who_follows_a_log_lists_nothing_however_long_it_is():
+def test_who_follows_a_log_lists_no_chunks_however_many_there_are():
     log, store = flaky_log()
     for value in "abcdef":
         append_foreign(log, 0, value, value)

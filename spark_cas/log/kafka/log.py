@@ -91,6 +91,9 @@ class KafkaLog(KafkaRegistry, Backend):
     def preflight(self, *, begun: bool = False, idempotence: str = REQUIRED) -> Preflight:
         return preflight(self._clients, self.spec, begun=begun, idempotence=idempotence)
 
+    def forget_leaders(self) -> None:
+        self._admin.forget_leaders(self.topic)
+
     def tombstones_kept_ms(self) -> int | None:
         settings = topic_settings(self._admin, self.topic)
         if settings is None:

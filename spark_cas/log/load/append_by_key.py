@@ -45,7 +45,7 @@ class KeyedAppends:
         conflicts = 0
         for _ in rival_tries():
             try:
-                refusal = looked_again(look.now(), look.now)
+                refusal = look.refusal()
             except (TrimmedError, ValueError):
                 if self._log.bounds(self._partition).start_offset == look.bounds.start_offset:
                     raise
@@ -89,11 +89,15 @@ class _Look:
         own_end = self._own[-1][1] if self._own else None
         return own_end if own_end is not None and self._tail.free_since(own_end) else None
 
-    def now(self) -> KeyConflict | Truncated | None:
+    def refusal(self) -> KeyConflict | Truncated | None:
         """Look through what is new up to the end; the refusal of the chunk, if a claim does not hold there.
 
         Raises TrimmedError or ValueError when that was trimmed meanwhile: to be asked again.
         """
+        at = self._claim.partition
+        return looked_again(self._log, {at: self._now()}, lambda _: {at: self._now()})[at]
+
+    def _now(self) -> KeyConflict | Truncated | None:
         bounds = self.bounds = self._log.bounds(self._claim.partition)
         end = bounds.end_offset
         if end < self._tail.end_offset:

@@ -6,7 +6,6 @@ that differs at once.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 
 from spark_cas.core.errors import ConditionalLogError, StorageError, TrimmedError
 from spark_cas.core.expected_offsets import check_expected
@@ -118,23 +117,20 @@ def _mismatches(
     ``bounds`` and ``progress`` tell of these partitions. A mismatch that says that records are gone is found again
     and again, in bounds that are asked for here.
     """
-    found: dict[int, Mismatch] = {}
-    for partition in partitions:
-        expected = resume_offset(plan, partition, progress.get(partition))
-        if expected is None:
-            continue
-        mismatch = looked_again(
-            _mismatch(log, partition, expected, bounds[partition], progress.get(partition)),
-            partial(_mismatch_now, log, partition, expected, progress.get(partition)),
-        )
-        if mismatch is not None:
-            found[partition] = mismatch
-    return found
+    expected = {each: resume_offset(plan, each, progress.get(each)) for each in partitions}
 
+    def look(at: Iterable[int], bounds: Mapping[int, Bounds]) -> dict[int, Mismatch | None]:
+        return {
+            each: _mismatch(log, each, offset, bounds[each], progress.get(each))
+            for each in at
+            if (offset := expected[each]) is not None
+        }
 
-def _mismatch_now(log: Backend, partition: int, expected: int, progress: Progress | None) -> Mismatch | None:
-    (bounds,) = log.bounds_of([partition], waiting=True)
-    return _mismatch(log, partition, expected, bounds, progress)
+    def look_now(at: Sequence[int]) -> dict[int, Mismatch | None]:
+        return look(at, dict(zip(at, log.bounds_of(at, waiting=True), strict=True)))
+
+    found = looked_again(log, look(expected, bounds), look_now)
+    return {each: mismatch for each, mismatch in found.items() if mismatch is not None}
 
 
 def mismatches_now(

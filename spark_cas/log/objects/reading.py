@@ -42,6 +42,7 @@ def read_chunks(
             raise chunks.missing(at)  # what lies below the end was decided
         if not is_void(seen):
             yield from _part(batches, at, offsets)
+        del batches  # of a chunk that was passed over, they are not at their end
         before, at = stored, stored.header.end_offset
 
 

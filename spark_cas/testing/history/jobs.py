@@ -40,13 +40,13 @@ class Job:
     def acknowledged(self) -> Operation | None:
         """The first attempt that was told that all of it is in the log."""
         told = [each for each in self.attempts if each.outcome == OK]
-        return min(told, key=_ended_ns, default=None)
+        return min(told, key=ended_ns, default=None)
 
     @property
     def end_ns(self) -> float:
         """From then on all of it was known to be in the log; infinite where nobody was told."""
         told = self.acknowledged
-        return math.inf if told is None else _ended_ns(told)
+        return math.inf if told is None else ended_ns(told)
 
     @property
     def refused(self) -> bool:
@@ -61,7 +61,8 @@ class Job:
         return alone and last.outcome == FAIL and last.result["kind"] in CONFLICTS
 
 
-def _ended_ns(operation: Operation) -> float:
+def ended_ns(operation: Operation) -> float:
+    """When an operation ended; infinite where nobody heard."""
     return math.inf if operation.end_ns is None else operation.end_ns
 
 

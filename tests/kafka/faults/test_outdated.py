@@ -25,5 +25,5 @@ def test_an_end_of_then_refuses_nobody(proxied, proxied_topic):
         end = append_foreign(direct, 0, "x").range.end_offset
         writer = JobWriter(log, pin_plan(direct, "job", ExpectedOffsets.parse(f'{{"0": {end}}}')))
         assert isinstance(writer.append(table_of(["y"])), Appended)
-        outdated.met.wait(0)
+        outdated.told_old.wait(0)
     assert committed_values(proxied.direct, proxied_topic) == ["x", "y"]

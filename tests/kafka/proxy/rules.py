@@ -111,6 +111,8 @@ class Rule:
         """Its first request has reached the proxy, and the fault begins."""
         self.answered = Moment(f"{name}: answered")
         """The broker's response to a request that it took has reached the proxy."""
+        self.told_old = Moment(f"{name}: told what is old")
+        """A client has read an old response in place of the present one."""
         self.request: Request | None = None
         """The last one that it took."""
         self.response: bytes | None = None
@@ -163,7 +165,10 @@ class Rule:
         if self._opened.is_set() or without_correlation_id(first) == without_correlation_id(response):
             return response
         until = self._old_until.setdefault(connection, time.monotonic() + _OLD_SECONDS)
-        return in_answer_to(first, response) if time.monotonic() < until else response
+        if time.monotonic() >= until:
+            return response
+        self.told_old.come()
+        return in_answer_to(first, response)
 
     async def hold(self) -> None:
         """Return when released. Raises ConnectionResetError when discarded."""

@@ -92,7 +92,9 @@ class Checks:
         planned = self.plan.end_offsets[self.at.partition]
         refusal = self.check_offset(None, planned, bounds)
         refusal = self._looked_again(refusal, lambda: self.check_offset(None, planned, self.barrier()))
-        return None, refusal is not None
+        if refusal is not None:
+            progress = self.progress()
+        return progress, refusal is not None and progress is None
 
     def precheck(self, progress: Progress | None, expected: int | None) -> Refusal | None:
         """A refusal that can be told without fencing anybody, and without waiting for an open transaction.
@@ -102,10 +104,7 @@ class Checks:
         """
         if expected is None:
             return None
-        bounds = ends.stable_bounds(self.admin, self.at)
-        if bounds.end_offset < expected <= ends.high_watermark(self.admin, self.at):
-            return None
-        refusal = self.check_offset(progress, expected, bounds)
+        refusal = self.check_offset(progress, expected, ends.stable_bounds(self.admin, self.at))
         # That the log lost records is said after a second look only.
         if refusal is None or says_lost(refusal):
             return None

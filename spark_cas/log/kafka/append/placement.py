@@ -72,8 +72,8 @@ def await_visible(
 ) -> Bounds | Truncated:
     """Wait until readers can see records that were committed, and return the bounds of what is decided behind them.
 
-    Those are below the records' end where somebody else's transaction holds it. ``writer`` is the instance that
-    committed, if it can be asked still.
+    The decided end stays below the records' end while an open transaction of another writer holds it back. ``writer``
+    is the instance that committed, if it can still be asked.
     """
     if writer is not None:
         with suppress(KafkaException):
