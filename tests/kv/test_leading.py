@@ -7,6 +7,7 @@ import pytest
 from spark_cas.core.errors import NotLeaderError, VersionMismatchError
 from spark_cas.kv import Versioned
 from spark_cas.kv.records import LEADER_KEY
+from spark_cas.kv.term import Term
 from spark_cas.testing.kafka_broker.waiting import wait_until
 from spark_cas.testing.writing import records_in
 from tests.kv.nodes import SECONDS, SHARDS, asking, keys_of, node
@@ -65,12 +66,15 @@ def test_who_was_deposed_and_does_not_know_it_answers_no_read(two):
 
 
 @pytest.mark.usefixtures("still", "impatient")
-def test_who_was_deposed_and_does_not_know_it_writes_nothing(two):
+def test_who_was_deposed_and_does_not_know_it_writes_nothing(two, monkeypatch):
     a, b = two
     version = depose(a, b)
+    appends, append = [], Term.append
+    monkeypatch.setattr(Term, "append", lambda term, records: appends.append(term) or append(term, records))
     with pytest.raises(NotLeaderError) as refused:
         a.put(KEY, b"older", timeout=5)
     assert refused.value.leader == "b"
+    assert len(appends) == 1, "it steps down with the first that is refused"
     assert a.get(KEY, stale=True) == b.get(KEY) == Versioned(b"new", version)
 
 
