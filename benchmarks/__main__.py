@@ -162,7 +162,7 @@ def _on_kafka(parts: Sequence[str], sizes: Sizes, path: Path, scratch: Path) -> 
                 "kafka-write-shapes": lambda: compare_shaped_writes(spark, path.parent, topics, sizes.repeats),
                 "kafka-whole-write": lambda: [compare_whole_topic_writes(rows, topics, sizes.repeats)],
                 "kafka-in-turn": lambda: compare_in_turn(rows, topics),
-                "kafka-read": lambda: [compare_topic_reads(spark, rows, topics, sizes.repeats)],
+                "kafka-read": lambda: compare_topic_reads(spark, rows, topics, sizes.repeats),
                 "kafka-state": lambda: [compare_states(spark, rows, topics, sizes.repeats)],
                 "kafka-copy": lambda: [compare_copies(spark, rows, topics, scratch, sizes.repeats)],
                 "kafka-micro-batch": lambda: compare_micro_batches(

@@ -25,7 +25,7 @@ def compare_states(spark: SparkSession, rows: DataFrame, topics: Topics, repeats
         "Kafka state",
         lambda _: discard(bootstrap(spark, where).state),
         lambda _: discard(_by_hand(records.load())),
-        goal="at least 0.9",
+        goal="at least 1.5",
         scratch=NO_SCRATCH,
         repeats=repeats,
     )

@@ -20,6 +20,9 @@ WRITING = (
     *[Api.END_TXN] * 5,
 )
 """What a writer asks, the commit as often as all else: a lost reply to it is what promises are broken by."""
+LOSING = tuple(api for api in WRITING if api not in {Api.ADD_PARTITIONS_TO_TXN, Api.ADD_OFFSETS_TO_TXN})
+"""What may lose a reply on a connection that stays. Where one to the others is lost, and that to the abort behind it
+is not, librdkafka (2.16) ends the process by an assertion once the client is let go of: no network does that."""
 _MOST_AT_ONCE = 3
 _LOOK_SECONDS = 0.2
 

@@ -9,7 +9,7 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.open import open_log
 from spark_cas.testing.kafka_broker import KafkaCluster, KafkaNode
 from spark_cas.testing.kafka_broker.listeners import free_ports
-from tests.chaos.brokers import NodeFault, Nodes, OnTheWay, Outdated
+from tests.chaos.brokers import LOSING, NodeFault, Nodes, OnTheWay, Outdated
 from tests.chaos.faults import Fault
 from tests.chaos.late import LateInTheNext
 from tests.chaos.world import World
@@ -56,7 +56,7 @@ def proxied_brokers(folder: Path, partitions: int, pace: float = 0.05) -> Iterat
             "freeze-node": NodeFault(nodes, KafkaNode.freeze, KafkaNode.thaw),
             "reset": OnTheWay(proxies, ProxyFault.RESET_BEFORE_REQUEST, (None,)),
             "reset-reply": OnTheWay(proxies, ProxyFault.RESET_BEFORE_RESPONSE),
-            "drop-reply": OnTheWay(proxies, ProxyFault.DROP_RESPONSE),
+            "drop-reply": OnTheWay(proxies, ProxyFault.DROP_RESPONSE, LOSING),
             "late-request": OnTheWay(proxies, ProxyFault.HOLD_REQUEST),
             "late-reply": OnTheWay(proxies, ProxyFault.HOLD_RESPONSE),
             "late-commit": late_commits,
