@@ -70,7 +70,12 @@ def test_who_was_deposed_and_does_not_know_it_writes_nothing(two, monkeypatch):
     a, b = two
     version = depose(a, b)
     appends, append = [], Term.append
-    monkeypatch.setattr(Term, "append", lambda term, records: appends.append(term) or append(term, records))
+
+    def counted(term, records):
+        appends.append(records)
+        return append(term, records)
+
+    monkeypatch.setattr(Term, "append", counted)
     with pytest.raises(NotLeaderError) as refused:
         a.put(KEY, b"older", timeout=5)
     assert refused.value.leader == "b"

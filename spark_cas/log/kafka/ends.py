@@ -8,13 +8,13 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPar
 from confluent_kafka.admin import OffsetSpec
 
 from spark_cas.core.errors import UndecidedError
-from spark_cas.core.offsets import Bounds
+from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.codes import NO_LEADER, STALE_LEADER, TIMED_OUT
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.topic_settings import describe
-from spark_cas.log.patience import wait_for_others
+from spark_cas.log.patience import Wait, wait_for_others
 
 _Asked = tuple[OffsetSpec, IsolationLevel]
 
@@ -30,6 +30,9 @@ _NO_SUCH_OFFSET = -1
 
 _MOMENTS = 3
 """So often it is looked for one at which nobody appends."""
+
+_DEPOSED_SECONDS = 1.0
+"""For so long a broker that was deposed may not know it, and tell ends as of then."""
 
 _FIRST_PAUSE_SECONDS = 0.001
 _LONGEST_PAUSE_SECONDS = 0.1
@@ -111,6 +114,17 @@ def stable_bounds(admin: Admin, at: TopicPartition) -> Bounds:
 def all_stable_bounds(admin: Admin, ats: list[TopicPartition]) -> tuple[Bounds, ...]:
     """The same for several partitions of a topic, at once."""
     return tuple(Bounds(*each) for each in _all_offsets(admin, ats, _START, _DECIDED_END))
+
+
+def require_kept(admin: Admin, at: TopicPartition, offsets: OffsetRange) -> None:
+    """ValueError unless all of a range is kept and decided. That the partition ends before is looked at again."""
+    wait = Wait(_DEPOSED_SECONDS, f"reading partition {at.partition} of topic {at.topic}")
+    while True:
+        bounds = stable_bounds(admin, at)
+        if offsets.end_offset <= bounds.end_offset or not wait.again("it ends before what was seen of it"):
+            bounds.require(offsets)
+            return
+        admin.forget_leaders(at.topic)
 
 
 def bounds_to_high_watermark(admin: Admin, at: TopicPartition) -> Bounds:

@@ -158,7 +158,7 @@ class KafkaLog(KafkaRegistry, Backend):
         if not 0 <= partition < self._known_partitions:
             # There never are fewer, and to be told of all of them takes long where there are many.
             self._require([partition])
-        ends.stable_bounds(self._admin, self._at(partition)).require(offsets)
+        ends.require_kept(self._admin, self._at(partition), offsets)
         return read_records(self._readers, self._at(partition), offsets, columns)
 
     def progress_of(

@@ -3,6 +3,7 @@
 import pytest
 
 from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.load.planning import pin_plan
@@ -27,3 +28,15 @@ def test_an_end_of_then_refuses_nobody(proxied, proxied_topic):
         assert isinstance(writer.append(table_of(["y"])), Appended)
         outdated.told_old.wait(0)
     assert committed_values(proxied.direct, proxied_topic) == ["x", "y"]
+
+
+def test_an_end_of_then_keeps_nobody_from_reading(proxied, proxied_topic):
+    with (
+        KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log,
+        KafkaLog(spec_of(proxied.direct, proxied_topic)) as direct,
+    ):
+        outdated = proxied.proxy.add(Fault.OLD_RESPONSE, Api.LIST_OFFSETS, times=None)
+        assert [batch for _, batch in log.read(0, OffsetRange(0, 0))] == []
+        seen = append_foreign(direct, 0, "x").range
+        assert [batch.column("value").to_pylist() for _, batch in log.read(0, seen)] == [[b"x"]]
+        outdated.told_old.wait(0)
