@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from threading import Lock
 
 import pyarrow as pa
@@ -13,10 +12,9 @@ from spark_cas.core.errors import LogNotFoundError, LogNotSharedError, Undecided
 from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.expected_offsets import check_expected
 from spark_cas.core.grants import Grants
-from spark_cas.core.group import ABORTED, GroupOutcome, outcome_from_json, outcome_to_json, takes_place
+from spark_cas.core.group import ABORTED, outcome_from_json, outcome_to_json, takes_place
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import (
-    Appended,
     Conflict,
     Fenced,
     LayoutChanged,
@@ -33,111 +31,13 @@ from spark_cas.core.plan import (
     resume_offset,
     trimmed_unseen,
 )
-from spark_cas.core.records import RECORDS, fill_timestamps
+from spark_cas.core.records import RECORDS
 from spark_cas.core.row_claims import check_rows
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
+from spark_cas.log.memory_partition import Partition
 from spark_cas.log.patience import PATIENCE_MS, wait_for_others
 from spark_cas.log.protocol import EntryKind
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """A chunk of an undecided group, or the end of its job's rows in a partition."""
-
-    range: OffsetRange
-    records: pa.Table
-    progress: Progress | None
-    """None of one that only holds the place."""
-
-
-@dataclass
-class _Undecided:
-    """What lies at the end of a partition, and is seen by the writers of its group alone."""
-
-    group: str
-    decide_by_ms: int
-    base_offset: int
-    entries: list[_Entry] = field(default_factory=list)
-
-
-@dataclass
-class _Partition:
-    start_offset: int = 0
-    end_offset: int = 0
-    """Behind what is undecided, too."""
-    layout_epoch: int = 0
-    """Whoever was granted a claim under an earlier one appends no more."""
-    chunks: list[tuple[int, pa.Table]] = field(default_factory=list)
-    """(base offset, records), in offset order."""
-    undecided: _Undecided | None = None
-    ledger: dict[str, Progress] = field(default_factory=dict)
-
-    def of(self, group: str) -> _Undecided | None:
-        """What is undecided and of this group."""
-        return self.undecided if self.undecided and self.undecided.group == group else None
-
-    def bounds(self, group: str = "") -> Bounds:
-        """What the partition keeps, as the writers of a group see it."""
-        hidden = self.undecided if self.of(group) is None else None
-        return Bounds(self.start_offset, hidden.base_offset if hidden else self.end_offset)
-
-    def progress(self, job: str, group: str = "") -> Progress | None:
-        """How far a job came, as the writers of a group see it."""
-        own = self.of(group)
-        found = [each.progress for each in own.entries if each.progress] if own else []
-        return found[-1] if found else self.ledger.get(job)
-
-    def records_end(self, group: str = "") -> int:
-        """Where the records end: there may be offsets behind that hold none."""
-        own = self.of(group)
-        ours = [each.range.end_offset for each in own.entries if each.records.num_rows] if own else []
-        if ours:
-            return ours[-1]
-        return self.chunks[-1][0] + self.chunks[-1][1].num_rows if self.chunks else self.start_offset
-
-    def append(self, chunk: Chunk) -> Appended:
-        count, base = chunk.records.num_rows, self.end_offset
-        if count:
-            self.chunks.append((base, fill_timestamps(chunk.records, chunk.time_ms)))
-        return self._appended(chunk, base)
-
-    def append_undecided(self, claim: Claim, chunk: Chunk) -> Appended:
-        """Append a chunk of a group, which its outcome makes visible."""
-        plan, base = claim.plan, self.end_offset
-        appended = self._appended(chunk, base)
-        self.undecided = self.undecided or _Undecided(plan.group, plan.decide_by_ms, base)
-        records = fill_timestamps(chunk.records, chunk.time_ms)
-        progress = claim.progress_after(chunk, appended.range) if chunk.complete or records.num_rows else None
-        if progress is None:
-            self.end_offset += 1
-        entry = _Entry(appended.range, records, progress)
-        self.undecided.entries.append(entry)
-        return appended
-
-    def decide(self, number: int, group: str, outcome: GroupOutcome) -> None:
-        """Keep of a group what is in the log; other offsets of it hold no record."""
-        own = self.of(group)
-        if own is None:
-            return
-        self.undecided = None
-        for each in own.entries:
-            if each.progress and outcome.holds(number, each.range.end_offset):
-                self.ledger[each.progress.job] = each.progress
-                if len(each.range):
-                    self.chunks.append((each.range.base_offset, each.records))
-
-    def _appended(self, chunk: Chunk, base: int) -> Appended:
-        count = chunk.records.num_rows
-        self.end_offset = base + count
-        return Appended(
-            range=OffsetRange(base, base + count),
-            count=count,
-            timestamp_ms=chunk.time_ms if chunk.records.column("timestamp").null_count else None,
-            start_offset=self.start_offset,
-            has_offset=True,
-            resolved=False,
-        )
 
 
 class MemoryLog(Backend):
@@ -147,7 +47,7 @@ class MemoryLog(Backend):
         self.topic = topic
         self._lock = Lock()
         self._layout: Layout | None = None
-        self._partitions: list[_Partition] = []
+        self._partitions: list[Partition] = []
         self._expansions: tuple[Expansion, ...] = ()
         self._pending: Intent | None = None
         self._entries: dict[tuple[EntryKind, str], str] = {}
@@ -157,7 +57,7 @@ class MemoryLog(Backend):
         with self._lock:
             if self._layout is None:
                 self._layout = Layout(log_id=uuid.uuid4().hex, epoch=0, partitions=partitions)
-                self._partitions = [_Partition() for _ in range(partitions)]
+                self._partitions = [Partition() for _ in range(partitions)]
             return self._layout
 
     def layout(self) -> Layout:
@@ -190,7 +90,7 @@ class MemoryLog(Backend):
         group = claim.plan.group if takes_place(claim.plan, chunk) else None
         return self._once_decided(claim.partition, group, lambda at: self._append(at, claim, chunk))
 
-    def _append(self, at: _Partition, claim: Claim, chunk: Chunk) -> Outcome:
+    def _append(self, at: Partition, claim: Claim, chunk: Chunk) -> Outcome:
         plan = claim.plan
         if takes_place(plan, chunk) and at.layout_epoch > plan.layout_epoch:
             return LayoutChanged(plan.layout_epoch, at.layout_epoch)
@@ -212,7 +112,7 @@ class MemoryLog(Backend):
         at.ledger[plan.job] = claim.progress_after(chunk, appended.range)
         return appended
 
-    def _once_decided(self, partition: int, group: str | None, append: Callable[[_Partition], Outcome]) -> Outcome:
+    def _once_decided(self, partition: int, group: str | None, append: Callable[[Partition], Outcome]) -> Outcome:
         """Append behind what is decided, or of the group; None appends no record, and waits for nobody."""
         wait = wait_for_others(PATIENCE_MS / 1000, f"appending to partition {partition}")
         while True:
@@ -240,7 +140,7 @@ class MemoryLog(Backend):
     def append_blind(self, partition: int, layout: Layout, chunk: Chunk, guarantee: str) -> Outcome:  # noqa: ARG002
         changed = self._changed(layout.log_id, layout.epoch)
 
-        def append(at: _Partition) -> Outcome:
+        def append(at: Partition) -> Outcome:
             if at.layout_epoch > layout.epoch:
                 return LayoutChanged(layout.epoch, at.layout_epoch)
             return changed or at.append(chunk)
@@ -297,7 +197,7 @@ class MemoryLog(Backend):
         with self._lock:
             layout = self.layout()
             if expansion.epoch == layout.epoch + 1:
-                self._partitions += [_Partition() for _ in range(len(self._partitions), expansion.partitions)]
+                self._partitions += [Partition() for _ in range(len(self._partitions), expansion.partitions)]
                 self._layout = Layout(layout.log_id, expansion.epoch, expansion.partitions)
                 self._expansions += (expansion,)
                 self._pending = None
@@ -329,7 +229,7 @@ class MemoryLog(Backend):
                 self._grants = grants
             return follows
 
-    def _partition(self, partition: int) -> _Partition:
+    def _partition(self, partition: int) -> Partition:
         self.layout().require(partition)
         return self._partitions[partition]
 
@@ -342,13 +242,13 @@ class MemoryLog(Backend):
         return None if self._pending is None else LayoutChanged(epoch, self._pending.epoch)
 
     @staticmethod
-    def _lost(at: _Partition, claim: Claim, chunk: Chunk) -> bool:
+    def _lost(at: Partition, claim: Claim, chunk: Chunk) -> bool:
         """Whether rows that another attempt appended after the claim may have been trimmed with its progress."""
         expected = claim.expected_offset if chunk.records.num_rows else None
         return trimmed_unseen(claim.end_offset, expected, at.start_offset)
 
     @staticmethod
-    def _check(at: _Partition, claim: Claim, chunk: Chunk) -> Conflict | Truncated | None:
+    def _check(at: Partition, claim: Claim, chunk: Chunk) -> Conflict | Truncated | None:
         if not takes_place(claim.plan, chunk):
             return None
         expected = claim.expected_offset
