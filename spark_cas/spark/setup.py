@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from spark_cas.core.errors import ConditionalLogError, SparkSetupError, error_from_text
+from spark_cas.spark.source import ConditionalLogSource
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrameReader, Row, SparkSession
 
 _NO_MODULE = re.compile(r"No module named '[\w.]+'")
+_NO_SOURCE = "DATA_SOURCE_NOT_FOUND"
 _CRASHED = "Python worker exited unexpectedly"
 """What Spark says, and nothing else, when a worker lacks a module that Spark's own code needs, such as pyarrow."""
 
@@ -42,15 +44,35 @@ def _context_of(spark: "SparkSession") -> "SparkContext | None":
     return None if getattr(spark, "_jvm", None) is None else spark.sparkContext
 
 
-def error_in(text: str) -> ConditionalLogError | None:
-    """Of a text of Spark's, which came of reading a log, the error of ours; None when there is none."""
+def collected(log: "DataFrameReader", spark: "SparkSession") -> "list[Row]":
+    """What a read of a log by Spark collects. Raises the error of ours that Spark's tells, where it tells one.
+
+    Spark (4.2) looks for sources in Python once in the life of a driver. Where the worker that looked was ended just
+    then, there are none for good: so Spark is told of this one.
+    """
+    try:
+        try:
+            return log.load().collect()
+        except Exception as error:
+            if _NO_SOURCE not in str(error):
+                raise
+            spark.dataSource.register(ConditionalLogSource)
+            return log.load().collect()
+    except Exception as error:
+        plain = _error_in(str(error))
+        if plain is None:
+            raise
+        raise plain from None
+
+
+def _error_in(text: str) -> ConditionalLogError | None:
     found = error_from_text(text)
     if found is not None:
         return found
     no_module = _NO_MODULE.search(text)
     if no_module:
         missing = no_module[0]
-    elif "DATA_SOURCE_NOT_FOUND" in text:
+    elif _NO_SOURCE in text:
         missing = "spark_cas is not there"
     elif _CRASHED in text and _workers_run_another_python():
         missing = "a worker ended as it began; standard error has its last words"

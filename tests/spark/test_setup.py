@@ -47,3 +47,39 @@ def test_workers_with_another_python_are_told_of_in_one_sentence(tmp_path):
     for line in told:
         assert line.startswith("SparkSetupError [SPARK_SETUP] the Python that Spark runs its workers with")
         assert "os.environ['PYSPARK_PYTHON'] = sys.executable" in line
+
+
+ENDED_ONCE = """
+import os, sys
+if "pyspark.sql.worker.lookup_data_sources" in sys.orig_argv:
+    try:
+        os.close(os.open({marker!r}, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        pass
+    else:
+        os._exit(1)
+"""
+
+
+def test_a_worker_that_ends_while_spark_looks_for_sources_keeps_nobody_from_the_log(tmp_path):
+    """Spark (4.2) looks once, and goes on without those that it did not find."""
+    marker = tmp_path / "ended"
+    (tmp_path / "sitecustomize.py").write_text(ENDED_ONCE.format(marker=str(marker)))
+    quiet = f"--driver-java-options -Dlog4j2.configurationFile=file:{QUIET} pyspark-shell"
+    settings = {
+        "PYSPARK_SUBMIT_ARGS": quiet,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}",
+    }
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path / "flights")],
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
+    )
+    assert marker.exists()
+    (told,) = ran.stdout.splitlines()
+    assert told.startswith("LogNotFoundError"), "nothing was written, so there is nothing to bootstrap from"

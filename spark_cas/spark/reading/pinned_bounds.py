@@ -9,7 +9,7 @@ from spark_cas.core.errors import OptionError
 from spark_cas.core.offsets import Bounds
 from spark_cas.log import clock
 from spark_cas.options.parse import parse_read
-from spark_cas.spark.setup import error_in
+from spark_cas.spark.setup import collected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -119,13 +119,7 @@ def _check(options: Mapping[str, str]) -> None:
 def _pin(spark: "SparkSession", options: Mapping[str, str]) -> PinnedBounds:
     now_ms = clock.now_ms()
     view = spark.read.format("conditional-log").options(**options).option("view", "offsets")
-    try:
-        rows = view.load().orderBy("topic", "partition").collect()
-    except Exception as error:
-        plain = error_in(str(error))
-        if plain is None:
-            raise
-        raise plain from None
+    rows = sorted(collected(view, spark), key=lambda row: (row.topic, row.partition))
     first = rows[0]
     bounds = tuple(Bounds(row.start_offset, row.end_offset) for row in rows)
     thresholds = tuple(row.thresholds for row in rows)

@@ -22,7 +22,7 @@ from spark_cas.log.open import open_log
 from spark_cas.options.parse import RouteOptions, parse_read, parse_route
 from spark_cas.spark.records import as_record_column
 from spark_cas.spark.schema import HEADERS, Mark
-from spark_cas.spark.setup import error_in, saw_it_run, was_seen_to_run
+from spark_cas.spark.setup import collected, saw_it_run, was_seen_to_run
 from spark_cas.spark.worker import spare_what_is_imported
 from spark_cas.spark.writing.remaining_rows import without
 from spark_cas.spark.writing.sealed import sealed
@@ -181,14 +181,8 @@ def _layout(spark: "SparkSession", options: RouteOptions) -> tuple[int, int]:
 def _layout_through(spark: "SparkSession", options: RouteOptions) -> tuple[int, int]:
     """The same by a job of Spark's: on Spark Connect only its server may see the log. Raises SparkSetupError, too."""
     reader = spark.read.format("conditional-log").options(**dict(options.reading)).option("view", "offsets")
-    try:
-        # As a schema, not as a selection: the reader is told of it, and looks for no more.
-        found = reader.schema("layout_epoch int").load().collect()
-    except Exception as error:
-        plain = error_in(str(error))
-        if plain is None:
-            raise
-        raise plain from None
+    # As a schema, not as a selection: the reader is told of it, and looks for no more.
+    found = collected(reader.schema("layout_epoch int"), spark)
     return len(found), found[0]["layout_epoch"]
 
 
