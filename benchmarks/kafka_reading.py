@@ -16,11 +16,12 @@ def compare_topic_reads(spark: SparkSession, rows: DataFrame, topics: Topics, re
     append_to(in_partitions(rows), topics.options(topic))
     where = {"kafka.bootstrap.servers": topics.address, "subscribe": topic}
     ours = spark.read.format("conditional-log").options(**where)
+    three = spark.read.format("conditional-log").schema(SCHEMA).options(**where)
     peer = spark.read.format("kafka").options(**where, **{"kafka.isolation.level": "read_committed"})
     return [
         compare(
             "Kafka read",
-            lambda _: _discard(spark.read.format("conditional-log").schema(SCHEMA).options(**where).load()),
+            lambda _: _discard(three.load()),
             lambda _: _discard(peer.load().select("key", "value", "offset")),
             goal="at least 1.6",
             scratch=NO_SCRATCH,

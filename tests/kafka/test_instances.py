@@ -1,12 +1,15 @@
 """What a writer asks its brokers for beside the records, and what it must not bring about by asking."""
 
+from dataclasses import replace
+
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 
 from spark_cas.core.errors import ConditionalLogError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.client.array_producer import ArrayProducer
 from spark_cas.log.kafka.client.clients import TransactionalProducer, admin_client
@@ -14,7 +17,7 @@ from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.testing.kafka_broker import KafkaBroker
 from spark_cas.testing.kafka_broker.waiting import wait_until
-from spark_cas.testing.writing import JobWriter, table_of, values_in
+from spark_cas.testing.writing import JobWriter, append_foreign, table_of, values_in
 from tests.kafka.clients import SECONDS, admin_of, create_topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
@@ -151,3 +154,26 @@ def test_a_user_may_say_how_long_a_client_waits_to_connect_again(broker, topic):
     spec = KafkaSpec(broker.bootstrap, topic, client_options=(("reconnect.backoff.max.ms", "10"),))
     with KafkaLog(spec) as log:
         assert log.layout().partitions == 1
+
+
+def test_a_ledger_entry_that_comes_while_it_is_missed_is_found(broker, topic, monkeypatch):
+    """Others' records may be a job's own where the ledger has nothing: it is read after the look that met them."""
+    spec = KafkaSpec(broker.bootstrap, topic, topic)
+    with KafkaLog(spec) as log, KafkaLog(spec) as other:
+        plan = replace(pin_plan(log, "job", ExpectedOffsets("none")), rejoined=True)
+        attempt = JobWriter(other, plan)
+        append_foreign(log, 0, "x")
+        look = Checks.check_offset
+
+        def overtaken(checks, *asked):
+            monkeypatch.undo()
+            refusal = look(checks, *asked)
+            attempt.must_append("a")
+            return refusal
+
+        monkeypatch.setattr(Checks, "check_offset", overtaken)
+        checks = Checks(log._clients, log._layouts, plan, TopicPartition(topic, 0))
+        progress, lost = checks.forgotten(None, log.bounds(0).end_offset)
+    assert progress is not None
+    assert progress.rows == 1
+    assert not lost

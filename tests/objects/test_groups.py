@@ -1,8 +1,11 @@
 """Loads as a whole in a store: what is decided while somebody looks, replies that are lost, and the format."""
 
+import gc
 import json
+import os
 from dataclasses import replace
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -12,11 +15,12 @@ from spark_cas.core.outcome import Appended, Conflict
 from spark_cas.log.load.append_once import append_once
 from spark_cas.log.load.planning import complete_job
 from spark_cas.log.load.whole_load import abort_group, commit_group
-from spark_cas.log.objects import paths
+from spark_cas.log.objects import ObjectLog, paths
+from spark_cas.log.objects.local_store import LocalStore
 from spark_cas.testing.contract.whole import ROWS, everything, pin, run_whole, tasks
 from spark_cas.testing.loads import Rows
 from spark_cas.testing.writing import append_foreign, table_of, values_in
-from tests.objects.flaky_store import applied_and_refused, applied_but_unclear, lost
+from tests.objects.flaky_store import FlakyStore, applied_and_refused, applied_but_unclear, lost
 from tests.objects.places import flaky_log, local_log, reopened
 
 NOTHING: Rows = {0: [], 1: [], 2: []}
@@ -118,6 +122,24 @@ def test_only_chunks_of_a_load_as_a_whole_have_the_newer_format(tmp_path):
     plain, grouped = header_in(tmp_path, 0, 0), header_in(tmp_path, 0, 1)
     assert (plain["format"], grouped["format"]) == (1, 2)
     assert {"group", "decide_by_ms"} == set(grouped) - set(plain)
+
+
+def test_a_chunk_that_is_passed_over_is_let_go_of_before_the_next_one_is_read(tmp_path):
+    log = local_log(tmp_path)
+    log.create(1)
+    plan = pin(log, "load")
+    tasks(log, plan, {0: [os.urandom(200_000).hex()]})
+    abort_group(log, plan)
+    append_foreign(log, 0, "x")
+    size = len(LocalStore(tmp_path).get(paths.chunk(0, 0)) or b"")
+    gc.collect()
+    before, held = pa.total_allocated_bytes(), {}
+    store = FlakyStore(LocalStore(tmp_path))
+    store.before["get"] = lambda path: held.update({path: pa.total_allocated_bytes() - before})
+    reader = ObjectLog(log.spec, store)
+    bounds = reader.bounds(0)
+    assert [records.num_rows for _, records in reader.read(0, bounds.range, ())] == [1]
+    assert held[paths.chunk(0, 1)] < size / 2
 
 
 def test_bounds_of_some_partitions_ask_for_nothing_of_others():

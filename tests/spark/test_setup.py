@@ -25,25 +25,31 @@ for call in (lambda: route(rows, {"path": sys.argv[1], "partitions": 1, "job": "
 """
 
 
-@pytest.mark.full
-def test_workers_with_another_python_are_told_of_in_one_sentence(tmp_path):
-    workers = tmp_path / "python3"
-    workers.write_text(f'#!/bin/sh\nexec "{sys._base_executable}" "$@"\n')  # type: ignore[attr-defined]
-    workers.chmod(0o755)
+def told_by_program(tmp_path, environment, **settings):
+    """The lines that the program prints in an environment, and with these variables over it."""
     quiet = f"--driver-java-options -Dlog4j2.configurationFile=file:{QUIET} pyspark-shell"
-    settings = {"PYSPARK_SUBMIT_ARGS": quiet, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT)}
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
-    environment = {**kept, **settings, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "flights")],
-        env=environment,
+        env={**environment, "PYSPARK_SUBMIT_ARGS": quiet, "SPARK_LOCAL_IP": "127.0.0.1", **settings},
         capture_output=True,
         text=True,
         timeout=240,
         check=True,
     )
     told = ran.stdout.splitlines()
-    assert len(told) == 2, ran.stdout + ran.stderr
+    assert told, ran.stderr
+    return told
+
+
+@pytest.mark.full
+def test_workers_with_another_python_are_told_of_in_one_sentence(tmp_path):
+    workers = tmp_path / "python3"
+    workers.write_text(f'#!/bin/sh\nexec "{sys._base_executable}" "$@"\n')  # type: ignore[attr-defined]
+    workers.chmod(0o755)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    told = told_by_program(tmp_path, kept, PYTHONPATH=str(ROOT), PATH=path)
+    assert len(told) == 2, told
     for line in told:
         assert line.startswith("SparkSetupError [SPARK_SETUP] the Python that Spark runs its workers with")
         assert "os.environ['PYSPARK_PYTHON'] = sys.executable" in line
@@ -65,21 +71,7 @@ def test_a_worker_that_ends_while_spark_looks_for_sources_keeps_nobody_from_the_
     """Spark (4.2) looks once, and goes on without those that it did not find."""
     marker = tmp_path / "ended"
     (tmp_path / "sitecustomize.py").write_text(ENDED_ONCE.format(marker=str(marker)))
-    quiet = f"--driver-java-options -Dlog4j2.configurationFile=file:{QUIET} pyspark-shell"
-    settings = {
-        "PYSPARK_SUBMIT_ARGS": quiet,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}",
-    }
-    ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path / "flights")],
-        env=os.environ | settings,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=True,
-    )
-    assert marker.exists()
-    (told,) = ran.stdout.splitlines()
+    path = f"{tmp_path}{os.pathsep}{ROOT}"
+    (told,) = told_by_program(tmp_path, os.environ, PYTHONPATH=path, PYSPARK_PYTHON=sys.executable)
     assert told.startswith("LogNotFoundError"), "nothing was written, so there is nothing to bootstrap from"
+    assert marker.exists()

@@ -18,8 +18,8 @@ The properties, by the number that a violation names; (I..) are the invariants t
  9. Of two appends to a partition the one that was acknowledged before the other began lies before it.
 10. Who was told of a conflict was told the truth: a record of others, sent before, lies at or behind the offset.
 11. Nobody was told of what cannot be: records that were lost, bytes that are damaged, rows that changed. A run of a
-    job that expects nothing, and of which another run is known, but nothing in the log, may be told that progress was
-    lost: records of others may be its own.
+    job that expects nothing may be told that progress was lost, unless it was the only one, or the job had been
+    acknowledged before: it cannot know its own records from those of others.
 12. A reader that looked where partitions end, and waited, saw the end of each append acknowledged before (I12).
 13. What a reader saw below an end is what lies there: nothing that was aborted, and nothing changed since (I11).
 14. A reader that looked at all partitions in one step saw an append over several of them in each or in none.

@@ -86,14 +86,14 @@ class Checks:
         """
         if not progress_expired(self.plan, self.at.partition, progress, end_offset):
             return progress, False
-        bounds, progress = self.barrier(), self.progress()
-        if progress is not None:
-            return progress, False
         planned = self.plan.end_offsets[self.at.partition]
-        refusal = self.check_offset(None, planned, bounds)
-        refusal = self._looked_again(refusal, lambda: self.check_offset(None, planned, self.barrier()))
-        if refusal is not None:
-            progress = self.progress()
+
+        def look() -> Refusal | None:
+            return self.check_offset(None, planned, self.barrier())
+
+        refusal = self._looked_again(look(), look)
+        # After the looks: whoever committed before one of them has an entry by now.
+        progress = self.progress()
         return progress, refusal is not None and progress is None
 
     def precheck(self, progress: Progress | None, expected: int | None) -> Refusal | None:
