@@ -2,9 +2,11 @@
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from spark_cas.core.errors import LogNotFoundError
 from spark_cas.log.kafka import ends
+from spark_cas.log.kafka.client import admin as admin_module
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import admin_client
 from spark_cas.log.kafka.client.codes import NO_LEADER
@@ -19,14 +21,17 @@ pytestmark = pytest.mark.kafka
 def asked(monkeypatch):
     """The questions to the brokers, in their order."""
     made = []
-    for name in ("list_topics", "list_offsets"):
-        inner = getattr(Admin, name)
 
-        def noted(self, *given, inner=inner, name=name, **more):
-            made.append(name)
-            return inner(self, *given, **more)
+    class Noted(AdminClient):
+        def list_topics(self, *given, **more):
+            made.append("list_topics")
+            return super().list_topics(*given, **more)
 
-        monkeypatch.setattr(Admin, name, noted)
+        def list_offsets(self, *given, **more):
+            made.append("list_offsets")
+            return super().list_offsets(*given, **more)
+
+    monkeypatch.setattr(admin_module, "AdminClient", Noted)
     return made
 
 

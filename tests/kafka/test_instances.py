@@ -134,7 +134,7 @@ def test_a_topic_that_was_deleted_is_not_made_anew_by_who_asks_for_it(conf):
                 job.append(table_of(["b"]))
             with pytest.raises(ConditionalLogError):
                 log.bounds(0)
-            admin_client(spec).list_topics(topic, SECONDS)
+            admin_client(spec).client.list_topics(topic, SECONDS)
             TransactionalProducer(spec, f"{topic}/new").init(SECONDS)
             # What others ask for after that is made: then what was asked for before would have been.
             wait_until(

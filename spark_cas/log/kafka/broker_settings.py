@@ -13,7 +13,7 @@ def broker_settings(admin: Admin, broker: int) -> dict[str, str]:
     resource = ConfigResource(ResourceType.BROKER, str(broker))
 
     def question() -> dict[str, ConfigEntry]:
-        asked = admin.describe_configs([resource], request_timeout=admin.request_seconds)
+        asked = admin.client.describe_configs([resource], request_timeout=admin.request_seconds)
         try:
             found: dict[str, ConfigEntry] = admin.answer(asked[resource])
         except KafkaException as error:

@@ -149,7 +149,9 @@ def newest_ms(admin: Admin, at: TopicPartition) -> int:
     which = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
 
     def question() -> int:
-        return int(admin.answer(admin.list_offsets({at: which}, request_timeout=admin.request_seconds)[at]).timestamp)
+        return int(
+            admin.answer(admin.client.list_offsets({at: which}, request_timeout=admin.request_seconds)[at]).timestamp
+        )
 
     return _ask_of_leaders(admin, [at], question, f"asking for the newest time of topic {at.topic}")
 
@@ -169,7 +171,7 @@ def _all_offsets(admin: Admin, ats: list[TopicPartition], *wanted: _Asked, absen
 
     def question() -> list[list[int]]:
         asked = [
-            admin.list_offsets(
+            admin.client.list_offsets(
                 dict.fromkeys(ats, which), isolation_level=isolation, request_timeout=admin.request_seconds
             )
             for which, isolation in wanted

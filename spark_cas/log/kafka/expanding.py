@@ -47,7 +47,9 @@ def add_partitions(admin: Admin, topic: str, partitions: int) -> None:
         return
 
     def question() -> None:
-        asked = admin.create_partitions([NewPartitions(topic, partitions)], request_timeout=admin.request_seconds)
+        asked = admin.client.create_partitions(
+            [NewPartitions(topic, partitions)], request_timeout=admin.request_seconds
+        )
         try:
             admin.answer(asked[topic])
         except KafkaException as error:

@@ -214,7 +214,7 @@ class KafkaLog(KafkaRegistry, Backend):
         at = TopicPartition(self.topic, partition, before_offset)
 
         def question() -> None:
-            asked = self._admin.delete_records([at], request_timeout=self._admin.request_seconds)
+            asked = self._admin.client.delete_records([at], request_timeout=self._admin.request_seconds)
             self._admin.answer(next(iter(asked.values())))
 
         ask(self._admin, question, "trimming", on_topic("Delete", self.topic))

@@ -96,32 +96,34 @@ def _each(
         return
     doing = f"reading partition {at.partition} of topic {at.topic}"
     patience_seconds = readers.spec.patience_seconds
-    with readers.taken(at.topic, fetch_wait_ms) as consumer:
-        try:
-            consumer.assign([TopicPartition(at.topic, at.partition, offsets.base_offset)])
-            wait = Wait(patience_seconds, doing)
-            ended = False
-            while not ended:
-                first = consumer.poll(_POLL_SECONDS)
-                taken = None
-                if first is not None:
-                    taken, ended = _take(consumer, first, count, offsets, take)
-                if taken is not None:
-                    yield taken
-                    wait = Wait(patience_seconds, doing)
-                ended = ended or _position(consumer, at) >= offsets.end_offset
-                # Errors that pass are told again and again, and keep nobody waiting for longer.
-                if taken is None and not ended and not wait.again("the brokers give no records"):
-                    raise StorageError(
-                        f"{doing}: the brokers gave no records for {wait.waited:.0f} s. Check that they are well, "
-                        f"then read again."
-                    )
-        except KafkaException as error:
-            raise _failure(readers.spec, consumer, at, offsets, error) from None
+    wait = Wait(patience_seconds, doing)
+    reached, ended = offsets.base_offset, False
+    while not ended:
+        with readers.taken(at.topic, fetch_wait_ms) as consumer:
+            try:
+                consumer.assign([TopicPartition(at.topic, at.partition, reached)])
+                while not ended and not consumer.stranded:
+                    first = consumer.poll(_POLL_SECONDS)
+                    taken = None
+                    if first is not None:
+                        taken, ended = _take(consumer, first, count, offsets, take)
+                    if taken is not None:
+                        yield taken
+                        wait = Wait(patience_seconds, doing)
+                    reached = max(reached, _position(consumer, at))
+                    ended = ended or reached >= offsets.end_offset
+                    # Errors that pass are told again and again, and keep nobody waiting for longer.
+                    if taken is None and not ended and not wait.again("the brokers give no records"):
+                        raise StorageError(
+                            f"{doing}: the brokers gave no records for {wait.waited:.0f} s. Check that they are "
+                            f"well, then read again."
+                        )
+            except KafkaException as error:
+                raise _failure(readers.spec, consumer, at, reached, error) from None
 
 
 def _failure(
-    spec: KafkaSpec, consumer: Consumer, at: TopicPartition, offsets: OffsetRange, error: KafkaException
+    spec: KafkaSpec, consumer: Consumer, at: TopicPartition, reached: int, error: KafkaException
 ) -> ConditionalLogError:
     """What to raise for an error that ends a read."""
     told = plain_error(error, f"reading topic {at.topic}", on_topic("Read", at.topic))
@@ -129,7 +131,7 @@ def _failure(
         return told
     try:
         start_offset = consumer.get_watermark_offsets(at, spec.request_seconds)[0]
-        reached = max(offsets.base_offset, _position(consumer, at))
+        reached = max(reached, _position(consumer, at))
     except KafkaException:
         return told
     if start_offset <= reached:

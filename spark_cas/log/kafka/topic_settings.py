@@ -15,7 +15,7 @@ def describe(admin: Admin, topic: str, *, with_rights: bool = False) -> TopicDes
     """What the brokers know of a topic, and this principal's rights on it. Raises LogNotFoundError, StorageError."""
 
     def question() -> TopicDescription:
-        asked = admin.describe_topics(
+        asked = admin.client.describe_topics(
             TopicCollection([topic]), include_authorized_operations=with_rights, request_timeout=admin.request_seconds
         )
         description: TopicDescription = admin.answer(asked[topic])
@@ -70,7 +70,7 @@ def topic_settings(admin: Admin, topic: str) -> TopicSettings | None:
     resource = ConfigResource(ResourceType.TOPIC, topic)
 
     def question() -> dict[str, ConfigEntry] | None:
-        asked = admin.describe_configs([resource], request_timeout=admin.request_seconds)
+        asked = admin.client.describe_configs([resource], request_timeout=admin.request_seconds)
         try:
             found: dict[str, ConfigEntry] = admin.answer(asked[resource])
         except KafkaException as error:

@@ -27,7 +27,9 @@ class Topics:
     def names(self) -> tuple[str, ...]:
         """Their names, sorted, but for the brokers' own and the registry. Raises StorageError."""
         admin = self._admin
-        found = ask(admin, lambda: admin.list_topics(timeout=admin.request_seconds).topics, "looking for topics")
+        found = ask(
+            admin, lambda: admin.client.list_topics(timeout=admin.request_seconds).topics, "looking for topics"
+        )
         return tuple(sorted(found.keys() - self._not_these))
 
 
@@ -38,7 +40,7 @@ def create_topic(admin: Admin, topic: NewTopic, doing: str, *, only_try: bool = 
     """
 
     def question() -> None:
-        asked = admin.create_topics([topic], validate_only=only_try, request_timeout=admin.request_seconds)
+        asked = admin.client.create_topics([topic], validate_only=only_try, request_timeout=admin.request_seconds)
         try:
             admin.answer(asked[topic.topic])
         except KafkaException as error:

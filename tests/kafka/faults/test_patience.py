@@ -31,7 +31,7 @@ from spark_cas.testing.writing import table_of, values_in
 from tests.kafka.clients import SECONDS, committed_values, create_topic
 from tests.kafka.faulted import JOB, all_at_once, by_writer, for_a_while, planned_writer, run_once, spec_of
 from tests.kafka.proxy.frames import Api
-from tests.kafka.proxy.rules import Fault
+from tests.kafka.proxy.rules import Fault, Moment
 from tests.long import full
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -43,6 +43,7 @@ STANDS_STILL_SECONDS = 6 * REQUEST_SECONDS
 RESTART_REQUEST_SECONDS = 8.0
 """To start again takes a broker some seconds, and more on a busy machine."""
 IS_GONE_SECONDS = 5.0
+STRIKES = 3
 
 STEPS: dict[str, tuple[Any, str]] = {
     "plan": (KafkaLog, "bounds_of"),
@@ -187,6 +188,35 @@ def test_a_broker_that_is_back_and_knows_of_none_is_asked_again(proxied, proxied
         fenced = proxied.proxy.add(Fault.EMPTY_METADATA, Api.METADATA, nth=2)
         assert log.layout().partitions == 1
     fenced.met.wait(0)
+
+
+def test_questions_are_asked_by_another_client_once_theirs_was_told_of_no_brokers(proxied, proxied_topic):
+    """With the other strategy the client goes back to the addresses that it was given, but for one time in twenty."""
+    spec = spec_of(
+        proxied.bootstrap, proxied_topic, request_seconds=REQUEST_SECONDS, metadata_recovery_strategy="none"
+    )
+    with KafkaLog(spec) as log:
+        log.layout()
+        fenced = proxied.proxy.add(Fault.EMPTY_METADATA, Api.METADATA)
+        log.layout()
+        fenced.met.wait(0)
+        assert log.layout().partitions == 1
+
+
+def test_records_are_read_by_another_client_once_theirs_was_told_of_no_brokers(proxied, proxied_topic):
+    spec = spec_of(proxied.bootstrap, proxied_topic, request_seconds=REQUEST_SECONDS / 2, queued_min_messages="1")
+    values = [f"{number:01000}" for number in range(5_000)]
+    with KafkaLog(spec) as log:
+        planned_writer(log).must_append(*values)
+        found, fenced = list[str](), list[Moment]()
+        for _, records in log.read(0, log.bounds(0).range):
+            found += [each.decode() for each in records["value"].to_pylist()]
+            # The client goes back to the addresses that it was given, but for one time in two.
+            if len(fenced) < STRIKES and all(each.has_come for each in fenced):
+                proxied.proxy.add(Fault.RESET_BEFORE_REQUEST, Api.FETCH)
+                fenced.append(proxied.proxy.add(Fault.EMPTY_METADATA, Api.METADATA, times=2).met)
+    assert len(fenced) == STRIKES
+    assert found == values
 
 
 def test_a_claim_is_made_by_another_client_once_its_own_was_told_of_no_brokers(proxied, proxied_topic):

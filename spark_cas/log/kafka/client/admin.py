@@ -1,4 +1,4 @@
-"""The client for questions, which knows why there is no answer: librdkafka tells that to a callback only."""
+"""Who asks the brokers, and knows why there is no answer: librdkafka tells that to a callback and its log only."""
 
 import math
 import time
@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from spark_cas.log.kafka.client.codes import TIMED_OUT, why_unreachable
+from spark_cas.log.kafka.client.connections import DEBUG, Connections
 from spark_cas.log.kafka.spec import KafkaSpec
 
 _METADATA_SHARE = 0.3
@@ -18,31 +19,14 @@ _METADATA_SHARE = 0.3
 _LEADERS_HOLD_SECONDS = 60.0
 """Well below ``metadata.max.age.ms``, after which the client forgets them."""
 
-_NOTICE = 5
-"""The log level of syslog at which librdkafka tells of a request that timed out."""
-
 _BACKSTOP_SHARE = 1.1
 """Every question has its own, shorter time; the client does not always say that it is over."""
 
 Answer = TypeVar("Answer")
 
 
-class _Silence:
-    """The logger of a client of ``log_level`` 5: whether a broker that was connected left a request unanswered.
-
-    librdkafka then gives the connection up, and to its error callback that looks as if the broker had.
-    """
-
-    def __init__(self) -> None:
-        self.noticed = False
-
-    def log(self, _level: int, _form: str, *args: object) -> None:
-        """Take a line, as `logging.Logger.log` would: facility, client, text."""
-        self.noticed |= bool(args) and args[0] == "REQTMOUT"
-
-
-class Admin(AdminClient):
-    """Asks the brokers.
+class Admin:
+    """A client for questions, and another one once it has nobody left to ask.
 
     librdkafka connects again and again whatever went wrong, refused credentials included: a question then ends as
     timed out. What went wrong meanwhile is remembered until a question is answered.
@@ -57,23 +41,29 @@ class Admin(AdminClient):
         """Whether these brokers ever answered: then a connection that does not come about is one that comes back."""
         self._topic = spec.topic
         self._leaders: dict[str, tuple[float, frozenset[int]]] = {}
-        self._silence = _Silence()
-        self._troubles: set[int] = set()
-        take = self._troubles.add  # and not a method of ours: the client would hold itself
-        heard: dict[str, Any] = {
-            "error_cb": lambda error: take(error.code()),
-            "logger": self._silence,
-            "log_level": _NOTICE,
-        }
-        super().__init__({**settings, **heard})
+        self._settings = settings
+        self._begin()
+
+    def _begin(self) -> None:
+        self._connections = Connections()
+        self._troubles = set[int]()
+        take = self._troubles.add  # and not a method of ours: the client would hold us
+        heard: dict[str, Any] = {"error_cb": lambda error: take(error.code()), "logger": self._connections}
+        self.client = AdminClient({**self._settings, **heard, "debug": DEBUG})
+        """The client of the present question."""
+        self._leaders.clear()
 
     def serve(self, spec: KafkaSpec) -> None:
         """From now on ask for another topic of the same brokers."""
         self.met |= spec.met
         self._topic = spec.topic
-        self.poll(0)
-        self._troubles.clear()
-        self._silence.noticed = False
+        self._forget_troubles()
+
+    def make_ready(self) -> None:
+        """Before a question: another client asks it if this one was told of no brokers."""
+        self.client.poll(0)
+        if self._connections.stranded:
+            self._begin()
 
     def ask_brokers(self, most_seconds: float) -> None:
         """Ask who the brokers are, whether or not anybody answers.
@@ -82,7 +72,7 @@ class Admin(AdminClient):
         and on a connection that lasts it does not ask again for minutes (decision 0022).
         """
         with suppress(KafkaException):
-            self.list_topics(self._topic, min(most_seconds, _METADATA_SHARE * self.request_seconds))
+            self.client.list_topics(self._topic, min(most_seconds, _METADATA_SHARE * self.request_seconds))
 
     def knows_leaders(self, topic: str, partitions: Collection[int]) -> bool:
         """Whether the client knows who leads these partitions; it asks when it has not lately.
@@ -102,7 +92,7 @@ class Admin(AdminClient):
         """
         self.forget_leaders(topic)
         try:
-            found = self.list_topics(topic, _METADATA_SHARE * self.request_seconds).topics[topic].partitions
+            found = self.client.list_topics(topic, _METADATA_SHARE * self.request_seconds).topics[topic].partitions
         except KafkaException:
             return False
         led = frozenset(number for number, partition in found.items() if partition.leader >= 0)
@@ -126,19 +116,22 @@ class Admin(AdminClient):
         except TimeoutError:
             pass
         else:
-            self.poll(0)
-            self._troubles.clear()
-            self._silence.noticed = False
+            self._forget_troubles()
             self.met = True
             return answer
         finally:
             # The question keeps its error, and that this frame: held by it, the client would live on.
             del asked
-        self.poll(0)
+        self.client.poll(0)
         if failure.code() in TIMED_OUT:
             told = why_unreachable(self._troubles)
             # Given up for its silence a connection looks as if the broker had hung up. A refusal stays one.
             hidden = KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE  # noqa: SLF001 - as above
-            silent = self._silence.noticed and told in hidden
+            silent = self._connections.silent and told in hidden
             failure = KafkaError(KafkaError._TIMED_OUT if silent else told)  # noqa: SLF001 - as above
         raise KafkaException(failure)
+
+    def _forget_troubles(self) -> None:
+        self.client.poll(0)
+        self._troubles.clear()
+        self._connections.silent = False

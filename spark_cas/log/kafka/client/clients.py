@@ -1,7 +1,7 @@
 """Clients of one process: made when first needed, never pickled, never used across a fork."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.array_producer import ArrayProducer
 from spark_cas.log.kafka.client.codes import reason_of
 from spark_cas.log.kafka.client.configuration import producer_settings, settings_of, started
-from spark_cas.log.kafka.client.connections import Connections
+from spark_cas.log.kafka.client.connections import DEBUG, Connections
 from spark_cas.log.kafka.client.deadlined import Deadlined
 from spark_cas.log.kafka.client.object_producer import ObjectProducer
 from spark_cas.log.kafka.settings.table import Client
@@ -43,10 +43,23 @@ def admin_client(spec: KafkaSpec) -> Admin:
     return started(partial(Admin, spec), settings_of(spec, Client.ADMIN))
 
 
-def reader(spec: KafkaSpec, *, fetch_wait_ms: int = 500) -> Consumer:
+class Reader(Consumer):
+    """A consumer that knows whether it has nobody left to ask, and never will."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._connections = Connections()
+        super().__init__({**settings, "logger": self._connections, "debug": DEBUG})
+
+    @property
+    def stranded(self) -> bool:
+        """As `Connections.stranded`, as of the last poll."""
+        return self._connections.stranded
+
+
+def reader(spec: KafkaSpec, *, fetch_wait_ms: int = 500) -> Reader:
     """A consumer of committed records that tells where a partition ends. It joins no group."""
     return started(
-        Consumer,
+        Reader,
         {
             **settings_of(spec, Client.CONSUMER),
             "group.id": f"{spec.prefix}/no-group",
@@ -135,7 +148,7 @@ class TransactionalProducer:
             # then waits for ever in send_offsets_to_transaction, whatever its timeout.
             "metadata.recovery.strategy": "none",
             # What becomes of connections is logged; a request that times out takes its connection with it.
-            "debug": "broker",
+            "debug": DEBUG,
             "socket.max.fails": 1,
         }
         self.request_bytes: int = self._settings["batch.size"]

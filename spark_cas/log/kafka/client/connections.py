@@ -1,18 +1,22 @@
-"""What became of a producer's connections, from the lines that librdkafka logs of them."""
+"""What became of a client's connections, from the lines that librdkafka logs of them."""
 
 import re
+
+DEBUG = "broker"
+"""The client's setting ``debug`` with which it logs them."""
 
 _CHANGED = re.compile(r"(\S+): Broker changed state (\w+) -> (\w+)$")
 _UP = "UP"
 _IN_USE = (_UP, "REAUTH")
-_LEARNT = re.compile(r"(\S+): Added new broker with NodeId \d+$")
-_LET_GO = re.compile(r"Sending TERMINATE to (\S+)$")
 _BOOTSTRAP = "/bootstrap"
 """Ends the name of the connection that a client begins with, and gives up after its first reply."""
+_ADDED = re.compile(r"(\S+/(?:bootstrap|\d+)): Added new broker with NodeId -?\d+$")
+"""Not a coordinator, which is added by that name and is one of the brokers."""
+_LET_GO = re.compile(r"Sending TERMINATE to (\S+)$")
 
 
 class Connections:
-    """The logger of one client whose ``debug`` is ``broker``, served by the thread that uses the client.
+    """The logger of one client whose ``debug`` is `DEBUG`, served by the thread that uses the client.
 
     Every connection that ends, for whatever reason, is a line here before a request that was under way on it can be
     answered elsewhere: librdkafka queues the line while it fails the request, on the queue that it serves callbacks
@@ -21,13 +25,19 @@ class Connections:
     """
 
     def __init__(self) -> None:
-        self._learnt: set[str] = set()
+        self._known: set[str] = set()
         self._up: set[str] = set()
         self._lost = False
         self.stranded = False
         """Whether the client was told of no brokers: it let go of all that it knew, and has nobody left to ask.
 
-        A broker that is back and still fenced says so. It lasts, with ``metadata.recovery.strategy`` none.
+        A broker that is back and still fenced says so. It lasts, with ``metadata.recovery.strategy`` none, and often
+        (librdkafka 2.16) with the other one (decision 0022).
+        """
+        self.silent = False
+        """Whether a broker that was connected left a request unanswered.
+
+        librdkafka then gives the connection up, and to its error callback that looks as if the broker had.
         """
 
     @property
@@ -51,11 +61,14 @@ class Connections:
         facility, line = args[0], str(args[-1])
         if facility == "STATE" and (found := _CHANGED.search(line)):
             self._changed(*found.groups())
-        elif facility == "BROKER" and (found := _LEARNT.search(line)):
-            self._learnt.add(found[1])
+        elif facility == "BROKER" and (found := _ADDED.search(line)):
+            self._known.add(found[1])
+            self.stranded = False
         elif facility == "DESTROY" and (found := _LET_GO.search(line)):
-            self.stranded = self._learnt == {found[1]}
-            self._learnt.discard(found[1])
+            self._known.discard(found[1])
+            self.stranded = not self._known
+        elif facility == "REQTMOUT":
+            self.silent = True
 
     def _changed(self, broker: str, before: str, after: str) -> None:
         if broker.endswith(_BOOTSTRAP):
