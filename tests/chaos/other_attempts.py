@@ -7,11 +7,12 @@ for dead that only stands still.
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from spark_cas.log.backend import Backend
-from spark_cas.testing.history import Recorder
+from spark_cas.testing.history import INFO, Recorder
 from spark_cas.testing.history.jobs import APPEND
 from tests.chaos.asking import ask
 from tests.chaos.tails import under_way
@@ -35,10 +36,16 @@ class OtherAttempts:
             writers = sorted(self._world.history.glob("w*.jsonl"))
             asked = list(filter(None, (under_way(file, APPEND) for file in writers)))
             if asked:
-                arguments = self._chance.choice(asked)
-                number = self._recorder.start(APPEND, arguments)
-                self._recorder.finish(number, *ask(self._log, arguments, f"{self._recorder.process}.{number}"))
+                self._attempt(self._chance.choice(asked))
             time.sleep(self._chance.uniform(0, 2 * _PACES * self._world.pace))
+
+    def _attempt(self, arguments: Mapping[str, Any]) -> None:
+        """Until it is told what became of it: the writer may have given up, and nobody else ends a load left open."""
+        kind = INFO
+        while kind == INFO:
+            number = self._recorder.start(APPEND, arguments)
+            kind, result = ask(self._log, arguments, f"{self._recorder.process}.{number}")
+            self._recorder.finish(number, kind, result)
 
 
 def main(folder: str, name: str, seed: str) -> None:

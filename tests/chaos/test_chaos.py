@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from spark_cas.testing.history import OK, Operation, read_history
+from spark_cas.log.memory import MemoryLog
+from spark_cas.testing.history import FAIL, INFO, OK, Operation, Recorder, read_history
+from tests.chaos import other_attempts
 from tests.chaos.__main__ import main
 from tests.chaos.nemesis import FAULT
 from tests.chaos.side_by_side import run_side_by_side
+from tests.chaos.world import World
 from tests.long import full
 
 pytestmark = pytest.mark.timeout(400)
@@ -39,6 +42,19 @@ def look_at(left: Path) -> list[Operation]:
     found = [json.loads(line) for file in left.glob("records/*.jsonl") for line in file.read_text().splitlines()]
     assert found
     return history
+
+
+def test_another_attempt_ends_what_it_began(tmp_path, monkeypatch):
+    """A load as a whole that nobody ends is in the way of all others for a quarter of an hour."""
+    replies = [(INFO, {"kind": "LOST"}), (INFO, {"kind": "STORAGE"}), (FAIL, {"kind": "CONFLICT"})]
+    world = World(tmp_path, "", pace=0.001)
+    world.history.mkdir()
+    monkeypatch.setattr(other_attempts, "ask", lambda *_: replies.pop(0))
+    with Recorder(world.history_of("w1"), "w1") as writer, Recorder(world.history_of("a1"), "a1") as recorder:
+        writer.start("append", {"job": "w1-1"})
+        other_attempts.OtherAttempts(MemoryLog(), world, recorder, 1).run(lambda: not replies)
+    found = [each.outcome for each in read_history(world.history) if each.process == "a1"]
+    assert found == [INFO, INFO, FAIL]
 
 
 @pytest.mark.parametrize("seeds", [(1, 2, 3)])

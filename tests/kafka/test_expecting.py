@@ -4,10 +4,14 @@ import json
 from dataclasses import replace
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from spark_cas.core.errors import ConflictError
 from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.outcome import Conflict
 from spark_cas.log.kafka import KafkaLog, ends
+from spark_cas.log.kafka.append import gap
+from spark_cas.log.kafka.reading import first_record
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.testing.loads import crash_after_chunks, rows_of, run_job
@@ -36,6 +40,27 @@ def test_markers_and_aborted_records_are_no_conflict_and_a_record_behind_them_is
                 ConflictError, match=f"expected offset {expected} .* ends at {log.bounds(0).end_offset}"
             ):
                 pin_plan(log, f"late-{expected}", expecting(expected))
+
+
+def test_what_is_trimmed_while_a_gap_is_looked_at_is_looked_at_again(broker, topic, monkeypatch):
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000)) as log:
+        behind = append_foreign(log, 0, "x").range.base_offset + 1
+        append_foreign(log, 0, "y")
+        bounds, looks = log.bounds(0), []
+
+        def trimming(readers, at, offsets):
+            looks.append(offsets)
+            if len(looks) == 1:
+                append_foreign(log, 0, "z")
+                log.trim(0, log.bounds(0).end_offset)
+            return first_record(readers, at, offsets)
+
+        monkeypatch.setattr(gap, "first_record", trimming)
+        at = TopicPartition(topic, 0)
+        refusal = gap.check_gap(log._readers, log._admin, at, behind, bounds, progress=None)
+        assert looks
+        left = log.bounds(0)
+        assert refusal == Conflict(behind, left.end_offset, left.start_offset)
 
 
 def test_on_a_compacted_topic_a_gap_shows_nothing_but_behind_the_jobs_own_young_rows(broker):

@@ -35,14 +35,20 @@ _POLL_SECONDS = 0.5
 _Taken = TypeVar("_Taken")
 
 
+class OvertakenError(StorageError):
+    """Records were trimmed while an append looked at them: no verdict on it. Another look at what is left decides."""
+
+
 def first_record(readers: Readers, at: TopicPartition, offsets: OffsetRange) -> int | None:
-    """Offset of the first committed record in a range, None when it holds none. Raises StorageError."""
+    """Offset of the first committed record in a range, None when it holds none.
+
+    Raises OvertakenError, StorageError.
+    """
     found = _each(readers, at, offsets, lambda each: offset_of(each[0]), fetch_wait_ms=_SCAN_FETCH_MS, count=1)
     try:
         return next(found, None)
     except TrimmedError as overtaken:
-        # No verdict on an append: another attempt looks at what is left, and decides on that.
-        raise StorageError(overtaken.message) from None
+        raise OvertakenError(overtaken.message) from None
 
 
 def read_records(

@@ -10,8 +10,9 @@ from spark_cas.log import clock
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.readers import Readers
-from spark_cas.log.kafka.reading import first_record
+from spark_cas.log.kafka.reading import OvertakenError, first_record
 from spark_cas.log.kafka.topic_settings import topic_settings
+from spark_cas.log.patience import Wait
 
 
 def check_gap(
@@ -27,12 +28,24 @@ def check_gap(
 
     ``progress`` is the ledger entry that the claim rests on.
     """
-    next_record = None
-    if expected is not None and bounds.start_offset <= expected < bounds.end_offset:
-        next_record = _next_record(readers, admin, at, progress, OffsetRange(expected, bounds.end_offset))
-        # The gap proves only while nothing that lay in it was trimmed meanwhile.
-        bounds = Bounds(ends.start_offset(admin, at), bounds.end_offset)
-    return check_expected(expected, bounds, next_record)
+    wait = Wait(admin.patience_seconds, f"looking what partition {at.partition} of topic {at.topic} holds")
+    while expected is not None and bounds.start_offset <= expected < bounds.end_offset:
+        try:
+            next_record = _next_record(readers, admin, at, progress, OffsetRange(expected, bounds.end_offset))
+        except OvertakenError:
+            if not wait.again("records were removed meanwhile"):
+                raise
+            bounds = _trimmed(admin, at, bounds)
+        else:
+            # The gap proves only while nothing that lay in it was trimmed meanwhile.
+            return check_expected(expected, _trimmed(admin, at, bounds), next_record)
+    return check_expected(expected, bounds, None)
+
+
+def _trimmed(admin: Admin, at: TopicPartition, bounds: Bounds) -> Bounds:
+    """What is left of what was there, by now."""
+    start = ends.start_offset(admin, at)
+    return Bounds(start, max(start, bounds.end_offset))
 
 
 def _next_record(
