@@ -5,8 +5,9 @@ the end": markers and aborted records use up offsets and are never delivered.
 """
 
 import gc
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
 from typing import TypeVar
@@ -33,6 +34,10 @@ _POLL_MESSAGES = 10_000
 _POLL_SECONDS = 0.5
 
 _Taken = TypeVar("_Taken")
+
+
+class _QuietError(Exception):
+    """A consumer gave nothing for a while: told of no brokers it has nobody left to ask, for good (decision 0022)."""
 
 
 class OvertakenError(StorageError):
@@ -101,21 +106,21 @@ def _each(
     if len(offsets) == 0:
         return
     doing = f"reading partition {at.partition} of topic {at.topic}"
-    patience_seconds = readers.spec.patience_seconds
-    wait = Wait(patience_seconds, doing)
-    reached, ended = offsets.base_offset, False
+    wait = Wait(readers.spec.patience_seconds, doing)
+    reached, ended, quiet_seconds = offsets.base_offset, False, readers.spec.request_seconds
     while not ended:
-        with readers.taken(at.topic, fetch_wait_ms) as consumer:
+        with suppress(_QuietError), readers.taken(at.topic, fetch_wait_ms) as consumer:
             try:
                 consumer.assign([TopicPartition(at.topic, at.partition, reached)])
-                while not ended and not consumer.stranded:
+                since = time.monotonic()
+                while not ended:
                     first = consumer.poll(_POLL_SECONDS)
                     taken = None
                     if first is not None:
                         taken, ended = _take(consumer, first, count, offsets, take)
                     if taken is not None:
                         yield taken
-                        wait = Wait(patience_seconds, doing)
+                        wait, since = Wait(readers.spec.patience_seconds, doing), time.monotonic()
                     reached = max(reached, _position(consumer, at))
                     ended = ended or reached >= offsets.end_offset
                     # Errors that pass are told again and again, and keep nobody waiting for longer.
@@ -124,6 +129,10 @@ def _each(
                             f"{doing}: the brokers gave no records for {wait.waited:.0f} s. Check that they are "
                             f"well, then read again."
                         )
+                    if not ended and time.monotonic() - since > quiet_seconds:
+                        # It may as well be on its way through records that were aborted: the next has more time.
+                        quiet_seconds *= 2
+                        raise _QuietError
             except KafkaException as error:
                 raise _failure(readers.spec, consumer, at, reached, error) from None
 

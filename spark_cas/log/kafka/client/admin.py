@@ -4,14 +4,12 @@ import math
 import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from spark_cas.log.kafka.client.codes import TIMED_OUT, why_unreachable
-from spark_cas.log.kafka.client.connections import DEBUG, Connections
 from spark_cas.log.kafka.spec import KafkaSpec
 
 _METADATA_SHARE = 0.3
@@ -19,10 +17,27 @@ _METADATA_SHARE = 0.3
 _LEADERS_HOLD_SECONDS = 60.0
 """Well below ``metadata.max.age.ms``, after which the client forgets them."""
 
+_NOTICE = 5
+"""The log level of syslog at which librdkafka tells of a request that timed out."""
+
 _BACKSTOP_SHARE = 1.1
 """Every question has its own, shorter time; the client does not always say that it is over."""
 
 Answer = TypeVar("Answer")
+
+
+class _Silence:
+    """The logger of a client of ``log_level`` 5: whether a broker that was connected left a request unanswered.
+
+    librdkafka then gives the connection up, and to its error callback that looks as if the broker had.
+    """
+
+    def __init__(self) -> None:
+        self.noticed = False
+
+    def log(self, _level: int, _form: str, *args: object) -> None:
+        """Take a line, as `logging.Logger.log` would: facility, client, text."""
+        self.noticed |= bool(args) and args[0] == "REQTMOUT"
 
 
 class Admin:
@@ -45,11 +60,15 @@ class Admin:
         self._begin()
 
     def _begin(self) -> None:
-        self._connections = Connections()
+        self._silence = _Silence()
         self._troubles = set[int]()
         take = self._troubles.add  # and not a method of ours: the client would hold us
-        heard: dict[str, Any] = {"error_cb": lambda error: take(error.code()), "logger": self._connections}
-        self.client = AdminClient({**self._settings, **heard, "debug": DEBUG})
+        heard: dict[str, Any] = {
+            "error_cb": lambda error: take(error.code()),
+            "logger": self._silence,
+            "log_level": _NOTICE,
+        }
+        self.client = AdminClient({**self._settings, **heard})
         """The client of the present question."""
         self._leaders.clear()
 
@@ -59,20 +78,21 @@ class Admin:
         self._topic = spec.topic
         self._forget_troubles()
 
-    def make_ready(self) -> None:
-        """Before a question: another client asks it if this one was told of no brokers."""
-        self.client.poll(0)
-        if self._connections.stranded:
-            self._begin()
-
     def ask_brokers(self, most_seconds: float) -> None:
-        """Ask who the brokers are, whether or not anybody answers.
+        """Ask who the brokers are. When nobody answers that either, another client asks from now on.
 
         A broker that has just come back knows of none, itself included. librdkafka (2.16) takes that for an answer,
-        and on a connection that lasts it does not ask again for minutes (decision 0022).
+        and on a connection that lasts it does not ask again for minutes; or it lets go of the last broker that it
+        knew, and has nobody left to ask, for good (decision 0022).
         """
-        with suppress(KafkaException):
+        try:
             self.client.list_topics(self._topic, min(most_seconds, _METADATA_SHARE * self.request_seconds))
+        except KafkaException:
+            unanswered = True
+        else:
+            unanswered = False
+        if unanswered:
+            self._begin()
 
     def knows_leaders(self, topic: str, partitions: Collection[int]) -> bool:
         """Whether the client knows who leads these partitions; it asks when it has not lately.
@@ -127,11 +147,11 @@ class Admin:
             told = why_unreachable(self._troubles)
             # Given up for its silence a connection looks as if the broker had hung up. A refusal stays one.
             hidden = KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE  # noqa: SLF001 - as above
-            silent = self._connections.silent and told in hidden
+            silent = self._silence.noticed and told in hidden
             failure = KafkaError(KafkaError._TIMED_OUT if silent else told)  # noqa: SLF001 - as above
         raise KafkaException(failure)
 
     def _forget_troubles(self) -> None:
         self.client.poll(0)
         self._troubles.clear()
-        self._connections.silent = False
+        self._silence.noticed = False

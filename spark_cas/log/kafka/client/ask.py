@@ -30,7 +30,6 @@ def ask(admin: Admin, question: Callable[[], Answer], doing: str, *rights: Right
     """
     wait = Wait(admin.patience_seconds, doing)
     while True:
-        admin.make_ready()
         try:
             return question()
         except KafkaException as error:

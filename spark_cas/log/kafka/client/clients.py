@@ -1,7 +1,7 @@
 """Clients of one process: made when first needed, never pickled, never used across a fork."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -43,23 +43,10 @@ def admin_client(spec: KafkaSpec) -> Admin:
     return started(partial(Admin, spec), settings_of(spec, Client.ADMIN))
 
 
-class Reader(Consumer):
-    """A consumer that knows whether it has nobody left to ask, and never will."""
-
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        self._connections = Connections()
-        super().__init__({**settings, "logger": self._connections, "debug": DEBUG})
-
-    @property
-    def stranded(self) -> bool:
-        """As `Connections.stranded`, as of the last poll."""
-        return self._connections.stranded
-
-
-def reader(spec: KafkaSpec, *, fetch_wait_ms: int = 500) -> Reader:
+def reader(spec: KafkaSpec, *, fetch_wait_ms: int = 500) -> Consumer:
     """A consumer of committed records that tells where a partition ends. It joins no group."""
     return started(
-        Reader,
+        Consumer,
         {
             **settings_of(spec, Client.CONSUMER),
             "group.id": f"{spec.prefix}/no-group",

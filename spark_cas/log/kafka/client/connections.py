@@ -1,4 +1,4 @@
-"""What became of a client's connections, from the lines that librdkafka logs of them."""
+"""What became of a producer's connections, from the lines that librdkafka logs of them."""
 
 import re
 
@@ -34,11 +34,6 @@ class Connections:
         A broker that is back and still fenced says so. It lasts, with ``metadata.recovery.strategy`` none, and often
         (librdkafka 2.16) with the other one (decision 0022).
         """
-        self.silent = False
-        """Whether a broker that was connected left a request unanswered.
-
-        librdkafka then gives the connection up, and to its error callback that looks as if the broker had.
-        """
 
     @property
     def up(self) -> bool:
@@ -67,8 +62,6 @@ class Connections:
         elif facility == "DESTROY" and (found := _LET_GO.search(line)):
             self._known.discard(found[1])
             self.stranded = not self._known
-        elif facility == "REQTMOUT":
-            self.silent = True
 
     def _changed(self, broker: str, before: str, after: str) -> None:
         if broker.endswith(_BOOTSTRAP):

@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from spark_cas.log.kafka.client.clients import Reader, reader
+from confluent_kafka import Consumer
+
+from spark_cas.log.kafka.client.clients import reader
 from spark_cas.log.kafka.spec import KafkaSpec
 
 
@@ -12,7 +14,7 @@ class Readers:
 
     def __init__(self, spec: KafkaSpec) -> None:
         self.spec = spec
-        self._at_rest: dict[tuple[str, int], Reader] = {}
+        self._at_rest: dict[tuple[str, int], Consumer] = {}
         """By topic, and how long their fetches wait in milliseconds.
 
         The client asks for the leaders of a topic that is new to it a second after it is assigned.
@@ -20,17 +22,14 @@ class Readers:
         self._closed = False
 
     @contextmanager
-    def taken(self, topic: str, fetch_wait_ms: int) -> Iterator[Reader]:
-        """A consumer that nothing is assigned to.
-
-        One whose read failed or was left early, or that has nobody left to ask, is not used again.
-        """
+    def taken(self, topic: str, fetch_wait_ms: int) -> Iterator[Consumer]:
+        """A consumer that nothing is assigned to. One whose read failed, or was left early, is not used again."""
         consumer = self._at_rest.pop((topic, fetch_wait_ms), None) or reader(self.spec, fetch_wait_ms=fetch_wait_ms)
         kept = None
         try:
             yield consumer
             consumer.unassign()
-            if not self._closed and not consumer.stranded:
+            if not self._closed:
                 kept = self._at_rest.setdefault((topic, fetch_wait_ms), consumer)
         finally:
             if kept is not consumer:
