@@ -12,14 +12,15 @@ from threading import Barrier, Thread, Timer, current_thread
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import Consumer, KafkaError
 
 from spark_cas.core.errors import StorageError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append import sending, whole_load, writer
 from spark_cas.log.kafka.append.fence import Fence
-from spark_cas.log.kafka.client.clients import TransactionalProducer
+from spark_cas.log.kafka.client import readers
+from spark_cas.log.kafka.client.clients import TransactionalProducer, reader
 from spark_cas.log.kafka.registry import topics
 from spark_cas.log.load.in_one_transaction import in_one_transaction
 from spark_cas.log.load.load_rows import load_rows
@@ -217,6 +218,23 @@ def test_records_are_read_by_another_client_once_theirs_was_told_of_no_brokers(p
                 fenced.append(proxied.proxy.add(Fault.EMPTY_METADATA, Api.METADATA, times=2).met)
     assert len(fenced) == STRIKES
     assert found == values
+
+
+class Deaf(Consumer):
+    """One that has nobody left to ask, as the client of the test above now and then, and always when it is due."""
+
+    def poll(self, timeout=-1):
+        time.sleep(timeout)
+
+
+def test_records_are_read_by_another_client_once_theirs_gives_nothing(broker, topic, monkeypatch):
+    spec = spec_of(broker.bootstrap, topic, request_seconds=REQUEST_SECONDS / 2)
+    with KafkaLog(spec) as log:
+        planned_writer(log).must_append("a")
+        deaf = [Deaf({"bootstrap.servers": broker.bootstrap, "group.id": "deaf"})]
+        monkeypatch.setattr(readers, "reader", lambda *given, **more: deaf.pop() if deaf else reader(*given, **more))
+        assert values_in(log, 0) == ["a"]
+    assert not deaf
 
 
 def test_a_claim_is_made_by_another_client_once_its_own_was_told_of_no_brokers(proxied, proxied_topic):
