@@ -44,7 +44,7 @@ class Admin:
     """A client for questions, and another one once it has nobody left to ask.
 
     librdkafka connects again and again whatever went wrong, refused credentials included: a question then ends as
-    timed out. What went wrong meanwhile is remembered until a question is answered.
+    timed out. What went wrong meanwhile is remembered until a question is answered, or another client asks.
     """
 
     def __init__(self, spec: KafkaSpec, settings: Mapping[str, Any]) -> None:
@@ -91,6 +91,7 @@ class Admin:
             unanswered = True
         else:
             unanswered = False
+        # Not while the error is handled, see `ask`.
         if unanswered:
             self._begin()
 
