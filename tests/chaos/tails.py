@@ -12,8 +12,8 @@ Line = dict[str, Any]
 
 
 def lines_from_end(file: Path) -> Iterator[Line]:
-    """The last lines of a history, the newest first; a torn one is passed over."""
-    for line in reversed(file.read_bytes()[-_TAIL_BYTES:].splitlines()[1:]):
+    """The last lines of a history, the newest first; a torn one, and what is left of one cut off, is passed over."""
+    for line in reversed(file.read_bytes()[-_TAIL_BYTES:].splitlines()):
         with suppress(ValueError):
             yield json.loads(line)
 

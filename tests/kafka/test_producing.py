@@ -5,6 +5,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
 from threading import Thread
 
 import pyarrow as pa
@@ -328,6 +329,39 @@ def test_a_thread_that_is_in_a_call_may_outstay_the_client(producer):
     producer.close()
     in_call.join(SECONDS)
     assert not in_call.is_alive()
+
+
+def threads() -> set[Path]:
+    return {*Path("/proc/self/task").iterdir()}
+
+
+def test_its_threads_end_with_it_whoever_holds_an_error_of_it(broker, topic):
+    """Of a client that nobody polls any more, one may come to take all of a processor (decision 0038)."""
+    spec, own_id = KafkaSpec(broker.bootstrap, topic), f"test/{uuid.uuid4()}"
+    before = threads()
+    first, second = TransactionalProducer(spec, own_id), TransactionalProducer(spec, own_id)
+    first.init(SECONDS)
+    first.begin()
+    first.client.hand_over(0, records({"value": b"v"}), TIME_MS)
+    second.init(SECONDS)
+    with pytest.raises(KafkaException) as raised:
+        first.commit()
+    if isinstance(first.client, ArrayProducer):
+        assert len(threads() - before) > 2
+        for each in (first, second):
+            each.close()
+        assert threads() - before == set()
+        assert raised.value.__traceback__ is not None
+
+
+def test_what_was_let_go_of_takes_no_call(broker, topic):
+    made = PlainProducer(KafkaSpec(broker.bootstrap, topic), None, idempotent=True)
+    client = made.client
+    if isinstance(client, ArrayProducer):
+        made.close()
+        with pytest.raises(KafkaException) as raised:
+            client.poll(0)
+        assert raised.value.args[0].code() == KafkaError._DESTROY
 
 
 def test_the_leader_of_the_partition_that_is_written_to_is_met_at_once(broker, topic):

@@ -1,10 +1,6 @@
-"""Whoever waits for a broker sleeps: by the processor time of this process, a broker standing still meanwhile.
-
-Threads of clients that earlier tests made do not count: decision 0038 tells what may keep one awake.
-"""
+"""Whoever waits for a broker sleeps: by the processor time of this process, a broker standing still meanwhile."""
 
 import os
-import sys
 import time
 from collections import Counter
 from contextlib import contextmanager, suppress
@@ -38,23 +34,11 @@ WAITING_SECONDS = 1.0
 Once a second the client looks for records whose time is over: 0.1 s in all, and more on a busy machine.
 """
 
-OLDER: set[Path] = set()
-
-
-def threads():
-    return set(Path("/proc/self/task").iterdir())
-
-
-@pytest.fixture(autouse=True)
-def _older(monkeypatch):
-    """The threads that are there before a test, its main thread aside."""
-    monkeypatch.setattr(sys.modules[__name__], "OLDER", threads() - {Path(f"/proc/self/task/{os.getpid()}")})
-
 
 def processor_seconds():
     """Of each thread, so that a test which fails names the one that does not sleep."""
     spent = {}
-    for thread in threads() - OLDER:
+    for thread in Path("/proc/self/task").iterdir():
         with suppress(FileNotFoundError):  # it has ended
             name, _, rest = (thread / "stat").read_text().rpartition(")")
             user, system = rest.split()[11:13]

@@ -7,9 +7,10 @@ same settings, methods and errors, as far as they are used here.
 import ctypes
 import math
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from itertools import repeat
-from typing import Protocol
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.records import fill_timestamps
 from spark_cas.log.kafka.client import librdkafka as c
+from spark_cas.log.kafka.client.lifetime import Lifetime
 from spark_cas.log.kafka.client.record_arrays import arguments_of, messages_of
 from spark_cas.log.kafka.client.reports import Reports
 
@@ -26,11 +28,25 @@ from spark_cas.log.kafka.client.reports import Reports
 _SLICE_ROWS = 20_000
 """Rows whose places in memory are there at a time, some 200 bytes each."""
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 
 class Logger(Protocol):
     """Takes the lines that librdkafka logs."""
 
     def log(self, level: int, form: str, /, *args: object) -> None: ...
+
+
+def _call(method: Callable[Concatenate["ArrayProducer", P], R]) -> Callable[Concatenate["ArrayProducer", P], R]:
+    """A method whose calls the client outlives."""
+
+    @wraps(method)
+    def within(self: "ArrayProducer", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._lifetime:
+            return method(self, *args, **kwargs)
+
+    return within
 
 
 class ArrayProducer:
@@ -48,15 +64,19 @@ class ArrayProducer:
         self._lent: list[pa.ChunkedArray] = []
         # The library's threads outlive Python's objects when the process ends, and must not read what is freed then.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._lent))
-        weakref.finalize(self, _destroy, lib, self._client, self._queue, self._topic, self._lent).atexit = False
+        end = weakref.finalize(self, _destroy, lib, self._client, self._queue, self._topic, self._lent)
+        end.atexit = False
+        self._lifetime = Lifetime(end)
         self._reports = Reports(0, None)
         self._handed_over = 0
         self._gives_time = False
 
+    @_call
     def __len__(self) -> int:
         """Records and requests that are not yet reported."""
         return int(self._lib.rd_kafka_outq_len(self._client))
 
+    @_call
     def hand_over(self, partition: int, records: pa.Table, time_ms: int) -> Reports:
         """Have records on their way, in order; those without a time get that, or the present one.
 
@@ -75,6 +95,7 @@ class ArrayProducer:
             self._produce_each(partition, fill_timestamps(records, time_ms))
         return self._reports
 
+    @_call
     def poll(self, seconds: float) -> None:
         """Wait for news, and take in all that are there. Raises KafkaException once the instance is broken."""
         fatal = None
@@ -90,6 +111,7 @@ class ArrayProducer:
         if fatal is not None:
             raise KafkaException(fatal)
 
+    @_call
     def flush(self, seconds: float) -> None:
         """Send what waits, for so long, and take in all news that are there. Raises KafkaException as `poll` does."""
         self._lib.rd_kafka_flush(self._client, _ms(seconds))
@@ -104,6 +126,7 @@ class ArrayProducer:
         """
         self.decided_bounds(partition, seconds)
 
+    @_call
     def decided_bounds(self, partition: int, seconds: float) -> Bounds:
         """Ask the partition's leader where it begins, and up to where it is decided. Raises KafkaException."""
         start, end = ctypes.c_int64(), ctypes.c_int64()
@@ -114,22 +137,27 @@ class ArrayProducer:
             raise KafkaException(KafkaError(code))
         return Bounds(start.value, end.value)
 
+    @_call
     def init_transactions(self, seconds: float) -> None:
         """Raises KafkaException."""
         self._check(self._lib.rd_kafka_init_transactions(self._client, _ms(seconds)))
 
+    @_call
     def begin_transaction(self) -> None:
         """Raises KafkaException."""
         self._check(self._lib.rd_kafka_begin_transaction(self._client))
 
+    @_call
     def commit_transaction(self, seconds: float) -> None:
         """Raises KafkaException."""
         self._check(self._lib.rd_kafka_commit_transaction(self._client, _ms(seconds)))
 
+    @_call
     def abort_transaction(self, seconds: float) -> None:
         """Raises KafkaException."""
         self._check(self._lib.rd_kafka_abort_transaction(self._client, _ms(seconds)))
 
+    @_call
     def send_offsets_to_transaction(self, offsets: Sequence[TopicPartition], group: str, seconds: float) -> None:
         """As of a group that has no members. Raises KafkaException."""
         lib = self._lib
@@ -141,12 +169,15 @@ class ArrayProducer:
             lib.rd_kafka_consumer_group_metadata_destroy(metadata)
             lib.rd_kafka_topic_partition_list_destroy(entries)
 
+    @_call
     def drop(self) -> None:
-        """Let go of what was not acknowledged: it is not sent again. Of the client, who holds it.
+        """Let go of what was not acknowledged, which is not sent again, and of the client: every other call fails.
 
-        It ends with this object, which a thread that is in a call keeps.
+        Its threads end with the last call that is under way, and not with this object, which an error may hold for
+        long: the frames of its traceback do.
         """
         self._lib.rd_kafka_purge(self._client, c.PURGE_ALL)
+        self._lifetime.finish()
 
     def _produce_batch(self, partition: int, records: pa.Table) -> None:
         # All in one call, so that all have one time.
