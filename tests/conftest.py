@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from spark_cas.log.kafka.client import librdkafka
 from spark_cas.testing.kafka_broker import KafkaBroker
@@ -19,8 +19,10 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", OPTIONS)
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1")
 
 # No deadline anywhere: the machine's load is no property of the code. Time is bounded per test.
-settings.register_profile("default", max_examples=25, deadline=None, print_blob=True)
-settings.register_profile("nightly", max_examples=5000, deadline=None, print_blob=True)
+# To explain an example it traces each line (before Python 3.12), and then is cut off before it has found a short one.
+PHASES = [each for each in Phase if each is not Phase.explain]
+settings.register_profile("default", max_examples=25, deadline=None, print_blob=True, phases=PHASES)
+settings.register_profile("nightly", max_examples=5000, deadline=None, print_blob=True, phases=PHASES)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 

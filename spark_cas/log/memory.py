@@ -87,10 +87,23 @@ class MemoryLog(Backend):
             return Claim(partition, plan, expected, progress, at.bounds(plan.group).end_offset)
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
-        group = claim.plan.group if takes_place(claim.plan, chunk) else None
-        return self._once_decided(claim.partition, group, lambda at: self._append(at, claim, chunk))
+        plan = claim.plan
 
-    def _append(self, at: Partition, claim: Claim, chunk: Chunk) -> Outcome:
+        def refuse(at: Partition) -> Refusal | None:
+            return self._refuse(at, claim, chunk)
+
+        def append(at: Partition) -> Outcome:
+            if plan.group:
+                return at.append_undecided(claim, chunk)
+            appended = at.append(chunk)
+            at.ledger[plan.job] = claim.progress_after(chunk, appended.range)
+            return appended
+
+        group = plan.group if takes_place(plan, chunk) else None
+        return self._once_decided(claim.partition, group, refuse, append)
+
+    def _refuse(self, at: Partition, claim: Claim, chunk: Chunk) -> Refusal | None:
+        """By what the writers of the claim's group see."""
         plan = claim.plan
         if takes_place(plan, chunk) and at.layout_epoch > plan.layout_epoch:
             return LayoutChanged(plan.layout_epoch, at.layout_epoch)
@@ -101,27 +114,32 @@ class MemoryLog(Backend):
         if known is None and self._lost(at, claim, chunk):
             return ProgressLost(plan.job)
         records_end = at.records_end(plan.group)
-        refusal = self._check(at, claim, chunk) or check_rows(
-            chunk, at.end_offset, lambda offset: claim.lets_expect(offset, records_end.__le__)
+        return self._check(at, claim, chunk) or check_rows(
+            chunk, at.bounds(plan.group).end_offset, lambda offset: claim.lets_expect(offset, records_end.__le__)
         )
-        if refusal is not None:
-            return refusal
-        if plan.group:
-            return at.append_undecided(claim, chunk)
-        appended = at.append(chunk)
-        at.ledger[plan.job] = claim.progress_after(chunk, appended.range)
-        return appended
 
-    def _once_decided(self, partition: int, group: str | None, append: Callable[[Partition], Outcome]) -> Outcome:
-        """Append behind what is decided, or of the group; None appends no record, and waits for nobody."""
+    def _once_decided(
+        self,
+        partition: int,
+        group: str | None,
+        refuse: Callable[[Partition], Refusal | None],
+        append: Callable[[Partition], Outcome],
+    ) -> Outcome:
+        """Append behind what is decided, or of the group; None appends no record, and waits for nobody.
+
+        What is refused already waits for nobody either, and ends no load whose time is over.
+        """
         wait = wait_for_others(PATIENCE_MS / 1000, f"appending to partition {partition}")
         while True:
             with self._lock:
                 at = self._partition(partition)
+                refusal = refuse(at)
+                if refusal is not None:
+                    return refusal
                 ahead = at.undecided if group is not None and at.of(group) is None else None
                 if ahead and clock.now_ms() >= ahead.decide_by_ms:
                     self._decide(ahead.group, outcome_to_json(ABORTED))
-                    ahead = None
+                    continue
                 if ahead is None:
                     return append(at)
             if not wait.again("what lies ahead is not decided"):
@@ -140,12 +158,12 @@ class MemoryLog(Backend):
     def append_blind(self, partition: int, layout: Layout, chunk: Chunk, guarantee: str) -> Outcome:  # noqa: ARG002
         changed = self._changed(layout.log_id, layout.epoch)
 
-        def append(at: Partition) -> Outcome:
+        def refuse(at: Partition) -> Refusal | None:
             if at.layout_epoch > layout.epoch:
                 return LayoutChanged(layout.epoch, at.layout_epoch)
-            return changed or at.append(chunk)
+            return changed
 
-        return self._once_decided(partition, "", append)
+        return self._once_decided(partition, "", refuse, lambda at: at.append(chunk))
 
     def read(
         self, partition: int, offsets: OffsetRange, columns: tuple[str, ...] = tuple(RECORDS.names)
@@ -252,7 +270,7 @@ class MemoryLog(Backend):
         if not takes_place(claim.plan, chunk):
             return None
         expected = claim.expected_offset
-        bounds = Bounds(at.start_offset, at.end_offset)
+        bounds = at.bounds(claim.plan.group)
         records_end = at.records_end(claim.plan.group)
         next_record = expected if expected is not None and expected < records_end else None
         return check_expected(expected, bounds, next_record)

@@ -144,3 +144,15 @@ class WholeLoads(RuleBasedStateMachine):
 
 WholeLoads.TestCase.settings = settings(stateful_step_count=30, deadline=None)
 test_any_steps_come_to_the_same = WholeLoads.TestCase
+
+
+def test_what_is_refused_anyhow_ends_no_load_whose_time_is_over():
+    steps = WholeLoads()
+    steps.begin(overdue=False)
+    steps.begin(overdue=True)
+    steps.append_behind(partition=0, count=1)
+    steps.append(which=1, partition=0, count=1)
+    steps.append(which=0, partition=0, count=1)
+    steps.both_hold_the_same()
+    steps.append_behind(partition=0, count=1)
+    steps.both_hold_the_same()
