@@ -35,7 +35,8 @@ def test_a_read_that_only_errors_answer_ends_within_the_patience(code):
     settings = {"test.mock.num.brokers": 1, "message.max.bytes": 1_000_000, "log_level": 2}
     lib = library()
     assert lib is not None
-    owner = ArrayProducer(lib, settings, "flights", Connections())
+    # Of another topic: to ask for one makes the mock create it.
+    owner = ArrayProducer(lib, settings, "none", Connections())
     mock = _LIB.rd_kafka_handle_mock_cluster(owner._client)
     assert not _LIB.rd_kafka_mock_topic_create(mock, b"flights", 1, 1)
     _LIB.rd_kafka_mock_push_request_errors_array(mock, Api.FETCH, 10_000, (ctypes.c_int * 10_000)(*[code] * 10_000))
