@@ -106,7 +106,8 @@ class ArrayProducer:
             finally:
                 self._lib.rd_kafka_event_destroy(event)
             event = self._lib.rd_kafka_queue_poll(self._queue, 0)
-        if not len(self):
+        # Not `len`, a call that fails once another thread let go of the client.
+        if not self._lib.rd_kafka_outq_len(self._client):
             self._lent.clear()
         if fatal is not None:
             raise KafkaException(fatal)
