@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from threading import Timer
 
 import pytest
+from confluent_kafka import KafkaException
 
 from spark_cas.core.errors import ConditionalLogError, LogNotFoundError, OptionError, StorageError
 from spark_cas.core.offsets import OffsetRange
@@ -20,6 +21,7 @@ from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.address import kafka_spec
 from spark_cas.log.open import open_log
 from tests.kafka.clients import create_topic
+from tests.kafka.readers import wait_for
 from tests.kafka.secured import PASSWORD, USER, WRONG, sasl
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
@@ -219,6 +221,22 @@ def test_credentials_that_a_silent_broker_refuses_later_are_refused_at_once(secu
         finally:
             back.join()
             secured.broker.node(1).wait_until_alive()
+
+
+def test_a_refusal_after_a_silence_is_told_by_the_client_that_met_both(secured):
+    """As when one of several brokers is silent and the others refuse: by the silence alone it would be waited for."""
+    with KafkaLog(kafka_spec(secured.sasl, TOPIC, {**sasl(USER, WRONG), **SHORTLY})) as log:
+        admin = log._admin
+        secured.broker.freeze()
+        try:
+            with pytest.raises(KafkaException, match="_TIMED_OUT"):
+                admin.answer(admin.client.describe_cluster(request_timeout=admin.request_seconds))
+            wait_for(lambda: admin.client.poll(0.1) or admin._silence.noticed, "the client has noticed the silence")
+        finally:
+            secured.broker.thaw()
+            secured.broker.node(1).wait_until_alive()
+        with pytest.raises(KafkaException, match="_AUTHENTICATION"):
+            admin.answer(admin.client.describe_cluster(request_timeout=admin.request_seconds))
 
 
 def test_a_broker_that_is_gone_is_told_from_one_that_never_answered(secured):
