@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from spark_cas.kv.http.asking import Asking, Elsewhere
+from spark_cas.kv.http.redirecting import Elsewhere, Redirecting
 from spark_cas.kv.http.replies import error_reply, reply_of
 from spark_cas.kv.http.wire import (
     ABSENT,
@@ -108,7 +108,7 @@ class _Api:
         self._node = node
         self._address = address
         self._log = log
-        self._asking = Asking(node, address)
+        self._redirecting = Redirecting(node, address)
         self._limiter = anyio.CapacityLimiter(MOST_AT_ONCE)
         parts = host_and_port(address)
         self._hosts = {"localhost", parts[0].lower() if parts else ""}
@@ -203,7 +203,7 @@ class _Api:
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 f"{MOST_AT_ONCE} requests wait for the log already. Nothing was written. Try again.",
             )
-        asked = partial(self._asking.ask, key, call, max(0.0, deadline - time.monotonic()))
+        asked = partial(self._redirecting.ask, key, call, max(0.0, deadline - time.monotonic()))
         return await anyio.to_thread.run_sync(asked, abandon_on_cancel=True, limiter=self._limiter)
 
 

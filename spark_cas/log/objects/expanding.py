@@ -17,8 +17,8 @@ from spark_cas.core.put_reply import PutReply
 from spark_cas.core.records import RECORDS
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import ChunkHeader, encode
+from spark_cas.log.objects.first_writer_wins import put_once
 from spark_cas.log.objects.partition import PartitionChunks
-from spark_cas.log.objects.put_once import put_once
 from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.objects.store import Store
 

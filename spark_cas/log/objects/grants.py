@@ -4,7 +4,7 @@ import json
 
 from spark_cas.core.grants import Grants, grants_from_json, grants_to_json
 from spark_cas.log.objects import documents, paths
-from spark_cas.log.objects.put_once import put_once
+from spark_cas.log.objects.first_writer_wins import put_once
 from spark_cas.log.objects.retry import RetryingStore
 
 _KEPT = 16

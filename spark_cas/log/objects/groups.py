@@ -10,7 +10,7 @@ from spark_cas.core.group import ABORTED, GroupOutcome, outcome_from_json, outco
 from spark_cas.log import clock
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import StoredChunk
-from spark_cas.log.objects.put_once import put_once
+from spark_cas.log.objects.first_writer_wins import put_once
 from spark_cas.log.objects.retry import RetryingStore
 
 _MOST_REMEMBERED = 1000

@@ -9,8 +9,8 @@ from spark_cas.core.plan import Progress
 from spark_cas.core.plan_json import progress_from_fields
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.chunk_file import StoredChunk
+from spark_cas.log.objects.first_writer_wins import put_once
 from spark_cas.log.objects.partition import PartitionChunks, TrimmedMeanwhileError
-from spark_cas.log.objects.put_once import put_once
 from spark_cas.log.objects.retry import RetryingStore
 
 _HINT_EVERY_CHUNKS = 8

@@ -38,11 +38,11 @@ from spark_cas.log.objects.expanding import (
     read_pending,
     stored_layouts,
 )
+from spark_cas.log.objects.first_writer_wins import put_once
 from spark_cas.log.objects.grants import ObjectGrantor
 from spark_cas.log.objects.groups import Groups
 from spark_cas.log.objects.ledger import Ledger
 from spark_cas.log.objects.partition import PartitionChunks
-from spark_cas.log.objects.put_once import put_once
 from spark_cas.log.objects.reading import offset_since, read_chunks
 from spark_cas.log.objects.registry import ObjectRegistry
 from spark_cas.log.objects.retry import RetryingStore

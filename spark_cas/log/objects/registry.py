@@ -5,7 +5,7 @@ import json
 from spark_cas.core.plan import Plan
 from spark_cas.core.plan_json import recorded_plan
 from spark_cas.log.objects import documents, paths
-from spark_cas.log.objects.put_once import put_once
+from spark_cas.log.objects.first_writer_wins import put_once
 from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.protocol import EntryKind
 

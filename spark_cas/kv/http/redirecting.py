@@ -31,7 +31,7 @@ class Elsewhere:
     address: str
 
 
-class Asking:
+class Redirecting:
     """One node, for requests that come from anybody. Threads may call it at once."""
 
     def __init__(self, node: Node, address: str) -> None:
