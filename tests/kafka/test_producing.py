@@ -1,9 +1,11 @@
 """Records that are produced are on the broker as they were given. An ordinary consumer looks."""
 
 import ctypes
+import socket
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 from threading import Thread
@@ -27,6 +29,7 @@ from spark_cas.testing.kafka_broker.waiting import wait_until
 from tests.kafka.clients import SECONDS
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault
+from tests.kafka.readers import wait_for
 
 pytestmark = pytest.mark.kafka
 
@@ -329,6 +332,19 @@ def test_a_thread_that_is_in_a_call_may_outstay_the_client(producer):
     producer.close()
     in_call.join(SECONDS)
     assert not in_call.is_alive()
+
+
+@pytest.mark.parametrize("call", ["poll", "flush"])
+def test_a_call_that_is_under_way_as_its_client_is_let_go_of_ends_without_an_error(call):
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor() as pool:
+        made = PlainProducer(KafkaSpec(f"127.0.0.1:{silent.getsockname()[1]}", "flights"), None, idempotent=True)
+        client = made.client
+        if isinstance(client, ArrayProducer):
+            client.hand_over(0, records({"value": b"v"}), TIME_MS)
+            under_way = pool.submit(getattr(client, call), 2)
+            wait_for(lambda: client._lifetime._calls, "the call is under way")
+            made.close()
+            under_way.result(SECONDS)
 
 
 def threads() -> set[Path]:

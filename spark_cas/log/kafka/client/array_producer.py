@@ -98,26 +98,14 @@ class ArrayProducer:
     @_call
     def poll(self, seconds: float) -> None:
         """Wait for news, and take in all that are there. Raises KafkaException once the instance is broken."""
-        fatal = None
-        event = self._lib.rd_kafka_queue_poll(self._queue, _ms(seconds))
-        while event:
-            try:
-                fatal = self._take(event) or fatal
-            finally:
-                self._lib.rd_kafka_event_destroy(event)
-            event = self._lib.rd_kafka_queue_poll(self._queue, 0)
-        # Not `len`, a call that fails once another thread let go of the client.
-        if not self._lib.rd_kafka_outq_len(self._client):
-            self._lent.clear()
-        if fatal is not None:
-            raise KafkaException(fatal)
+        self._take_news(seconds)
 
     @_call
     def flush(self, seconds: float) -> None:
         """Send what waits, for so long, and take in all news that are there. Raises KafkaException as `poll` does."""
         self._lib.rd_kafka_flush(self._client, _ms(seconds))
         # It logs a line itself, which would wake the next poll.
-        self.poll(0)
+        self._take_news(0)
 
     def meet_leader(self, partition: int, seconds: float) -> None:
         """Be connected to the leader of a partition, where the brokers answer that soon. Raises KafkaException.
@@ -179,6 +167,21 @@ class ArrayProducer:
         """
         self._lib.rd_kafka_purge(self._client, c.PURGE_ALL)
         self._lifetime.finish()
+
+    def _take_news(self, seconds: float) -> None:
+        # Within a call, and of no other: that would fail once another thread let go of the client.
+        fatal = None
+        event = self._lib.rd_kafka_queue_poll(self._queue, _ms(seconds))
+        while event:
+            try:
+                fatal = self._take(event) or fatal
+            finally:
+                self._lib.rd_kafka_event_destroy(event)
+            event = self._lib.rd_kafka_queue_poll(self._queue, 0)
+        if not self._lib.rd_kafka_outq_len(self._client):
+            self._lent.clear()
+        if fatal is not None:
+            raise KafkaException(fatal)
 
     def _produce_batch(self, partition: int, records: pa.Table) -> None:
         # All in one call, so that all have one time.
