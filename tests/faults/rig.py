@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -128,6 +129,7 @@ class Driver:
         self._process.stdin.close()
 
     def end(self) -> None:
+        """End the driver and whatever it started: a task may append for a second more after its job has failed."""
         if self._process is None:
             return
         assert self._process.stdin is not None
@@ -135,7 +137,7 @@ class Driver:
         try:
             self._process.wait(_END_WITHIN_SECONDS)
         finally:
-            _kill_group(self._process.pid)
+            _kill_session(self._process.pid)
 
     def _log_end(self) -> str:
         return (self.folder / "driver.log").read_text(errors="replace")[-4000:]
@@ -149,11 +151,17 @@ def is_idle(pid: int) -> bool:
 
 
 def _cpu_ticks(pid: int) -> tuple[str, ...] | None:
+    fields = _stat(pid)
+    return tuple(fields[11:13]) if fields else None
+
+
+def _stat(pid: int) -> list[str] | None:
+    """The fields behind the name, from the state on; None when the process has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None
-    return None if fields[0] == "Z" else tuple(fields[11:13])
+    return None if fields[0] == "Z" else fields
 
 
 def _collect(process: subprocess.Popen[str], answers: SimpleQueue[str]) -> None:
@@ -164,8 +172,23 @@ def _collect(process: subprocess.Popen[str], answers: SimpleQueue[str]) -> None:
     answers.put("")
 
 
-def _kill_group(group: int) -> None:
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except ProcessLookupError:
-        return
+def _kill_session(session: int) -> None:
+    """Not the group: Spark's Python workers have their own."""
+    deadline = time.monotonic() + _END_WITHIN_SECONDS
+    while left := [pid for pid in _processes() if _session_of(pid) == session]:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"processes {left} did not end")
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _processes() -> list[int]:
+    return [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
+
+
+def _session_of(pid: int) -> int | None:
+    """None when the process has ended."""
+    fields = _stat(pid)
+    return int(fields[3]) if fields else None
