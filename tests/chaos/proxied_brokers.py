@@ -8,7 +8,7 @@ from pathlib import Path
 from spark_cas.log.backend import Backend
 from spark_cas.log.open import open_log
 from spark_cas.testing.kafka_broker import KafkaCluster, KafkaNode
-from spark_cas.testing.kafka_broker.listeners import free_ports
+from spark_cas.testing.kafka_broker.listeners import PROXIED, free_ports
 from tests.chaos.brokers import LOSING, NodeFault, Nodes, OnTheWay, Outdated
 from tests.chaos.faults import Fault
 from tests.chaos.late import LateInTheNext
@@ -21,6 +21,8 @@ from tests.kafka.proxy.server import Proxy
 
 CONF = Path(__file__).parents[2] / "conf" / "kafka"
 _NODES = 3
+_AMONG_THEM = {"inter.broker.listener.name": PROXIED}
+"""What brokers say to each other goes through the proxies, too: markers may be late."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,9 @@ def proxied_brokers(folder: Path, partitions: int, pace: float = 0.05) -> Iterat
     """A log in a topic, replication 3, two in sync; its world is written."""
     with ExitStack() as stack:
         ports = free_ports(_NODES)
-        cluster = stack.enter_context(KafkaCluster(CONF, _NODES, advertised_ports=ports, heap_mb=256))
+        cluster = stack.enter_context(
+            KafkaCluster(CONF, _NODES, settings=_AMONG_THEM, advertised_ports=ports, heap_mb=256)
+        )
         proxies = [
             stack.enter_context(Proxy(port, node.proxied_address))
             for port, node in zip(ports, cluster.nodes, strict=True)
@@ -59,6 +63,7 @@ def proxied_brokers(folder: Path, partitions: int, pace: float = 0.05) -> Iterat
             "drop-reply": OnTheWay(proxies, ProxyFault.DROP_RESPONSE, LOSING),
             "late-request": OnTheWay(proxies, ProxyFault.HOLD_REQUEST),
             "late-reply": OnTheWay(proxies, ProxyFault.HOLD_RESPONSE),
+            "late-marker": OnTheWay(proxies, ProxyFault.HOLD_REQUEST, (Api.WRITE_TXN_MARKERS,)),
             "late-commit": late_commits,
             "late-entry": late_entries,
             "outdated": Outdated(proxies, topic),

@@ -61,7 +61,6 @@ class KafkaLog(KafkaRegistry, Backend):
         self._handed_on = handed_on
         super().__init__(ClientSet.taken(spec) if handed_on else ClientSet(spec))
         self._admin, self._readers = self._clients.admin, self._clients.readers
-        self._known_partitions = 0
         self._writers: dict[tuple[int, str], PartitionWriter] = {}
         self._whole: dict[str, WholeAppends] = {}
         """By group, those that this process appends to."""
@@ -84,9 +83,7 @@ class KafkaLog(KafkaRegistry, Backend):
             self._clients.close()
 
     def layout(self) -> Layout:
-        found = self._layouts.layout()
-        self._known_partitions = max(self._known_partitions, found.partitions)
-        return found
+        return self._layouts.layout()
 
     def preflight(self, *, begun: bool = False, idempotence: str = REQUIRED) -> Preflight:
         return preflight(self._clients, self.spec, begun=begun, idempotence=idempotence)
@@ -108,7 +105,7 @@ class KafkaLog(KafkaRegistry, Backend):
     def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
         ats = [self._at(each) for each in partitions]
         if waiting:
-            log_id = self._require(partitions).log_id
+            log_id = self._layouts.layout_with(partitions).log_id
             loads = WholeLoads(
                 lambda: self.jobs_as_a_whole(log_id),
                 lambda job: Ledger(self._clients.members, job).read_all(ats, log_id, self._timeout),
@@ -155,9 +152,9 @@ class KafkaLog(KafkaRegistry, Backend):
     def read(
         self, partition: int, offsets: OffsetRange, columns: tuple[str, ...] = tuple(RECORDS.names)
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        if not 0 <= partition < self._known_partitions:
+        if not self._layouts.knows(partition):
             # There never are fewer, and to be told of all of them takes long where there are many.
-            self._require([partition])
+            self._layouts.layout_with([partition])
         ends.require_kept(self._admin, self._at(partition), offsets)
         return read_records(self._readers, self._at(partition), offsets, columns)
 
@@ -169,7 +166,7 @@ class KafkaLog(KafkaRegistry, Backend):
     ) -> tuple[Progress | None, ...]:
         if not partitions:
             return ()
-        layout = self._require(partitions)
+        layout = self._layouts.layout_with(partitions)
         ats = [self._at(each) for each in partitions]
         found = Ledger(self._clients.members, job).read_all(ats, layout.log_id, self._timeout)
         own = self._whole.get(group)
@@ -281,12 +278,6 @@ class KafkaLog(KafkaRegistry, Backend):
                     raise
             else:
                 return layout
-
-    def _require(self, partitions: Sequence[int]) -> Layout:
-        layout = self.layout()
-        for partition in partitions:
-            layout.require(partition)
-        return layout
 
     @property
     def _timeout(self) -> float:

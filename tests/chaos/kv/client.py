@@ -36,6 +36,7 @@ _TRIES = 6
 _ELSEWHERE_SHARE = 0.15
 """So often another node is asked than the one that is thought to lead: it may be one that was deposed."""
 _LEAD_SHARE = 0.03
+_DEPOSE_SHARE = 0.05
 _BOTH_WEIGHT = 10
 """These three of a client that has one session: more sessions share it. What is asked so takes the shards from all
 others, where reads and writes that come together are served together."""
@@ -64,17 +65,39 @@ class Session:
     def run(self, stopped: Callable[[], bool]) -> None:
         """Go on until it is stopped."""
         while not stopped():
-            steps = self._next()
-            number = self._recorder.start(_name(steps), {"steps": steps})
-            event, result = self._ask(steps)
-            self._recorder.finish(number, event, result)
-            if event == OK:
-                self._versions |= result.get("versions", {steps[0]["key"]: result.get("version")})
+            if not self._only_reads and self._chance.random() < _DEPOSE_SHARE / self._sessions:
+                self._depose()
+            else:
+                self._do(self._next())
             if not self._only_reads:
                 time.sleep(self._chance.uniform(0, 2 * self._world.pace))
 
+    def _do(self, steps: Sequence[Step]) -> None:
+        number = self._recorder.start(_name(steps), {"steps": steps})
+        event, result = self._ask(steps)
+        self._recorder.finish(number, event, result)
+        if event == OK:
+            self._versions |= result.get("versions", {steps[0]["key"]: result.get("version")})
+
+    def _depose(self) -> None:
+        """Write a key at a leader and then at the next one, and ask the first for a transaction on what it wrote.
+
+        It may not have heard yet of the one that came after it.
+        """
+        key, other = self._pair()
+        shard = partition_of_key(key.encode(), SHARDS)
+        self._do([self._step("put", key)])
+        deposed, transaction = self._leaders[shard], [self._step("cas", key), self._step("put", other)]
+        self._lead(self._another(deposed), shard)
+        self._do([self._step("put", key)])
+        self._leaders[shard] = deposed
+        self._do(transaction)
+
+    def _pair(self) -> tuple[str, str]:
+        return pair_now(self._chance.random(), self._sessions)
+
     def _next(self) -> list[Step]:
-        first, second = pair_now(self._chance.random(), self._sessions)
+        first, second = self._pair()
         key = self._chance.choice([first, second])
         ways = ["get", "put", "delete", "cas", "remove", "both"]
         [way] = self._chance.choices(ways, [36, 20, 6, 24, 4, _BOTH_WEIGHT / self._sessions])

@@ -1,10 +1,11 @@
-"""A broker that was deposed, and has not heard of it, says where partitions ended then."""
+"""A broker that lags behind says what was: where partitions ended, and how many there were."""
 
 import pytest
 
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended
+from spark_cas.log.expanding import expand_log
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.testing.writing import JobWriter, append_foreign, table_of
@@ -40,3 +41,36 @@ def test_an_end_of_then_keeps_nobody_from_reading(proxied, proxied_topic):
         seen = append_foreign(direct, 0, "x").range
         assert [batch.column("value").to_pylist() for _, batch in log.read(0, seen)] == [[b"x"]]
         outdated.told_old.wait(0)
+
+
+@pytest.fixture
+def lagging(proxied, proxied_topic):
+    """The topic has two partitions, and the broker tells each connection for a moment that it has one."""
+    rule = proxied.proxy.add(Fault.OLD_RESPONSE, Api.METADATA, times=None)
+    with (
+        KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log,
+        KafkaLog(spec_of(proxied.direct, proxied_topic)) as direct,
+    ):
+        assert log.layout().partitions == 1
+        expand_log(direct, 2)
+    return rule
+
+
+def test_a_partition_that_the_broker_does_not_know_of_yet_is_looked_for_again(proxied, proxied_topic, lagging):
+    with KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log:
+        assert log.bounds(1).end_offset == 0
+    lagging.told_old.wait(0)
+
+
+def test_no_partition_that_was_seen_is_gone(proxied, proxied_topic, lagging):
+    with KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log:
+        log.bounds(1)
+        proxied.proxy.add(Fault.RESET_BEFORE_REQUEST, Api.METADATA)
+        assert log.layout().partitions == 2
+    lagging.told_old.wait(0)
+
+
+def test_no_expansion_that_was_recorded_is_of_partitions_that_are_not_there(proxied, proxied_topic, lagging):
+    with KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log:
+        assert log.layouts().layout.partitions == 2
+    lagging.told_old.wait(0)

@@ -5,7 +5,8 @@ of the topic: that it was begun, which from then on voids every plan of an earli
 """
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 
 from confluent_kafka import TopicPartition
 
@@ -22,18 +23,43 @@ from spark_cas.log.kafka.registry.registry import Registry
 from spark_cas.log.kafka.topic_settings import describe, require_planned
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TopicLayouts:
     """The layouts of one topic, asked for anew each time."""
 
     admin: Admin
     registry: Registry
     topic: str
+    _newest: Layout | None = field(default=None, init=False)
 
     def layout(self) -> Layout:
-        """What the brokers say. Raises LogNotFoundError, StorageError."""
-        found = describe(self.admin, self.topic)
-        return _layout(str(found.topic_id), len(found.partitions))
+        """What the brokers say, or said: partitions never get fewer, so one that knows of fewer lags behind.
+
+        Raises LogNotFoundError, StorageError.
+        """
+        described = describe(self.admin, self.topic)
+        found, newest = _layout(str(described.topic_id), len(described.partitions)), self._newest
+        if newest is None or newest.log_id != found.log_id or newest.epoch < found.epoch:
+            self._newest = newest = found
+        return newest
+
+    def layout_with(self, partitions: Sequence[int]) -> Layout:
+        """The layout, once a broker knows of these partitions: who names one may have asked a broker that does.
+
+        Raises ValueError after a second look that finds them no more than the first did; what `layout` does.
+        """
+        wait = second_look(self.admin, f"looking for the partitions of topic {self.topic}")
+        while True:
+            layout = self.layout()
+            if max(partitions, default=0) < layout.partitions or not wait.again("a broker knows of fewer"):
+                break
+        for partition in partitions:
+            layout.require(partition)
+        return layout
+
+    def knows(self, partition: int) -> bool:
+        """Whether the topic was seen with this partition."""
+        return self._newest is not None and 0 <= partition < self._newest.partitions
 
     def changed(self, plan: Plan) -> LayoutChanged | None:
         """Whether a plan is void; as of what was recorded before this is asked, whichever broker answers.
@@ -70,6 +96,9 @@ class TopicLayouts:
                 ) from None
             intents, done = [], []
         pending = _pending(intents, done)
+        if done and done[-1].epoch > layout.epoch:
+            # The record has one place, and a broker lags behind that knows of fewer.
+            layout = self._newest = _layout(layout.log_id, done[-1].epoch)
         if pending is not None and pending.before < layout.partitions:
             layout = _layout(layout.log_id, pending.before)
         unrecorded = [] if known_epoch is None else _unrecorded_expansions(known_epoch, done, layout.partitions)
