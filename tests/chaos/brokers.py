@@ -9,6 +9,7 @@ from tests.chaos.faults import Undo
 from tests.chaos.world import OTHER_ATTEMPTS, WRITERS
 from tests.kafka.proxy.frames import Api, Request
 from tests.kafka.proxy.rules import Fault as ProxyFault
+from tests.kafka.proxy.rules import Where, anywhere
 from tests.kafka.proxy.server import Proxy
 
 WRITING = (
@@ -23,7 +24,9 @@ WRITING = (
 LOSING = tuple(api for api in WRITING if api not in {Api.ADD_PARTITIONS_TO_TXN, Api.ADD_OFFSETS_TO_TXN})
 """What may lose a reply on a connection that stays. Where one to the others is lost, and that to the abort behind it
 is not, librdkafka (2.16) ends the process by an assertion once the client is let go of: no network does that."""
-_MOST_AT_ONCE = 3
+_A_FEW = (1, 2, 3)
+ALL = (None,)
+"""As long as the fault lasts, in which a client may give up what it asks for."""
 _LOOK_SECONDS = 0.2
 
 
@@ -77,21 +80,37 @@ class NodeFault:
 class OnTheWay:
     """Some requests of a kind that a writer makes, or their replies, are lost, late or cut off, at each broker."""
 
-    def __init__(self, proxies: Sequence[Proxy], fault: ProxyFault, apis: Sequence[int | None] = WRITING) -> None:
+    def __init__(
+        self,
+        proxies: Sequence[Proxy],
+        fault: ProxyFault,
+        apis: Sequence[int | None] = WRITING,
+        *,
+        where: Where = anywhere,
+        times: Sequence[int | None] = _A_FEW,
+    ) -> None:
         self._proxies = proxies
         self._fault = fault
         self._apis = apis
+        self._where = where
+        self._times = times
 
     def begin(self, chance: random.Random, seconds: float) -> tuple[str, Undo] | None:
         api = chance.choice(self._apis)
-        nth, times = chance.randint(1, _MOST_AT_ONCE), chance.randint(1, _MOST_AT_ONCE)
-        rules = [each.add(self._fault, api, nth=nth, times=times) for each in self._proxies]
+        times = chance.choice(self._times)
+        nth = 1 if times is None else chance.choice(_A_FEW)
+        rules = [each.add(self._fault, api, nth=nth, times=times, where=self._where) for each in self._proxies]
 
         def end() -> None:
             for each in rules:
                 each.release()
 
         return "any request" if api is None else Api(api).name.lower(), end
+
+
+def of_no_broker(request: Request) -> bool:
+    """What is asked by others than brokers, whose fetches never rest."""
+    return not request.client_id.startswith("broker-")
 
 
 class Outdated:

@@ -17,6 +17,7 @@ from spark_cas.testing.history.jobs import APPEND
 from tests.chaos.asking import ask
 from tests.chaos.tails import under_way
 from tests.chaos.world import World
+from tests.chaos.writer import is_for_two
 
 _PACES = 2
 
@@ -34,7 +35,7 @@ class OtherAttempts:
         """Look what is under way again and again until it is stopped."""
         while not stopped():
             writers = sorted(self._world.history.glob("w*.jsonl"))
-            asked = list(filter(None, (under_way(file, APPEND) for file in writers)))
+            asked = [each for file in writers if (each := under_way(file, APPEND)) and is_for_two(each["job"])]
             if asked:
                 self._attempt(self._chance.choice(asked))
             time.sleep(self._chance.uniform(0, 2 * _PACES * self._world.pace))

@@ -9,7 +9,7 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.open import open_log
 from spark_cas.testing.kafka_broker import KafkaCluster, KafkaNode
 from spark_cas.testing.kafka_broker.listeners import PROXIED, free_ports
-from tests.chaos.brokers import LOSING, NodeFault, Nodes, OnTheWay, Outdated
+from tests.chaos.brokers import ALL, LOSING, NodeFault, Nodes, OnTheWay, Outdated, of_no_broker
 from tests.chaos.faults import Fault
 from tests.chaos.late import LateInTheNext
 from tests.chaos.world import World
@@ -17,6 +17,7 @@ from tests.kafka.clients import create_topic
 from tests.kafka.faulted import spec_of
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault as ProxyFault
+from tests.kafka.proxy.rules import naming
 from tests.kafka.proxy.server import Proxy
 
 CONF = Path(__file__).parents[2] / "conf" / "kafka"
@@ -53,14 +54,17 @@ def proxied_brokers(folder: Path, partitions: int, pace: float = 0.05) -> Iterat
         world.write()
         nodes = Nodes(cluster.nodes)
         spec = spec_of(cluster.bootstrap, topic)
+        of_whole_loads = naming(spec.whole_id(""))
         late_commits = LateInTheNext(proxies, spec, partitions, Api.END_TXN, Api.TXN_OFFSET_COMMIT)
         late_entries = LateInTheNext(proxies, spec, partitions, Api.TXN_OFFSET_COMMIT, Api.END_TXN)
         faults: dict[str, Fault] = {
             "kill-node": NodeFault(nodes, KafkaNode.kill, KafkaNode.begin_start),
             "freeze-node": NodeFault(nodes, KafkaNode.freeze, KafkaNode.thaw),
-            "reset": OnTheWay(proxies, ProxyFault.RESET_BEFORE_REQUEST, (None,)),
+            "reset": OnTheWay(proxies, ProxyFault.RESET_BEFORE_REQUEST, (None,), where=of_no_broker),
             "reset-reply": OnTheWay(proxies, ProxyFault.RESET_BEFORE_RESPONSE),
             "drop-reply": OnTheWay(proxies, ProxyFault.DROP_RESPONSE, LOSING),
+            "lost-commit": OnTheWay(proxies, ProxyFault.DROP_RESPONSE, (Api.END_TXN,), times=ALL),
+            "late-records": OnTheWay(proxies, ProxyFault.HOLD_REQUEST, (Api.PRODUCE,), where=of_whole_loads),
             "late-request": OnTheWay(proxies, ProxyFault.HOLD_REQUEST),
             "late-reply": OnTheWay(proxies, ProxyFault.HOLD_RESPONSE),
             "late-marker": OnTheWay(proxies, ProxyFault.HOLD_REQUEST, (Api.WRITE_TXN_MARKERS,)),

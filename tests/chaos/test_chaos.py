@@ -51,7 +51,7 @@ def test_another_attempt_ends_what_it_began(tmp_path, monkeypatch):
     world.history.mkdir()
     monkeypatch.setattr(other_attempts, "ask", lambda *_: replies.pop(0))
     with Recorder(world.history_of("w1"), "w1") as writer, Recorder(world.history_of("a1"), "a1") as recorder:
-        writer.start("append", {"job": "w1-1"})
+        writer.start("append", {"job": "w1-2"})
         other_attempts.OtherAttempts(MemoryLog(), world, recorder, 1).run(lambda: not replies)
     found = [each.outcome for each in read_history(world.history) if each.process == "a1"]
     assert found == [INFO, INFO, FAIL]

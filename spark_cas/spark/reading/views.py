@@ -80,12 +80,18 @@ def _offsets(log: Backend, asked: AbstractSet[str]) -> Iterator[Row]:
         for partition in range(layout.partitions):
             yield log.topic, partition, None, None, layout.epoch, layout.log_id, None
         return
-    found = log.bounds_of(range(layout.partitions), waiting=True)
-    # Later than the ends: of what lies below these, each expansion is known.
-    expansions = log.layouts().expansions
+    while True:
+        found = log.bounds_of(range(layout.partitions), waiting=True)
+        # Later than the ends: of what lies below these, each expansion is known.
+        layouts = log.layouts()
+        if layouts.layout.epoch <= layout.epoch:
+            break
+        # Partitions were added meanwhile, or long ago, and a broker lags behind.
+        layout = layouts.layout
     for partition, bounds in enumerate(found):
         row = log.topic, partition, bounds.start_offset, bounds.end_offset, layout.epoch, layout.log_id
-        yield *row, tuple((each.epoch, each.thresholds[partition]) for each in expansions if partition < each.before)
+        passed = [each for each in layouts.expansions if partition < each.before]
+        yield *row, tuple((each.epoch, each.thresholds[partition]) for each in passed)
 
 
 def _progress(log: Backend, asked: AbstractSet[str]) -> Iterator[Row]:  # noqa: ARG001

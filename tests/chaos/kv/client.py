@@ -38,7 +38,7 @@ _ELSEWHERE_SHARE = 0.15
 _LEAD_SHARE = 0.03
 _DEPOSE_SHARE = 0.05
 _BOTH_WEIGHT = 10
-"""These three of a client that has one session: more sessions share it. What is asked so takes the shards from all
+"""These of a client that has one session: more sessions share it. What is asked so takes the shards from all
 others, where reads and writes that come together are served together."""
 
 Step = Mapping[str, Any]

@@ -8,6 +8,9 @@ from spark_cas.core.outcome import Appended
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.load.planning import pin_plan
+from spark_cas.options.selection import Selection
+from spark_cas.spark.reading.views import ViewReader
+from spark_cas.spark.schema import OFFSETS
 from spark_cas.testing.writing import JobWriter, append_foreign, table_of
 from tests.kafka.clients import committed_values
 from tests.kafka.faulted import spec_of
@@ -73,4 +76,12 @@ def test_no_partition_that_was_seen_is_gone(proxied, proxied_topic, lagging):
 def test_no_expansion_that_was_recorded_is_of_partitions_that_are_not_there(proxied, proxied_topic, lagging):
     with KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log:
         assert log.layouts().layout.partitions == 2
+    lagging.told_old.wait(0)
+
+
+def test_a_bound_has_every_partition_that_was_added(proxied, proxied_topic, lagging):
+    selection = Selection(spec_of(proxied.bootstrap, proxied_topic), (proxied_topic,))
+    reader = ViewReader(selection, "offsets", tuple(OFFSETS.fieldNames()), OFFSETS)
+    [found] = [batch for each in reader.partitions() for batch in reader.read(each)]
+    assert found.column("partition").to_pylist() == [0, 1]
     lagging.told_old.wait(0)
