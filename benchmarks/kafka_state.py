@@ -6,7 +6,6 @@ from pyspark.sql import functions as sf
 from benchmarks.kafka_broker import Topics
 from benchmarks.kafka_writing import append_to
 from benchmarks.measure import NO_SCRATCH, Result, compare
-from benchmarks.rows import in_partitions
 from benchmarks.sizes import PARTITIONS
 from benchmarks.writing import discard
 from spark_cas import bootstrap
@@ -18,7 +17,9 @@ VERSIONS = 10
 def compare_states(spark: SparkSession, rows: DataFrame, topics: Topics, repeats: int) -> Result:
     """The newest value of each key, thrown away. Ours asks for the bounds of the topic as well."""
     topic = topics.fresh()
-    append_to(in_partitions(_versions(rows, rows.count() // VERSIONS)), topics.options(topic))
+    # Not by key: the versions of one lie apart, as they do where keys change again and again.
+    spread = _versions(rows, rows.count() // VERSIONS).repartitionById(PARTITIONS, sf.col("partition"))
+    append_to(spread.sortWithinPartitions("value"), topics.options(topic))
     where = {"kafka.bootstrap.servers": topics.address, "subscribe": topic}
     records = spark.read.format("kafka").options(**where, **{"kafka.isolation.level": "read_committed"})
     return compare(

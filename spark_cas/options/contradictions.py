@@ -76,4 +76,6 @@ def refuse_for_views(given: Given) -> None:
     """OptionError for what chooses records where a view is read."""
     for name in _OF_RECORDS:
         if name.lower() in given.explicit:
-            raise OptionError(f"option {name} is for view=records; a view tells of all of the log. Leave it out.")
+            raise OptionError(
+                f"option {name} is for the views records and newest; others tell of all of the log. Leave it out."
+            )

@@ -81,6 +81,9 @@ def flag(text: str) -> bool:
 ATOMIC_LOAD = "load"
 ATOMIC_PARTITION = "partition"
 ISOLATION_LOAD = "load"
+VIEW_RECORDS, VIEW_NEWEST = "records", "newest"
+VIEWS_OF_RECORDS = (VIEW_RECORDS, VIEW_NEWEST)
+"""Their rows are records, which may be chosen by offset; other views tell of all of the log."""
 
 
 def atomicity(text: str) -> str:

@@ -13,7 +13,7 @@ from spark_cas.core.plan import BY_KEY
 from spark_cas.log.open import AnySpec
 from spark_cas.options.contradictions import refuse_for_views, refuse_of_loads, refuse_of_plans, warn_of_deprecated
 from spark_cas.options.names import is_for
-from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION, ISOLATION_LOAD, READING, Scope
+from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION, ISOLATION_LOAD, READING, VIEWS_OF_RECORDS, Scope
 from spark_cas.options.option_values import Given
 from spark_cas.options.read_range import EARLIEST, LATEST, ReadLimit, ReadRange
 from spark_cas.options.read_tasks import Splitting
@@ -28,10 +28,10 @@ class ReadOptions:
 
     selection: Selection
     view: str
-    """``records``, ``offsets`` or ``progress``."""
+    """``records``, ``newest``, ``offsets`` or ``progress``."""
     include_headers: bool
     range: ReadRange
-    """Which records the view ``records`` takes."""
+    """Which records the views of records take."""
     splitting: Splitting
 
 
@@ -114,7 +114,7 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
     given = Given(options, Scope.READ)
     given.tell_unused()
     view = given.need("view", str)
-    if view != "records":
+    if view not in VIEWS_OF_RECORDS:
         refuse_for_views(given)
     ending = _limit(given, "ending", LATEST, or_latest=True)
     selection, log_id = given.need_selection(), given.get("logId", str)

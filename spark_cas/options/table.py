@@ -14,6 +14,8 @@ from spark_cas.options.option import (
     ONE_READ,
     READING,
     STREAMING_READ,
+    VIEW_RECORDS,
+    VIEWS_OF_RECORDS,
     WRITING_AND_ROUTING,
     Option,
     atomicity,
@@ -450,12 +452,13 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "view",
-        one_of("records", "offsets", "progress"),
-        "records",
+        one_of(*VIEWS_OF_RECORDS, "offsets", "progress"),
+        VIEW_RECORDS,
         ONE_READ,
         per_log=False,
-        doc="`records`; or `offsets`, a row per partition, whose `end_offset` is what the next conditional write "
-        "expects; or `progress`, a row per job and partition.",
+        doc="`records`; or `newest`, of each key of a partition the newest record and maybe others, not always the "
+        "same, which a state is made from; or `offsets`, a row per partition, whose `end_offset` is what the next "
+        "conditional write expects; or `progress`, a row per job and partition.",
     ),
     Option(
         "conf",

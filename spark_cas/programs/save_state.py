@@ -12,7 +12,7 @@ from spark_cas.log import clock
 from spark_cas.log.open import open_log
 from spark_cas.options.parse import parse_read
 from spark_cas.programs.saved_state import SavedState, place_of
-from spark_cas.spark.reading.bootstrap import STATE, latest
+from spark_cas.spark.reading.bootstrap import STATE, latest, state_of
 from spark_cas.spark.reading.pinned_bounds import PinnedBounds, PinnedLog
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def save_state(
     log = PinnedLog(spark, log_options)
     oldest = log.at if before is None else before.at
     _require_all_tombstones(log_options, oldest)
-    state = latest(log.read(log.at.start_offsets, STATE), log.at) if before is None else refreshed(spark, log, before)
+    state = state_of(log) if before is None else refreshed(spark, log, before)
     counted = Observation("saved state")
     state = state.observe(counted, sf.count(sf.lit(1)).alias("rows"))
     rows = target.write_rows(state)
@@ -74,7 +74,7 @@ def refreshed(spark: "SparkSession", log: PinnedLog, before: SavedState) -> "Dat
     starts = spark.createDataFrame([*enumerate(log.at.start_offsets)], "partition INT, start_offset BIGINT")
     # What was trimmed since then is in no bootstrap of today either.
     kept = before.state.join(sf.broadcast(starts), "partition").where("offset >= start_offset").select(*STATE.names)
-    return latest(kept.unionByName(log.read(start_offsets, STATE).select(*STATE.names)), log.at)
+    return latest(kept.unionByName(log.read(start_offsets, STATE, newest=True).select(*STATE.names)), log.at)
 
 
 def _require_same_log(log_options: Mapping[str, str], at: PinnedBounds) -> None:

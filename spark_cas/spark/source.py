@@ -34,15 +34,17 @@ class ConditionalLogSource(DataSource):
         return read_schema(view, include_headers=include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        from spark_cas.options.option import VIEW_NEWEST, VIEWS_OF_RECORDS
         from spark_cas.options.parse import parse_read
         from spark_cas.spark.schema import check_read_schema, read_schema
 
         options = parse_read(self.options)
         check_read_schema(schema, options.view)
-        if options.view == "records":
+        if options.view in VIEWS_OF_RECORDS:
             from spark_cas.spark.reading.read import RecordsReader
 
-            return RecordsReader(options.selection, options.range, options.splitting, schema)
+            newest = options.view == VIEW_NEWEST
+            return RecordsReader(options.selection, options.range, options.splitting, schema, newest=newest)
         from spark_cas.spark.reading.views import ViewReader
 
         columns = read_schema(options.view, include_headers=False).fieldNames()

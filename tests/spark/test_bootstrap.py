@@ -22,6 +22,7 @@ from spark_cas.core.outcome import Appended
 from spark_cas.core.records import RECORDS
 from spark_cas.log.load.append_once import append_once
 from spark_cas.spark.reading.bootstrap import STATE
+from spark_cas.spark.reading.pinned_bounds import PinnedLog
 from spark_cas.spark.schema import OFFSETS
 from spark_cas.testing.writing import append_foreign, records_in
 from tests.kafka import clients
@@ -78,6 +79,17 @@ def state_of(records):
     newest = {(partition, row["key"]): (row["value"], offset) for partition, offset, row in records}
     kept = {at: found for at, found in newest.items() if at[1] is not None and found[0] is not None}
     return sorted(((*at, *found) for at, found in kept.items()), key=repr)
+
+
+def test_what_a_newer_record_of_its_key_makes_old_is_left_out_where_it_is_read(spark, address, log):
+    append(log, 0, (b"a", b"1"), (None, b"no key"), (b"b", b"1"), (b"a", None))
+    again = append(log, 0, (b"b", b"2"), (b"c", b"1"))
+    elsewhere = append(log, 1, (b"a", b"2"))
+    pinned = PinnedLog(spark, address)
+    read = pinned.read(pinned.at.start_offsets, STATE, newest=True)
+    wanted = [(b"a", None, 0, 3), (b"a", b"2", 1, elsewhere), (b"b", b"2", 0, again), (b"c", b"1", 0, again + 1)]
+    found = read.where("key IS NOT NULL").select("key", "value", "partition", "offset")
+    assert rows_of(found) == sorted(wanted, key=repr)
 
 
 def test_all_of_a_bootstrap_lies_at_one_bound_from_which_a_write_goes_on(spark, address, log):

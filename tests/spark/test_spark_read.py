@@ -179,6 +179,23 @@ def test_what_spark_does_with_a_pruned_plan(spark):
         spark.conf.unset(switch)
 
 
+def test_the_view_newest_has_the_newest_record_of_each_key_of_a_partition(reader, path):
+    keys = [b"a", b"b", None, b"a", b"c", b"b"]
+    load(path, [{"key": key, "value": b"%d" % at} for at, key in enumerate(keys)])
+    view = reader().option("view", "newest").load(path)
+    assert view.schema == columns.RECORDS
+    assert [tuple(row) for row in view.select("key", "offset").collect()] == [
+        (None, 2),
+        (b"a", 3),
+        (b"c", 4),
+        (b"b", 5),
+    ]
+    first = reader().options(view="newest", endingOffsets='{"flights": {"0": 3, "1": 0}}').load(path)
+    assert [row.offset for row in first.collect()] == [0, 1, 2]
+    without_keys = reader().option("view", "newest").schema("offset bigint").load(path)
+    assert [row.offset for row in without_keys.collect()] == [*range(6)]
+
+
 def test_the_view_of_offsets_says_what_the_next_write_expects(spark, reader, log_path):
     view = reader().option("view", "offsets").load(log_path)
     with open_log(log_path) as log:

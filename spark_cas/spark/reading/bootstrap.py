@@ -54,14 +54,21 @@ def bootstrap(spark: "SparkSession", path_or_options: str | Mapping[str, str | f
     log = PinnedLog(spark, path_or_options)
     return Bootstrap(
         records=log.read(log.at.start_offsets),
-        state=latest(log.read(log.at.start_offsets, STATE), log.at),
+        state=state_of(log),
         offsets=spark.createDataFrame(log.at.rows(), OFFSETS),
         expected_offsets=log.at.expected_offsets,
     )
 
 
+def state_of(log: PinnedLog) -> "DataFrame":
+    """The state of a log at its bound."""
+    return latest(log.read(log.at.start_offsets, STATE, newest=True), log.at)
+
+
 def latest(records: "DataFrame", at: PinnedBounds) -> "DataFrame":
     """The state, in the columns of `STATE`, that records in these columns lead to, of a log as it was found.
+
+    Of the records of a key in a partition the newest one is enough.
 
     An aggregation of Spark: it goes to disk when keys outgrow the memory of a task.
     """

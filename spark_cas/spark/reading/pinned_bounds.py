@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from spark_cas.core.errors import OptionError
 from spark_cas.core.offsets import Bounds
 from spark_cas.log import clock
+from spark_cas.options.option import VIEW_NEWEST
 from spark_cas.options.parse import parse_read
 from spark_cas.spark.setup import collected
 
@@ -93,8 +94,12 @@ class PinnedLog:
         self._spark = spark
         self.at = _pin(spark, self._options)
 
-    def read(self, start_offsets: Sequence[int], schema: "StructType | None" = None) -> "DataFrame":
+    def read(
+        self, start_offsets: Sequence[int], schema: "StructType | None" = None, *, newest: bool = False
+    ) -> "DataFrame":
         """The records from these offsets up to the pinned ends, in all columns or in those of ``schema``.
+
+        With ``newest``, of each key of a partition the newest one and maybe others.
 
         When it is used, it ends in TruncatedError if by then the log is another one, or ends before that.
         """
@@ -103,6 +108,8 @@ class PinnedLog:
             reader = reader.schema(schema)
         # Among brokers the option assign stands in place of those that name a topic.
         where = {name: value for name, value in self._options.items() if name.lower() not in ("topic", "subscribe")}
+        if newest:
+            reader = reader.option("view", VIEW_NEWEST)
         return reader.options(**where, **self.at.range_options(start_offsets)).load()
 
 

@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from spark_cas.core.newest import newest_of_keys
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.records import RECORDS
 from spark_cas.log.backend import Backend
@@ -41,11 +42,21 @@ class RecordsReader(AcknowledgedReader, DataSourceReader):
     relation is scanned and whatever is appended meanwhile. How many tasks: `Splitting`.
     """
 
-    def __init__(self, selection: Selection, wanted: ReadRange, splitting: Splitting, schema: StructType) -> None:
+    def __init__(
+        self,
+        selection: Selection,
+        wanted: ReadRange,
+        splitting: Splitting,
+        schema: StructType,
+        *,
+        newest: bool = False,
+    ) -> None:
+        """``newest`` reads of each key of a partition the newest record, and maybe others: `newest_of_keys`."""
         self.selection = selection
         self.wanted = wanted
         self.splitting = splitting
         self.schema = schema
+        self.newest = newest
 
     def partitions(self) -> list[InputPartition]:
         with SelectedLogs(self.selection) as logs:
@@ -56,7 +67,7 @@ class RecordsReader(AcknowledgedReader, DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Where there is nothing to read Spark sends an empty partition of its own.
         if isinstance(partition, RecordsPartition):
-            yield from read_records(self.selection, self.wanted, partition, self.schema)
+            yield from read_records(self.selection, self.wanted, partition, self.schema, newest=self.newest)
 
 
 def tasks_of(seen: Seen, ranges: Ranges, splitting: Splitting) -> list[InputPartition]:
@@ -65,9 +76,9 @@ def tasks_of(seen: Seen, ranges: Ranges, splitting: Splitting) -> list[InputPart
 
 
 def read_records(
-    selection: Selection, wanted: ReadRange, task: RecordsPartition, schema: StructType
+    selection: Selection, wanted: ReadRange, task: RecordsPartition, schema: StructType, *, newest: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """The records of one task, in the columns of ``schema``."""
+    """The records of one task, in the columns of ``schema``; with ``newest`` those that `newest_of_keys` leaves."""
     arrow = to_arrow_schema(schema, timezone="UTC")
     columns = tuple(name for name in RECORDS.names if name in arrow.names)
     with planned_log(selection.spec_of(task.ranges[0][0].topic), task.log_id) as log:
@@ -75,8 +86,9 @@ def read_records(
         for (at, offsets), bounds in zip(task.ranges, kept_now, strict=True):
             builder = RowBuilder(arrow, at.topic, at.partition)
             keep = partial(kept, at, offsets, fail_on_data_loss=wanted.fail_on_data_loss)
-            for base_offset, records in _kept_records(log, at.partition, bounds, keep, columns):
-                yield builder.build(base_offset, records)
+            found = _kept_records(log, at.partition, bounds, keep, columns)
+            rows = (builder.build(base_offset, records) for base_offset, records in found)
+            yield from newest_of_keys(rows) if newest and "key" in columns else rows
 
 
 def _kept_records(
