@@ -77,5 +77,5 @@ def refuse_for_views(given: Given) -> None:
     for name in _OF_RECORDS:
         if name.lower() in given.explicit:
             raise OptionError(
-                f"option {name} is for the views records and newest; others tell of all of the log. Leave it out."
+                f"option {name} is for view=records and view=newest; others tell of all of the log. Leave it out."
             )
