@@ -90,7 +90,7 @@ class KafkaCluster:
         self._folder = Path(tempfile.mkdtemp(prefix="spark-cas-kafka-")).resolve()
         self._keeper = Keeper(self._folder)
         each = 3 + len(self._secured)
-        ports = iter(free_ports(each * self._count))
+        ports = iter(free_ports(each * self._count, self._advertised_ports))
         self.nodes = tuple(self._new_node(number, *islice(ports, each)) for number in range(1, self._count + 1))
         voters = ",".join(node.voter for node in self.nodes)
         for node in self.nodes:

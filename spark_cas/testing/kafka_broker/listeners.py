@@ -2,7 +2,7 @@
 
 import random
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 HOST = "127.0.0.1"
@@ -27,14 +27,14 @@ class Listener:
     protocol: str = "PLAINTEXT"
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on."""
+def free_ports(count: int, promised: Collection[int] = ()) -> list[int]:
+    """Ports of 127.0.0.1 that nobody listens on, and that are not promised to somebody who will."""
     ports: set[int] = set()
     for _ in range(_TRIES):
         if len(ports) == count:
             return list(ports)
         port = random.choice(_PORTS)  # noqa: S311 - chance, not secrecy
-        if _is_free(port):
+        if port not in promised and _is_free(port):
             ports.add(port)
     raise OSError(f"no {count} free ports found on {HOST}")
 

@@ -1,13 +1,14 @@
 """The rig itself: brokers that keep what they acknowledged, do as they are told, and leave nothing behind."""
 
 import os
+import socket
 import subprocess
 import sys
 
 import pytest
 from confluent_kafka.admin import ConfigResource
 
-from spark_cas.testing.kafka_broker import KafkaBroker, KafkaNode
+from spark_cas.testing.kafka_broker import KafkaBroker, KafkaNode, listeners
 from spark_cas.testing.kafka_broker.listeners import free_ports
 from spark_cas.testing.kafka_broker.metadata import nodes_alive
 from spark_cas.testing.kafka_broker.waiting import BrokerFailedError, wait_until
@@ -104,6 +105,14 @@ def test_a_proxy_can_stand_between_and_nothing_is_left_behind(conf):
         assert config["message.max.bytes"].value == "4321"
     assert not is_alive(pid)
     assert not folder.exists()
+
+
+def test_no_node_takes_the_port_that_a_proxy_is_to_have(conf, monkeypatch):
+    advertised, *others = free_ports(4)
+    monkeypatch.setattr(listeners, "_PORTS", [advertised] * 20 + others)
+    with KafkaBroker(conf, advertised_port=advertised) as broker, socket.socket() as proxy:
+        proxy.bind((listeners.HOST, advertised))
+        assert {port_of(broker.bootstrap), port_of(broker.proxied_address)} < {*others}
 
 
 def test_nothing_is_left_behind_by_a_process_that_is_killed(tmp_path):
