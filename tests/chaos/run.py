@@ -80,9 +80,8 @@ def run(
         try:
             broken, struck = _strike(place, faults, planned, seconds, folder / "history")
             place.heal()
-            expand.finish()
-            abort.finish()
-            violations = _end(place, folder / "stop")
+            unfinished = _finish(expand, abort)
+            violations = [*unfinished, *_end(place, folder / "stop")]
         except BaseException:
             for each in [*place.clients, *place.servers]:
                 each.kill()
@@ -133,6 +132,16 @@ def _watch(clients: Sequence[Victim], stopping: Event) -> list[str]:
 
     Thread(target=watch, name="watch", daemon=True).start()
     return told
+
+
+def _finish(expand: Expand, abort: AbortWhole) -> list[Violation]:
+    """Finish what was begun beside the clients; a healed place lets it."""
+    abort.finish()
+    try:
+        expand.finish()
+    except ConditionalLogError as error:
+        return [Violation(NOT_CALM, f"the expansion that was begun cannot be finished: {error}")]
+    return []
 
 
 def _end(place: Place, stop: Path) -> list[Violation]:
