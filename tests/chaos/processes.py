@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+STARTED_BY = "SPARK_CAS_CHAOS_STARTED_BY"
+"""The variable that holds the pid of who started a client: by its own look, that may be gone before it looks."""
 _TAIL = 2000
 _KILLED_SECONDS = 10
 
@@ -52,7 +54,7 @@ class ClientProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=self._environment,
+                env={**self._environment, STARTED_BY: str(os.getpid())},
                 start_new_session=True,
             )
 

@@ -12,6 +12,7 @@ from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.objects.store import open_store
 from spark_cas.log.spec import LogSpec
+from tests.chaos.processes import STARTED_BY
 from tests.chaos.troubled_store import TroubledStore
 from tests.kafka.faulted import spec_of
 
@@ -65,7 +66,7 @@ class World:
     @staticmethod
     def orphaned() -> Callable[[], bool]:
         """Whether who started this process was killed."""
-        parent = os.getppid()
+        parent = int(os.environ[STARTED_BY])
         return lambda: os.getppid() != parent
 
     def open(self, client: str = "") -> Backend:
