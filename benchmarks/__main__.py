@@ -164,7 +164,7 @@ def _on_kafka(parts: Sequence[str], sizes: Sizes, path: Path, scratch: Path) -> 
                 "kafka-in-turn": lambda: compare_in_turn(rows, topics),
                 "kafka-read": lambda: compare_topic_reads(spark, rows, topics, sizes.repeats),
                 "kafka-state": lambda: [compare_states(spark, rows, topics, sizes.repeats)],
-                "kafka-copy": lambda: [compare_copies(spark, rows, topics, scratch, sizes.repeats)],
+                "kafka-copy": lambda: compare_copies(spark, rows, topics, scratch, sizes.repeats),
                 "kafka-micro-batch": lambda: compare_micro_batches(
                     spark, path.parent, topics, scratch, sizes.process_repeats
                 ),

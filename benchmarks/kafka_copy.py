@@ -1,6 +1,8 @@
 """A topic copied into another as a stream, exactly once, against Spark's own source and sink, at least once."""
 
 import shutil
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,30 +16,51 @@ from benchmarks.sizes import PARTITIONS
 from spark_cas import route
 
 _BATCHES = 8
-_COLUMNS = ("key", "value")
+_KEY_AND_VALUE = ("key", "value")
+_WITH_PLACE = (*_KEY_AND_VALUE, "partition")
+_COMMITTED = {"kafka.isolation.level": "read_committed"}
 
 
-def compare_copies(spark: SparkSession, rows: DataFrame, topics: Topics, scratch: Path, repeats: int) -> Result:
-    """All that one topic holds, in a few batches, into a new topic with as many partitions."""
+def compare_copies(spark: SparkSession, rows: DataFrame, topics: Topics, scratch: Path, repeats: int) -> list[Result]:
+    """All that one topic holds, in a few batches, into a new topic with as many partitions.
+
+    Once each record stays in its partition, and once they are placed anew, by their keys.
+    """
     source = topics.kept()
     append_to(in_partitions(rows), topics.options(source))
     taken = str(rows.count() // _BATCHES)
     where = {"kafka.bootstrap.servers": topics.address, "subscribe": source, "startingOffsets": "earliest"}
-    where |= {"maxOffsetsPerTrigger": taken, "kafka.isolation.level": "read_committed"}
-    own = {name: value for name, value in where.items() if name != "kafka.isolation.level"}
+    where |= {"maxOffsetsPerTrigger": taken}
+
+    def records(source: str, columns: Sequence[str], **more: str) -> DataFrame:
+        return spark.readStream.format(source).options(**where, **more).load().select(*columns)
+
+    def writing() -> dict[str, str]:
+        return topics.options(topics.fresh(), job="copy", maxRecordsPerChunk=taken)
 
     def ours(folder: Path) -> None:
-        options = topics.options(topics.fresh(), job="copy", maxRecordsPerChunk=taken)
-        records = spark.readStream.format("conditional-log").options(**own).load().select(*_COLUMNS)
-        _run(route(records, options).writeStream.format("conditional-log").options(**options), folder)
+        routed = {**writing(), "routed": "true"}
+        _run(records("conditional-log", _WITH_PLACE).writeStream.format("conditional-log").options(**routed), folder)
 
     def peer(folder: Path) -> None:
-        records = spark.readStream.format("kafka").options(**where).load().select(*_COLUMNS)
+        read = records("kafka", _WITH_PLACE, **_COMMITTED)
+        _run(read.writeStream.format("kafka").options(**topics.options(topics.fresh())), folder)
+
+    def ours_by_key(folder: Path) -> None:
+        options = writing()
+        routed = route(records("conditional-log", _KEY_AND_VALUE), options)
+        _run(routed.writeStream.format("conditional-log").options(**options), folder)
+
+    def peer_by_key(folder: Path) -> None:
         # Laid out as ours is: each row to the partition of its key, through one exchange.
-        laid_out = records.repartition(PARTITIONS, "key")
+        laid_out = records("kafka", _KEY_AND_VALUE, **_COMMITTED).repartition(PARTITIONS, "key")
         _run(laid_out.writeStream.format("kafka").options(**topics.options(topics.fresh())), folder)
 
-    return compare("Kafka copy, stream", ours, peer, goal="at least 0.9", scratch=scratch, repeats=repeats)
+    compare_copy = partial(compare, goal="at least 0.9", scratch=scratch, repeats=repeats)
+    return [
+        compare_copy("Kafka copy, stream", ours, peer),
+        compare_copy("Kafka copy, stream, by key", ours_by_key, peer_by_key),
+    ]
 
 
 def _run(writer: DataStreamWriter, folder: Path) -> None:

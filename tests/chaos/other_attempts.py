@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from spark_cas.core.errors import ErrorKind
 from spark_cas.log.backend import Backend
 from spark_cas.testing.history import INFO, Recorder
 from spark_cas.testing.history.jobs import APPEND
@@ -41,9 +42,12 @@ class OtherAttempts:
             time.sleep(self._chance.uniform(0, 2 * _PACES * self._world.pace))
 
     def _attempt(self, arguments: Mapping[str, Any]) -> None:
-        """Until it is told what became of it: the writer may have given up, and nobody else ends a load left open."""
-        kind = INFO
-        while kind == INFO:
+        """Until it is told what became of it: the writer may have given up, and nobody else ends a load left open.
+
+        Where the log is damaged, nobody will be told that.
+        """
+        kind, result = INFO, dict[str, Any]()
+        while kind == INFO and result.get("kind") != ErrorKind.CHUNK_DAMAGED:
             number = self._recorder.start(APPEND, arguments)
             kind, result = ask(self._log, arguments, f"{self._recorder.process}.{number}")
             self._recorder.finish(number, kind, result)
