@@ -1,13 +1,16 @@
 """What a writer asks its brokers for beside the records, and what it must not bring about by asking."""
 
 from dataclasses import replace
+from threading import Event
+from threading import enumerate as enumerate_threads
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
+from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ConditionalLogError
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.core.outcome import Appended, Fenced
+from spark_cas.core.outcome import Appended, Fenced, LayoutChanged
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence
@@ -16,6 +19,7 @@ from spark_cas.log.kafka.client.clients import TransactionalProducer, admin_clie
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.testing.kafka_broker import KafkaBroker
+from spark_cas.testing.kafka_broker.listeners import free_ports
 from spark_cas.testing.kafka_broker.waiting import wait_until
 from spark_cas.testing.writing import JobWriter, append_foreign, table_of, values_in
 from tests.kafka.clients import SECONDS, admin_of, create_topic
@@ -99,6 +103,63 @@ def test_a_coordinator_is_looked_for_once_a_broker_is_connected(broker, topic, m
         instance.close()
     assert len(found) >= 20
     assert {*found} == {True}
+
+
+def test_a_claim_connects_while_it_looks_whether_it_is_for_nothing(broker, topic, monkeypatch):
+    connect, changed, connected, meanwhile = TransactionalProducer._connect, Checks.changed, Event(), []
+
+    def noting(instance, seconds):
+        connect(instance, seconds)
+        connected.set()
+
+    def waiting(checks, plan):
+        meanwhile.append(connected.wait(SECONDS))
+        return changed(checks, plan)
+
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
+        plan = pin_plan(log, "job", ExpectedOffsets("end"))
+        monkeypatch.setattr(TransactionalProducer, "_connect", noting)
+        monkeypatch.setattr(Checks, "changed", waiting)
+        assert isinstance(JobWriter(log, plan).append(table_of(["a"])), Appended)
+    assert meanwhile[0]
+
+
+def test_an_instance_that_is_let_go_of_connects_no_longer():
+    """Nobody is there, and so it would for a good part of the time that a request has."""
+    [port] = free_ports(1)
+    before = {*enumerate_threads()}
+    instance = TransactionalProducer(KafkaSpec(f"127.0.0.1:{port}", "topic"), "id")
+    instance.approach()
+    instance.close()
+    wait_until(lambda: before.issuperset(enumerate_threads()), 2, lambda: "it goes on")
+
+
+def test_a_claim_that_would_be_for_nothing_fences_nobody_and_keeps_no_instance(broker, topic, monkeypatch):
+    make, close, alive, fencing = TransactionalProducer.__init__, TransactionalProducer.close, set(), []
+
+    def begun(instance, *given):
+        alive.add(instance)
+        make(instance, *given)
+
+    def ended(instance):
+        alive.remove(instance)
+        close(instance)
+
+    spec = KafkaSpec(broker.bootstrap, topic, topic)
+    with KafkaLog(spec) as log:
+        late, void = (pin_plan(log, each, ExpectedOffsets("end")) for each in ("late", "void"))
+        append_foreign(log, 0, "x")
+        monkeypatch.setattr(TransactionalProducer, "__init__", begun)
+        monkeypatch.setattr(TransactionalProducer, "close", ended)
+        monkeypatch.setattr(TransactionalProducer, "init", lambda *_: fencing.append(1))
+        claim = log.claim(0, late)
+        assert isinstance(claim, Claim)
+        assert claim.expected_offset == 0
+        assert alive == set()
+        monkeypatch.setattr(Checks, "changed", lambda *_: LayoutChanged(1, 2))
+        assert log.claim(0, void) == LayoutChanged(1, 2)
+        assert alive == set()
+    assert fencing == []
 
 
 def test_an_attempt_that_was_overtaken_before_its_fence_stays_refused(broker, topic, monkeypatch):

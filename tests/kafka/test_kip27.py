@@ -9,9 +9,11 @@ from confluent_kafka import Producer
 
 from spark_cas import append_once
 from spark_cas.core.errors import ConflictError, ProgressLostError, StorageError
+from spark_cas.core.offsets import Bounds
 from spark_cas.core.outcome import Appended, Conflict, Fenced
 from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.testing.contract.base import at_once
@@ -242,6 +244,25 @@ def test_right_behind_its_own_chunk_a_writer_passes_over_aborted_records_and_fin
     append_as_others_do(broker.bootstrap, topic, "x")
     assert isinstance(job.append(table_of("c")), Conflict)
     assert values_in(log, 0) == ["a", "b", "x"]
+
+
+@pytest.mark.parametrize("came", [False, True])
+def test_right_behind_its_claim_a_writer_asks_where_the_partition_ends_only_if_somebody_came(
+    broker, log, topic, monkeypatch, came
+):
+    job, barrier, asked = JobWriter(log, plan_of(log, "begins")), Checks.barrier, []
+
+    def noting(checks: Checks) -> Bounds:
+        asked.append(checks.at.partition)
+        return barrier(checks)
+
+    monkeypatch.setattr(Checks, "barrier", noting)
+    if came:
+        append_as_others_do(broker.bootstrap, topic, "x")
+    outcome = job.append(table_of("a"))
+    assert isinstance(outcome, Conflict if came else Appended)
+    assert bool(asked) == came
+    assert values_in(log, 0) == ["x" if came else "a"]
 
 
 def test_one_record_behind_the_marker_is_no_marker_for_a_writer_that_starts_anew(broker, log, topic, monkeypatch):

@@ -124,15 +124,14 @@ class KafkaLog(KafkaRegistry, Backend):
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
         with self._turn, within(self.spec.patience_seconds):
             try:
-                changed = self._layouts.changed(plan)
+                if plan.group:
+                    return self._layouts.changed(plan) or self._own(plan).claim(partition, plan)
+                return self._new_writer(plan, partition).claim()
             except LogNotFoundError:
                 raise LogNotSharedError(
                     f"topic {self.topic}, which the plan was made for, is not there. Nothing was appended. Check "
                     f"that all workers reach the same brokers as the driver."
                 ) from None
-            if plan.group:
-                return changed or self._own(plan).claim(partition, plan)
-            return changed or self._new_writer(plan, partition).claim()
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
         with self._turn:

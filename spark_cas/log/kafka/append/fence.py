@@ -2,7 +2,8 @@
 
 import math
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from confluent_kafka import KafkaException, TopicPartition
 
@@ -69,22 +70,42 @@ class Fence:
         self._id = transactional_id
         self._begun = math.inf
         """When the instance's last transaction began."""
+        self._next: TransactionalProducer | None = None
+        """The instance that the fence is put up with, where it is on its way already."""
         self.producer: TransactionalProducer | None = None
         self.lost = False
         """Whether another holder fenced this one."""
         self.knows_entry = False
         """Whether the job's ledger entry was read, or written, since the fence is up."""
         self.left: Bounds | None = None
-        """What the partition kept right behind the instance's last append; None when somebody may have come since."""
+        """What the partition kept behind the instance's claim, or last append; None where it is to be asked for."""
+
+    @contextmanager
+    def approaching(self) -> Iterator[None]:
+        """Connect meanwhile to put the fence up inside, or not: nobody is fenced by that.
+
+        Raises LogNotFoundError, StorageError.
+        """
+        self._next = self._new_instance()
+        self._next.approach()
+        try:
+            yield
+        finally:
+            if self._next is not None:
+                self._next.close()
+                self._next = None
+
+    def _new_instance(self) -> TransactionalProducer:
+        settings = topic_settings(self._fences.admin, self._at.topic)
+        most = None if settings is None else settings.max_message_bytes
+        return TransactionalProducer(self._spec, self._id, most, self._at.partition)
 
     def put_up(self) -> None:
         """Fence earlier holders of the id, and end what they left open. Raises KafkaException, StorageError."""
         self._fences.take(self, self._id)
         self.knows_entry = False
         self._begun = math.inf
-        settings = topic_settings(self._fences.admin, self._at.topic)
-        most = None if settings is None else settings.max_message_bytes
-        self.producer = TransactionalProducer(self._spec, self._id, most, self._at.partition)
+        self.producer, self._next = self._next or self._new_instance(), None
         self._fences.mark_used(self)
         self.producer.init(self._spec.claim_timeout_ms / 1000)
         self.lost = False

@@ -55,8 +55,12 @@ class PartitionWriter:
     def claim(self) -> Claim | Refusal:
         """Learn how far the job came, and fence earlier writers unless its next append is refused anyhow.
 
-        Raises UndecidedError, StorageError.
+        Raises LogNotFoundError, LogNotSharedError, UndecidedError, StorageError.
         """
+        with self._fence.approaching():
+            return self._checks.changed(self._checks.plan) or self._claim()
+
+    def _claim(self) -> Claim | Refusal:
         checks, plan, partition = self._checks, self._checks.plan, self._at.partition
         progress, precheck = None, False
         try:
@@ -73,8 +77,10 @@ class PartitionWriter:
             if changed is not None:
                 return changed
             progress = checks.progress()
-            checked = resume_offset(plan, partition, progress) is not None
-            bounds = checks.barrier() if checked else ends.bounds_to_high_watermark(self._admin, self._at)
+            if resume_offset(plan, partition, progress) is None:
+                bounds = ends.bounds_to_high_watermark(self._admin, self._at)
+            else:
+                self._fence.left = bounds = checks.barrier()
         expected = resume_offset(plan, partition, progress)
         # Trimming takes records and no ledger entries: without a check, only time can have taken the job's.
         if expected is None and plan.by_key and clock.now_ms() - plan.pinned_at_ms < KEPT_MS:
@@ -190,8 +196,8 @@ class PartitionWriter:
     def _bounds_for(self, attempt: Attempt) -> Bounds:
         """What an append may rest on.
 
-        Right behind the instance's own last append nobody is asked: records that land just there prove as well that
-        nothing came in between. When they do not, the next try asks.
+        Right behind the instance's claim, or its own last append, nobody is asked: records that land just there prove
+        as well that nothing came in between. When they do not, the next try asks.
         """
         claim, chunk = attempt.claim, attempt.chunk
         left, self._fence.left = self._fence.left, None

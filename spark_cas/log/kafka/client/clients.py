@@ -123,6 +123,7 @@ class TransactionalProducer:
         self._partition = partition
         self._request_seconds = spec.request_seconds
         self._idle = False
+        self._approach: Deadlined | None = None
         self.fatal: KafkaError | None = None
         """Why the instance is good for nothing any more. Errors of its messages say only that they were purged."""
         delivery_ms = int(spec.delivery_seconds * 1000)
@@ -143,12 +144,20 @@ class TransactionalProducer:
         self._make_client()
 
     def _make_client(self) -> None:
+        self._closed = False
         self._connections = Connections()
         self.client = _producer(self._settings, self._topic, self._connections)
+
+    def approach(self) -> None:
+        """Connect while something else is done; nothing else of the instance is used before `init`."""
+        seconds = _CONNECT_SHARE * self._request_seconds
+        self._approach = Deadlined(lambda: self._connect(seconds), seconds + _OVERDUE_SECONDS)
 
     def init(self, timeout_seconds: float) -> None:
         """Fence every earlier holder of the id, and finish or abort what it left open. Raises KafkaException."""
         wait = Wait(timeout_seconds, f"claiming what is written to topic {self._topic}")
+        if self._approach is not None:
+            self._approach.result()
         while True:
             self._connect(min(_CONNECT_SHARE * self._request_seconds, wait.left))
             try:
@@ -179,11 +188,12 @@ class TransactionalProducer:
         one that it begins with is no good: it is given up with the first reply, which tells it who the brokers are.
         """
         deadline = time.monotonic() + timeout_seconds
-        while (left := deadline - time.monotonic()) > 0 and not self._connections.up:
+        client = self.client
+        while (left := deadline - time.monotonic()) > 0 and not self._connections.up and not self._closed:
             with suppress(KafkaException), self.watched():
-                self.client.meet_leader(self._partition, min(_MEETING_SECONDS, left))
+                client.meet_leader(self._partition, min(_MEETING_SECONDS, left))
             with suppress(KafkaException), self.watched():
-                self.client.poll(_CONNECT_PAUSE_SECONDS)
+                client.poll(_CONNECT_PAUSE_SECONDS)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -286,5 +296,6 @@ class TransactionalProducer:
 
         Not by an abort, for the transaction may be one whose commit is under way.
         """
+        self._closed = True
         self.client.drop()
         del self.client
