@@ -11,6 +11,7 @@ from benchmarks.completed import PYTHON, SPARK_SUBMIT, compare_completed
 from benchmarks.floors import compare_floors
 from benchmarks.kafka_appending import compare_appends
 from benchmarks.kafka_broker import running_broker
+from benchmarks.kafka_claiming import compare_claims
 from benchmarks.kafka_copy import compare_copies
 from benchmarks.kafka_in_flight import compare_in_flight
 from benchmarks.kafka_in_turn import compare_in_turn
@@ -57,6 +58,7 @@ PARTS = (
     "many-jobs",
     "kafka-restart",
     "kafka-in-flight",
+    "kafka-claim",
     "kafka-quota",
     *ON_KAFKA,
 )
@@ -92,16 +94,17 @@ def _run(parts: Sequence[str], sizes: Sizes, rows: Path, scratch: Path) -> list[
     if "completed" in parts:
         for name, launcher in (("complete job", PYTHON), ("complete job, spark-submit", SPARK_SUBMIT)):
             results.append(compare_completed(name, launcher, rows, scratch, sizes.process_repeats))
-    if "memory" in parts:
-        results += compare_memory(scratch, sizes.few_rows, sizes.many_rows)
-    if "many-jobs" in parts:
-        results += compare_many_jobs_in_directory(scratch, sizes.past_jobs, sizes.job_repeats)
-    if "kafka-restart" in parts:
-        results += _restarts(sizes, scratch)
-    if "kafka-quota" in parts:
-        results += _within_quota(rows.parent, sizes)
-    if "kafka-in-flight" in parts:
-        results += compare_in_flight(sizes.repeats)
+    alone: dict[str, Callable[[], list[Result]]] = {
+        "memory": lambda: compare_memory(scratch, sizes.few_rows, sizes.many_rows),
+        "many-jobs": lambda: compare_many_jobs_in_directory(scratch, sizes.past_jobs, sizes.job_repeats),
+        "kafka-restart": lambda: _restarts(sizes, scratch),
+        "kafka-quota": lambda: _within_quota(rows.parent, sizes),
+        "kafka-claim": lambda: compare_claims(sizes.job_repeats),
+        "kafka-in-flight": lambda: compare_in_flight(sizes.repeats),
+    }
+    for part, comparison in alone.items():
+        if part in parts:
+            results += comparison()
     if set(parts) & set(ON_KAFKA):
         results += _on_kafka(parts, sizes, rows, scratch)
     return results

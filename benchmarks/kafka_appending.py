@@ -10,7 +10,6 @@ from benchmarks.appending import appender
 from benchmarks.kafka_broker import Topics
 from benchmarks.measure import Result, seconds_of
 from spark_cas import RECORDS, open_log
-from spark_cas.log.backend import Backend
 
 RECORDS_EACH = 10
 _WARM_UP = 20
@@ -24,7 +23,7 @@ def compare_appends(topics: Topics, appends: int) -> list[Result]:
     """
     topic = topics.fresh(2)
     with open_log(f"kafka://{topics.address}/{topic}") as log:
-        sides = (_conditional(log), _bare(topics.address, topic))
+        sides = (appender(log, 0, records_to_append()), bare_transaction(topics.address, topic))
         seconds = [[seconds_of(side) for side in sides] for _ in range(_WARM_UP + appends)][_WARM_UP:]
     ours, peer = ([1000 * each for each in side] for side in zip(*seconds, strict=True))
     return [
@@ -37,18 +36,20 @@ def _percentile(values: list[float], which: int) -> float:
     return statistics.quantiles(values, n=100)[which - 1]
 
 
-def _conditional(log: Backend) -> Callable[[], None]:
-    """An append of ours, which expects the end that the one before left."""
-    values = [b"%0100d" % i for i in range(RECORDS_EACH)]
-    return appender(log, 0, pa.Table.from_pylist([{"key": value[-10:], "value": value} for value in values], RECORDS))
+def records_to_append() -> pa.Table:
+    """A few small records."""
+    return pa.Table.from_pylist([{"key": value[-10:], "value": value} for value in _values()], RECORDS)
 
 
-def _bare(address: str, topic: str) -> Callable[[], None]:
-    """A transaction of the same records and a group's offset, as the client's own documentation shows it."""
+def bare_transaction(address: str, topic: str) -> Callable[[], None]:
+    """A transaction of the same records and a group's offset, as the client's own documentation shows it.
+
+    Its producer is made now, and fences the one before.
+    """
     producer = Producer({"bootstrap.servers": address, "transactional.id": f"{topic}-bare", "linger.ms": 5})
     member = Consumer({"bootstrap.servers": address, "group.id": f"{topic}-bare"})
     producer.init_transactions(_SECONDS)
-    values = [b"%0100d" % i for i in range(RECORDS_EACH)]
+    values = _values()
 
     def append() -> None:
         producer.begin_transaction()
@@ -61,3 +62,7 @@ def _bare(address: str, topic: str) -> Callable[[], None]:
         producer.commit_transaction(_SECONDS)
 
     return append
+
+
+def _values() -> list[bytes]:
+    return [b"%0100d" % i for i in range(RECORDS_EACH)]
