@@ -154,8 +154,8 @@ class Plan:
         return len(self.expected_offsets)
 
     def claims(self, partition: int) -> bool:
-        """Whether the plan was made with a claim on a partition itself."""
-        return self.expected_offsets[partition] is not None and not self.by_key
+        """Whether the plan was made with a claim on a partition itself; never on one that was added since."""
+        return partition < self.partitions and self.expected_offsets[partition] is not None and not self.by_key
 
     @property
     def told_as(self) -> str:

@@ -6,6 +6,8 @@ partition ends then is its threshold. Only then there are more partitions, and l
 thresholds. Whoever was interrupted anywhere, the same call goes on from there.
 """
 
+from collections.abc import Iterable
+
 from spark_cas.core.errors import LayoutChangedError, OptionError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.plan import Layout
@@ -46,6 +48,20 @@ def expand_log(log: Backend, partitions: int) -> Layout:
         log.add_partitions(intent)
         log.finish_expansion(Expansion(intent.epoch, intent.partitions, thresholds))
     return log.layout()
+
+
+def layout_with(log: Backend, partitions: Iterable[int]) -> Layout:
+    """The layout of a log, for who names partitions of it: one that does not have them may be one that was.
+
+    A broker may lag behind; what is on record of expansions has one place. Raises ValueError for a partition that the
+    log does not have.
+    """
+    layout, named = log.layout(), [*partitions]
+    if max(named, default=0) >= layout.partitions:
+        layout = log.layouts().layout
+    for each in named:
+        layout.require(each)
+    return layout
 
 
 def settled_layouts(log: Backend) -> Layouts:

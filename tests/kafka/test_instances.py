@@ -1,17 +1,19 @@
 """What a writer asks its brokers for beside the records, and what it must not bring about by asking."""
 
+import time
 from dataclasses import replace
-from threading import Event
+from threading import Event, Lock
 from threading import enumerate as enumerate_threads
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from spark_cas.core.claim import Claim
-from spark_cas.core.errors import ConditionalLogError
+from spark_cas.core.errors import ConditionalLogError, LogNotFoundError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, Fenced, LayoutChanged
 from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.append import fence
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.client.array_producer import ArrayProducer
@@ -106,22 +108,70 @@ def test_a_coordinator_is_looked_for_once_a_broker_is_connected(broker, topic, m
 
 
 def test_a_claim_connects_while_it_looks_whether_it_is_for_nothing(broker, topic, monkeypatch):
-    connect, changed, connected, meanwhile = TransactionalProducer._connect, Checks.changed, Event(), []
+    make, connect, changed = TransactionalProducer.__init__, TransactionalProducer._connect, Checks.changed
+    made, connected, up = [], Event(), []
 
-    def noting(instance, seconds):
-        connect(instance, seconds)
+    def making(instance, *given):
+        made.append(instance)
+        make(instance, *given)
+
+    def noting(instance, *given):
+        connect(instance, *given)
         connected.set()
 
     def waiting(checks, plan):
-        meanwhile.append(connected.wait(SECONDS))
+        assert connected.wait(SECONDS)
+        up.append(made[0]._connections.up)
         return changed(checks, plan)
 
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
         plan = pin_plan(log, "job", ExpectedOffsets("end"))
+        monkeypatch.setattr(TransactionalProducer, "__init__", making)
         monkeypatch.setattr(TransactionalProducer, "_connect", noting)
         monkeypatch.setattr(Checks, "changed", waiting)
         assert isinstance(JobWriter(log, plan).append(table_of(["a"])), Appended)
-    assert meanwhile[0]
+    assert up[0]
+    assert len(made) == 1
+
+
+def test_an_instance_is_connected_by_one_thread_at_a_time(broker, topic, monkeypatch):
+    connect, at_work, together = TransactionalProducer._connect, Lock(), []
+
+    def slowly(instance, *given):
+        together.append(not at_work.acquire(blocking=False))
+        time.sleep(0.2)
+        connect(instance, *given)
+        at_work.release()
+
+    monkeypatch.setattr(TransactionalProducer, "_connect", slowly)
+    instance = TransactionalProducer(KafkaSpec(broker.bootstrap, topic), topic)
+    instance.approach()
+    instance.init(SECONDS)
+    instance.close()
+    assert together == [False, False]
+
+
+def test_a_claim_of_a_topic_that_a_broker_does_not_know_yet_looks_for_it_again(broker, topic, monkeypatch):
+    def unknown(*_):
+        monkeypatch.undo()
+        raise LogNotFoundError("not yet")
+
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
+        plan = pin_plan(log, "job", ExpectedOffsets("end"))
+        monkeypatch.setattr(fence, "topic_settings", unknown)
+        assert isinstance(JobWriter(log, plan).append(table_of(["a"])), Appended)
+
+
+def test_a_claim_that_is_refused_leaves_an_earlier_one_as_it_was(broker, topic, monkeypatch):
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
+        plan = pin_plan(log, "job", ExpectedOffsets("end"))
+        job = JobWriter(log, plan)
+        job.must_append("a")
+        with monkeypatch.context() as patched:
+            patched.setattr(Checks, "changed", lambda *_: LayoutChanged(1, 2))
+            assert log.claim(0, plan) == LayoutChanged(1, 2)
+        job.must_append("b")
+        assert values_in(log, 0) == ["a", "b"]
 
 
 def test_an_instance_that_is_let_go_of_connects_no_longer():

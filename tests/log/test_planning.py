@@ -1,10 +1,13 @@
 import pyarrow as pa
 import pytest
 
+from spark_cas import append_once
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import InputChangedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.outcome import Appended
 from spark_cas.core.records import RECORDS
+from spark_cas.log.expanding import expand_log
 from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.memory import MemoryLog
@@ -34,3 +37,22 @@ def test_of_two_drivers_that_plan_at_once_the_second_knows_that_rows_may_be_ther
     second = pin_plan(log, "job", ExpectedOffsets("none"))
     assert second == first
     assert (first.rejoined, second.rejoined) == (False, True)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_an_append_to_a_partition_that_was_added_is_not_refused_by_who_lags_behind(monkeypatch, several):
+    log, records = MemoryLog(), pa.Table.from_batches([batch(b"a")])
+    before = log.create(1)
+    expand_log(log, 2)
+    known = log.layouts()
+    told = iter([before])
+    monkeypatch.setattr(log, "layout", lambda: next(told, known.layout))
+    monkeypatch.setattr(log, "layouts", lambda *_: known)
+    if several:
+        found = append_once(log, {0: records, 1: records}, job="job", expected_offset={0: None, 1: 0})
+    else:
+        found = {1: append_once(log, 1, records, job="job", expected_offset=0)}
+    assert isinstance(found[1], Appended)
+    assert next(told, None) is None
+    with pytest.raises(ValueError, match="partition 2 was named"):
+        append_once(log, 2, records, job="other", expected_offset=0)

@@ -62,6 +62,7 @@ class KafkaLog(KafkaRegistry, Backend):
         super().__init__(ClientSet.taken(spec) if handed_on else ClientSet(spec))
         self._admin, self._readers = self._clients.admin, self._clients.readers
         self._writers: dict[tuple[int, str], PartitionWriter] = {}
+        """By partition and job, the only one that this process has."""
         self._whole: dict[str, WholeAppends] = {}
         """By group, those that this process appends to."""
         self._layouts = TopicLayouts(self._admin, self._registry, self.topic)
@@ -124,9 +125,7 @@ class KafkaLog(KafkaRegistry, Backend):
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
         with self._turn, within(self.spec.patience_seconds):
             try:
-                if plan.group:
-                    return self._layouts.changed(plan) or self._own(plan).claim(partition, plan)
-                return self._new_writer(plan, partition).claim()
+                return self._claim(partition, plan)
             except LogNotFoundError:
                 raise LogNotSharedError(
                     f"topic {self.topic}, which the plan was made for, is not there. Nothing was appended. Check "
@@ -141,6 +140,7 @@ class KafkaLog(KafkaRegistry, Backend):
             if writer is None:
                 writer = self._new_writer(claim.plan, claim.partition)
                 writer.know(claim.progress)
+                self._writers[claim.partition, claim.plan.job] = writer
             return writer.append(claim, chunk)
 
     def append_blind(self, partition: int, layout: Layout, chunk: Chunk, guarantee: str) -> Outcome:
@@ -243,6 +243,15 @@ class KafkaLog(KafkaRegistry, Backend):
     def put_grants(self, grants: Grants) -> bool:
         return self._grantor.put_grants(grants)
 
+    def _claim(self, partition: int, plan: Plan) -> Claim | Refusal:
+        if plan.group:
+            return self._layouts.changed(plan) or self._own(plan).claim(partition, plan)
+        writer = self._new_writer(plan, partition)
+        found = writer.claim()
+        if isinstance(found, Claim):
+            self._writers[partition, plan.job] = writer
+        return found
+
     def _own(self, plan: Plan) -> WholeAppends:
         """The group of a plan, which this process appends to."""
         if plan.group not in self._whole:
@@ -256,13 +265,10 @@ class KafkaLog(KafkaRegistry, Backend):
         return WholeAppends(self._clients, self._layouts, plan, is_aborted=is_aborted)
 
     def _new_writer(self, plan: Plan, partition: int) -> PartitionWriter:
-        """The only writer that this process has for the job in the partition."""
         at = self._at(partition)
         transactional_id = self.spec.transactional_id(partition, None if plan.claims(partition) else plan.job)
         checks = Checks(self._clients, self._layouts, plan, at)
-        writer = PartitionWriter(checks, Fence(self._fences, at, transactional_id))
-        self._writers[partition, plan.job] = writer
-        return writer
+        return PartitionWriter(checks, Fence(self._fences, at, transactional_id))
 
     def _await_layout(self, partitions: int = 1) -> Layout:
         """A topic, and each of its partitions, is known to its brokers a little after it was created."""

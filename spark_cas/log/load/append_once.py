@@ -14,6 +14,7 @@ from spark_cas.core.key_claims import check_keys
 from spark_cas.core.outcome import Appended, Outcome
 from spark_cas.core.plan import PartitionResult
 from spark_cas.log.backend import Backend
+from spark_cas.log.expanding import layout_with
 from spark_cas.log.load.append_by_key import KeyedAppends
 from spark_cas.log.load.append_once_records import checked_offset, chunk_of, found_before
 from spark_cas.log.load.append_once_whole import append_whole
@@ -73,7 +74,7 @@ def append_once(
         raise ValueError(msg)
     chunk = chunk_of(records, job)
     expected_offset = checked_offset(expected_offset)
-    log.layout().require(partition)
+    layout_with(log, [partition])
     wanted = ExpectedOffsets("offsets", ((partition, expected_offset),))
     plan = pin_plan(log, job, wanted, compare=compare, any_layout=True)
     # Who has just recorded the plan is the first.

@@ -23,6 +23,7 @@ from spark_cas.core.outcome import Appended, Fenced, Outcome, Unknown
 from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.core.refusal import error_of
 from spark_cas.log.backend import Backend
+from spark_cas.log.expanding import layout_with
 from spark_cas.log.load.append_once_records import checked_offset, chunk_of, found_before, same_as
 from spark_cas.log.load.planning import complete_job, job_progress, pin_plan
 from spark_cas.log.load.require_expected import mismatches_now
@@ -39,9 +40,7 @@ def append_whole(
 ) -> dict[int, Outcome]:
     """Append as `append_once` does of a mapping: its outcomes are all `Appended`, or those that refused."""
     chunks = {partition: chunk_of(records[partition], job) for partition in sorted(records)}
-    layout = log.layout()
-    for partition in {*records, *expected_offsets}:
-        layout.require(partition)
+    layout_with(log, {*records, *expected_offsets})
     if not chunks or not chunks.keys() <= expected_offsets.keys():
         msg = "append_once takes records of at least one partition, and an expected offset, or None, for each"
         raise ValueError(msg)

@@ -16,7 +16,17 @@ from spark_cas.core.errors import (
 from spark_cas.core.expansion import require_named_as_now
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.names import check_name
-from spark_cas.core.plan import BY_KEY, BY_PARTITION, Completion, EarlierRows, PartitionResult, Plan, Progress, rejoin
+from spark_cas.core.plan import (
+    BY_KEY,
+    BY_PARTITION,
+    Completion,
+    EarlierRows,
+    Layout,
+    PartitionResult,
+    Plan,
+    Progress,
+    rejoin,
+)
 from spark_cas.core.refusal import refused_at, told_rows
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
@@ -70,12 +80,12 @@ def pin_plan(
     ProgressLostError when nothing tells any more what of the input is the rest.
     """
     check_name(job, "the job name")
-    layout = log.layout()
     first, pinned_by, now_ms = log.plan(job), uuid.uuid4().hex, clock.now_ms()
     if first is None:
-        expansions = settled_layouts(log).expansions
+        settled = settled_layouts(log)
+        layout = settled.layout
         if not any_layout:
-            require_named_as_now(wanted, expansions, layout.partitions)
+            require_named_as_now(wanted, settled.expansions, layout.partitions)
         bounds = log.bounds_of(range(layout.partitions), waiting=True)
         ends = tuple(each.end_offset for each in bounds)
         mine = Plan(
@@ -105,6 +115,8 @@ def pin_plan(
         first = first or log.record_plan(mine)
         if first == mine:
             return with_group(log, mine)
+    else:
+        layout = _layout_now(log, first)
     _require_same_kind(log, first, stream=stream, compare=compare, round_of=round_of, whole=whole)
     if first.log_id != layout.log_id:
         raise TruncatedError(
@@ -124,6 +136,12 @@ def pin_plan(
     plan = with_group(log, plan)
     again = _rejoined(log, plan, wanted, looking=not any_layout and not is_committed(log, plan))
     return replace(again, rejoined=plan.pinned_by != pinned_by)
+
+
+def _layout_now(log: Backend, first: Plan) -> Layout:
+    """The layout, for who knows of a plan. A broker may lag behind; what is on record of expansions has one place."""
+    layout = log.layout()
+    return layout if layout.epoch >= first.layout_epoch else log.layouts().layout
 
 
 def _rejoined(log: Backend, plan: Plan, wanted: ExpectedOffsets, *, looking: bool) -> Plan:

@@ -1,11 +1,13 @@
 """A broker that lags behind says what was: where partitions ended, and how many there were."""
 
+from dataclasses import replace
+
 import pytest
 
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended
-from spark_cas.log.expanding import expand_log
+from spark_cas.log.expanding import expand_log, layout_with
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.options.selection import Selection
@@ -84,4 +86,23 @@ def test_a_bound_has_every_partition_that_was_added(proxied, proxied_topic, lagg
     reader = ViewReader(selection, "offsets", tuple(OFFSETS.fieldNames()), OFFSETS)
     [found] = [batch for each in reader.partitions() for batch in reader.read(each)]
     assert found.column("partition").to_pylist() == [0, 1]
+    lagging.told_old.wait(0)
+
+
+def test_who_names_a_partition_that_was_added_is_not_told_that_it_is_not_there(proxied, proxied_topic, lagging):
+    with KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log:
+        assert layout_with(log, [1]).partitions == 2
+    lagging.told_old.wait(0)
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_plan_is_made_for_every_partition_that_was_added(proxied, proxied_topic, lagging, known):
+    with (
+        KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log,
+        KafkaLog(spec_of(proxied.direct, proxied_topic)) as direct,
+    ):
+        before = pin_plan(direct, "job", ExpectedOffsets("end")) if known else None
+        plan = pin_plan(log, "job", ExpectedOffsets("end"))
+        assert plan.partitions == 2
+        assert before in (None, replace(plan, rejoined=False))
     lagging.told_old.wait(0)

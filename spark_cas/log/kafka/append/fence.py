@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 
 from confluent_kafka import KafkaException, TopicPartition
 
+from spark_cas.core.errors import LogNotFoundError
 from spark_cas.core.offsets import Bounds
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import TransactionalProducer
@@ -82,13 +83,15 @@ class Fence:
 
     @contextmanager
     def approaching(self) -> Iterator[None]:
-        """Connect meanwhile to put the fence up inside, or not: nobody is fenced by that.
+        """Make the next instance and connect it while the block runs, which fences nobody.
 
-        Raises LogNotFoundError, StorageError.
+        It is let go of unless the fence is put up inside. Raises OptionError, StorageError.
         """
-        self._next = self._new_instance()
-        self._next.approach()
         try:
+            # A broker may not know a topic that is there: who asks for its partitions looks again.
+            with suppress(LogNotFoundError):
+                self._next = self._new_instance()
+                self._next.approach()
             yield
         finally:
             if self._next is not None:

@@ -15,7 +15,7 @@ from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.ask import second_look
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.reports import Reports
-from spark_cas.log.kafka.reading import first_record
+from spark_cas.log.kafka.reading import OvertakenError, first_record
 
 _VISIBLE_SECONDS = 2.0
 _PAUSE_SECONDS = 0.0005
@@ -64,7 +64,10 @@ def _only_aborted(checks: Checks, between: OffsetRange) -> bool:
         if time.monotonic() > deadline:
             return False
         time.sleep(_PAUSE_SECONDS)
-    return first_record(checks.readers, checks.at, between) is None
+    try:
+        return first_record(checks.readers, checks.at, between) is None
+    except OvertakenError:
+        return False
 
 
 def await_visible(

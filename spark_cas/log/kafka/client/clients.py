@@ -112,8 +112,9 @@ class TransactionalProducer:
     sent again can end the instance's *next* transaction. So an instance serves another transaction only while it
     is proven that no request of it was ever sent twice, timed out or lost.
 
-    One thread uses it and serves its callbacks. ``most_batch_bytes`` is what the topic takes at once: the broker
-    refuses a larger batch whole, and the client does not part it. ``partition`` is the one that is written to first.
+    One thread at a time uses it and serves its callbacks. ``most_batch_bytes`` is what the topic takes at once: the
+    broker refuses a larger batch whole, and the client does not part it. ``partition`` is the one that is written to
+    first.
     """
 
     def __init__(
@@ -150,16 +151,19 @@ class TransactionalProducer:
 
     def approach(self) -> None:
         """Connect while something else is done; nothing else of the instance is used before `init`."""
-        seconds = _CONNECT_SHARE * self._request_seconds
-        self._approach = Deadlined(lambda: self._connect(seconds), seconds + _OVERDUE_SECONDS)
+        client, seconds = self.client, Wait(_CONNECT_SHARE * self._request_seconds, "connecting").left
+        self._approach = Deadlined(lambda: self._connect(client, seconds), seconds + _OVERDUE_SECONDS)
 
     def init(self, timeout_seconds: float) -> None:
         """Fence every earlier holder of the id, and finish or abort what it left open. Raises KafkaException."""
         wait = Wait(timeout_seconds, f"claiming what is written to topic {self._topic}")
-        if self._approach is not None:
-            self._approach.result()
+        approach, self._approach = self._approach, None
+        if approach is not None:
+            approach.result()
+            with suppress(KafkaException), self.watched():
+                self.client.poll(0)  # what became of the connection since
         while True:
-            self._connect(min(_CONNECT_SHARE * self._request_seconds, wait.left))
+            self._connect(self.client, min(_CONNECT_SHARE * self._request_seconds, wait.left))
             try:
                 with self.watched():
                     self.client.init_transactions(max(_LEAST_SECONDS, min(self._request_seconds, wait.left)))
@@ -181,14 +185,13 @@ class TransactionalProducer:
         self._connections.forget()
         self._idle = True
 
-    def _connect(self, timeout_seconds: float) -> None:
+    def _connect(self, client: ArrayProducer | ObjectProducer, timeout_seconds: float) -> None:
         """Look for the leader of the partition until a broker is connected, that one or another, or the time is over.
 
         Without a connection the client looks for the id's coordinator in vain, and not again for half a second. The
         one that it begins with is no good: it is given up with the first reply, which tells it who the brokers are.
         """
         deadline = time.monotonic() + timeout_seconds
-        client = self.client
         while (left := deadline - time.monotonic()) > 0 and not self._connections.up and not self._closed:
             with suppress(KafkaException), self.watched():
                 client.meet_leader(self._partition, min(_MEETING_SECONDS, left))
@@ -296,6 +299,6 @@ class TransactionalProducer:
 
         Not by an abort, for the transaction may be one whose commit is under way.
         """
-        self._closed = True
+        self._closed, self._approach = True, None
         self.client.drop()
         del self.client
