@@ -14,6 +14,7 @@ from spark_cas.core.errors import (
     FencedError,
     InputChangedError,
     StorageError,
+    TransactionEndedError,
     TruncatedError,
     UndecidedError,
 )
@@ -72,9 +73,13 @@ def append_whole(
 def _append_yielding(
     log: Backend, plan: Plan, wanted: ExpectedOffsets, chunks: Mapping[int, Chunk]
 ) -> dict[int, Outcome]:
-    """As `_append`, anew where another load was in the way: that one may wait for what is held here."""
+    """As `_append`, anew where what went wrong passes, or another load was in the way.
+
+    That one may wait for what is held here.
+    """
     # The other looks again and again, and has to find what was let go of before it is taken anew.
     wait = Wait(PATIENCE_MS / 1000, "appending to several partitions", _LET_GO_SECONDS, _LET_GO_SECONDS)
+    ended = Wait(PATIENCE_MS / 1000, "appending to several partitions")
     holding_seconds = _HOLDING_SECONDS
     while True:
         try:
@@ -82,6 +87,11 @@ def _append_yielding(
             return _append(log, plan, chunks, _JITTER.uniform(0.5, 1.5) * holding_seconds)
         except (FencedError, InputChangedError):
             raise
+        except TransactionEndedError as error:
+            # Nothing of it is or becomes visible, and nothing was decided: all of it is sent again.
+            if not ended.again(error.message):
+                abort_group(log, plan)
+                raise
         except BaseException as error:
             abort_group(log, plan)
             if not isinstance(error, UndecidedError) or not wait.again(error.message):

@@ -87,6 +87,19 @@ def test_whatever_is_lost_all_rows_are_there_once(proxied, fault):
     assert dict(zip(APIS, all_at_once(through, APIS), strict=True)) == dict.fromkeys(APIS, ROWS)
 
 
+def test_a_call_whose_commit_does_not_arrive_sends_all_of_it_again(proxied):
+    """The client gives up after two requests."""
+    topic = create_topic(proxied.direct, 2)
+    spec = spec_of(proxied.bootstrap, topic)
+    lost = proxied.proxy.add(Fault.DROP_REQUEST, Api.END_TXN, times=2, where=by_whole(spec))
+    with KafkaLog(spec) as log:
+        given = {partition: table_of(values) for partition, values in ROWS.items()}
+        found = append_once(log, given, job=JOB, expected_offset={0: 0, 1: 0})
+        assert [type(each) for each in found.values()] == [Appended, Appended]
+    lost.met.wait(0)
+    assert seen_in(proxied.direct, topic) == ROWS
+
+
 @pytest.mark.parametrize("committed", [True, False])
 def test_of_a_commit_whose_reply_was_lost_the_ledger_tells(proxied, committed):
     """Where it was not committed it is all sent again."""
