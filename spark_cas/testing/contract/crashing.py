@@ -14,7 +14,7 @@ from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
 from spark_cas.testing.loads import rows_of, run_job, void
 from spark_cas.testing.writing import append_foreign, values_in
 
-OPERATIONS = ("layout", "bounds_of", "plan", "record_plan", "claim", "append", "progress_of", "record_completion")
+OPERATIONS = ("layouts", "bounds_of", "plan", "record_plan", "claim", "append", "progress_of", "record_completion")
 
 Crash = tuple[str, int, When]
 
