@@ -65,8 +65,8 @@ class World:
 
     @staticmethod
     def orphaned() -> Callable[[], bool]:
-        """Whether who started this process was killed."""
-        parent = int(os.environ[STARTED_BY])
+        """Whether who started this process was killed: the rig, or its parent where it was started by hand."""
+        parent = int(os.environ.get(STARTED_BY, os.getppid()))
         return lambda: os.getppid() != parent
 
     def open(self, client: str = "") -> Backend:
