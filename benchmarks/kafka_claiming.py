@@ -13,7 +13,7 @@ from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.testing.kafka_broker import KafkaBroker
-from spark_cas.testing.kafka_broker.listeners import free_ports
+from spark_cas.testing.ports import held_ports
 from spark_cas.testing.writing import JobWriter
 
 ROUND_TRIP_MS = 5
@@ -25,8 +25,8 @@ def compare_claims(repeats: int) -> list[Result]:
 
     The peer makes a transactional producer for one transaction of the same records. A relay adds 5 ms to each answer.
     """
-    [port] = free_ports(1)
     with (
+        held_ports(1) as [port],
         KafkaBroker(CONF, advertised_port=port, measured=True) as broker,
         slow_network(port, broker.proxied_address, ROUND_TRIP_MS) as address,
     ):

@@ -17,7 +17,7 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.spec import MOST_IN_FLIGHT, KafkaSpec
 from spark_cas.testing.kafka_broker import KafkaBroker
-from spark_cas.testing.kafka_broker.listeners import free_ports
+from spark_cas.testing.ports import held_ports
 
 ROUND_TRIP_MS = 5
 VALUE_BYTES = (100, 900_000)
@@ -31,8 +31,9 @@ def compare_in_flight(repeats: int) -> list[Result]:
     Ours is with 5 requests in flight, the peer with 1, each on a partition of its own; all else is the same. The last
     line is the bare client without idempotence, which keeps to no order: what the network would allow.
     """
-    [port] = free_ports(1)
-    with KafkaBroker(CONF, advertised_port=port, measured=True) as broker, ExitStack() as stack:
+    with ExitStack() as stack:
+        [port] = stack.enter_context(held_ports(1))
+        broker = stack.enter_context(KafkaBroker(CONF, advertised_port=port, measured=True))
         address = stack.enter_context(slow_network(port, broker.proxied_address, ROUND_TRIP_MS))
         topics = Topics(broker.bootstrap)
         results = []

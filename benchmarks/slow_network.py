@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from spark_cas.testing.kafka_broker.listeners import HOST
+from spark_cas.testing.ports import HOST
 
 _BYTES = 1 << 18
 _READY = "ready\n"

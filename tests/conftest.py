@@ -1,7 +1,6 @@
 """What tests share: how hard property tests try (HYPOTHESIS_PROFILE: default, nightly), a broker, Spark."""
 
 import os
-import socket
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from hypothesis import Phase, settings
 
 from spark_cas.log.kafka.client import librdkafka
 from spark_cas.testing.kafka_broker import KafkaBroker
+from spark_cas.testing.ports import held_ports
 from tests.jvms import INTERPRETED, OPTIONS
 
 ROOT = Path(__file__).parents[1]
@@ -68,15 +68,10 @@ def own_broker(_own_broker):
     return _own_broker
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.fixture(scope="session")
 def connect_port():
-    return free_port()
+    with held_ports(1) as [port]:
+        yield port
 
 
 @pytest.fixture(scope="session")

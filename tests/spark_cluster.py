@@ -5,12 +5,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
 import pyspark
 
 from spark_cas.testing.kafka_broker.waiting import wait_until
+from spark_cas.testing.ports import held_ports
 from tests.jvms import INTERPRETED, OPTIONS
 
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -42,7 +44,8 @@ class Cluster:
         self._environment = environment
         self._cores = cores
         self._processes: list[subprocess.Popen[bytes]] = []
-        self.port = _free_port()
+        self._held = ExitStack()
+        [self.port] = self._held.enter_context(held_ports(1))
         self.worker_folders = [folder / host for host in ("127.0.0.2", "127.0.0.3")]
 
     @property
@@ -91,6 +94,7 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(_END_WITHIN_SECONDS)
+        self._held.close()
 
     def _start(self, host: str, name: str, *arguments: str) -> None:
         command = [str(SPARK_HOME / "bin/spark-class"), f"org.apache.spark.deploy.{name}", "--webui-port", "0"]
@@ -127,9 +131,3 @@ def spark_environment(environment: Mapping[str, str], host: str, folder: Path) -
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_IP": host,
     }
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -18,7 +18,7 @@ from benchmarks.rows import in_partitions, make_rows
 from benchmarks.scale.series import Series, Turn, measured, tell
 from benchmarks.writing import append
 from spark_cas.testing.kafka_broker.connector import connector_jars
-from spark_cas.testing.kafka_broker.listeners import free_ports
+from spark_cas.testing.ports import held_ports
 
 _HOST = "127.0.0.1"
 _UP_WITHIN_SECONDS = 60
@@ -76,24 +76,24 @@ def _cluster(folder: Path, workers: int) -> Iterator[str]:
     """The address of a master with so many workers, which end with this."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    [port] = free_ports(1)
-    master = f"spark://{_HOST}:{port}"
-    processes: list[subprocess.Popen[bytes]] = []
-    try:
-        processes.append(_start(folder, "master.Master", "--host", _HOST, "--port", str(port)))
-        _wait_until_it_listens(processes[0], port)
-        size = ("--cores", "1", "--memory", _MEMORY, "--work-dir", str(folder))
-        processes += [_start(folder, "worker.Worker", "--host", _HOST, *size, master) for _ in range(workers)]
-        yield master
-    finally:
-        for process in reversed(processes):
-            process.terminate()
-        for process in processes:
-            try:
-                process.wait(_ENDS_WITHIN_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+    with held_ports(1) as [port]:
+        master = f"spark://{_HOST}:{port}"
+        processes: list[subprocess.Popen[bytes]] = []
+        try:
+            processes.append(_start(folder, "master.Master", "--host", _HOST, "--port", str(port)))
+            _wait_until_it_listens(processes[0], port)
+            size = ("--cores", "1", "--memory", _MEMORY, "--work-dir", str(folder))
+            processes += [_start(folder, "worker.Worker", "--host", _HOST, *size, master) for _ in range(workers)]
+            yield master
+        finally:
+            for process in reversed(processes):
+                process.terminate()
+            for process in processes:
+                try:
+                    process.wait(_ENDS_WITHIN_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
 
 
 def _start(folder: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]:

@@ -8,7 +8,8 @@ from pathlib import Path
 from spark_cas.log.backend import Backend
 from spark_cas.log.open import open_log
 from spark_cas.testing.kafka_broker import KafkaCluster, KafkaNode
-from spark_cas.testing.kafka_broker.listeners import PROXIED, free_ports
+from spark_cas.testing.kafka_broker.listeners import PROXIED
+from spark_cas.testing.ports import held_ports
 from tests.chaos.brokers import ALL, LOSING, NodeFault, Nodes, OnTheWay, Outdated, of_no_broker
 from tests.chaos.faults import Fault
 from tests.chaos.late import LateInTheNext
@@ -41,7 +42,7 @@ class Brokers:
 def proxied_brokers(folder: Path, partitions: int, pace: float = 0.05) -> Iterator[Brokers]:
     """A log in a topic, replication 3, two in sync; its world is written."""
     with ExitStack() as stack:
-        ports = free_ports(_NODES)
+        ports = stack.enter_context(held_ports(_NODES))
         cluster = stack.enter_context(
             KafkaCluster(CONF, _NODES, settings=_AMONG_THEM, advertised_ports=ports, heap_mb=256)
         )

@@ -21,8 +21,8 @@ from spark_cas.log.kafka.client.clients import TransactionalProducer, admin_clie
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.testing.kafka_broker import KafkaBroker
-from spark_cas.testing.kafka_broker.listeners import free_ports
 from spark_cas.testing.kafka_broker.waiting import wait_until
+from spark_cas.testing.ports import held_ports
 from spark_cas.testing.writing import JobWriter, append_foreign, table_of, values_in
 from tests.kafka.clients import SECONDS, admin_of, create_topic
 
@@ -176,12 +176,12 @@ def test_a_claim_that_is_refused_leaves_an_earlier_one_as_it_was(broker, topic, 
 
 def test_an_instance_that_is_let_go_of_connects_no_longer():
     """Nobody is there, and so it would for a good part of the time that a request has."""
-    [port] = free_ports(1)
     before = {*enumerate_threads()}
-    instance = TransactionalProducer(KafkaSpec(f"127.0.0.1:{port}", "topic"), "id")
-    instance.approach()
-    instance.close()
-    wait_until(lambda: before.issuperset(enumerate_threads()), 2, lambda: "it goes on")
+    with held_ports(1) as [port]:
+        instance = TransactionalProducer(KafkaSpec(f"127.0.0.1:{port}", "topic"), "id")
+        instance.approach()
+        instance.close()
+        wait_until(lambda: before.issuperset(enumerate_threads()), 2, lambda: "it goes on")
 
 
 def test_a_claim_that_would_be_for_nothing_fences_nobody_and_keeps_no_instance(broker, topic, monkeypatch):

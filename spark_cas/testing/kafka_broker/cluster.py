@@ -11,9 +11,10 @@ from types import TracebackType
 from typing import Self
 
 from spark_cas.testing.kafka_broker.keeper import Keeper
-from spark_cas.testing.kafka_broker.listeners import BROKER, CONTROLLER, PROXIED, Listener, free_ports
+from spark_cas.testing.kafka_broker.listeners import BROKER, CONTROLLER, PROXIED, Listener
 from spark_cas.testing.kafka_broker.node import FORMAT_SECONDS, KafkaNode
 from spark_cas.testing.kafka_broker.waiting import BrokerFailedError, end_of
+from spark_cas.testing.ports import held_ports
 
 
 class KafkaCluster:
@@ -51,6 +52,7 @@ class KafkaCluster:
         self._count = nodes
         self._folder: Path | None = None
         self._keeper: Keeper | None = None
+        self._held = ExitStack()
         self.nodes: tuple[KafkaNode, ...] = ()
         """By ascending id, from 1."""
 
@@ -90,7 +92,7 @@ class KafkaCluster:
         self._folder = Path(tempfile.mkdtemp(prefix="spark-cas-kafka-")).resolve()
         self._keeper = Keeper(self._folder)
         each = 3 + len(self._secured)
-        ports = iter(free_ports(each * self._count, self._advertised_ports))
+        ports = iter(self._held.enter_context(held_ports(each * self._count)))
         self.nodes = tuple(self._new_node(number, *islice(ports, each)) for number in range(1, self._count + 1))
         voters = ",".join(node.voter for node in self.nodes)
         for node in self.nodes:
@@ -106,6 +108,7 @@ class KafkaCluster:
         """End all nodes and remove the folder. Their data goes with them, so nothing is shut down in order."""
         for node in self.nodes:
             node.kill()
+        self._held.close()
         if self._folder is not None:
             shutil.rmtree(self._folder)
             self._folder = None

@@ -1,19 +1,13 @@
 """The addresses of a node, and its server properties."""
 
-import random
-import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-HOST = "127.0.0.1"
+from spark_cas.testing.ports import HOST
+
 CONTROLLER = "CONTROLLER"
 BROKER = "BROKER"
 PROXIED = "PROXIED"
-
-# Below the ports that systems give to outgoing connections (Linux from 32768, others from 49152): a port found free
-# is then not taken by chance before the broker has it, or while the broker is down.
-_PORTS = range(20_000, 32_000)
-_TRIES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,29 +19,6 @@ class Listener:
     advertised_port: int
     """What clients are told to connect to: another port than ``port`` where a proxy stands between."""
     protocol: str = "PLAINTEXT"
-
-
-def free_ports(count: int, promised: Collection[int] = ()) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on, and that are not promised to somebody who will."""
-    ports: set[int] = set()
-    for _ in range(_TRIES):
-        if len(ports) == count:
-            return list(ports)
-        port = random.choice(_PORTS)  # noqa: S311 - chance, not secrecy
-        if port not in promised and _is_free(port):
-            ports.add(port)
-    raise OSError(f"no {count} free ports found on {HOST}")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        # As Java does: a port whose last connections are still being closed down counts as free.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True
 
 
 def listener_settings(listeners: Sequence[Listener]) -> dict[str, str]:

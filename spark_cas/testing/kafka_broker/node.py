@@ -11,7 +11,6 @@ from spark_cas.testing.kafka_broker.jars import java, kafka_jars
 from spark_cas.testing.kafka_broker.listeners import (
     BROKER,
     CONTROLLER,
-    HOST,
     PROXIED,
     Listener,
     listener_settings,
@@ -19,6 +18,7 @@ from spark_cas.testing.kafka_broker.listeners import (
 )
 from spark_cas.testing.kafka_broker.metadata import nodes_alive
 from spark_cas.testing.kafka_broker.waiting import BrokerFailedError, end_of, wait_until
+from spark_cas.testing.ports import HOST
 
 START_SECONDS = 90
 """A start takes some seconds of processor time, and as many times longer as the machine is busier."""

@@ -1,17 +1,17 @@
 """The rig itself: brokers that keep what they acknowledged, do as they are told, and leave nothing behind."""
 
 import os
-import socket
 import subprocess
 import sys
 
 import pytest
 from confluent_kafka.admin import ConfigResource
 
-from spark_cas.testing.kafka_broker import KafkaBroker, KafkaNode, listeners
-from spark_cas.testing.kafka_broker.listeners import free_ports
+from spark_cas.testing import ports
+from spark_cas.testing.kafka_broker import KafkaBroker, KafkaNode
 from spark_cas.testing.kafka_broker.metadata import nodes_alive
 from spark_cas.testing.kafka_broker.waiting import BrokerFailedError, wait_until
+from spark_cas.testing.ports import held_ports
 from tests.kafka.clients import SECONDS, admin_of, append, committed_values, create_topic, leader_of
 from tests.long import full
 
@@ -90,8 +90,8 @@ def test_a_cluster_outlives_the_leader_of_a_partition(cluster):
 
 
 def test_a_proxy_can_stand_between_and_nothing_is_left_behind(conf):
-    [advertised] = free_ports(1)
-    with KafkaBroker(conf, settings={"message.max.bytes": "4321"}, advertised_port=advertised) as broker:
+    settings = {"message.max.bytes": "4321"}
+    with held_ports(1) as [advertised], KafkaBroker(conf, settings=settings, advertised_port=advertised) as broker:
         pid, folder = broker.node(1).pid, broker.folder
         assert (folder / "node-1" / "pid").read_text() == str(pid)  # who cleans up after us finds it here
         topic = create_topic(broker.bootstrap)
@@ -107,12 +107,15 @@ def test_a_proxy_can_stand_between_and_nothing_is_left_behind(conf):
     assert not folder.exists()
 
 
-def test_no_node_takes_the_port_that_a_proxy_is_to_have(conf, monkeypatch):
-    advertised, *others = free_ports(4)
-    monkeypatch.setattr(listeners, "_PORTS", [advertised] * 20 + others)
-    with KafkaBroker(conf, advertised_port=advertised) as broker, socket.socket() as proxy:
-        proxy.bind((listeners.HOST, advertised))
-        assert {port_of(broker.bootstrap), port_of(broker.proxied_address)} < {*others}
+def test_a_node_that_is_down_keeps_its_port(conf, monkeypatch):
+    with KafkaBroker(conf) as broker:
+        broker.kill()
+        monkeypatch.setattr(ports, "_PORTS", [port_of(broker.bootstrap)])
+        with pytest.raises(OSError, match="free ports"), held_ports(1):
+            pass
+        broker.restart()
+    with held_ports(1) as [port]:
+        assert port == port_of(broker.bootstrap)
 
 
 def test_nothing_is_left_behind_by_a_process_that_is_killed(tmp_path):

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 import pytest
 from confluent_kafka import KafkaError
 
-from spark_cas.testing.kafka_broker.listeners import HOST, free_ports
 from spark_cas.testing.kafka_broker.waiting import wait_until
+from spark_cas.testing.ports import HOST, held_ports
 from tests.kafka.clients import SECONDS, append, committed_values
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.producers import REQUEST_TIMEOUT_MS, plain_producer, send, transactional_producer
@@ -285,8 +285,7 @@ def test_a_late_commit_does_not_touch_the_next_transaction_of_a_new_instance(pro
 
 def test_nothing_is_left_when_it_ends_whatever_it_holds(proxied, proxied_topic):
     threads = set(threading.enumerate())
-    [port] = free_ports(1)
-    with ExitStack() as stop:
+    with held_ports(1) as [port], ExitStack() as stop:
         proxy = stop.enter_context(Proxy(port, proxied.broker.proxied_address))
         held = proxy.add(Fault.HOLD_REQUEST, API_VERSIONS)
         with connected(proxy.bootstrap) as holding, connected(proxy.bootstrap) as idle:
@@ -304,8 +303,7 @@ def test_nothing_is_left_when_it_ends_whatever_it_holds(proxied, proxied_topic):
 
 
 def test_a_broker_that_is_not_there_is_no_broker(proxied):
-    port, nobody = free_ports(2)
-    with Proxy(port, f"{HOST}:{nobody}") as proxy:
+    with held_ports(2) as [port, nobody], Proxy(port, f"{HOST}:{nobody}") as proxy:
         # Which may be as soon as it is connected.
         with pytest.raises(ConnectionResetError), connected(proxy.bootstrap) as client:
             client.recv(1)
@@ -313,8 +311,8 @@ def test_a_broker_that_is_not_there_is_no_broker(proxied):
 
 
 def test_what_is_not_kafka_is_said_at_the_end(proxied):
-    [port] = free_ports(1)
     stop = ExitStack()
+    [port] = stop.enter_context(held_ports(1))
     proxy = stop.enter_context(Proxy(port, proxied.broker.proxied_address))
     with connected(proxy.bootstrap) as client:
         client.sendall(b"GET / HTTP/1.1\r\n")

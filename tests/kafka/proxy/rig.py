@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spark_cas.testing.kafka_broker import KafkaBroker
-from spark_cas.testing.kafka_broker.listeners import free_ports
+from spark_cas.testing.ports import held_ports
 from tests.kafka.proxy.server import Proxy
 
 
@@ -31,8 +31,8 @@ class Proxied:
 @contextmanager
 def proxied_broker(conf: Path, settings: Mapping[str, str] | None = None) -> Iterator[Proxied]:
     """A broker of one's own, and a proxy that passes all on until it is given rules."""
-    [port] = free_ports(1)
     with (
+        held_ports(1) as [port],
         KafkaBroker(conf, settings=settings, advertised_port=port) as broker,
         Proxy(port, broker.proxied_address) as proxy,
     ):

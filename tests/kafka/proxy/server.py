@@ -7,7 +7,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from spark_cas.testing.kafka_broker.listeners import HOST
+from spark_cas.testing.ports import HOST
 from tests.kafka.proxy.link import Link, Stream, Traffic
 from tests.kafka.proxy.rules import EveryNth, Fault, Rule, Where, anywhere
 

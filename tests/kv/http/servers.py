@@ -10,8 +10,8 @@ import threading
 from contextlib import ExitStack, contextmanager
 
 from spark_cas.kv.http.wire import host_and_port
-from spark_cas.testing.kafka_broker.listeners import free_ports
 from spark_cas.testing.kafka_broker.waiting import wait_until
+from spark_cas.testing.ports import held_ports
 
 SECONDS = 60
 COMMAND = (sys.executable, "-m", "spark_cas.cli", "kv", "serve")
@@ -58,8 +58,8 @@ class Served:
 def serving(folder, count=2, shards=2, log=None):
     """So many nodes over one log, in a directory unless another is given, ready."""
     log = log or str(folder / "log")
-    addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
     with ExitStack() as ending:
+        addresses = [f"127.0.0.1:{port}" for port in ending.enter_context(held_ports(count))]
         nodes = []
         for at, address in enumerate(addresses):
             more = [f"--shards={shards}"]

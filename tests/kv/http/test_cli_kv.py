@@ -10,7 +10,7 @@ import pytest
 from spark_cas import cli
 from spark_cas.cli import kv_serving
 from spark_cas.kv.http.wire import path_of_key
-from spark_cas.testing.kafka_broker.listeners import free_ports
+from spark_cas.testing.ports import held_ports
 from tests.kv.http.servers import Wire, leader_of
 
 
@@ -69,8 +69,8 @@ def test_an_unknown_outcome_has_a_code_of_its_own(run, nodes):
 
 
 def test_nobody_there(run):
-    (port,) = free_ports(1)
-    code, _, told = run("get", "key", "--node", f"127.0.0.1:{port}", "--timeout", "0.2")
+    with held_ports(1) as [port]:
+        code, _, told = run("get", "key", "--node", f"127.0.0.1:{port}", "--timeout", "0.2")
     assert (code, told.count("\n")) == (1, 1)
     assert told.startswith("error: [STORAGE] no node could do it")
 

@@ -6,8 +6,8 @@ from spark_cas.core.errors import StorageError, UnknownOutcomeError, VersionMism
 from spark_cas.kv import Versioned
 from spark_cas.kv.http import Client
 from spark_cas.kv.http.wire import MOST_BODY_BYTES, path_of_key
-from spark_cas.testing.kafka_broker.listeners import free_ports
 from spark_cas.testing.kafka_broker.waiting import wait_until
+from spark_cas.testing.ports import held_ports
 from tests.kv.http.servers import SECONDS, Wire, leader_of
 from tests.kv.nodes import keys_of
 
@@ -44,10 +44,10 @@ def test_any_node_leads_to_the_one_that_leads(nodes, key, at):
 
 
 def test_nodes_that_do_not_listen_are_passed_over(nodes, key):
-    (port,) = free_ports(1)
-    client = Client([f"127.0.0.1:{port}", nodes[0].address])
-    assert client.get(key).value is None
-    assert client.put(key, b"1", expected_version=None) == client.get(key).version
+    with held_ports(1) as [port]:
+        client = Client([f"127.0.0.1:{port}", nodes[0].address])
+        assert client.get(key).value is None
+        assert client.put(key, b"1", expected_version=None) == client.get(key).version
 
 
 def test_a_mismatch_tells_the_version_that_is_there(client, key):
@@ -110,8 +110,7 @@ def test_a_read_whose_reply_is_lost_is_asked_elsewhere(through, wire, key, how):
 
 
 def test_nobody_there_is_told_with_nothing_written(key):
-    (port,) = free_ports(1)
-    with pytest.raises(StorageError, match="Nothing was written"):
+    with held_ports(1) as [port], pytest.raises(StorageError, match="Nothing was written"):
         Client([f"127.0.0.1:{port}"]).put(key, b"1", timeout=0.3)
 
 

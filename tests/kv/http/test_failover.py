@@ -11,8 +11,8 @@ import pytest
 from spark_cas.core.errors import StorageError, UnknownOutcomeError
 from spark_cas.kv.http import Client
 from spark_cas.kv.http.wire import path_of_key
-from spark_cas.testing.kafka_broker.listeners import free_ports
 from spark_cas.testing.kafka_broker.waiting import wait_until
+from spark_cas.testing.ports import held_ports
 from tests.kafka.clients import create_topic
 from tests.kv.http.servers import SECONDS, Served, ask, leader_of, serving
 from tests.kv.nodes import keys_of
@@ -156,7 +156,7 @@ def test_a_node_ends_in_order_while_it_is_asked(two):
 @pytest.mark.s3
 def test_a_leader_that_answers_and_cannot_use_its_log_is_relieved_by_the_node_that_is_asked(tmp_path):
     with moto() as store, proxy_to(store.endpoint) as proxy, ExitStack() as ending:
-        nodes, spec = [f"127.0.0.1:{port}" for port in free_ports(2)], store.spec()
+        nodes, spec = [f"127.0.0.1:{port}" for port in ending.enter_context(held_ports(2))], store.spec()
         served = []
         for at, endpoint in enumerate((proxy.endpoint, store.endpoint)):
             options = dict(spec.store_options) | {"aws_endpoint": endpoint}
