@@ -1,6 +1,7 @@
 """Faults of a Kafka cluster: nodes that die or stand still, and what happens on the way to them."""
 
 import random
+import time
 from collections.abc import Callable, Sequence
 
 from spark_cas.testing.kafka_broker import KafkaNode
@@ -9,7 +10,7 @@ from tests.chaos.faults import Undo
 from tests.chaos.world import OTHER_ATTEMPTS, WRITERS
 from tests.kafka.proxy.frames import Api, Request
 from tests.kafka.proxy.rules import Fault as ProxyFault
-from tests.kafka.proxy.rules import Where, anywhere
+from tests.kafka.proxy.rules import Rule, Where, anywhere
 from tests.kafka.proxy.server import Proxy
 
 WRITING = (
@@ -28,6 +29,8 @@ _A_FEW = (1, 2, 3)
 ALL = (None,)
 """As long as the fault lasts, in which a client may give up what it asks for."""
 _LOOK_SECONDS = 0.2
+_OLD_SECONDS = 0.5
+"""Less than the time in which a client with a timeout of two seconds looks again."""
 
 
 class Nodes:
@@ -101,11 +104,7 @@ class OnTheWay:
         nth = 1 if times is None else chance.choice(_A_FEW)
         rules = [each.add(self._fault, api, nth=nth, times=times, where=self._where) for each in self._proxies]
 
-        def end() -> None:
-            for each in rules:
-                each.release()
-
-        return "any request" if api is None else Api(api).name.lower(), end
+        return "any request" if api is None else Api(api).name.lower(), lambda: _release(rules)
 
 
 def of_no_broker(request: Request) -> bool:
@@ -117,7 +116,7 @@ class Outdated:
     """A broker says of partitions where they end as of then, as one does that was deposed and has not heard of it.
 
     To those who append alone, for a reader who asks such a broker sees no more than that knows; and of the log's own
-    topic alone, not of what is recorded beside it.
+    topic alone, not of what is recorded beside it. It is deposed at any time, or each as a writer claims a partition.
     """
 
     def __init__(self, proxies: Sequence[Proxy], topic: str) -> None:
@@ -125,12 +124,40 @@ class Outdated:
         self._topic = topic
 
     def begin(self, chance: random.Random, seconds: float) -> tuple[str, Undo] | None:
-        at = chance.randrange(len(self._proxies))
-        proxy = self._proxies[at]
-        rule = proxy.add(ProxyFault.OLD_RESPONSE, Api.LIST_OFFSETS, times=None, where=self._concerns)
-        return f"broker {at + 1}", rule.release
+        at = chance.randrange(2 * len(self._proxies))
+        if at < len(self._proxies):
+            rules = [self._outdated(self._proxies[at])]
+            return f"broker {at + 1}", lambda: _release(rules)
+        claims = _Claims()
+        rules = [self._outdated(each, claims.lately_by) for each in self._proxies]
+        rules += [each.add(ProxyFault.WATCH, Api.INIT_PRODUCER_ID, where=claims.note) for each in self._proxies]
+        return "all brokers", lambda: _release(rules)
+
+    def _outdated(self, proxy: Proxy, lags: Where | None = None) -> Rule:
+        return proxy.add(ProxyFault.OLD_RESPONSE, Api.LIST_OFFSETS, times=None, where=self._concerns, lags=lags)
 
     def _concerns(self, request: Request) -> bool:
         # What is recorded of a log is in topics named after its own, with a dot between.
         beside = f"{self._topic}.".encode() in request.frame
         return request.client_id in (*WRITERS, *OTHER_ATTEMPTS) and not beside
+
+
+class _Claims:
+    """Which clients claimed a partition a moment ago."""
+
+    def __init__(self) -> None:
+        self._old_until: dict[str, float] = {}
+
+    def note(self, request: Request) -> bool:
+        """That a client claims one; every request is taken."""
+        self._old_until[request.client_id] = time.monotonic() + _OLD_SECONDS
+        return True
+
+    def lately_by(self, request: Request) -> bool:
+        """Whether it is of a client that did."""
+        return time.monotonic() < self._old_until.get(request.client_id, 0)
+
+
+def _release(rules: Sequence[Rule]) -> None:
+    for each in rules:
+        each.release()

@@ -72,9 +72,10 @@ class Proxy:
         times: int | None = 1,
         where: Where = anywhere,
         error: int = 0,
+        lags: Where | None = None,
     ) -> Rule:
         """A rule for requests that arrive from now on; see `Rule`. It stays until `clear`."""
-        return self._added(Rule(self._loop, fault, api, nth=nth, times=times, where=where, error=error))
+        return self._added(Rule(self._loop, fault, api, nth=nth, times=times, where=where, error=error, lags=lags))
 
     def reset_every(self, requests: int, api: int | None = None, *, where: Where = anywhere) -> Rule:
         """Break every connection at each of its ``requests``th request, before that one is passed on.
