@@ -13,6 +13,7 @@ from spark_cas.core.offsets import Bounds
 from spark_cas.core.plan import Completion, Plan, Progress
 from spark_cas.core.plan_json import recorded_completion, recorded_plan, to_json
 from spark_cas.core.records import first_since
+from spark_cas.log.patience import PATIENCE_MS
 from spark_cas.log.protocol import Admin, Blind, Expandable, Grantor, Log, Registry
 
 
@@ -33,6 +34,8 @@ class Backend(Log, Blind, Admin, Expandable, Registry, Grantor):
 
     topic: str
     """The log's name, as readers see it in the column of that name."""
+    patience_seconds: float = PATIENCE_MS / 1000
+    """How long what passes is waited for."""
     group_in_process: bool = False
     """Whether a group (`spark_cas.core.group`) is open in the process that appends to it, which has to decide it."""
 

@@ -6,7 +6,7 @@ partition ends then is its threshold. Only then there are more partitions, and l
 thresholds. Whoever was interrupted anywhere, the same call goes on from there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from spark_cas.core.errors import LayoutChangedError, OptionError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
@@ -51,17 +51,17 @@ def expand_log(log: Backend, partitions: int) -> Layout:
 
 
 def layout_with(log: Backend, partitions: Iterable[int]) -> Layout:
-    """The layout of a log, for who names partitions of it: one that does not have them may be one that was.
-
-    A broker may lag behind; what is on record of expansions has one place. Raises ValueError for a partition that the
-    log does not have.
-    """
-    layout, named = log.layout(), [*partitions]
-    if max(named, default=0) >= layout.partitions:
-        layout = log.layouts().layout
+    """The layout of a log, for who names partitions of it. Raises ValueError for one that the log does not have."""
+    named = [*partitions]
+    layout = _layout_once(log, lambda found: max(named, default=0) < found.partitions)
     for each in named:
         layout.require(each)
     return layout
+
+
+def layout_since(log: Backend, epoch: int) -> Layout:
+    """The layout of a log, for who knows of one with this epoch: it is that, or a later one."""
+    return _layout_once(log, lambda found: found.epoch >= epoch)
 
 
 def settled_layouts(log: Backend) -> Layouts:
@@ -78,6 +78,12 @@ def settled_layouts(log: Backend) -> Layouts:
             f"{intent.partitions} finishes it."
         )
     return layouts
+
+
+def _layout_once(log: Backend, is_known: Callable[[Layout], bool]) -> Layout:
+    """A broker may lag behind, and say what the layout was; what is on record of expansions has one place."""
+    layout = log.layout()
+    return layout if is_known(layout) else log.layouts().layout
 
 
 def _finished(log: Backend, intent: Intent) -> bool:

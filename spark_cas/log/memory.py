@@ -36,7 +36,7 @@ from spark_cas.core.row_claims import check_rows
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.memory_partition import Partition
-from spark_cas.log.patience import PATIENCE_MS, wait_for_others
+from spark_cas.log.patience import wait_for_others
 from spark_cas.log.protocol import EntryKind
 
 
@@ -129,7 +129,7 @@ class MemoryLog(Backend):
 
         What is refused already waits for nobody either, and ends no load whose time is over.
         """
-        wait = wait_for_others(PATIENCE_MS / 1000, f"appending to partition {partition}")
+        wait = wait_for_others(self.patience_seconds, f"appending to partition {partition}")
         while True:
             with self._lock:
                 at = self._partition(partition)

@@ -57,6 +57,7 @@ class FaultyLog(Backend):
 
     def __init__(self, inner: Backend, *faults: Fault, lose_append_replies: bool = False) -> None:
         self.topic = inner.topic
+        self.patience_seconds = inner.patience_seconds
         self.group_in_process = inner.group_in_process
         self.calls: Counter[str] = Counter()
         self._inner = inner

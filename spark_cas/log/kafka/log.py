@@ -58,6 +58,7 @@ class KafkaLog(KafkaRegistry, Backend):
     def __init__(self, spec: KafkaSpec, *, handed_on: bool = False) -> None:
         self.topic = check_name(spec.topic, "the topic")
         self.spec = spec
+        self.patience_seconds = spec.patience_seconds
         self._handed_on = handed_on
         super().__init__(ClientSet.taken(spec) if handed_on else ClientSet(spec))
         self._admin, self._readers = self._clients.admin, self._clients.readers
@@ -106,7 +107,7 @@ class KafkaLog(KafkaRegistry, Backend):
     def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
         ats = [self._at(each) for each in partitions]
         if waiting:
-            log_id = self._layouts.layout_with(partitions).log_id
+            log_id = self._layouts.await_partitions(partitions).log_id
             loads = WholeLoads(
                 lambda: self.jobs_as_a_whole(log_id),
                 lambda job: Ledger(self._clients.members, job).read_all(ats, log_id, self._timeout),
@@ -153,7 +154,7 @@ class KafkaLog(KafkaRegistry, Backend):
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         if not self._layouts.knows(partition):
             # There never are fewer, and to be told of all of them takes long where there are many.
-            self._layouts.layout_with([partition])
+            self._layouts.await_partitions([partition])
         ends.require_kept(self._admin, self._at(partition), offsets)
         return read_records(self._readers, self._at(partition), offsets, columns)
 
@@ -165,7 +166,7 @@ class KafkaLog(KafkaRegistry, Backend):
     ) -> tuple[Progress | None, ...]:
         if not partitions:
             return ()
-        layout = self._layouts.layout_with(partitions)
+        layout = self._layouts.await_partitions(partitions)
         ats = [self._at(each) for each in partitions]
         found = Ledger(self._clients.members, job).read_all(ats, layout.log_id, self._timeout)
         own = self._whole.get(group)

@@ -29,7 +29,7 @@ from spark_cas.log.load.append_once_records import checked_offset, chunk_of, fou
 from spark_cas.log.load.planning import complete_job, job_progress, pin_plan
 from spark_cas.log.load.require_expected import mismatches_now
 from spark_cas.log.load.whole_load import abort_group, is_committed, undecided_progress
-from spark_cas.log.patience import PATIENCE_MS, Wait, yielding_after
+from spark_cas.log.patience import Wait, yielding_after
 
 _HOLDING_SECONDS = 1.0
 _LET_GO_SECONDS = 1.5
@@ -78,8 +78,8 @@ def _append_yielding(
     That one may wait for what is held here.
     """
     # The other looks again and again, and has to find what was let go of before it is taken anew.
-    wait = Wait(PATIENCE_MS / 1000, "appending to several partitions", _LET_GO_SECONDS, _LET_GO_SECONDS)
-    ended = Wait(PATIENCE_MS / 1000, "appending to several partitions")
+    wait = Wait(log.patience_seconds, "appending to several partitions", _LET_GO_SECONDS, _LET_GO_SECONDS)
+    ended = Wait(log.patience_seconds, "appending to several partitions")
     holding_seconds = _HOLDING_SECONDS
     while True:
         try:

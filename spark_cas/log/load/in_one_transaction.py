@@ -18,16 +18,15 @@ def in_one_transaction(
     append: Callable[[], tuple[PartitionResult, ...]],
     *,
     fenced_wait_seconds: float,
-    patience_seconds: float,
 ) -> tuple[PartitionResult, ...]:
     """Append all rows of a plan with a group, and make them visible, in one step.
 
     ``append`` appends them, as `load_rows` or `load_batch` does, and has them still when it is called again: what
-    fails on the way and passes ends the transaction, and all of it is done anew, for as long as the patience. Raises
-    whatever it and `decide_group` raise.
+    fails on the way and passes ends the transaction, and all of it is done anew, for as long as the log's patience.
+    Raises whatever it and `decide_group` raise.
     """
     joined = False
-    wait = Wait(patience_seconds, "loading as a whole", _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+    wait = Wait(log.patience_seconds, "loading as a whole", _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
     while True:
         try:
             results = append()

@@ -21,7 +21,6 @@ from spark_cas.core.plan import (
     BY_PARTITION,
     Completion,
     EarlierRows,
-    Layout,
     PartitionResult,
     Plan,
     Progress,
@@ -30,7 +29,7 @@ from spark_cas.core.plan import (
 from spark_cas.core.refusal import refused_at, told_rows
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
-from spark_cas.log.expanding import settled_layouts
+from spark_cas.log.expanding import layout_since, settled_layouts
 from spark_cas.log.load.after_expansion import newest_plan, plan_now, plan_of_rest, require_rest_of
 from spark_cas.log.load.require_expected import (
     mismatch_now,
@@ -116,7 +115,7 @@ def pin_plan(
         if first == mine:
             return with_group(log, mine)
     else:
-        layout = _layout_now(log, first)
+        layout = layout_since(log, first.layout_epoch)
     _require_same_kind(log, first, stream=stream, compare=compare, round_of=round_of, whole=whole)
     if first.log_id != layout.log_id:
         raise TruncatedError(
@@ -136,12 +135,6 @@ def pin_plan(
     plan = with_group(log, plan)
     again = _rejoined(log, plan, wanted, looking=not any_layout and not is_committed(log, plan))
     return replace(again, rejoined=plan.pinned_by != pinned_by)
-
-
-def _layout_now(log: Backend, first: Plan) -> Layout:
-    """The layout, for who knows of a plan. A broker may lag behind; what is on record of expansions has one place."""
-    layout = log.layout()
-    return layout if layout.epoch >= first.layout_epoch else log.layouts().layout
 
 
 def _rejoined(log: Backend, plan: Plan, wanted: ExpectedOffsets, *, looking: bool) -> Plan:

@@ -58,6 +58,7 @@ class ObjectLog(ObjectRegistry, Backend):
     def __init__(self, spec: LogSpec, store: Store | None = None) -> None:
         self.spec = spec
         self.topic = spec.topic
+        self.patience_seconds = spec.patience_seconds
         self._store = RetryingStore(store or open_store(spec), spec)
         super().__init__(self._store)
         self._grantor = ObjectGrantor(self._store)

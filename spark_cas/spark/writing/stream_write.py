@@ -211,7 +211,6 @@ def _append_in_one_transaction(
             plan,
             _loading(task, log, plan, batch, rows),
             fenced_wait_seconds=task.fenced_wait_ms / 1000,
-            patience_seconds=task.spec.patience_seconds,
         )
     return BatchReport(results, job=job, batch=batch, run=_run(task, batch), group=plan.group)
 

@@ -232,7 +232,6 @@ class ConditionalLogWriter(DataSourceArrowWriter):
                     task.plan,
                     append,
                     fenced_wait_seconds=wait_seconds,
-                    patience_seconds=task.spec.patience_seconds,
                 )
         return TaskReport(results)
 

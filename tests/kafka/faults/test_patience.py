@@ -120,9 +120,7 @@ def run_whole_once(spec, rows):
     with KafkaLog(spec) as log, Spool(batches_of(rows, 4)) as kept:
         plan = pin_plan(log, JOB, ExpectedOffsets.parse("end"), whole=True)
         append = partial(load_rows, log, plan, kept, task="run/0", limits=LIMITS)
-        results = in_one_transaction(
-            log, plan, append, fenced_wait_seconds=1.0, patience_seconds=spec.patience_seconds
-        )
+        results = in_one_transaction(log, plan, append, fenced_wait_seconds=1.0)
         complete_job(log, plan, results)
 
 

@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from spark_cas import append_once
 from spark_cas.core.claim import Claim
-from spark_cas.core.errors import BatchTooLargeError, ConflictError, FencedError, InputChangedError
+from spark_cas.core.errors import BatchTooLargeError, ConflictError, FencedError, InputChangedError, StorageError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.micro_batch import Batch
 from spark_cas.core.outcome import Appended, Conflict, Fenced
@@ -58,7 +58,7 @@ def in_one_step(
     log: Backend, plan: Plan, rows: Spool, task: str, wait_seconds: float = 1.0
 ) -> tuple[PartitionResult, ...]:
     append = partial(load_rows, log, plan, rows, task=task, limits=LIMITS, fenced_wait_seconds=wait_seconds)
-    return in_one_transaction(log, plan, append, fenced_wait_seconds=wait_seconds, patience_seconds=SECONDS)
+    return in_one_transaction(log, plan, append, fenced_wait_seconds=wait_seconds)
 
 
 def load_whole(log: Backend, plan: Plan) -> int:
@@ -98,6 +98,19 @@ def test_a_call_whose_commit_does_not_arrive_sends_all_of_it_again(proxied):
         assert [type(each) for each in found.values()] == [Appended, Appended]
     lost.met.wait(0)
     assert seen_in(proxied.direct, topic) == ROWS
+
+
+@pytest.mark.timeout(60)
+def test_a_call_whose_commit_never_arrives_ends_within_the_patience_of_its_log(proxied):
+    topic = create_topic(proxied.direct, 2)
+    spec = spec_of(proxied.bootstrap, topic, request_seconds=0.5)
+    proxied.proxy.add(Fault.DROP_REQUEST, Api.END_TXN, times=None, where=by_whole(spec))
+    with KafkaLog(spec) as log:
+        given = {partition: table_of(values) for partition, values in ROWS.items()}
+        with pytest.raises(StorageError, match="Nothing of the load is visible"):
+            append_once(log, given, job=JOB, expected_offset={0: 0, 1: 0})
+    proxied.proxy.clear()
+    assert seen_in(proxied.direct, topic) == NOTHING
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -339,7 +352,7 @@ def test_what_is_committed_is_not_committed_again_with_rows_of_other_partitions(
             given = (log, plan) if batch_id is None else (log, plan, Batch("q", batch_id))
             with Spool(batches_of(rows, 4)) as kept:
                 once = partial(append, *given, kept, task=f"{run}/0")
-                in_one_transaction(log, plan, once, fenced_wait_seconds=1.0, patience_seconds=SECONDS)
+                in_one_transaction(log, plan, once, fenced_wait_seconds=1.0)
 
     run("first", {0: ROWS[0]})
     with pytest.raises(InputChangedError, match="was committed by another run"):

@@ -43,7 +43,7 @@ class TopicLayouts:
             self._newest = newest = found
         return newest
 
-    def layout_with(self, partitions: Sequence[int]) -> Layout:
+    def await_partitions(self, partitions: Sequence[int]) -> Layout:
         """The layout, once a broker knows of these partitions: who names one may have asked a broker that does.
 
         Raises ValueError after a second look that finds them no more than the first did; what `layout` does.
