@@ -80,7 +80,7 @@ def run(
         try:
             broken, struck = _strike(place, faults, planned, seconds, folder / "history")
             place.heal()
-            unfinished = _finish(expand, abort)
+            unfinished = finished(expand, abort)
             violations = [*unfinished, *_end(place, folder / "stop")]
         except BaseException:
             for each in [*place.clients, *place.servers]:
@@ -134,8 +134,8 @@ def _watch(clients: Sequence[Victim], stopping: Event) -> list[str]:
     return told
 
 
-def _finish(expand: Expand, abort: AbortWhole) -> list[Violation]:
-    """Finish what was begun beside the clients; a healed place lets it."""
+def finished(expand: Expand, abort: AbortWhole) -> list[Violation]:
+    """Finish what was begun beside the clients, and tell what could not be; a healed place lets it."""
     abort.finish()
     try:
         expand.finish()

@@ -7,10 +7,15 @@ from pathlib import Path
 import pytest
 
 from spark_cas.log.memory import MemoryLog
+from spark_cas.log.open import open_log
 from spark_cas.testing.history import FAIL, INFO, OK, Operation, Recorder, read_history
+from spark_cas.testing.writing import append_foreign
 from tests.chaos import other_attempts
 from tests.chaos.__main__ import main
+from tests.chaos.aborting import AbortWhole
+from tests.chaos.expanding import Expand
 from tests.chaos.nemesis import FAULT
+from tests.chaos.run import NOT_CALM, finished
 from tests.chaos.side_by_side import run_side_by_side
 from tests.chaos.world import World
 from tests.long import full
@@ -44,9 +49,10 @@ def look_at(left: Path) -> list[Operation]:
     return history
 
 
-def test_another_attempt_ends_what_it_began(tmp_path, monkeypatch):
+@pytest.mark.parametrize("last", [(FAIL, {"kind": "CONFLICT"}), (INFO, {"kind": "CHUNK_DAMAGED"})])
+def test_another_attempt_ends_what_it_began(tmp_path, monkeypatch, last):
     """A load as a whole that nobody ends is in the way of all others for a quarter of an hour."""
-    replies = [(INFO, {"kind": "LOST"}), (INFO, {"kind": "STORAGE"}), (FAIL, {"kind": "CONFLICT"})]
+    replies = [(INFO, {"kind": "LOST"}), (INFO, {"kind": "STORAGE"}), last]
     world = World(tmp_path, "", pace=0.001)
     world.history.mkdir()
     monkeypatch.setattr(other_attempts, "ask", lambda *_: replies.pop(0))
@@ -54,7 +60,22 @@ def test_another_attempt_ends_what_it_began(tmp_path, monkeypatch):
         writer.start("append", {"job": "w1-2"})
         other_attempts.OtherAttempts(MemoryLog(), world, recorder, 1).run(lambda: not replies)
     found = [each.outcome for each in read_history(world.history) if each.process == "a1"]
-    assert found == [INFO, INFO, FAIL]
+    assert found == [INFO, INFO, last[0]]
+
+
+def test_an_expansion_that_cannot_be_finished_is_a_violation(tmp_path):
+    def open_():
+        return open_log(str(tmp_path / "log"))
+
+    with open_() as log:
+        log.create(1)
+        append_foreign(log, 0, "a")
+        log.begin_expansion(log.layout(), 2)
+    [chunk] = tmp_path.rglob("*.parquet")
+    chunk.write_bytes(b"")
+    [found] = finished(Expand(open_), AbortWhole(tmp_path, open_))
+    assert found.number == NOT_CALM
+    assert "cannot be finished" in found.told
 
 
 @pytest.mark.parametrize("seeds", [(1, 2, 3)])

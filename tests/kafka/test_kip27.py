@@ -265,6 +265,15 @@ def test_right_behind_its_claim_a_writer_asks_where_the_partition_ends_only_if_s
     assert values_in(log, 0) == ["x" if came else "a"]
 
 
+def test_what_came_right_behind_a_claim_and_is_trimmed_is_a_conflict(broker, log, topic):
+    job = JobWriter(log, plan_of(log, "begins"))
+    append_as_others_do(broker.bootstrap, topic, "x")
+    end = log.bounds(0).end_offset
+    log.trim(0, end)
+    assert isinstance(job.append(table_of("a")), Conflict)
+    assert values_in(log, 0) == []
+
+
 def test_one_record_behind_the_marker_is_no_marker_for_a_writer_that_starts_anew(broker, log, topic, monkeypatch):
     monkeypatch.setattr(TransactionalProducer, "proven_clean", lambda _: False)
     job = JobWriter(log, plan_of(log, "goes-on"))
