@@ -112,3 +112,19 @@ class Wait:
         time.sleep(min(self.left, self._pause * _JITTER.uniform(0.5, 1.5)))
         self._pause = min(self._longest_pause, self._pause * 2)
         return True
+
+
+class SecondLook(Wait):
+    """The wait for another look at what is definite once it is said, and is not if a broker only lags behind.
+
+    The last look begins when the time is over, however long the one before it took, or the process stood still since:
+    what was seen before that tells of before that alone.
+    """
+
+    _looked_at = -math.inf
+
+    def again(self, why: str) -> bool:
+        if not super().again(why) and self._looked_at >= self._deadline:
+            return False
+        self._looked_at = time.monotonic()
+        return True

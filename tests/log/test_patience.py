@@ -3,7 +3,9 @@
 import logging
 import time
 
-from spark_cas.log.patience import Wait, anew, within
+import pytest
+
+from spark_cas.log.patience import SecondLook, Wait, anew, within
 
 
 def test_an_outer_deadline_holds_for_whatever_waits_inside():
@@ -49,3 +51,29 @@ def test_a_wait_that_lasts_is_told_with_what_it_waits_for(monkeypatch, caplog):
         assert wait.again("it is not there")
     [line] = caplog.messages
     assert line == "looking for topic flights: it is not there. Waiting since 60 s, for 60 s more at most."
+
+
+@pytest.mark.parametrize("stands_still", [0, 30])
+def test_what_is_definite_is_looked_at_once_more_when_the_time_is_over(monkeypatch, stands_still):
+    now = 0.0
+
+    def sleep(seconds):
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "sleep", sleep)
+    wait, looks = SecondLook(10, "looking"), []
+    while True:
+        looks.append(now)
+        now += stands_still
+        if not wait.again("it lags behind"):
+            break
+    assert looks[-2] < 10 <= looks[-1]
+
+
+def test_what_is_definite_is_looked_at_twice_whatever_is_left_outside():
+    with within(0):
+        wait = SecondLook(60, "looking")
+        assert wait.again("it lags behind")
+        assert not wait.again("it lags behind")

@@ -14,7 +14,7 @@ from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.codes import NO_LEADER, STALE_LEADER, TIMED_OUT
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.topic_settings import describe
-from spark_cas.log.patience import Wait, wait_for_others
+from spark_cas.log.patience import SecondLook, wait_for_others
 
 _Asked = tuple[OffsetSpec, IsolationLevel]
 
@@ -118,7 +118,7 @@ def all_stable_bounds(admin: Admin, ats: list[TopicPartition]) -> tuple[Bounds, 
 
 def require_kept(admin: Admin, at: TopicPartition, offsets: OffsetRange) -> None:
     """ValueError unless all of a range is kept and decided. That the partition ends before is looked at again."""
-    wait = Wait(_DEPOSED_SECONDS, f"reading partition {at.partition} of topic {at.topic}")
+    wait = SecondLook(_DEPOSED_SECONDS, f"reading partition {at.partition} of topic {at.topic}")
     while True:
         bounds = stable_bounds(admin, at)
         if offsets.end_offset <= bounds.end_offset or not wait.again("it ends before what was seen of it"):

@@ -9,7 +9,7 @@ from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.codes import UNANSWERED, passes, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.rights import Right
-from spark_cas.log.patience import Wait
+from spark_cas.log.patience import SecondLook, Wait
 
 _SECOND_LOOK_SHARE = 0.5
 """Of the time of a question."""
@@ -17,9 +17,9 @@ _SECOND_LOOK_SHARE = 0.5
 Answer = TypeVar("Answer")
 
 
-def second_look(admin: Admin, doing: str) -> Wait:
+def second_look(admin: Admin, doing: str) -> SecondLook:
     """For what is definite by one broker: it may lag behind, or be deposed and not know it, so it is asked again."""
-    return Wait(_SECOND_LOOK_SHARE * admin.request_seconds, doing)
+    return SecondLook(_SECOND_LOOK_SHARE * admin.request_seconds, doing)
 
 
 def ask(admin: Admin, question: Callable[[], Answer], doing: str, *rights: Right) -> Answer:
