@@ -6,36 +6,35 @@ import sys
 
 import pytest
 
-from spark_cas.testing import ports
 from spark_cas.testing.ports import HOST, held_ports
 
-IN_ANOTHER_PROCESS = """
-import sys
-from spark_cas.testing import ports
-ports._PORTS = [int(each) for each in sys.argv[1:]]
-with ports.held_ports(len(ports._PORTS)) as drawn:
-    print(*drawn)
-"""
+
+def is_free(port):
+    with socket.socket() as another:
+        try:
+            another.bind((HOST, port))
+        except OSError:
+            return False
+        return True
 
 
-def drawn_elsewhere(*among: int) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", IN_ANOTHER_PROCESS, *map(str, among)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+def test_a_port_is_held_from_before_anybody_listens_until_it_is_let_go_of():
+    with held_ports(2) as ports:
+        assert len({*ports}) == 2
+        assert [*map(is_free, ports)] == [False, False]
+    assert [*map(is_free, ports)] == [True, True]
 
 
-def test_a_port_is_held_for_one_of_all_processes_until_it_is_let_go_of():
-    with held_ports(1) as [port]:
-        assert "no 1 free ports" in drawn_elsewhere(port).stderr
-    assert drawn_elsewhere(port).stdout.split() == [str(port)]
-
-
-def test_one_process_is_not_given_a_port_twice(monkeypatch):
-    with held_ports(3) as drawn:
-        pass
-    monkeypatch.setattr(ports, "_PORTS", drawn[:1] * 20 + drawn[1:])
-    with held_ports(1) as held, held_ports(2) as others, pytest.raises(OSError, match="free ports"), held_ports(1):
-        pass
-    assert {*held, *others} == {*drawn}
+def test_a_process_that_is_killed_holds_a_port_no_longer():
+    program = "from spark_cas.testing.ports import held_ports\n"
+    program += "with held_ports(1) as [port]: print(port, flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        port = int(holder.stdout.readline())
+        assert not is_free(port)
+        holder.kill()
+        holder.wait(60)
+        assert is_free(port)
 
 
 def test_servers_listen_on_a_port_that_is_held_one_after_the_other():

@@ -24,10 +24,10 @@ class KafkaCluster:
     process nor a folder is left, nor are they when this process is killed.
 
     ``conf`` is a folder with ``server.properties`` and ``log4j2.properties``; ``settings`` win over the former.
-    ``advertised_ports`` gives every node a second listener that tells clients to connect to this port, where a proxy
-    of the caller's stands that passes them on to `KafkaNode.proxied_address`. ``secured`` gives it more listeners,
-    each a name with its protocol, as ``{"SASL": "SASL_PLAINTEXT"}``, for `KafkaNode.address_at`. Unless they are
-    to be ``measured``, the nodes run with the JVM's first compiler alone.
+    ``advertised_ports`` gives every node a second listener that tells clients to connect to this port, which the
+    caller holds (`spark_cas.testing.ports`) for a proxy that passes them on to `KafkaNode.proxied_address`.
+    ``secured`` gives it more listeners, each a name with its protocol, as ``{"SASL": "SASL_PLAINTEXT"}``, for
+    `KafkaNode.address_at`. Unless they are to be ``measured``, the nodes run with the JVM's first compiler alone.
     """
 
     def __init__(
