@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.timeout(320)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(320)]
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 CELL_SECONDS = 200
