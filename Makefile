@@ -5,7 +5,7 @@ VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # The longest first.
-LANES := test-spark test-kafka-faults test-kafka test-faults test-contract test-programs test-rest test-chaos
+LANES := test-chaos test-spark test-kafka-faults test-kafka test-faults test-contract test-programs test-rest
 AZURITE := tests/azurite/node_modules/.installed
 
 # Spark starts its workers with the first python3 on PATH, unless told otherwise.

@@ -9,8 +9,8 @@ from spark_cas.testing.kafka_broker.waiting import BrokerFailedError
 from tests.chaos.faults import Undo
 from tests.chaos.world import OTHER_ATTEMPTS, WRITERS
 from tests.kafka.proxy.frames import Api, Request
+from tests.kafka.proxy.rules import OLD_SECONDS, Rule, Where, anywhere
 from tests.kafka.proxy.rules import Fault as ProxyFault
-from tests.kafka.proxy.rules import Rule, Where, anywhere
 from tests.kafka.proxy.server import Proxy
 
 WRITING = (
@@ -29,8 +29,6 @@ _A_FEW = (1, 2, 3)
 ALL = (None,)
 """As long as the fault lasts, in which a client may give up what it asks for."""
 _LOOK_SECONDS = 0.2
-_OLD_SECONDS = 0.5
-"""Less than the time in which a client with a timeout of two seconds looks again."""
 
 
 class Nodes:
@@ -133,8 +131,10 @@ class Outdated:
         rules += [each.add(ProxyFault.WATCH, Api.INIT_PRODUCER_ID, where=claims.note) for each in self._proxies]
         return "all brokers", lambda: _release(rules)
 
-    def _outdated(self, proxy: Proxy, lags: Where | None = None) -> Rule:
-        return proxy.add(ProxyFault.OLD_RESPONSE, Api.LIST_OFFSETS, times=None, where=self._concerns, lags=lags)
+    def _outdated(self, proxy: Proxy, deposed_for: Where | None = None) -> Rule:
+        return proxy.add(
+            ProxyFault.OLD_RESPONSE, Api.LIST_OFFSETS, times=None, where=self._concerns, deposed_for=deposed_for
+        )
 
     def _concerns(self, request: Request) -> bool:
         # What is recorded of a log is in topics named after its own, with a dot between.
@@ -149,8 +149,8 @@ class _Claims:
         self._old_until: dict[str, float] = {}
 
     def note(self, request: Request) -> bool:
-        """That a client claims one; every request is taken."""
-        self._old_until[request.client_id] = time.monotonic() + _OLD_SECONDS
+        """That a client asks for a producer's id, as it does to claim one; every such request counts."""
+        self._old_until[request.client_id] = time.monotonic() + OLD_SECONDS
         return True
 
     def lately_by(self, request: Request) -> bool:

@@ -36,6 +36,28 @@ def test_an_end_of_then_refuses_nobody(proxied, proxied_topic):
     assert committed_values(proxied.direct, proxied_topic) == ["x", "y"]
 
 
+def test_a_broker_tells_what_was_to_whom_it_was_deposed_for(proxied, proxied_topic):
+    def outdated(deposed_for):
+        return proxied.proxy.add(Fault.OLD_RESPONSE, Api.LIST_OFFSETS, times=None, deposed_for=deposed_for)
+
+    with (
+        KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log,
+        KafkaLog(spec_of(proxied.direct, proxied_topic)) as direct,
+    ):
+        ended = outdated(lambda _: True)
+        assert log.bounds(0).end_offset == 0
+        first = append_foreign(direct, 0, "x").range.end_offset
+        assert log.bounds(0).end_offset == 0
+        ended.release()
+        deposed = False
+        outdated(lambda _: deposed)
+        assert log.bounds(0).end_offset == first
+        second = append_foreign(direct, 0, "y").range.end_offset
+        assert log.bounds(0).end_offset == second
+        deposed = True
+        assert log.bounds(0).end_offset == first
+
+
 def test_an_end_of_then_keeps_nobody_from_reading(proxied, proxied_topic):
     with (
         KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log,

@@ -76,7 +76,7 @@ class _Exchange:
             if rule.fault is Fault.EMPTY_METADATA:
                 return empty_metadata(response, self.request.version)
             if rule.fault is Fault.OLD_RESPONSE:
-                return rule.as_of_then(connection, self.request, response)
+                response = rule.as_of_then(connection, self.request, response)
         return response
 
 

@@ -9,8 +9,8 @@ from enum import Enum, auto
 
 from tests.kafka.proxy.frames import Request, in_answer_to, without_correlation_id
 
-_OLD_SECONDS = 0.3
-"""How long a connection is told what is old: less than the second look of clients with a timeout of two seconds."""
+OLD_SECONDS = 0.5
+"""How long somebody is told what is old: less than clients with a timeout of two seconds go on looking again."""
 
 
 class Fault(Enum):
@@ -35,8 +35,8 @@ class Fault(Enum):
     """The broker handles a Metadata request; its client reads that no broker is alive."""
     OLD_RESPONSE = auto()
     """The broker handles it; its client reads what was answered when this was asked first, as a leader that was
-    deposed says it until it hears of that: to whom the rule's ``lags`` says, or on each connection for a moment, once
-    it makes a difference."""
+    deposed says it until it hears of that: in answer to what the rule's ``deposed_for`` says, or on each connection
+    for a moment, once it makes a difference."""
     RESET_BEFORE_REQUEST = auto()
     """The connection breaks, and the broker never sees it."""
     RESET_BEFORE_RESPONSE = auto()
@@ -99,7 +99,7 @@ class Rule:
         times: int | None = 1,
         where: Where = anywhere,
         error: int = 0,
-        lags: Where | None = None,
+        deposed_for: Where | None = None,
     ) -> None:
         name = f"{fault.name} of {'any request' if api is None else f'API {api!r}'}, number {nth}"
         self.fault = fault
@@ -123,7 +123,7 @@ class Rule:
         """What was answered first, by what was asked."""
         self._old_until: dict[object, float] = {}
         """By connection."""
-        self._lags = lags
+        self._deposed_for = deposed_for
         self._loop = loop
         self._api = api
         self._where = where
@@ -167,14 +167,14 @@ class Rule:
         first = self._first.setdefault(request.question, response)
         if self._opened.is_set() or without_correlation_id(first) == without_correlation_id(response):
             return response
-        if not (self._lags(request) if self._lags else self._for_a_moment(connection)):
+        if not (self._deposed_for(request) if self._deposed_for else self._for_a_moment(connection)):
             return response
         self.told_old.come()
         return in_answer_to(first, response)
 
     def _for_a_moment(self, connection: object) -> bool:
         """From the first time on that there is something old to tell it."""
-        return time.monotonic() < self._old_until.setdefault(connection, time.monotonic() + _OLD_SECONDS)
+        return time.monotonic() < self._old_until.setdefault(connection, time.monotonic() + OLD_SECONDS)
 
     async def hold(self) -> None:
         """Return when released. Raises ConnectionResetError when discarded."""

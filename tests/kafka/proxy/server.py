@@ -72,10 +72,11 @@ class Proxy:
         times: int | None = 1,
         where: Where = anywhere,
         error: int = 0,
-        lags: Where | None = None,
+        deposed_for: Where | None = None,
     ) -> Rule:
         """A rule for requests that arrive from now on; see `Rule`. It stays until `clear`."""
-        return self._added(Rule(self._loop, fault, api, nth=nth, times=times, where=where, error=error, lags=lags))
+        rule = Rule(self._loop, fault, api, nth=nth, times=times, where=where, error=error, deposed_for=deposed_for)
+        return self._added(rule)
 
     def reset_every(self, requests: int, api: int | None = None, *, where: Where = anywhere) -> Rule:
         """Break every connection at each of its ``requests``th request, before that one is passed on.
