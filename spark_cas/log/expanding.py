@@ -53,15 +53,15 @@ def expand_log(log: Backend, partitions: int) -> Layout:
 def layout_with(log: Backend, partitions: Iterable[int]) -> Layout:
     """The layout of a log, for who names partitions of it. Raises ValueError for one that the log does not have."""
     named = [*partitions]
-    layout = _layout_once(log, lambda found: max(named, default=0) < found.partitions)
+    layout = _layout_known(log, lambda found: max(named, default=0) < found.partitions)
     for each in named:
         layout.require(each)
     return layout
 
 
 def layout_since(log: Backend, epoch: int) -> Layout:
-    """The layout of a log, for who knows of one with this epoch: it is that, or a later one."""
-    return _layout_once(log, lambda found: found.epoch >= epoch)
+    """The layout of a log, for who knows of one with this epoch: that or later, unless it was made anew."""
+    return _layout_known(log, lambda found: found.epoch >= epoch)
 
 
 def settled_layouts(log: Backend) -> Layouts:
@@ -80,10 +80,10 @@ def settled_layouts(log: Backend) -> Layouts:
     return layouts
 
 
-def _layout_once(log: Backend, is_known: Callable[[Layout], bool]) -> Layout:
+def _layout_known(log: Backend, knows: Callable[[Layout], bool]) -> Layout:
     """A broker may lag behind, and say what the layout was; what is on record of expansions has one place."""
     layout = log.layout()
-    return layout if is_known(layout) else log.layouts().layout
+    return layout if knows(layout) else log.layouts().layout
 
 
 def _finished(log: Backend, intent: Intent) -> bool:

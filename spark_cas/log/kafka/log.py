@@ -124,7 +124,7 @@ class KafkaLog(KafkaRegistry, Backend):
         return found
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
-        with self._turn, within(self.spec.patience_seconds):
+        with self._turn, within(self.patience_seconds):
             try:
                 return self._claim(partition, plan)
             except LogNotFoundError:
@@ -273,7 +273,7 @@ class KafkaLog(KafkaRegistry, Backend):
 
     def _await_layout(self, partitions: int = 1) -> Layout:
         """A topic, and each of its partitions, is known to its brokers a little after it was created."""
-        wait = Wait(self.spec.patience_seconds, f"waiting for topic {self.topic}")
+        wait = Wait(self.patience_seconds, f"waiting for topic {self.topic}")
         while True:
             try:
                 layout = self.layout()

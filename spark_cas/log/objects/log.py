@@ -106,7 +106,7 @@ class ObjectLog(ObjectRegistry, Backend):
 
     def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
         """Where each ends, or where what is undecided begins: of each group all partitions' or none's chunks."""
-        with within(self._store.patience_seconds):
+        with within(self.patience_seconds):
             wait = self._store.wait(f"looking where the partitions of {self._store.at()} end")
             while True:
                 with self._groups.at_one_moment() as outcomes:
@@ -127,7 +127,7 @@ class ObjectLog(ObjectRegistry, Backend):
         return offset_since(self._store, self._partition(partition), timestamp_ms)
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
-        with within(self._store.patience_seconds):
+        with within(self.patience_seconds):
             return self._claim(partition, plan)
 
     def _claim(self, partition: int, plan: Plan) -> Claim | Refusal:
@@ -142,14 +142,14 @@ class ObjectLog(ObjectRegistry, Backend):
         return Claim(partition, plan, resume_offset(plan, partition, progress), progress, bounds.end_offset)
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
-        with within(self._store.patience_seconds):
+        with within(self.patience_seconds):
             chunks = self._partition(claim.partition, claim.plan.group)
             if chunks.log_id != claim.plan.log_id:
                 raise _not_shared()
             return Appender(self._store, chunks, self._ledger(claim.partition, claim.plan.group)).append(claim, chunk)
 
     def append_blind(self, partition: int, layout: Layout, chunk: Chunk, guarantee: str) -> Outcome:  # noqa: ARG002
-        with within(self._store.patience_seconds):
+        with within(self.patience_seconds):
             changed = self._changed(partition, layout.log_id, layout.epoch)
             if changed is not None:
                 return changed
@@ -165,7 +165,7 @@ class ObjectLog(ObjectRegistry, Backend):
         return read_chunks(self._store, chunks, bounds.start_offset, offsets, columns)
 
     def progress_of(self, partitions: Sequence[int], job: str, group: str = "") -> tuple[Progress | None, ...]:
-        with within(self._store.patience_seconds):
+        with within(self.patience_seconds):
             plan = self.plan(job) if partitions else None
             # A job of an earlier layout has nothing in a partition that was added.
             ends = [plan.end_offsets[each] if plan and each < plan.partitions else 0 for each in partitions]
