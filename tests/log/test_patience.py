@@ -5,7 +5,9 @@ import time
 
 import pytest
 
-from spark_cas.log.patience import SecondLook, Wait, anew, within
+from spark_cas.log.load.granting import Applicant
+from spark_cas.log.memory import MemoryLog
+from spark_cas.log.patience import PATIENCE_MS, SecondLook, Wait, anew, within
 
 
 def test_an_outer_deadline_holds_for_whatever_waits_inside():
@@ -77,3 +79,10 @@ def test_what_is_definite_is_looked_at_twice_whatever_is_left_outside():
         wait = SecondLook(60, "looking")
         assert wait.again("it lags behind")
         assert not wait.again("it lags behind")
+
+
+@pytest.mark.parametrize("patience_seconds", [5, 600])
+def test_a_load_is_not_gone_before_its_patience_is_over(patience_seconds):
+    log = MemoryLog()
+    log.patience_seconds = patience_seconds
+    assert Applicant("job", "run").gone_after(log) > max(patience_seconds, PATIENCE_MS / 1000)

@@ -27,8 +27,8 @@ from spark_cas.log.load.attempts import rival_tries
 from spark_cas.log.load.whole_load import DECIDE_WITHIN_MS, abort_group, undecided_progress, with_group
 from spark_cas.log.patience import PATIENCE_MS
 
-SILENT_SECONDS = 1.5 * PATIENCE_MS / 1000
-"""A load that lives appends, or fails, within its patience: one that did neither for longer is gone."""
+SILENT_SHARE = 1.5
+"""Of a patience. A load that lives appends, or fails, within its own: one that did neither for longer is gone."""
 
 _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 2.0
@@ -50,10 +50,16 @@ class Applicant:
     """Whose end is the run's end (`spark_cas.log.running_process`)."""
     wait_seconds: float = 0.0
     """How long it waits for loads that are at work; 0: it is refused at once."""
-    silent_seconds: float = SILENT_SECONDS
-    """After so long without news another load is gone."""
+    silent_seconds: float | None = None
+    """After so long without news another load is gone; None for `gone_after`."""
     batch_id: int | None = None
     """The micro-batch that it wants it for, None for a load."""
+
+    def gone_after(self, log: Backend) -> float:
+        """The seconds without news, more than a load has patience: the usual one, or ours where that is more."""
+        if self.silent_seconds is not None:
+            return self.silent_seconds
+        return SILENT_SHARE * max(PATIENCE_MS / 1000, log.patience_seconds)
 
 
 def obtain_grant(log: Backend, applicant: Applicant, wanted: ExpectedOffsets, *, whole: bool = False) -> Grant | None:
@@ -184,6 +190,7 @@ class _Waiting:
     def __init__(self, log: Backend, applicant: Applicant) -> None:
         self._log = log
         self._applicant = applicant
+        self._silent_seconds = applicant.gone_after(log)
         self._deadline = time.monotonic() + applicant.wait_seconds
         self._pause_seconds = _FIRST_PAUSE_SECONDS
         self._say_at = time.monotonic()
@@ -198,7 +205,7 @@ class _Waiting:
         plan = plan_now(self._log, grant.job)
         if plan is not None and self._log.completion(plan.job) is not None:
             return True
-        limit = self._applicant.silent_seconds
+        limit = self._silent_seconds
         if plan is not None and plan.whole and self._log.group_in_process:
             # Nothing is seen of a transaction, but it ends by itself.
             limit = max(limit, DECIDE_WITHIN_MS / 1000)
@@ -233,7 +240,7 @@ class _Waiting:
         if seen is None or now >= seen.look_at:
             sign = self._sign_of_life(grant, plan)
             since = now if seen is None or seen.sign != sign else seen.since
-            seen = _Seen(sign, since, now + self._applicant.silent_seconds / _LOOKS)
+            seen = _Seen(sign, since, now + self._silent_seconds / _LOOKS)
             self._seen[grant.job, grant.run] = seen
         return now - seen.since
 
