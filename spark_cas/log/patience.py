@@ -117,14 +117,28 @@ class Wait:
 class SecondLook(Wait):
     """The wait for another look at what is definite once it is said, and is not if a broker only lags behind.
 
-    The last look begins when the time is over, however long the one before it took, or the process stood still since:
-    what was seen before that tells of before that alone.
+    Its time begins behind the first look, and the last one begins when it is over, however long one takes, and
+    wherever the process stands still: what was seen before that tells of before that alone. So an outer deadline does
+    not hold.
     """
 
-    _looked_at = -math.inf
+    def __init__(
+        self,
+        seconds: float,
+        doing: str,
+        first_pause_seconds: float = _FIRST_PAUSE_SECONDS,
+        longest_pause_seconds: float = _LONGEST_PAUSE_SECONDS,
+    ) -> None:
+        super().__init__(seconds, doing, first_pause_seconds, longest_pause_seconds)
+        self._seconds = seconds
+        self._looked_at: float | None = None
 
     def again(self, why: str) -> bool:
-        if not super().again(why) and self._looked_at >= self._deadline:
+        """As `Wait`; False once a look was begun when the time was over."""
+        if self._looked_at is None:
+            self._deadline = time.monotonic() + self._seconds
+        elif self._looked_at >= self._deadline:
             return False
+        super().again(why)
         self._looked_at = time.monotonic()
         return True

@@ -11,7 +11,7 @@ from pyspark import TaskContext
 from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
 from spark_cas.log.backend import Backend
 from spark_cas.log.open import AnySpec, answered_before, open_again, open_log
-from spark_cas.log.patience import Wait
+from spark_cas.log.patience import SecondLook
 
 _SECOND_LOOK_SECONDS = 5.0
 
@@ -54,7 +54,7 @@ def _in_worker() -> bool:
 def planned_log(spec: AnySpec, log_id: str) -> Iterator[Backend]:
     """The log of a spec, open; LogNotSharedError when it is not the very log that has ``log_id``."""
     with open_here(answered_before(spec)) as log:
-        wait = Wait(_SECOND_LOOK_SECONDS, "looking for the log that the driver planned with")
+        wait = SecondLook(_SECOND_LOOK_SECONDS, "looking for the log that the driver planned with")
         while not _is(log, log_id):
             # A broker may not know yet what the driver's does.
             if not wait.again("it is not there, or another is"):

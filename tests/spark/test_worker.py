@@ -2,15 +2,18 @@
 
 import gc
 import sys
+import time
 from importlib.machinery import ModuleSpec
 
 import pyarrow as pa
 import pytest
 
+from spark_cas.core.errors import LogNotFoundError
+from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client import kept_clients
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.spark import worker
-from spark_cas.spark.worker import open_here
+from spark_cas.spark.worker import open_here, planned_log
 from tests.kafka.clients import create_topic
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
@@ -67,3 +70,21 @@ def test_no_other_program_does_so(spec):
         log.layout()
     assert kept_clients._at_rest == {}
     assert not gc.get_freeze_count()
+
+
+def test_a_log_that_a_broker_does_not_know_yet_is_looked_for_again_however_slow_that_is(spec, monkeypatch):
+    with KafkaLog(spec) as log:
+        log_id = log.layout().log_id
+    layout, asked = KafkaLog.layout, []
+
+    def slow(log):
+        asked.append(log)
+        if len(asked) == 1:
+            time.sleep(0.2)
+            raise LogNotFoundError("not yet")
+        return layout(log)
+
+    monkeypatch.setattr(KafkaLog, "layout", slow)
+    monkeypatch.setattr(worker, "_SECOND_LOOK_SECONDS", 0.1)
+    with planned_log(spec, log_id):
+        assert len(asked) == 2

@@ -79,7 +79,7 @@ def _append_yielding(
     """
     # The other looks again and again, and has to find what was let go of before it is taken anew.
     wait = Wait(log.patience_seconds, "appending to several partitions", _LET_GO_SECONDS, _LET_GO_SECONDS)
-    ended = Wait(log.patience_seconds, "appending to several partitions")
+    ended: Wait | None = None
     holding_seconds = _HOLDING_SECONDS
     while True:
         try:
@@ -89,6 +89,7 @@ def _append_yielding(
             raise
         except TransactionEndedError as error:
             # Nothing of it is or becomes visible, and nothing was decided: all of it is sent again.
+            ended = ended or Wait(log.patience_seconds, "appending to several partitions")
             if not ended.again(error.message):
                 abort_group(log, plan)
                 raise

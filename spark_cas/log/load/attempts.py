@@ -69,6 +69,7 @@ def await_other(
     deadline = time.monotonic() + wait_seconds
     pause = _FIRST_POLL_SECONDS
     while True:
+        looked_at_seconds = time.monotonic()
         progress = log.progress(partition, plan.job, plan.group)
         if progress and done(progress):
             return progress
@@ -82,7 +83,8 @@ def await_other(
                     raise error_of(lost, partition)
         if progress != seen:
             seen, deadline = progress, time.monotonic() + wait_seconds
-        if time.monotonic() >= deadline:
+        # A look from before tells of before: this process, too, may stand still.
+        if looked_at_seconds >= deadline:
             raise error_of(fenced, partition)
         time.sleep(pause)
         pause = min(2 * pause, _POLL_SECONDS)

@@ -192,6 +192,8 @@ class _Waiting:
         self._applicant = applicant
         self._silent_seconds = applicant.gone_after(log)
         self._deadline = time.monotonic() + applicant.wait_seconds
+        self._is_over = applicant.wait_seconds <= 0
+        """Whether what is seen now was looked at when the time to wait was over."""
         self._pause_seconds = _FIRST_PAUSE_SECONDS
         self._say_at = time.monotonic()
         self._seen: dict[tuple[str, str], _Seen] = {}
@@ -216,12 +218,16 @@ class _Waiting:
         """Let a while pass. Raises GrantedError when the time to wait is over."""
         left = self._deadline - time.monotonic()
         at_work = f"at work on {_named(grant)} since {clock.time_text(grant.granted_at_ms)} UTC"
-        if left <= 0:
+        if self._is_over:
             raise GrantedError(
                 f"job {grant.job!r} has been {at_work}, and what this load expects of them would not hold any more. "
                 f"Nothing was appended. Run this job again once that one is complete; option grantTimeout lets it "
                 f"wait for that. If nobody runs that one any more, 'spark-cas abort {grant.job}' ends its grant."
             )
+        if left <= 0:
+            # What was seen before that tells of before: this process, too, may stand still.
+            self._is_over = True
+            return
         if time.monotonic() >= self._say_at:
             self._say_at = time.monotonic() + _SAY_EVERY_SECONDS
             said = "job %s waits for job %s, which has been %s: for %.0f s more at most (option grantTimeout)."
@@ -234,15 +240,17 @@ class _Waiting:
         self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, 2 * self._pause_seconds)
 
     def _silent_for(self, grant: Grant, plan: Plan | None) -> float:
-        """For how long a load was seen to append nothing, in seconds."""
-        now = time.monotonic()
+        """For how long a load was seen to append nothing, in seconds; 0 while no look is due."""
+        began = time.monotonic()
         seen = self._seen.get((grant.job, grant.run))
-        if seen is None or now >= seen.look_at:
-            sign = self._sign_of_life(grant, plan)
-            since = now if seen is None or seen.sign != sign else seen.since
-            seen = _Seen(sign, since, now + self._silent_seconds / _LOOKS)
-            self._seen[grant.job, grant.run] = seen
-        return now - seen.since
+        if seen is not None and began < seen.look_at:
+            return 0
+        sign = self._sign_of_life(grant, plan)
+        now = time.monotonic()
+        # What is new came at any time before now; what is not was so when the look began.
+        since = now if seen is None or seen.sign != sign else seen.since
+        self._seen[grant.job, grant.run] = _Seen(sign, since, now + self._silent_seconds / _LOOKS)
+        return began - since
 
     def _sign_of_life(self, grant: Grant, plan: Plan | None) -> object:
         """What differs once a load has appended: where its partitions end, and what only it sees yet."""

@@ -6,10 +6,11 @@ from spark_cas.core.errors import FencedError, InputChangedError, TransactionEnd
 from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.whole_load import decide_group, is_committed
-from spark_cas.log.patience import Wait
+from spark_cas.log.patience import SecondLook, Wait
 
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 5.0
+_DOING = "loading as a whole"
 
 
 def in_one_transaction(
@@ -22,16 +23,17 @@ def in_one_transaction(
     """Append all rows of a plan with a group, and make them visible, in one step.
 
     ``append`` appends them, as `load_rows` or `load_batch` does, and has them still when it is called again: what
-    fails on the way and passes ends the transaction, and all of it is done anew, for as long as the log's patience.
-    Raises whatever it and `decide_group` raise.
+    fails on the way and passes ends the transaction, and all of it is done anew, for as long as the log's patience
+    from then on. Raises whatever it and `decide_group` raise.
     """
-    joined = False
-    wait = Wait(log.patience_seconds, "loading as a whole", _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
+    joined, wait = False, None
     while True:
         try:
             results = append()
             decide_group(log, plan, results)
         except TransactionEndedError as error:
+            # A load may take longer than anything is waited for, and is tried again all the same.
+            wait = wait or Wait(log.patience_seconds, _DOING, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
             if not wait.again(error.message):
                 raise
         except (FencedError, InputChangedError):
@@ -45,7 +47,7 @@ def in_one_transaction(
 
 
 def _is_committed_soon(log: Backend, plan: Plan, seconds: float) -> bool:
-    wait = Wait(seconds, f"waiting for another run of job {plan.told_as}", _FIRST_PAUSE_SECONDS)
+    wait = SecondLook(seconds, f"waiting for another run of job {plan.told_as}", _FIRST_PAUSE_SECONDS)
     while not is_committed(log, plan):
         if not wait.again("it is not committed"):
             return False

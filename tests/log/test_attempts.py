@@ -1,0 +1,122 @@
+"""Who waits for others, on a clock: it says what a look found that was begun when the time was over."""
+
+import time
+
+import pytest
+
+from spark_cas.core.errors import TransactionEndedError
+from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.outcome import Fenced
+from spark_cas.log.load.attempts import await_other
+from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
+from spark_cas.log.load.in_one_transaction import in_one_transaction
+from spark_cas.log.load.planning import pin_plan
+from spark_cas.log.memory import MemoryLog
+from spark_cas.testing.writing import JobWriter
+
+END = ExpectedOffsets("end")
+
+
+class Clock:
+    """One that moves when somebody sleeps, or is told to."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(time, "sleep", self.move)
+
+    def move(self, seconds):
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+class Interrupted(MemoryLog):
+    """What happens before it is asked where partitions end, or behind a look at a ledger."""
+
+    before_bounds = after_progress = staticmethod(lambda: None)
+
+    def bounds_of(self, partitions, *, waiting):
+        self.before_bounds()
+        return super().bounds_of(partitions, waiting=waiting)
+
+    def progress_of(self, partitions, job, group=""):
+        found = super().progress_of(partitions, job, group)
+        self.after_progress()
+        return found
+
+
+@pytest.fixture
+def log():
+    log = Interrupted()
+    log.create(1)
+    return log
+
+
+def test_who_stood_still_behind_a_look_looks_again_before_it_gives_another_attempt_up(log, clock):
+    plan = pin_plan(log, "job", END)
+    fenced, other = JobWriter(log, plan, task="run/0").claim, JobWriter(log, plan, task="run/0")
+    looks = []
+
+    def meanwhile():
+        looks.append(clock.now)
+        if len(looks) == 3:
+            other.must_append("a", "b", complete=True)
+            clock.move(31)
+
+    log.after_progress = meanwhile
+    found = await_other(
+        log, fenced, Fenced("run/0"), done=lambda each: each.complete, missing=lambda _: False, wait_seconds=30
+    )
+    assert found.rows == 2
+
+
+def test_a_load_that_appends_is_not_gone_because_who_waits_for_it_stood_still(log, clock):
+    obtain_grant(log, Applicant("first", "run"), END)  # nothing is known of its process
+    first = JobWriter(log, pin_plan(log, "first", END))
+    first.must_append("a")
+    looks, appended = [], []
+
+    def stand_still():
+        looks.append(clock.now)
+        if len(looks) == 2:
+            clock.move(170)
+            first.must_append("b")
+            appended.append(clock.now)
+
+    log.before_bounds = stand_still
+    applicant = Applicant("second", "run", wait_seconds=3600)
+    assert obtain_grant(log, applicant, END)
+    assert clock.now >= appended[0] + applicant.gone_after(log)
+
+
+def test_who_stood_still_looks_again_before_it_gives_a_load_up_that_has_the_grant(log, clock):
+    first = obtain_grant(log, Applicant("first", "run"), END)
+    looks = []
+
+    def given_back():
+        looks.append(clock.now)
+        if len(looks) == 2:
+            clock.move(31)
+            give_back(log, first)
+
+    log.before_bounds = given_back
+    assert obtain_grant(log, Applicant("second", "run", wait_seconds=30), END)
+
+
+def test_a_load_that_took_longer_than_the_patience_is_tried_again_all_the_same(log, clock):
+    tries = []
+
+    def append():
+        tries.append(clock.now)
+        clock.move(10 * log.patience_seconds)
+        if len(tries) == 1:
+            raise TransactionEndedError("a broker was killed.")
+        return ()
+
+    plan = pin_plan(log, "job", END, whole=True)
+    assert in_one_transaction(log, plan, append, fenced_wait_seconds=1.0) == ()
+    assert len(tries) == 2
