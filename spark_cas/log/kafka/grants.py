@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from spark_cas.core.errors import FormatError, StorageError
+from spark_cas.core.errors import FormatError, StorageError, UndecidedError
 from spark_cas.core.grants import Grants, grants_from_json, grants_to_json
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import STUMBLED, Meaning, meaning_of, passes, reason_of
@@ -55,6 +55,9 @@ class KafkaGrantor:
                     return False
                 if not (code == STUMBLED or passes(code, met=True)) or not wait.again(reason_of(code)):
                     raise plain_error(error, _DOING, *to_claim(self._spec)) from None
+            except UndecidedError as error:
+                if not wait.again(error.message):
+                    raise
 
     def _try(self, grants: Grants) -> bool:
         producer = TransactionalProducer(self._spec, self._spec.grants_id)

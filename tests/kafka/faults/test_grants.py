@@ -1,15 +1,21 @@
 """Grants, where the brokers stumble over a change of them."""
 
+from threading import Thread
+
 import pytest
 from confluent_kafka import KafkaError
 
 from spark_cas.core.grants import Grant, Grants
 from spark_cas.log.kafka import KafkaLog
-from tests.kafka.faulted import spec_of
+from spark_cas.log.kafka.grants import KafkaGrantor
+from tests.kafka.clients import create_topic
+from tests.kafka.faulted import for_a_while, spec_of
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault, naming
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+
+REQUEST_SECONDS = 2.0
 
 
 def test_of_a_change_whose_commit_went_wrong_in_the_broker_it_is_learnt_whether_it_was_made(proxied, proxied_topic):
@@ -22,3 +28,26 @@ def test_of_a_change_whose_commit_went_wrong_in_the_broker_it_is_learnt_whether_
         failed.met.wait(0)
         assert log.grants() == changed
         assert not log.put_grants(Grants(1, ())), "it was made from what is no more"
+
+
+def test_a_change_is_made_once_a_broker_that_stands_still_goes_on(own_broker, monkeypatch):
+    """For longer than a question has."""
+    topic, threads = create_topic(own_broker.bootstrap), list[Thread]()
+    stop = for_a_while(own_broker.freeze, own_broker.thaw, 2.5 * REQUEST_SECONDS, threads)
+    read, reads = KafkaGrantor._read, []
+
+    def read_once_it_stopped(grantor, timeout_seconds):
+        reads.append(timeout_seconds)
+        if len(reads) == 1:
+            stop()
+        return read(grantor, timeout_seconds)
+
+    monkeypatch.setattr(KafkaGrantor, "_read", read_once_it_stopped)
+    changed = Grants().with_grant(Grant("job", "run", ((0, 1),), "", 1))
+    with KafkaLog(spec_of(own_broker.bootstrap, topic, request_seconds=REQUEST_SECONDS)) as log:
+        try:
+            assert log.put_grants(changed)
+        finally:
+            threads[0].join()
+        assert log.grants() == changed
+    assert len(reads) > 2

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Barrier
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Producer
@@ -21,7 +22,9 @@ from spark_cas.core.outcome import Appended, Conflict, Fenced
 from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.log.backend import Backend
 from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.append import fence
 from spark_cas.log.kafka.append.whole_load import WholeAppends
+from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.granting import abort_job
 from spark_cas.log.load.in_one_transaction import in_one_transaction
@@ -32,6 +35,7 @@ from spark_cas.log.load.spool import Spool
 from spark_cas.log.load.whole_load import abort_group, commit_group, with_group
 from spark_cas.testing.batches import run_batch
 from spark_cas.testing.contract.whole import everything
+from spark_cas.testing.kafka_broker.waiting import wait_until
 from spark_cas.testing.loads import LIMITS, batches_of, rows_of
 from spark_cas.testing.writing import JobWriter, append_foreign, table_of
 from tests.kafka.clients import SECONDS, create_topic
@@ -39,6 +43,7 @@ from tests.kafka.clients import append as append_as_others_do
 from tests.kafka.faulted import APIS, JOB, LOST, all_at_once, spec_of
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault, Where, naming
+from tests.kafka.stopped import undecided
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
@@ -111,6 +116,33 @@ def test_a_call_whose_commit_never_arrives_ends_once_the_patience_of_its_log_is_
             append_once(log, given, job=JOB, expected_offset={0: 0, 1: 0})
         assert spec.patience_seconds < time.monotonic() - began < 3 * spec.patience_seconds
     assert seen_in(proxied.direct, topic) == NOTHING
+
+
+@pytest.mark.parametrize("asleep", [False, True])
+def test_who_sleeps_before_its_commit_for_longer_than_it_may_sends_all_again(broker, monkeypatch, asleep):
+    """Also where the machine sleeps, and the steady clock with it."""
+    topic = create_topic(broker.bootstrap, 2)
+    spec = replace(spec_of(broker.bootstrap, topic), transaction_timeout_ms=2_000)
+    commit, commits = TransactionalProducer.commit, []
+
+    def late(producer):
+        if producer._settings["transactional.id"] != spec.whole_id(JOB):
+            return commit(producer)
+        commits.append(producer)
+        if len(commits) == 1:
+            stopped = time.monotonic()
+            wait_until(lambda: undecided(broker.bootstrap, topic) == 0, SECONDS, lambda: "it stays open")
+            if asleep:
+                monkeypatch.setattr(fence, "time", SimpleNamespace(monotonic=lambda: stopped, time=time.time))
+        return commit(producer)
+
+    monkeypatch.setattr(TransactionalProducer, "commit", late)
+    with KafkaLog(spec) as log:
+        given = {partition: table_of(values) for partition, values in ROWS.items()}
+        found = append_once(log, given, job=JOB, expected_offset={0: 0, 1: 0})
+    assert [type(each) for each in found.values()] == [Appended, Appended]
+    assert len(commits) == 2
+    assert seen_in(broker.bootstrap, topic) == ROWS
 
 
 @pytest.mark.parametrize("committed", [True, False])

@@ -23,6 +23,7 @@ _MOST_INSTANCES = 8
 
 _FATAL_PAUSE_SECONDS = 0.0005
 _FATAL_WITHIN_SECONDS = 0.5
+_NEVER = (math.inf, math.inf)
 
 
 class Fences:
@@ -69,7 +70,7 @@ class Fence:
         self._spec = fences.spec
         self._at = at
         self._id = transactional_id
-        self._begun = math.inf
+        self._begun = _NEVER
         """When the instance's last transaction began."""
         self._next: TransactionalProducer | None = None
         """The instance that the fence is put up with, where it is on its way already."""
@@ -107,7 +108,7 @@ class Fence:
         """Fence earlier holders of the id, and end what they left open. Raises KafkaException, StorageError."""
         self._fences.take(self, self._id)
         self.knows_entry = False
-        self._begun = math.inf
+        self._begun = _NEVER
         self.producer, self._next = self._next or self._new_instance(), None
         self._fences.mark_used(self)
         self.producer.init(self._spec.claim_timeout_ms / 1000)
@@ -142,7 +143,8 @@ class Fence:
     @property
     def timed_out(self) -> bool:
         """Whether the last transaction has been open for so long that the brokers may have ended it."""
-        return time.monotonic() - self._begun >= self._spec.transaction_timeout_ms / 1000
+        passed = max(now - then for now, then in zip(_clocks(), self._begun, strict=True))
+        return passed >= self._spec.transaction_timeout_ms / 1000
 
     def mark_used(self) -> None:
         """Of all instances of the process this one was used last."""
@@ -152,7 +154,7 @@ class Fence:
     def begin(self) -> None:
         """Begin a transaction. Raises KafkaException."""
         self.instance.begin()
-        self._begun = time.monotonic()
+        self._begun = _clocks()
 
     def abort(self) -> None:
         """Abort the open transaction; where the brokers do not take that, drop the instance, and time ends it."""
@@ -181,3 +183,8 @@ class Fence:
             self.producer.close()
         self.producer = None
         self.left = None
+
+
+def _clocks() -> tuple[float, float]:
+    """Seconds on the steady clock, which stands still while the machine sleeps, and on one that may be set."""
+    return time.monotonic(), time.time()

@@ -35,6 +35,7 @@ from spark_cas.log.kafka.topic_settings import require_planned
 from spark_cas.log.patience import anew, within
 
 _NOTHING = "Nothing of the load is visible."
+_TIMED_OUT = "the brokers ended the transaction, which was open for too long"
 _OVERDUE_SECONDS = 1.0
 
 
@@ -238,7 +239,7 @@ class WholeAppends:
 
     def _resolved(self, wanted: GroupOutcome, error: KafkaException) -> GroupOutcome:
         """The commit got no reply, or was refused. The ledger tells, once a new claim ended what was left open."""
-        fenced = meaning_of(self._fence.code_of(error)) is Meaning.FENCED
+        timed_out, fenced = self._fence.timed_out, meaning_of(self._fence.code_of(error)) is Meaning.FENCED
         entries = [self._entries[each] for each in sorted(self._entries)]
         self._drop()
         if not fenced:
@@ -248,8 +249,10 @@ class WholeAppends:
             # The ledger was told by a coordinator that was deposed, and does not know it yet.
             found = wanted
         self._drop()
-        if found is None and not fenced:
-            raise TransactionEndedError(f"{self._doing}: the commit failed, and the ledger tells so. {_NOTHING}")
+        # The brokers fence whose transaction they ended; who aborted the load is on record for who claims again.
+        if found is None and (timed_out or not fenced):
+            why = _TIMED_OUT if timed_out else "the commit failed, and the ledger tells so"
+            raise TransactionEndedError(f"{self._doing}: {why}. {_NOTHING}")
         return found or ABORTED
 
     def _is_visible(self, entry: Progress) -> bool:
@@ -274,7 +277,7 @@ class WholeAppends:
             require_planned(self._admin, self._spec.topic, self._plan.log_id)
         elif meaning is Meaning.REFUSED:
             raise plain_error(error, self._doing, *to_append(self._spec)) from None
-        why = "the brokers ended the transaction, which was open for too long" if timed_out else reason_of(code)
+        why = _TIMED_OUT if timed_out else reason_of(code)
         raise TransactionEndedError(f"{self._doing}: {why}. {_NOTHING} Run the same job again.")
 
     def _give_up(self, why: str) -> NoReturn:
