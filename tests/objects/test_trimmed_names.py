@@ -295,3 +295,49 @@ def test_old_starts_do_not_pile_up(monkeypatch):
         log.trim(0, offset)
     assert len(store.inner.below(paths.starts(0))) == 3
     assert reopened(log).bounds(0) == Bounds(7, 8)
+
+
+def append_twice_and_trim(log):
+    """To the newest chunk: all that anybody knew of is gone."""
+    other = reopened(log)
+    append_foreign(other, 0, "x")
+    append_foreign(other, 0, "y")
+    other.trim(0, other.bounds(0).end_offset - 1)
+
+
+def test_what_is_trimmed_behind_a_look_at_the_start_is_no_hole():
+    log, store = flaky_log()
+    other = reopened(log)
+    for value in "abc":
+        append_foreign(other, 0, value)
+    _, newest = other._partition(0).find_end()
+    assert newest is not None
+    other._partition(0).write_hint(paths.end_hint(0), newest)
+
+    def meanwhile(_path):
+        del store.before["below after"]
+        append_twice_and_trim(other)
+
+    store.before["below after"] = meanwhile
+    assert log.bounds(0) == Bounds(4, 5)
+    assert not store.before
+
+
+def test_what_is_trimmed_behind_a_listing_is_not_missing():
+    log, store = flaky_log()
+    for value in "abc":
+        append_foreign(log, 0, value)
+    append_twice_and_trim(reopened(log))  # which it has not seen
+    listed = []
+
+    def listing(path):
+        listed.append(path.startswith("partition="))
+
+    def meanwhile(_path):
+        if any(listed):
+            store.before.clear()
+            append_twice_and_trim(log)
+
+    store.before |= {"below": listing, "get_end": meanwhile}
+    assert log.bounds(0) == Bounds(6, 7)
+    assert not store.before

@@ -106,16 +106,18 @@ class PartitionChunks:
         hinted = None if by_listing or known else self._hinted()
         newest = self._walk(known or hinted or self._listed())
         start = self.start_offset()
-        if _is_stale(newest, start):
+        if hinted and newest and not _is_stale(newest, start) and self._has_hole_after(newest):
+            start = self.start_offset()
+            if not _is_stale(newest, start):
+                raise self.missing(newest.header.end_offset)
+        while _is_stale(newest, start):
             # What was known has been trimmed away, and the names behind it may be free for that reason.
-            newest = self._walk(self._listed())
-        elif hinted and newest:
-            self._refuse_hole_after(newest)
-        if _is_stale(newest, start):
-            raise ChunkDamagedError(
-                f"{paths.partition(self.number)}: the log was trimmed up to offset {start}, but no chunk from "
-                f"there on is left: files are missing. Restore them from a copy."
-            )
+            before, newest, start = start, self._walk(self._listed()), self.start_offset()
+            if _is_stale(newest, start) and start == before:
+                raise ChunkDamagedError(
+                    f"{paths.partition(self.number)}: the log was trimmed up to offset {start}, but no chunk from "
+                    f"there on is left: files are missing. Restore them from a copy."
+                )
         self._newest = newest
         return Bounds(start, newest.header.end_offset if newest else 0), newest
 
@@ -192,13 +194,11 @@ class PartitionChunks:
             known = stored
         return known
 
-    def _refuse_hole_after(self, newest: StoredChunk) -> None:
+    def _has_hole_after(self, newest: StoredChunk) -> bool:
         """A free name is the end only when no chunk lies behind it: seen to at the first look."""
-        end = newest.header.end_offset
         path = paths.chunk(self.number, newest.header.base_offset)
         later = _base_offsets(self._store.below(paths.partition(self.number), after=path))
-        if later and later[0] != end:
-            raise self.missing(end)
+        return bool(later) and later[0] != newest.header.end_offset
 
 
 def _base_offsets(listed: list[str]) -> list[int]:
