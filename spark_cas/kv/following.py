@@ -45,7 +45,7 @@ class Follower:
     def _apply(self, bounds: Bounds, at_ms: int) -> bool:
         snapshot = self._snapshot
         self.end_offset = max(bounds.end_offset, snapshot.upcoming_offset)
-        anew = bounds.end_offset > snapshot.upcoming_offset and self._may_have_missed_deletions(at_ms)
+        anew = bounds.end_offset > snapshot.upcoming_offset and self._may_have_missed_deletions(clock.now_ms())
         before = 0 if anew else snapshot.upcoming_offset
         if bounds.start_offset > before:
             # What the snapshot has is kept: it may be the only one.
