@@ -25,7 +25,9 @@ _for_others: ContextVar[float] = ContextVar("for_others", default=math.inf)
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """All that this thread waits for inside ends within so many seconds together; an outer deadline still holds.
+    """All that this thread waits for inside ends within so many seconds together, but for a `SecondLook`.
+
+    An outer deadline still holds.
 
     Not around a ``yield`` of a generator: the deadline would hold for whoever takes what is yielded.
     """

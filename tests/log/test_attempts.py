@@ -4,13 +4,15 @@ import time
 
 import pytest
 
-from spark_cas.core.errors import TransactionEndedError
+from spark_cas.core.errors import FencedError, TransactionEndedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Fenced
+from spark_cas.log.load import granting
 from spark_cas.log.load.attempts import await_other
 from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
 from spark_cas.log.load.in_one_transaction import in_one_transaction
 from spark_cas.log.load.planning import pin_plan
+from spark_cas.log.load.whole_load import decide_group
 from spark_cas.log.memory import MemoryLog
 from spark_cas.testing.writing import JobWriter
 
@@ -93,6 +95,27 @@ def test_a_load_that_appends_is_not_gone_because_who_waits_for_it_stood_still(lo
     assert clock.now >= appended[0] + applicant.gone_after(log)
 
 
+def test_of_two_loads_that_are_gone_each_is_so_as_long_as_the_other_is_waited_for(clock, monkeypatch):
+    """Looked at in turns that do not meet, for every pause is as long as the others."""
+    monkeypatch.setattr(granting._JITTER, "uniform", lambda *_: 1.0)
+    log = Interrupted()
+    log.create(2)
+    named = [ExpectedOffsets.parse(each) for each in ('{"0": 0, "1": null}', '{"0": null, "1": 0}')]
+    obtain_grant(log, Applicant("first", "run"), named[0])
+    looks = []
+
+    def second_comes():
+        looks.append(clock.now)
+        if len(looks) == 4:
+            obtain_grant(log, Applicant("second", "run"), named[1])
+        clock.move(0.3)
+
+    log.before_bounds = second_comes
+    applicant = Applicant("third", "run", wait_seconds=3600)
+    assert obtain_grant(log, applicant, END)
+    assert clock.now < looks[3] + 1.1 * applicant.gone_after(log)
+
+
 def test_who_stood_still_looks_again_before_it_gives_a_load_up_that_has_the_grant(log, clock):
     first = obtain_grant(log, Applicant("first", "run"), END)
     looks = []
@@ -119,4 +142,26 @@ def test_a_load_that_took_longer_than_the_patience_is_tried_again_all_the_same(l
 
     plan = pin_plan(log, "job", END, whole=True)
     assert in_one_transaction(log, plan, append, fenced_wait_seconds=1.0) == ()
+    assert len(tries) == 2
+
+
+def test_who_stood_still_looks_again_whether_another_run_has_committed(log, clock):
+    plan, tries, entry = pin_plan(log, "job", END, whole=True), [], log.entry
+
+    def append():
+        tries.append(clock.now)
+        if len(tries) == 1:
+            raise FencedError("another run took over.")
+        return ()
+
+    def meanwhile(kind, job):
+        found = entry(kind, job)
+        if kind == "outcome" and tries:
+            log.entry = entry
+            decide_group(log, plan, ())
+            clock.move(31)
+        return found
+
+    log.entry = meanwhile
+    assert in_one_transaction(log, plan, append, fenced_wait_seconds=30) == ()
     assert len(tries) == 2

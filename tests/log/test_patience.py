@@ -87,7 +87,7 @@ def test_what_is_definite_is_looked_at_twice_whatever_is_left_outside():
 
 
 @pytest.mark.parametrize("patience_seconds", [5, 600])
-def test_a_load_is_not_gone_before_its_patience_is_over(patience_seconds):
+def test_a_load_is_not_gone_before_the_patience_of_who_waits_is_over(patience_seconds):
     log = MemoryLog()
     log.patience_seconds = patience_seconds
     assert Applicant("job", "run").gone_after(log) > max(patience_seconds, PATIENCE_MS / 1000)

@@ -69,7 +69,7 @@ def await_other(
     deadline = time.monotonic() + wait_seconds
     pause = _FIRST_POLL_SECONDS
     while True:
-        looked_at_seconds = time.monotonic()
+        look_began = time.monotonic()
         progress = log.progress(partition, plan.job, plan.group)
         if progress and done(progress):
             return progress
@@ -84,7 +84,7 @@ def await_other(
         if progress != seen:
             seen, deadline = progress, time.monotonic() + wait_seconds
         # A look from before tells of before: this process, too, may stand still.
-        if looked_at_seconds >= deadline:
+        if look_began >= deadline:
             raise error_of(fenced, partition)
         time.sleep(pause)
         pause = min(2 * pause, _POLL_SECONDS)

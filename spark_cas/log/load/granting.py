@@ -240,11 +240,11 @@ class _Waiting:
         self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, 2 * self._pause_seconds)
 
     def _silent_for(self, grant: Grant, plan: Plan | None) -> float:
-        """For how long a load was seen to append nothing, in seconds; 0 while no look is due."""
+        """For how long a load was seen to append nothing, in seconds; what that is too long for is looked at anew."""
         began = time.monotonic()
         seen = self._seen.get((grant.job, grant.run))
-        if seen is not None and began < seen.look_at:
-            return 0
+        if seen is not None and began < seen.look_at and began - seen.since < self._silent_seconds:
+            return began - seen.since
         sign = self._sign_of_life(grant, plan)
         now = time.monotonic()
         # What is new came at any time before now; what is not was so when the look began.

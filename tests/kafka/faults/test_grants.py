@@ -48,6 +48,7 @@ def test_a_change_is_made_once_a_broker_that_stands_still_goes_on(own_broker, mo
         try:
             assert log.put_grants(changed)
         finally:
-            threads[0].join()
+            for each in threads:
+                each.join()
         assert log.grants() == changed
     assert len(reads) > 2

@@ -130,10 +130,12 @@ def test_who_sleeps_before_its_commit_for_longer_than_it_may_sends_all_again(bro
             return commit(producer)
         commits.append(producer)
         if len(commits) == 1:
-            stopped = time.monotonic()
+            stopped, steady = time.monotonic(), time.monotonic
             wait_until(lambda: undecided(broker.bootstrap, topic) == 0, SECONDS, lambda: "it stays open")
             if asleep:
-                monkeypatch.setattr(fence, "time", SimpleNamespace(monotonic=lambda: stopped, time=time.time))
+                slept = steady() - stopped
+                awake = SimpleNamespace(monotonic=lambda: steady() - slept, time=time.time)
+                monkeypatch.setattr(fence, "time", awake)
         return commit(producer)
 
     monkeypatch.setattr(TransactionalProducer, "commit", late)

@@ -249,10 +249,11 @@ class WholeAppends:
             # The ledger was told by a coordinator that was deposed, and does not know it yet.
             found = wanted
         self._drop()
-        # The brokers fence whose transaction they ended; who aborted the load is on record for who claims again.
-        if found is None and (timed_out or not fenced):
-            why = _TIMED_OUT if timed_out else "the commit failed, and the ledger tells so"
-            raise TransactionEndedError(f"{self._doing}: {why}. {_NOTHING}")
+        if found is None and not fenced:
+            raise TransactionEndedError(f"{self._doing}: the commit failed, and the ledger tells so. {_NOTHING}")
+        # The brokers fence whose transaction they ended, too.
+        if found is None and timed_out and not self._is_aborted(self._plan.group):
+            raise TransactionEndedError(f"{self._doing}: {_TIMED_OUT}. {_NOTHING} Run the same job again.")
         return found or ABORTED
 
     def _is_visible(self, entry: Progress) -> bool:
