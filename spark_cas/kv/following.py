@@ -3,7 +3,7 @@
 import math
 import time
 
-from spark_cas.core.errors import TrimmedError
+from spark_cas.core.errors import StorageError, TrimmedError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.kv.records import READ_COLUMNS, Changes
 from spark_cas.kv.snapshot import Snapshot
@@ -45,7 +45,7 @@ class Follower:
     def _apply(self, bounds: Bounds, at_ms: int) -> bool:
         snapshot = self._snapshot
         self.end_offset = max(bounds.end_offset, snapshot.upcoming_offset)
-        anew = bounds.end_offset > snapshot.upcoming_offset and self._may_have_missed_deletions(clock.now_ms())
+        anew = snapshot.upcoming_offset > 0 and self._may_miss_deletions_since(snapshot.current_ms)
         before = 0 if anew else snapshot.upcoming_offset
         if bounds.start_offset > before:
             # What the snapshot has is kept: it may be the only one.
@@ -62,24 +62,34 @@ class Follower:
         if bounds.end_offset <= before:
             self.is_current(at_ms)
             return False
+        # Of what is missing all came since then; of all, what was deleted before is gone with its deletion.
+        since_ms = clock.now_ms() if before == 0 else snapshot.current_ms
         changed = False
         leader = snapshot.leader
         for base, records in self._log.read(self._shard, OffsetRange(before, bounds.end_offset), READ_COLUMNS):
             changes = Changes.read(base, records)
             snapshot.apply(changes, base + records.num_rows)
             changed = changed or bool(records.num_rows)
-        snapshot.apply(_NOTHING, bounds.end_offset, at_ms)
+        late = self._may_miss_deletions_since(since_ms)
+        snapshot.apply(_NOTHING, bounds.end_offset, None if late else at_ms)
+        if late and before == 0:
+            raise StorageError(
+                f"shard {self._shard}: to read all of it takes longer than the log keeps a deletion, so that one may "
+                f"have been missed. Raise delete.retention.ms of its topic."
+            )
+        if late:
+            return self._apply(self._log.bounds_of([self._shard], waiting=False)[0], clock.now_ms())
         if snapshot.leader != leader:
             self.leader_seen = time.monotonic()
         return changed
 
-    def _may_have_missed_deletions(self, now_ms: int) -> bool:
-        """Whether compaction may have removed a deletion since the snapshot was current: nothing would show it.
+    def _may_miss_deletions_since(self, since_ms: int) -> bool:
+        """Whether compaction may have removed a deletion that came behind that time: nothing would show it.
 
         Half of the time that they are kept, for clocks differ.
         """
-        age_ms = now_ms - self._snapshot.current_ms
-        if self._snapshot.upcoming_offset == 0 or age_ms < _YOUNG_MS:
+        age_ms = clock.now_ms() - since_ms
+        if age_ms < _YOUNG_MS:
             return False
         kept_ms = self._log.tombstones_kept_ms()
         return kept_ms is not None and age_ms > kept_ms // 2

@@ -2,6 +2,7 @@
 
 import pytest
 
+from spark_cas.core.errors import StorageError
 from spark_cas.kv.following import Follower
 from spark_cas.kv.snapshot import Snapshot
 from spark_cas.log import clock
@@ -12,38 +13,71 @@ KEPT_MS = 60_000
 
 
 class Compacted(MemoryLog):
-    """Something happens just before it is asked where a partition ends."""
+    """Something happens just before it is asked where a partition ends, or before it is read."""
 
-    meanwhile = staticmethod(lambda: None)
+    before_bounds = before_read = staticmethod(lambda: None)
 
     def tombstones_kept_ms(self):
         return KEPT_MS
 
     def bounds_of(self, partitions, *, waiting):
-        self.meanwhile()
+        self.before_bounds()
         return super().bounds_of(partitions, waiting=waiting)
 
+    def read(self, *what):
+        self.before_read()
+        return super().read(*what)
 
-@pytest.mark.parametrize("look", [Follower.look, Follower.catch_up])
-def test_a_deletion_that_came_and_went_while_a_node_stood_still_is_not_missed(tmp_path, monkeypatch, look):
-    now_ms = clock.now_ms()
-    monkeypatch.setattr(clock, "now_ms", lambda: now_ms)
+
+@pytest.fixture
+def now(monkeypatch):
+    """A clock: the time in milliseconds, first in a list."""
+    now = [clock.now_ms()]
+    monkeypatch.setattr(clock, "now_ms", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def log():
     log = Compacted()
     log.create(1)
     append_foreign(log, 0, "k")
-    snapshot = Snapshot(tmp_path, log.layout().log_id, 0)
+    return log
+
+
+@pytest.fixture
+def snapshot(log, tmp_path):
+    return Snapshot(tmp_path, log.layout().log_id, 0)
+
+
+@pytest.mark.parametrize("step", ["before_bounds", "before_read"])
+@pytest.mark.parametrize("look", [Follower.look, Follower.catch_up])
+def test_a_deletion_that_came_and_went_while_a_node_stood_still_is_not_missed(log, snapshot, now, look, step):
     follower = Follower(log, 0, snapshot)
     follower.look()
     assert snapshot.get(b"k").value is not None
+    append_foreign(log, 0, "x")
 
     def stand_still():
-        nonlocal now_ms
-        log.meanwhile = lambda: None
-        now_ms += 2 * KEPT_MS
-        log._partitions[0].chunks.pop()
-        append_foreign(log, 0, "x")
+        setattr(log, step, lambda: None)
+        now[0] += 2 * KEPT_MS
+        del log._partitions[0].chunks[0]
 
-    log.meanwhile = stand_still
+    setattr(log, step, stand_still)
     look(follower)
     assert snapshot.get(b"k").value is None
     assert snapshot.get(b"x").value is not None
+
+
+def test_a_log_that_is_read_more_slowly_than_it_keeps_deletions_is_none_to_follow(log, snapshot, now):
+    def slowly():
+        now[0] += KEPT_MS
+
+    log.before_read = slowly
+    follower = Follower(log, 0, snapshot)
+    for _ in range(2):
+        with pytest.raises(StorageError, match="takes longer than the log keeps a deletion"):
+            follower.look()
+    log.before_read = lambda: None
+    follower.look()
+    assert snapshot.get(b"k").value is not None
