@@ -1,5 +1,7 @@
 """The rig itself: a proxy that passes all on, breaks what it is told to break, and leaves nothing behind."""
 
+import asyncio
+import errno
 import socket
 import struct
 import threading
@@ -300,6 +302,19 @@ def test_nothing_is_left_when_it_ends_whatever_it_holds(proxied, proxied_topic):
     assert set(threading.enumerate()) <= threads
     with socket.create_server((HOST, port)):
         pass
+
+
+def test_a_broker_that_is_killed_as_its_client_leaves_is_no_failure_of_the_proxy(proxied, monkeypatch):
+    """It is not connected any more, and the proxy was not told yet."""
+
+    def not_connected(_writer):
+        raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+
+    monkeypatch.setattr(asyncio.StreamWriter, "write_eof", not_connected)
+    with held_ports(1) as [port], Proxy(port, proxied.broker.proxied_address) as proxy:
+        with connected(proxy.bootstrap) as client:
+            ask(client, 1)
+        wait_until(lambda: proxy.connections == 0, SECONDS, lambda: "the connection stayed")
 
 
 def test_a_broker_that_is_not_there_is_no_broker(proxied):

@@ -122,7 +122,11 @@ class Link:
         # The client has left. Brokers drop what comes from one that has, so not before late requests are handled.
         for exchange in held:
             await exchange.answered.wait()
-        self._broker.writer.write_eof()
+        try:
+            self._broker.writer.write_eof()
+        except OSError as error:
+            # A broker that was killed this very moment is not connected: ENOTCONN, which is no ConnectionError.
+            raise ConnectionResetError from error
 
     async def _carry_responses(self) -> None:
         while (frame := await read_frame(self._broker.reader)) is not None:
