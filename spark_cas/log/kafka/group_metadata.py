@@ -38,15 +38,20 @@ class GroupMetadata:
         self._look_seconds = _LOOK_SHARE * spec.request_seconds
         self._rights = (on_groups("Read", spec.prefix), on_topic("Describe", spec.topic))
 
-    def read(self, ats: Sequence[TopicPartition], timeout_seconds: float) -> tuple[str | None, ...]:
+    def read(
+        self, ats: Sequence[TopicPartition], timeout_seconds: float, *, proven: bool = False
+    ) -> tuple[str | None, ...]:
         """The text at each partition once no transaction that may change one is open; None where there is none.
 
-        Raises UndecidedError when such a transaction is still open after the timeout, StorageError.
+        With ``proven``, as a coordinator tells that has not been deposed since this was asked. Raises UndecidedError
+        when such a transaction is still open after the timeout, StorageError.
         """
         doing = f"reading {self._what}"
         wait = Wait(timeout_seconds, doing, _PAUSE_SECONDS, _PAUSE_SECONDS)
         while True:
             try:
+                if proven:
+                    self._members.prove(self._group, min(self._look_seconds, max(0.01, wait.left)))
                 found = self._committed(ats, min(self._look_seconds, max(0.01, wait.left)))
             except KafkaException as error:
                 if not passes(error.args[0].code(), met=True):

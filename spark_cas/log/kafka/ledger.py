@@ -21,13 +21,16 @@ class Ledger:
     def __init__(self, members: Members, job: str) -> None:
         self._entries = GroupMetadata(members, members.spec.group(job), "the ledger entry")
 
-    def read(self, at: TopicPartition, log_id: str, timeout_seconds: float) -> Progress | None:
+    def read(
+        self, at: TopicPartition, log_id: str, timeout_seconds: float, *, proven: bool = False
+    ) -> Progress | None:
         """The job's entry once no transaction that may change it is open; None when there is none.
 
-        An entry for another topic of the same name is none. Raises UndecidedError when such a transaction is still
-        open after the timeout, StorageError, FormatError.
+        An entry for another topic of the same name is none; ``proven`` is as `GroupMetadata.read` has it. Raises
+        UndecidedError when such a transaction is still open after the timeout, StorageError, FormatError.
         """
-        return self.read_all([at], log_id, timeout_seconds)[0]
+        (entry,) = self._entries.read([at], timeout_seconds, proven=proven)
+        return _decode(entry, log_id)
 
     def read_all(
         self, ats: Sequence[TopicPartition], log_id: str, timeout_seconds: float

@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Thread
 
@@ -10,14 +11,17 @@ import pytest
 from confluent_kafka import ElectionType
 from confluent_kafka.admin import NewTopic
 
+from spark_cas.core.claim import Claim
 from spark_cas.core.errors import StorageError, TruncatedError
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, Truncated, Unknown
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client.clients import TransactionalProducer
+from spark_cas.log.load.planning import pin_plan
 from spark_cas.testing.kafka_broker.waiting import wait_until
 from spark_cas.testing.loads import rows_of
-from spark_cas.testing.writing import table_of
-from tests.kafka.clients import SECONDS, admin_of, committed_values, leader_of
+from spark_cas.testing.writing import JobWriter, table_of
+from tests.kafka.clients import SECONDS, admin_of, committed_values, create_topic, leader_of
 from tests.kafka.faulted import (
     JOB,
     for_a_while,
@@ -36,6 +40,8 @@ REQUEST_SECONDS = 3.0
 STANDS_STILL_SECONDS = 6 * REQUEST_SECONDS
 """Half of the patience, as 60 s are in real use."""
 NODES = {1, 2, 3}
+_ASKED_SECONDS = 0.7
+"""After so long a claim has asked what the ledger holds, and is not told."""
 COORDINATORS = 4
 """Partitions of the topic of transactions, see conf/kafka."""
 
@@ -244,3 +250,35 @@ def test_acknowledged_records_that_an_unclean_election_lost_are_missed_aloud(rea
     with pytest.raises(TruncatedError):
         run_as_spark_does(spec, {0: [*"abcdxyz"]})
     assert committed_values(ready.bootstrap, spec.topic) == [*"ab"]
+
+
+def test_a_coordinator_that_was_deposed_while_it_stood_still_tells_no_claim_what_was(ready):
+    """Nothing else tells what the job appended: it expects no offset. It answers what it was asked meanwhile."""
+    topic = create_topic(ready.bootstrap)
+    spec = spec_of(ready.bootstrap, topic, request_seconds=10)
+    deposed = internal_leader(ready.bootstrap, "__consumer_offsets", spec.group(JOB))
+    others = ",".join(node.address for node in ready.nodes if node.id != deposed)
+
+    def has_moved():
+        return internal_leader(others, "__consumer_offsets", spec.group(JOB)) not in {-1, deposed}
+
+    with KafkaLog(spec) as log:
+        plan = pin_plan(log, JOB, ExpectedOffsets("none"))
+        JobWriter(log, plan).must_append("a")
+        log.progress(0, JOB)
+        ready.node(deposed).freeze()
+        try:
+            wait_until(has_moved, SECONDS, lambda: "nobody else coordinates the group")
+            with KafkaLog(spec_of(others, topic, request_seconds=10)) as elsewhere:
+                JobWriter(elsewhere, plan).must_append("b")
+            with ThreadPoolExecutor(1) as threads:
+                claim = threads.submit(log.claim, 0, plan)
+                time.sleep(_ASKED_SECONDS)
+                ready.node(deposed).thaw()
+                claimed = claim.result(SECONDS)
+        finally:
+            ready.node(deposed).thaw()
+        assert isinstance(claimed, Claim)
+        assert claimed.progress is not None
+        assert claimed.progress.rows == 2
+    assert committed_values(ready.bootstrap, topic) == ["a", "b"]

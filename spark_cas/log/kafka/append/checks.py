@@ -9,7 +9,7 @@ from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.outcome import Fenced, LayoutChanged, Refusal, says_lost
-from spark_cas.core.plan import BatchProgress, Plan, Progress, progress_expired
+from spark_cas.core.plan import BatchProgress, Plan, Progress, progress_expired, resume_offset
 from spark_cas.core.row_claims import check_rows
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.gap import check_gap
@@ -58,6 +58,15 @@ class Checks:
         """The job's ledger entry, once nothing that may change it is open. Raises UndecidedError after a timeout."""
         timeout = self._timeout if timeout_seconds is None else timeout_seconds
         return self.ledger.read(self.at, self.plan.log_id, timeout)
+
+    def fenced_progress(self) -> Progress | None:
+        """The job's ledger entry since a fence is up, which nobody else can change.
+
+        Where no offset is expected it alone tells which rows are in the log: then it has to be proven that who tells
+        it has not been deposed. Raises UndecidedError, StorageError.
+        """
+        alone = resume_offset(self.plan, self.at.partition, None) is None
+        return self.ledger.read(self.at, self.plan.log_id, self._timeout, proven=alone)
 
     def barrier(self) -> Bounds:
         """The partition's bounds once everything in it is decided."""

@@ -90,7 +90,7 @@ class WholeAppends:
             if self._is_aborted(plan.group):
                 self._lost = True
                 return Fenced(None)
-            progress = checks.progress()
+            progress = checks.fenced_progress()
         expected = resume_offset(plan, partition, progress)
         if expected is None:
             bounds = ends.bounds_to_high_watermark(self._admin, checks.at)

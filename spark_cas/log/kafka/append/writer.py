@@ -76,7 +76,7 @@ class PartitionWriter:
             changed = checks.changed(plan)
             if changed is not None:
                 return changed
-            progress = checks.progress()
+            progress = checks.fenced_progress()
             if resume_offset(plan, partition, progress) is None:
                 bounds = ends.bounds_to_high_watermark(self._admin, self._at)
             else:
@@ -189,7 +189,9 @@ class PartitionWriter:
                 return refusal
         fence.put_up()
         # After the fence and not before: whoever expands the log records that first, and then fences.
-        refusal = checks.overtaken(claim.progress) or checks.changed(claim.plan)
+        progress = checks.fenced_progress()
+        overtaken = None if same_rows(progress, claim.progress) else fenced_by(progress)
+        refusal = overtaken or checks.changed(claim.plan)
         fence.knows_entry = refusal is None
         return refusal
 

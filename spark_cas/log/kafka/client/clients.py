@@ -1,7 +1,7 @@
 """Clients of one process: made when first needed, never pickled, never used across a fork."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -62,8 +62,15 @@ def reader(spec: KafkaSpec, *, fetch_wait_ms: int = 500) -> Consumer:
     )
 
 
-def group_member(spec: KafkaSpec, group: str) -> Consumer:
-    """A consumer that names a group and never joins it, and sees no offset whose transaction is open."""
+def _unheard(*_: object) -> None:
+    """Nobody asks what became of commits."""
+
+
+def group_member(spec: KafkaSpec, group: str, on_commit: Callable[[Any, Any], None] = _unheard) -> Consumer:
+    """A consumer that names a group and never joins it, and sees no offset whose transaction is open.
+
+    ``on_commit`` is called by `Consumer.poll` with what became of a commit: its error and its offsets.
+    """
     return started(
         Consumer,
         {
@@ -71,6 +78,7 @@ def group_member(spec: KafkaSpec, group: str) -> Consumer:
             "group.id": group,
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
+            "on_commit": on_commit,
         },
     )
 
