@@ -12,6 +12,8 @@ from tests.kafka.proxy.link import Link, Stream, Traffic
 from tests.kafka.proxy.rules import EveryNth, Fault, Rule, Where, anywhere
 
 _SECONDS = 10
+_ACCEPTING_SECONDS = 0.01
+"""Some turns of the loop, in which what was accepted becomes a link, and is closed as one."""
 
 
 class Proxy:
@@ -114,6 +116,7 @@ class Proxy:
             await self._stop.wait()
         finally:
             server.close()
+            await asyncio.sleep(_ACCEPTING_SECONDS)
             for link in self._links:
                 link.cancel()
             await asyncio.gather(*self._links, return_exceptions=True)
