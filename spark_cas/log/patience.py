@@ -81,6 +81,7 @@ class Wait:
         first_pause_seconds: float = _FIRST_PAUSE_SECONDS,
         longest_pause_seconds: float = _LONGEST_PAUSE_SECONDS,
     ) -> None:
+        self._seconds = seconds
         self._began = time.monotonic()
         self._deadline = min(_deadline.get(), self._began + seconds)
         self._doing = doing
@@ -124,16 +125,7 @@ class SecondLook(Wait):
     not hold.
     """
 
-    def __init__(
-        self,
-        seconds: float,
-        doing: str,
-        first_pause_seconds: float = _FIRST_PAUSE_SECONDS,
-        longest_pause_seconds: float = _LONGEST_PAUSE_SECONDS,
-    ) -> None:
-        super().__init__(seconds, doing, first_pause_seconds, longest_pause_seconds)
-        self._seconds = seconds
-        self._looked_at: float | None = None
+    _looked_at: float | None = None
 
     def again(self, why: str) -> bool:
         """As `Wait`; False once a look was begun when the time was over."""

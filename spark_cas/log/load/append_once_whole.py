@@ -31,6 +31,7 @@ from spark_cas.log.load.require_expected import mismatches_now
 from spark_cas.log.load.whole_load import abort_group, is_committed, undecided_progress
 from spark_cas.log.patience import Wait, yielding_after
 
+_DOING = "appending to several partitions"
 _HOLDING_SECONDS = 1.0
 _LET_GO_SECONDS = 1.5
 _JITTER = random.SystemRandom()
@@ -78,7 +79,7 @@ def _append_yielding(
     That one may wait for what is held here.
     """
     # The other looks again and again, and has to find what was let go of before it is taken anew.
-    wait = Wait(log.patience_seconds, "appending to several partitions", _LET_GO_SECONDS, _LET_GO_SECONDS)
+    wait = Wait(log.patience_seconds, _DOING, _LET_GO_SECONDS, _LET_GO_SECONDS)
     ended: Wait | None = None
     holding_seconds = _HOLDING_SECONDS
     while True:
@@ -89,7 +90,7 @@ def _append_yielding(
             raise
         except TransactionEndedError as error:
             # Nothing of it is or becomes visible, and nothing was decided: all of it is sent again.
-            ended = ended or Wait(log.patience_seconds, "appending to several partitions")
+            ended = ended or Wait(log.patience_seconds, _DOING)
             if not ended.again(error.message):
                 abort_group(log, plan)
                 raise

@@ -27,7 +27,7 @@ from spark_cas.log.load.attempts import rival_tries
 from spark_cas.log.load.whole_load import DECIDE_WITHIN_MS, abort_group, undecided_progress, with_group
 from spark_cas.log.patience import PATIENCE_MS
 
-SILENT_SHARE = 1.5
+_SILENT_SHARE = 1.5
 """Of a patience. A load that lives appends, or fails, within its own: one that did neither for longer is gone."""
 
 _FIRST_PAUSE_SECONDS = 0.02
@@ -59,7 +59,7 @@ class Applicant:
         """The seconds without news, more than a load has patience: the usual one, or ours where that is more."""
         if self.silent_seconds is not None:
             return self.silent_seconds
-        return SILENT_SHARE * max(PATIENCE_MS / 1000, log.patience_seconds)
+        return _SILENT_SHARE * max(PATIENCE_MS / 1000, log.patience_seconds)
 
 
 def obtain_grant(log: Backend, applicant: Applicant, wanted: ExpectedOffsets, *, whole: bool = False) -> Grant | None:

@@ -18,6 +18,7 @@ from spark_cas.log.kafka.append.sending import Sending
 from spark_cas.log.kafka.topic_settings import require_planned
 
 INTERLEAVED = "other writers interleaved and then aborted"
+OPEN_FOR_TOO_LONG = "the brokers ended the transaction, which was open for too long"
 
 _OVERDUE_SECONDS = 1.0
 

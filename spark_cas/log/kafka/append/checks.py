@@ -85,7 +85,7 @@ class Checks:
     def overtaken(self, known: Progress | None, timeout_seconds: float | None = None) -> Fenced | None:
         """Whether the job's ledger entry is not the known one: another writer of the job was at work."""
         progress = self.progress(timeout_seconds)
-        return None if same_rows(progress, known) else fenced_by(progress)
+        return taken_over(progress, known)
 
     def forgotten(self, progress: Progress | None, end_offset: int) -> tuple[Progress | None, bool]:
         """The job's ledger entry, and whether there is none although records may be the job's (`progress_expired`).
@@ -175,6 +175,11 @@ def is_checked(claim: Claim, chunk: Chunk) -> bool:
 def fenced_by(progress: Progress | None) -> Fenced:
     """Fenced by whoever wrote a ledger entry."""
     return Fenced(progress.task if progress else None)
+
+
+def taken_over(progress: Progress | None, known: Progress | None) -> Fenced | None:
+    """Fenced by whoever wrote an entry, unless it tells of the rows that are known."""
+    return None if same_rows(progress, known) else fenced_by(progress)
 
 
 def same_rows(progress: Progress | None, known: Progress | None) -> bool:

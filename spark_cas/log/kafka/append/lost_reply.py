@@ -5,7 +5,7 @@ from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Fenced, Unknown
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.attempt import Attempt
-from spark_cas.log.kafka.append.checks import Checks, fenced_by, same_rows
+from spark_cas.log.kafka.append.checks import Checks, taken_over
 from spark_cas.log.kafka.append.placement import Landed
 from spark_cas.log.kafka.reading import first_record
 
@@ -28,7 +28,7 @@ def resolve(attempt: Attempt, sent: Landed, *, fenced: bool) -> Bounds | Fenced 
             return bounds
     except ConditionalLogError:
         return Unknown("the reply to the commit was lost, and the ledger could not be read")
-    return None if same_rows(progress, claim.progress) else fenced_by(progress)
+    return taken_over(progress, claim.progress)
 
 
 def _is_visible(checks: Checks, sent: Landed, rows: int) -> bool:

@@ -19,7 +19,7 @@ from spark_cas.core.outcome import Appended, Fenced, Outcome, ProgressLost, Refu
 from spark_cas.core.plan import Plan, Progress, progress_lost, resume_offset
 from spark_cas.core.refusal import error_of
 from spark_cas.log.kafka import ends
-from spark_cas.log.kafka.append.attempt import INTERLEAVED
+from spark_cas.log.kafka.append.attempt import INTERLEAVED, OPEN_FOR_TOO_LONG
 from spark_cas.log.kafka.append.checks import Checks, fenced_by, is_checked, same_rows
 from spark_cas.log.kafka.append.fence import Fence, Fences
 from spark_cas.log.kafka.append.placement import Landed, await_visible, landed
@@ -35,7 +35,6 @@ from spark_cas.log.kafka.topic_settings import require_planned
 from spark_cas.log.patience import anew, within
 
 _NOTHING = "Nothing of the load is visible."
-_TIMED_OUT = "the brokers ended the transaction, which was open for too long"
 _OVERDUE_SECONDS = 1.0
 
 
@@ -253,7 +252,7 @@ class WholeAppends:
             raise TransactionEndedError(f"{self._doing}: the commit failed, and the ledger tells so. {_NOTHING}")
         # The brokers fence whose transaction they ended, too.
         if found is None and timed_out and not self._is_aborted(self._plan.group):
-            raise TransactionEndedError(f"{self._doing}: {_TIMED_OUT}. {_NOTHING} Run the same job again.")
+            raise TransactionEndedError(f"{self._doing}: {OPEN_FOR_TOO_LONG}. {_NOTHING} Run the same job again.")
         return found or ABORTED
 
     def _is_visible(self, entry: Progress) -> bool:
@@ -278,7 +277,7 @@ class WholeAppends:
             require_planned(self._admin, self._spec.topic, self._plan.log_id)
         elif meaning is Meaning.REFUSED:
             raise plain_error(error, self._doing, *to_append(self._spec)) from None
-        why = _TIMED_OUT if timed_out else reason_of(code)
+        why = OPEN_FOR_TOO_LONG if timed_out else reason_of(code)
         raise TransactionEndedError(f"{self._doing}: {why}. {_NOTHING} Run the same job again.")
 
     def _give_up(self, why: str) -> NoReturn:

@@ -13,8 +13,8 @@ from spark_cas.core.outcome import Appended, Fenced, Outcome, ProgressLost, Refu
 from spark_cas.core.plan import Progress, progress_lost, resume_offset
 from spark_cas.log import clock
 from spark_cas.log.kafka import ends
-from spark_cas.log.kafka.append.attempt import INTERLEAVED, Again, Attempt
-from spark_cas.log.kafka.append.checks import POLITE_SECONDS, Checks, fenced_by, same_rows
+from spark_cas.log.kafka.append.attempt import INTERLEAVED, OPEN_FOR_TOO_LONG, Again, Attempt
+from spark_cas.log.kafka.append.checks import POLITE_SECONDS, Checks, fenced_by, same_rows, taken_over
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.append.lost_reply import resolve
 from spark_cas.log.kafka.append.placement import Landed, await_visible
@@ -189,9 +189,7 @@ class PartitionWriter:
                 return refusal
         fence.put_up()
         # After the fence and not before: whoever expands the log records that first, and then fences.
-        progress = checks.fenced_progress()
-        overtaken = None if same_rows(progress, claim.progress) else fenced_by(progress)
-        refusal = overtaken or checks.changed(claim.plan)
+        refusal = taken_over(checks.fenced_progress(), claim.progress) or checks.changed(claim.plan)
         fence.knows_entry = refusal is None
         return refusal
 
@@ -237,7 +235,7 @@ class PartitionWriter:
             return told
         if not attempt.chunk.records.num_rows:
             return Again("another writer claimed the partition")
-        return Again("the brokers ended the transaction, which was open for too long") if timed_out else Fenced(None)
+        return Again(OPEN_FOR_TOO_LONG) if timed_out else Fenced(None)
 
     def _resolve(self, attempt: Attempt, sent: Landed, error: KafkaException) -> Outcome | Again:
         """The commit got no reply, or was refused."""
