@@ -304,6 +304,20 @@ def test_nothing_is_left_when_it_ends_whatever_it_holds(proxied, proxied_topic):
         pass
 
 
+def test_who_connects_as_it_ends_is_told_so(proxied):
+    """It is accepted in the very turn of the proxy's loop in which that is told to end."""
+    standing = threading.Event()
+    with held_ports(1) as [port], ExitStack() as stop:
+        proxy = stop.enter_context(Proxy(port, proxied.broker.proxied_address))
+        proxy._loop.call_soon_threadsafe(standing.wait, SECONDS)
+        with connected(proxy.bootstrap) as client:
+            proxy._loop.call_soon_threadsafe(proxy._stop.set)
+            standing.set()
+            stop.close()
+            with pytest.raises(ConnectionResetError):
+                client.recv(1)
+
+
 def test_a_broker_that_is_killed_as_its_client_leaves_is_no_failure_of_the_proxy(proxied, monkeypatch):
     """It is not connected any more, and the proxy was not told yet."""
 
