@@ -23,8 +23,14 @@ from tests.kafka.proxy.server import Proxy
 
 CONF = Path(__file__).parents[2] / "conf" / "kafka"
 _NODES = 3
-_AMONG_THEM = {"inter.broker.listener.name": PROXIED}
-"""What brokers say to each other goes through the proxies, too: markers may be late."""
+_SETTINGS = {
+    # What brokers say to each other goes through the proxies, too: markers may be late.
+    "inter.broker.listener.name": PROXIED,
+    # About as long as a client waits for a reply, as where Kafka is used, and shorter than most freezes: a broker that
+    # is deposed while it stands still then answers what it was asked meanwhile.
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "500",
+}
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ def proxied_brokers(folder: Path, partitions: int, pace: float = 0.05) -> Iterat
     with ExitStack() as stack:
         ports = stack.enter_context(held_ports(_NODES))
         cluster = stack.enter_context(
-            KafkaCluster(CONF, _NODES, settings=_AMONG_THEM, advertised_ports=ports, heap_mb=256)
+            KafkaCluster(CONF, _NODES, settings=_SETTINGS, advertised_ports=ports, heap_mb=256)
         )
         proxies = [
             stack.enter_context(Proxy(port, node.proxied_address))

@@ -6,15 +6,16 @@ import pytest
 
 from spark_cas.core.errors import FencedError, TransactionEndedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.core.outcome import Fenced
+from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.log.load import granting
+from spark_cas.log.load.append_once import append_once
 from spark_cas.log.load.attempts import await_other
 from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
 from spark_cas.log.load.in_one_transaction import in_one_transaction
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.load.whole_load import decide_group
 from spark_cas.log.memory import MemoryLog
-from spark_cas.testing.writing import JobWriter
+from spark_cas.testing.writing import JobWriter, table_of
 
 END = ExpectedOffsets("end")
 
@@ -37,9 +38,9 @@ def clock(monkeypatch):
 
 
 class Interrupted(MemoryLog):
-    """What happens before it is asked where partitions end, or behind a look at a ledger."""
+    """What happens before it is asked where partitions end or for a claim, or behind a look at a ledger."""
 
-    before_bounds = after_progress = staticmethod(lambda: None)
+    before_bounds = before_claim = after_progress = staticmethod(lambda: None)
 
     def bounds_of(self, partitions, *, waiting):
         self.before_bounds()
@@ -49,6 +50,10 @@ class Interrupted(MemoryLog):
         found = super().progress_of(partitions, job, group)
         self.after_progress()
         return found
+
+    def claim(self, partition, plan):
+        self.before_claim()
+        return super().claim(partition, plan)
 
 
 @pytest.fixture
@@ -142,6 +147,21 @@ def test_a_load_that_took_longer_than_the_patience_is_tried_again_all_the_same(l
 
     plan = pin_plan(log, "job", END, whole=True)
     assert in_one_transaction(log, plan, append, fenced_wait_seconds=1.0) == ()
+    assert len(tries) == 2
+
+
+def test_an_append_to_several_that_took_longer_than_the_patience_is_tried_again_all_the_same(log, clock):
+    tries = []
+
+    def end_the_first():
+        tries.append(clock.now)
+        if len(tries) == 1:
+            clock.move(10 * log.patience_seconds)
+            raise TransactionEndedError("a broker was killed.")
+
+    log.before_claim = end_the_first
+    [outcome] = append_once(log, {0: table_of("a")}, job="job", expected_offset={0: 0}).values()
+    assert isinstance(outcome, Appended)
     assert len(tries) == 2
 
 
