@@ -70,7 +70,14 @@ class MemoryLog(Backend):
         with self._lock:
             return tuple(self._partition(each).bounds() for each in partitions)
 
-    def progress_of(self, partitions: Sequence[int], job: str, group: str = "") -> tuple[Progress | None, ...]:
+    def progress_of(
+        self,
+        partitions: Sequence[int],
+        job: str,
+        group: str = "",
+        *,
+        proven: bool = False,  # noqa: ARG002 - the one lock proves it
+    ) -> tuple[Progress | None, ...]:
         with self._lock:
             return tuple(self._partition(each).progress(job, group) for each in partitions)
 

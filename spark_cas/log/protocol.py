@@ -92,10 +92,14 @@ class Log(Protocol):
         """
         ...
 
-    def progress_of(self, partitions: Sequence[int], job: str, group: str = "") -> tuple[Progress | None, ...]:
+    def progress_of(
+        self, partitions: Sequence[int], job: str, group: str = "", *, proven: bool = False
+    ) -> tuple[Progress | None, ...]:
         """A job's ledger entries in some partitions; None where the log holds nothing of it, or no longer.
 
-        What a group holds counts once it is committed, and before that for who names the ``group``.
+        What a group holds counts once it is committed, and before that for who names the ``group``. They are what was
+        committed before this call unless a broker answers that was deposed and does not know it; with ``proven`` none
+        such can answer. It is for whoever decides by them alone which rows of a job are not in the log yet.
 
         Raises LogNotFoundError, ChunkDamagedError, StorageError.
         """

@@ -102,8 +102,10 @@ class FaultyLog(Backend):
     def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
         return self._at("bounds_of", lambda: self._inner.bounds_of(partitions, waiting=waiting))
 
-    def progress_of(self, partitions: Sequence[int], job: str, group: str = "") -> tuple[Progress | None, ...]:
-        return self._at("progress_of", lambda: self._inner.progress_of(partitions, job, group))
+    def progress_of(
+        self, partitions: Sequence[int], job: str, group: str = "", *, proven: bool = False
+    ) -> tuple[Progress | None, ...]:
+        return self._at("progress_of", lambda: self._inner.progress_of(partitions, job, group, proven=proven))
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
         return self._at("offset_since", lambda: self._inner.offset_since(partition, timestamp_ms))

@@ -46,8 +46,8 @@ class Interrupted(MemoryLog):
         self.before_bounds()
         return super().bounds_of(partitions, waiting=waiting)
 
-    def progress_of(self, partitions, job, group=""):
-        found = super().progress_of(partitions, job, group)
+    def progress_of(self, partitions, job, group="", **how):
+        found = super().progress_of(partitions, job, group, **how)
         self.after_progress()
         return found
 

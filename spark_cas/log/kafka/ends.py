@@ -55,12 +55,13 @@ def last_stable_offset(admin: Admin, at: TopicPartition) -> int:
     return _offsets(admin, at, _DECIDED_END)[0]
 
 
-def barrier(admin: Admin, at: TopicPartition, timeout_seconds: float) -> Bounds:
+def barrier(admin: Admin, at: TopicPartition, timeout_seconds: float, seen: int = 0) -> Bounds:
     """The partition's bounds once all that was in it when this was called is decided.
 
-    Raises UndecidedError when someone's open transaction outlasts the timeout: a stale answer is never given.
+    An offset that was ``seen`` in it lies below its end. Raises UndecidedError when someone's open transaction
+    outlasts the timeout.
     """
-    return barriers(admin, [at], timeout_seconds)[0]
+    return barriers(admin, [at], timeout_seconds, seen)[0]
 
 
 def at_rest(admin: Admin, ats: list[TopicPartition], timeout_seconds: float) -> tuple[Bounds, ...] | None:
@@ -78,14 +79,14 @@ def at_rest(admin: Admin, ats: list[TopicPartition], timeout_seconds: float) -> 
     return None
 
 
-def barriers(admin: Admin, ats: list[TopicPartition], timeout_seconds: float) -> tuple[Bounds, ...]:
+def barriers(admin: Admin, ats: list[TopicPartition], timeout_seconds: float, seen: int = 0) -> tuple[Bounds, ...]:
     """The same for several partitions of a topic, at once: the timeout is for all of them."""
     doing = f"looking where topic {ats[0].topic} ends" if ats else ""
     wait = wait_for_others(timeout_seconds, doing, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
     found: dict[TopicPartition, Bounds] = {}
     # Whichever is read first: a decided end that has reached the target proves all below the target decided.
     asked = _all_offsets(admin, ats, _START, _DECIDED_END, _END)
-    targets = {at: target for at, (_, _, target) in zip(ats, asked, strict=True)}
+    targets = {at: max(seen, target) for at, (_, _, target) in zip(ats, asked, strict=True)}
     ends = {at: (start, end) for at, (start, end, _) in zip(ats, asked, strict=True)}
     while True:
         found |= {at: Bounds(*each) for at, each in ends.items() if each[1] >= targets[at]}
@@ -177,7 +178,8 @@ def _all_offsets(admin: Admin, ats: list[TopicPartition], *wanted: _Asked, absen
             for which, isolation in wanted
         ]
         # All of them, for what one of them says of the leaders holds for whatever is asked next.
-        wait([each[at] for each in asked for at in ats], admin.request_seconds)
+        with admin.noticing_late():
+            wait([each[at] for each in asked for at in ats], admin.request_seconds)
         offsets = [[int(admin.answer(each[at]).offset) for each in asked] for at in ats]
         if min(map(min, offsets)) < min(0, absent):
             # Between two leaders the client may give an invalid offset, and no error with it.
@@ -190,23 +192,37 @@ def _all_offsets(admin: Admin, ats: list[TopicPartition], *wanted: _Asked, absen
 def _ask_of_leaders(admin: Admin, ats: list[TopicPartition], question: Callable[[], _Answer], doing: str) -> _Answer:
     """As `ask`, of the leaders of partitions of one topic: who they are is known each time before the question.
 
-    After an error they are asked for anew, for librdkafka forgets a leader that says it is none.
+    After an error they are asked for anew, for librdkafka forgets a leader that says it is none. So they are where a
+    broker answered late, which may have stood still and have been deposed: until one that was would know it.
     """
     topic, numbers = ats[0].topic, [at.partition for at in ats]
+    late: SecondLook | None = None
 
     def of_leaders() -> _Answer:
-        if not admin.knows_leaders(topic, numbers):
-            # It may as well not be there, or not be ours to see.
-            describe(admin, topic)
-            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
-        try:
-            return question()
-        except KafkaException as error:
-            code = error.args[0].code()
+        nonlocal late
+        while True:
+            found = _of_leaders_now(admin, topic, numbers, question)
+            if late is None and admin.was_answered_late_within(_DEPOSED_SECONDS):
+                late = SecondLook(_DEPOSED_SECONDS, doing)
+            if late is None or not late.again("a broker answered late"):
+                return found
             admin.forget_leaders(topic)
-            passing = STALE_LEADER | TIMED_OUT | _NOT_YET_KNOWN
-            if code == NO_LEADER or (code in passing and admin.ask_leaders(topic)):
-                raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)) from None
-            raise
 
     return ask(admin, of_leaders, doing, on_topic("Describe", topic))
+
+
+def _of_leaders_now(admin: Admin, topic: str, partitions: list[int], question: Callable[[], _Answer]) -> _Answer:
+    """One answer. Raises KafkaException, LogNotFoundError, StorageError."""
+    if not admin.knows_leaders(topic, partitions):
+        # It may as well not be there, or not be ours to see.
+        describe(admin, topic)
+        raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+    try:
+        return question()
+    except KafkaException as error:
+        code = error.args[0].code()
+        admin.forget_leaders(topic)
+        passing = STALE_LEADER | TIMED_OUT | _NOT_YET_KNOWN
+        if code == NO_LEADER or (code in passing and admin.ask_leaders(topic)):
+            raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE)) from None
+        raise

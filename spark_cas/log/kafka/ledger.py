@@ -33,10 +33,10 @@ class Ledger:
         return _decode(entry, log_id)
 
     def read_all(
-        self, ats: Sequence[TopicPartition], log_id: str, timeout_seconds: float
+        self, ats: Sequence[TopicPartition], log_id: str, timeout_seconds: float, *, proven: bool = False
     ) -> tuple[Progress | None, ...]:
         """The same for several partitions, with one request."""
-        return tuple(_decode(each, log_id) for each in self._entries.read(ats, timeout_seconds))
+        return tuple(_decode(each, log_id) for each in self._entries.read(ats, timeout_seconds, proven=proven))
 
     def adding(
         self, producer: TransactionalProducer, topic: str, log_id: str, progress: Iterable[Progress]

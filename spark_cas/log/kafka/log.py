@@ -34,6 +34,7 @@ from spark_cas.log.kafka.consistent_bounds import WholeLoads, at_one_moment
 from spark_cas.log.kafka.expanding import add_partitions, fence, fence_writers
 from spark_cas.log.kafka.grants import KafkaGrantor
 from spark_cas.log.kafka.ledger import Ledger
+from spark_cas.log.kafka.marks import proven_bounds
 from spark_cas.log.kafka.preflight import preflight
 from spark_cas.log.kafka.reading import first_offset_since, read_records
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
@@ -163,12 +164,14 @@ class KafkaLog(KafkaRegistry, Backend):
         partitions: Sequence[int],
         job: str,
         group: str = "",
+        *,
+        proven: bool = False,
     ) -> tuple[Progress | None, ...]:
         if not partitions:
             return ()
         layout = self._layouts.await_partitions(partitions)
         ats = [self._at(each) for each in partitions]
-        found = Ledger(self._clients.members, job).read_all(ats, layout.log_id, self._timeout)
+        found = Ledger(self._clients.members, job).read_all(ats, layout.log_id, self._timeout, proven=proven)
         own = self._whole.get(group)
         if own is None:
             return found
@@ -226,10 +229,11 @@ class KafkaLog(KafkaRegistry, Backend):
     def end_partition(self, partition: int, intent: Intent) -> int:  # noqa: ARG002
         log_id = self.layout().log_id
         if partition == 0:
+            self._registry.prove_jobs()
             whole = self.jobs_as_a_whole(log_id)
             fence(self.spec, [self.spec.whole_id(job) for job in sorted(whole) if not whole[job]])
         fence_writers(self.spec, partition, self.jobs_with_own_id(log_id, partition))
-        return ends.barrier(self._admin, self._at(partition), self._timeout).end_offset
+        return proven_bounds(self._admin, self.spec, self._at(partition)).end_offset
 
     def add_partitions(self, intent: Intent) -> None:
         add_partitions(self._admin, self.topic, intent.partitions)

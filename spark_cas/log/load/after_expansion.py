@@ -50,7 +50,7 @@ def earlier_rows(log: Backend, job: str) -> tuple[EarlierRows, ...]:
         return newest.earlier
     if not _can_go_on(log, newest) or log.completion(newest.job) is not None:
         return ()
-    return _with_rows_of(newest, log.progress_of(range(newest.partitions), newest.job))
+    return _with_rows_of(newest, log.progress_of(range(newest.partitions), newest.job, proven=True))
 
 
 def plan_of_rest(log: Backend, layout: Layout, newest: Plan, job: str, earlier: tuple[EarlierRows, ...]) -> Plan:
@@ -62,7 +62,7 @@ def plan_of_rest(log: Backend, layout: Layout, newest: Plan, job: str, earlier: 
     Raises LayoutChangedError when the load cannot go on, or not with this input; ProgressLostError when it is not
     known any more what the load had appended.
     """
-    found = log.progress_of(range(newest.partitions), newest.job)
+    found = log.progress_of(range(newest.partitions), newest.job, proven=True)
     if not _can_go_on(log, newest) or earlier != _with_rows_of(newest, found):
         raise LayoutChangedError(
             f"job {job!r} was planned for layout epoch {newest.layout_epoch}, but the log now has epoch "

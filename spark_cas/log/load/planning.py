@@ -144,7 +144,7 @@ def _rejoined(log: Backend, plan: Plan, wanted: ExpectedOffsets, *, looking: boo
     # Only what a person expects depends on the ledger, which may be undecided while a dead run's chunk is.
     # A stream expects nothing of partitions that it has no rows for.
     if wanted.offsets or (plan.named and not plan.stream):
-        progress = visible = log.progress_of(range(plan.partitions), plan.job)
+        progress = visible = log.progress_of(range(plan.partitions), plan.job, proven=True)
         if plan.group:
             progress = log.progress_of(range(plan.partitions), plan.job, plan.group)
     try:
@@ -235,7 +235,8 @@ def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...])
     """
     loaded = {result.progress.partition for result in results}
     others = [partition for partition in range(plan.partitions) if partition not in loaded]
-    for progress in log.progress_of(others, plan.job, plan.group):
+    # Of a plan that is new only attempts of this run can have appended, and they have the same input.
+    for progress in log.progress_of(others, plan.job, plan.group, proven=plan.rejoined):
         if progress is not None and progress.rows:
             raise InputChangedError(
                 f"partition {progress.partition} holds {progress.rows} rows of job {plan.told_as!r}, but the input "

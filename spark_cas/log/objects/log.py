@@ -164,7 +164,14 @@ class ObjectLog(ObjectRegistry, Backend):
         bounds.require(offsets)
         return read_chunks(self._store, chunks, bounds.start_offset, offsets, columns)
 
-    def progress_of(self, partitions: Sequence[int], job: str, group: str = "") -> tuple[Progress | None, ...]:
+    def progress_of(
+        self,
+        partitions: Sequence[int],
+        job: str,
+        group: str = "",
+        *,
+        proven: bool = False,  # noqa: ARG002 - the store proves it
+    ) -> tuple[Progress | None, ...]:
         with within(self.patience_seconds):
             plan = self.plan(job) if partitions else None
             # A job of an earlier layout has nothing in a partition that was added.

@@ -40,7 +40,7 @@ REQUEST_SECONDS = 3.0
 STANDS_STILL_SECONDS = 6 * REQUEST_SECONDS
 """Half of the patience, as 60 s are in real use."""
 NODES = {1, 2, 3}
-_ASKED_SECONDS = 0.7
+_ASKED_SECONDS = 1.5
 """After so long a claim has asked what the ledger holds, and is not told."""
 COORDINATORS = 4
 """Partitions of the topic of transactions, see conf/kafka."""
@@ -282,3 +282,26 @@ def test_a_coordinator_that_was_deposed_while_it_stood_still_tells_no_claim_what
         assert claimed.progress is not None
         assert claimed.progress.rows == 2
     assert committed_values(ready.bootstrap, topic) == ["a", "b"]
+
+
+def test_a_leader_that_was_deposed_while_it_stood_still_tells_nobody_where_the_partition_ended(ready):
+    """It answers what it was asked meanwhile."""
+    topic = create_topic(ready.bootstrap)
+    deposed = leader_of(ready.bootstrap, topic, 0)
+    others = ",".join(node.address for node in ready.nodes if node.id != deposed)
+    with KafkaLog(spec_of(ready.bootstrap, topic, request_seconds=10)) as log:
+        assert log.bounds(0).end_offset == 0
+        ready.node(deposed).freeze()
+        try:
+            wait_until(
+                lambda: leader_of(others, topic, 0) not in {-1, deposed}, SECONDS, lambda: "nobody else leads it"
+            )
+            with KafkaLog(spec_of(others, topic, request_seconds=10)) as elsewhere:
+                seen = planned_writer(elsewhere).must_append("a").range.end_offset
+            with ThreadPoolExecutor(1) as threads:
+                bounds = threads.submit(log.bounds, 0)
+                time.sleep(_ASKED_SECONDS)
+                ready.node(deposed).thaw()
+                assert bounds.result(SECONDS).end_offset >= seen
+        finally:
+            ready.node(deposed).thaw()

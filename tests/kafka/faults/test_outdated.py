@@ -3,18 +3,20 @@
 from dataclasses import replace
 
 import pytest
+from confluent_kafka import TopicPartition
 
+from spark_cas.core.expansion import Intent
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.offsets import OffsetRange
-from spark_cas.core.outcome import Appended
+from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.log.expanding import expand_log, layout_with
-from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka import KafkaLog, ends
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.options.selection import Selection
 from spark_cas.spark.reading.views import ViewReader
 from spark_cas.spark.schema import OFFSETS
 from spark_cas.testing.writing import JobWriter, append_foreign, table_of
-from tests.kafka.clients import committed_values
+from tests.kafka.clients import SECONDS, committed_values
 from tests.kafka.faulted import spec_of
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault
@@ -128,3 +130,61 @@ def test_a_plan_is_made_for_every_partition_that_was_added(proxied, proxied_topi
         assert plan.partitions == 2
         assert before in (None, replace(plan, rejoined=False))
     lagging.told_old.wait(0)
+
+
+@pytest.fixture
+def depose(proxied):
+    """What has the leaders of a topic tell where it ends as of the first time, until they are to append to it."""
+    deposed = set[bytes]()
+
+    def of_deposed(request):
+        # Beside a topic lie those whose names begin with its own and a dot.
+        return any(each in request.frame and each + b"." not in request.frame for each in deposed)
+
+    def to_append(request):
+        if of_deposed(request):
+            deposed.clear()
+        return False
+
+    proxied.proxy.add(Fault.OLD_RESPONSE, Api.LIST_OFFSETS, times=None, deposed_for=of_deposed)
+    proxied.proxy.add(Fault.WATCH, Api.PRODUCE, where=to_append)
+    return lambda topic: deposed.add(topic.encode())
+
+
+@pytest.fixture
+def direct(proxied, proxied_topic):
+    with KafkaLog(spec_of(proxied.direct, proxied_topic)) as log:
+        yield log
+
+
+@pytest.fixture
+def log(proxied, proxied_topic):
+    with KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log:
+        yield log
+
+
+def test_a_threshold_lies_behind_what_was_acknowledged_whoever_tells_the_end(proxied_topic, direct, log, depose):
+    assert log.bounds(0).end_offset == 0
+    end = append_foreign(direct, 0, "x").range.end_offset
+    intent = direct.begin_expansion(direct.layout(), 2)
+    depose(proxied_topic)
+    assert log.bounds(0).end_offset == 0
+    assert log.end_partition(0, intent) >= end
+
+
+def test_a_barrier_waits_for_a_broker_that_knows_what_was_seen(proxied, proxied_topic, direct, log):
+    outdated = proxied.proxy.add(Fault.OLD_RESPONSE, Api.LIST_OFFSETS, times=None)
+    assert log.bounds(0).end_offset == 0
+    seen = append_foreign(direct, 0, "x").range.end_offset
+    assert ends.barrier(log._admin, TopicPartition(proxied_topic, 0), SECONDS, seen).end_offset >= seen
+    outdated.told_old.wait(0)
+
+
+def test_a_writer_is_fenced_of_whose_job_the_registry_was_not_told(direct, log, depose):
+    pin_plan(direct, "another", ExpectedOffsets("none"))
+    assert log.jobs() == ("another",)
+    writer = JobWriter(direct, pin_plan(direct, "job", ExpectedOffsets("none")))
+    depose(direct.spec.registry_topic)
+    assert log.jobs() == ("another",)
+    log.end_partition(0, Intent(epoch=2, partitions=2, before=1))
+    assert isinstance(writer.append(table_of(["x"])), Fenced)

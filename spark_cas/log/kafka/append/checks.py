@@ -9,7 +9,7 @@ from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.outcome import Fenced, LayoutChanged, Refusal, says_lost
-from spark_cas.core.plan import BatchProgress, Plan, Progress, progress_expired, resume_offset
+from spark_cas.core.plan import BatchProgress, Plan, Progress, is_complete, progress_expired, resume_offset
 from spark_cas.core.row_claims import check_rows
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.gap import check_gap
@@ -62,11 +62,14 @@ class Checks:
     def fenced_progress(self) -> Progress | None:
         """The job's ledger entry since a fence is up, which nobody else can change.
 
-        Where no offset is expected it alone tells which rows are in the log: then it has to be proven that who tells
-        it has not been deposed. Raises UndecidedError, StorageError.
+        Where no offset is expected it alone tells which rows are in the log, and so does one by which all of them
+        are: then it has to be proven that who tells it has not been deposed. Raises UndecidedError, StorageError.
         """
-        alone = resume_offset(self.plan, self.at.partition, None) is None
-        return self.ledger.read(self.at, self.plan.log_id, self._timeout, proven=alone)
+        if resume_offset(self.plan, self.at.partition, None) is not None:
+            found = self.ledger.read(self.at, self.plan.log_id, self._timeout)
+            if not is_complete(found):
+                return found
+        return self.ledger.read(self.at, self.plan.log_id, self._timeout, proven=True)
 
     def barrier(self) -> Bounds:
         """The partition's bounds once everything in it is decided."""
@@ -83,9 +86,12 @@ class Checks:
         return self.layouts.changed(plan)
 
     def overtaken(self, known: Progress | None, timeout_seconds: float | None = None) -> Fenced | None:
-        """Whether the job's ledger entry is not the known one: another writer of the job was at work."""
-        progress = self.progress(timeout_seconds)
-        return taken_over(progress, known)
+        """Whether the job's ledger entry is not the known one: another writer of the job was at work.
+
+        Where it is the known one a refusal is definite: so it is proven.
+        """
+        timeout = self._timeout if timeout_seconds is None else timeout_seconds
+        return taken_over(self.ledger.read(self.at, self.plan.log_id, timeout, proven=True), known)
 
     def forgotten(self, progress: Progress | None, end_offset: int) -> tuple[Progress | None, bool]:
         """The job's ledger entry, and whether there is none although records may be the job's (`progress_expired`).

@@ -2,8 +2,9 @@
 
 import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
@@ -22,6 +23,9 @@ _NOTICE = 5
 
 _BACKSTOP_SHARE = 1.1
 """Every question has its own, shorter time; the client does not always say that it is over."""
+
+_LATE_SECONDS = 1.0
+"""A broker that stands still for less is not deposed for it."""
 
 Answer = TypeVar("Answer")
 
@@ -57,6 +61,7 @@ class Admin:
         self._topic = spec.topic
         self._leaders: dict[str, tuple[float, frozenset[int]]] = {}
         self._settings = settings
+        self._late_at = -math.inf
         self._begin()
 
     def _begin(self) -> None:
@@ -95,6 +100,10 @@ class Admin:
         if unanswered:
             self._begin()
 
+    def was_answered_late_within(self, seconds: float) -> bool:
+        """Whether an answer that came in the last seconds was long on its way."""
+        return time.monotonic() - self._late_at < seconds
+
     def knows_leaders(self, topic: str, partitions: Collection[int]) -> bool:
         """Whether the client knows who leads these partitions; it asks when it has not lately.
 
@@ -113,10 +122,12 @@ class Admin:
         """
         self.forget_leaders(topic)
         try:
-            found = self.client.list_topics(topic, _METADATA_SHARE * self.request_seconds).topics[topic].partitions
+            with self.noticing_late():
+                found = self.client.list_topics(topic, _METADATA_SHARE * self.request_seconds)
         except KafkaException:
             return False
-        led = frozenset(number for number, partition in found.items() if partition.leader >= 0)
+        partitions = found.topics[topic].partitions
+        led = frozenset(number for number, partition in partitions.items() if partition.leader >= 0)
         self._leaders[topic] = time.monotonic(), led
         return True
 
@@ -131,7 +142,8 @@ class Admin:
         """
         failure = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - librdkafka's own errors are named so
         try:
-            answer = asked.result(_BACKSTOP_SHARE * self.request_seconds)
+            with self.noticing_late():
+                answer = asked.result(_BACKSTOP_SHARE * self.request_seconds)
         except KafkaException as error:
             failure = error.args[0]
         except TimeoutError:
@@ -151,6 +163,15 @@ class Admin:
             silent = self._silence.noticed and told in hidden
             failure = KafkaError(KafkaError._TIMED_OUT if silent else told)  # noqa: SLF001 - as above
         raise KafkaException(failure)
+
+    @contextmanager
+    def noticing_late(self) -> Iterator[None]:
+        """Inside, an answer is waited for."""
+        asked_at = time.monotonic()
+        yield
+        now = time.monotonic()
+        if now - asked_at >= _LATE_SECONDS:
+            self._late_at = now
 
     def _forget_troubles(self) -> None:
         self.client.poll(0)

@@ -30,6 +30,7 @@ from spark_cas.log.kafka.client.codes import Meaning, meaning_of, reason_of
 from spark_cas.log.kafka.client.error_text import NotGivenError, plain_error
 from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.client.rights import on_topic, to_claim
+from spark_cas.log.kafka.marks import proven_bounds
 from spark_cas.log.kafka.reading import read_entries
 from spark_cas.log.patience import Wait, within
 
@@ -89,6 +90,10 @@ class Entries:
     def refresh(self) -> "Entries":
         """Read all that was recorded before this was called, nothing if there is no topic. Raises StorageError."""
         return refreshed(self._admin, [self], self._spec.patience_seconds)[0]
+
+    def prove(self) -> None:
+        """As `refresh`, whichever broker answers. Raises StorageError."""
+        self.take_in(proven_bounds(self._admin, self._spec, self.at))
 
     def text(self, key: str) -> str | None:
         """The value of an entry as of the last `refresh`, None when it has none. Raises FormatError."""

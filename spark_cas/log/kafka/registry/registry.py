@@ -74,6 +74,11 @@ class Registry:
         partitions = [self._partition(number) for number in range(self._count() or 1)]
         return refreshed(self._admin, partitions, self.spec.patience_seconds)
 
+    def prove_jobs(self) -> None:
+        """Take in all that was recorded of jobs before this call, whichever broker answers. Raises StorageError."""
+        for number in range(self._count() or 1):
+            self._partition(number).prove()
+
     def _number(self, topic: str, job: str) -> int:
         return crc32(f"{topic}/{job}".encode()) % (self._count() or 1)
 

@@ -1,0 +1,109 @@
+"""A group's coordinator that was deposed and does not know it tells a job's entries of then, until it is to write."""
+
+import threading
+
+import pytest
+
+from spark_cas import append_once
+from spark_cas.core.errors import InputChangedError
+from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.outcome import Appended, Fenced
+from spark_cas.log.expanding import expand_log
+from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.load.after_expansion import earlier_rows
+from spark_cas.log.load.planning import complete_job, pin_plan
+from spark_cas.testing.loads import LIMITS, load
+from spark_cas.testing.writing import JobWriter, claim_of, table_of
+from tests.kafka.clients import committed_values
+from tests.kafka.faulted import JOB, spec_of
+from tests.kafka.proxy.frames import Api
+from tests.kafka.proxy.rules import Fault
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+def direct(proxied, proxied_topic):
+    with KafkaLog(spec_of(proxied.direct, proxied_topic)) as log:
+        yield log
+
+
+@pytest.fixture
+def log(proxied, proxied_topic):
+    with KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log:
+        yield log
+
+
+@pytest.fixture
+def depose(proxied):
+    """What has the coordinator tell as of the first time that each was asked, until it is to note something."""
+    deposed = threading.Event()
+
+    def is_deposed(_request):
+        return deposed.is_set()
+
+    def to_write(_request):
+        deposed.clear()
+        return False
+
+    proxied.proxy.add(Fault.OLD_RESPONSE, Api.OFFSET_FETCH, times=None, deposed_for=is_deposed)
+    proxied.proxy.add(Fault.WATCH, Api.OFFSET_COMMIT, where=to_write)
+    return deposed.set
+
+
+def at(offset):
+    return ExpectedOffsets.parse(f'{{"0": {offset}}}')
+
+
+def test_an_append_that_is_made_again_at_another_offset_is_there_once(proxied, proxied_topic, direct, log, depose):
+    plan = pin_plan(direct, JOB, at(0))
+    assert log.progress(0, JOB) is None
+    assert claim_of(log, 0, plan).progress is None
+    depose()
+    end = JobWriter(direct, plan).must_append("a", complete=True).range.end_offset
+    outcome = append_once(log, 0, table_of("a"), job=JOB, expected_offset=end)
+    assert isinstance(outcome, Appended)
+    assert committed_values(proxied.direct, proxied_topic) == ["a"]
+
+
+def test_what_a_load_had_appended_before_an_expansion_is_taken_out_of_its_input(direct, log, depose):
+    writer = JobWriter(direct, pin_plan(direct, JOB, ExpectedOffsets("none")))
+    assert log.progress(0, JOB) is None
+    depose()
+    writer.must_append("a")
+    expand_log(direct, 2)
+    [told] = earlier_rows(log, JOB)
+    assert told.rows == (1,)
+    depose()
+    assert pin_plan(log, JOB, ExpectedOffsets("none"), earlier=(told,)).earlier == (told,)
+
+
+def test_a_job_that_was_forgotten_is_not_complete(direct, log, depose):
+    JobWriter(direct, pin_plan(direct, JOB, ExpectedOffsets("end"))).must_append("a", complete=True)
+    assert log.progress(0, JOB).complete
+    direct.forget(direct.plan(JOB))
+    plan = pin_plan(direct, JOB, ExpectedOffsets("end"))
+    depose()
+    assert claim_of(log, 0, plan).progress is None
+
+
+def test_who_lost_to_another_attempt_of_its_job_is_told_so_and_of_no_conflict(direct, log, depose):
+    plan = pin_plan(direct, JOB, at(0))
+    assert log.progress(0, JOB) is None
+    depose()
+    JobWriter(direct, plan).must_append("a")
+    mine = JobWriter(log, plan)
+    assert isinstance(mine.append(table_of("a")), Fenced)
+
+
+def test_a_job_is_not_complete_whose_input_lacks_what_it_appended_elsewhere(direct, log, depose):
+    expand_log(direct, 2)
+    writer = JobWriter(direct, pin_plan(direct, JOB, ExpectedOffsets("none")), 1)
+    again = pin_plan(log, JOB, ExpectedOffsets("none"))
+    assert log.progress(1, JOB) is None
+    depose()
+    writer.must_append("a")
+    results = load(log, again, {0: ["b"]}, task="run/0", limits=LIMITS, wait=1.0)
+    depose()
+    with pytest.raises(InputChangedError, match="holds 1 rows"):
+        complete_job(log, again, results)
