@@ -7,9 +7,9 @@ import pytest
 from spark_cas.core.errors import ChunkDamagedError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Truncated
-from spark_cas.log.objects import paths
+from spark_cas.log.objects import ObjectLog, paths
 from spark_cas.testing.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
-from tests.objects.places import local_log
+from tests.objects.places import flaky_log, local_log, reopened
 
 CHUNKS = 12
 
@@ -71,6 +71,25 @@ def test_the_newest_file_is_lost_and_who_has_seen_it_is_told(log, root):
     chunk = JobWriter(log, plan_of(log, "late")).chunk(table_of("x"))
     file_of(root, CHUNKS - 1).unlink()
     assert local_log(root).append(claim, chunk) == Truncated(2 * CHUNKS, 2 * CHUNKS - 2)
+
+
+def test_a_listing_that_shows_the_second_of_two_new_chunks_alone_is_no_damage(monkeypatch):
+    """As a directory may be listed while others append to it: each name is there or not when its turn comes."""
+    log, store = flaky_log()
+    JobWriter(log, plan_of(log, "job")).must_append("a")  # and leaves a hint
+    fresh = ObjectLog(log.spec, store)
+    below = store.inner.below
+
+    def meanwhile(prefix, after=None):
+        if prefix == paths.partition(0):
+            for value in "bc":
+                append_foreign(reopened(log), 0, value)
+        return [path for path in below(prefix, after) if path != paths.chunk(0, 1)]
+
+    monkeypatch.setattr(store.inner, "below", meanwhile)
+    assert fresh.bounds(0) == Bounds(0, 1)
+    monkeypatch.undo()
+    assert values_in(fresh, 0) == ["a", "b", "c"]
 
 
 def test_two_files_changed_places(log, root):

@@ -195,10 +195,13 @@ class PartitionChunks:
         return known
 
     def _has_hole_after(self, newest: StoredChunk) -> bool:
-        """A free name is the end only when no chunk lies behind it: seen to at the first look."""
-        path = paths.chunk(self.number, newest.header.base_offset)
+        """A free name is the end only when no chunk lies behind it: seen to at the first look.
+
+        A listing while others append may show what came last and not what came before: that is there by now.
+        """
+        end, path = newest.header.end_offset, paths.chunk(self.number, newest.header.base_offset)
         later = _base_offsets(self._store.below(paths.partition(self.number), after=path))
-        return bool(later) and later[0] != newest.header.end_offset
+        return bool(later) and later[0] != end and self.stored_at(end) is None
 
 
 def _base_offsets(listed: list[str]) -> list[int]:
