@@ -2,12 +2,17 @@
 
 from dataclasses import replace
 
+import pytest
+
+from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.outcome import Appended
 from spark_cas.core.plan import Plan
 from spark_cas.log.forgetting import forget, forget_job, older_jobs
-from spark_cas.log.load.planning import complete_job
+from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.objects.store_errors import NotNowError
-from spark_cas.testing.writing import plan_of
+from spark_cas.testing.loads import Rows, load, run_job
+from spark_cas.testing.writing import JobWriter, plan_of, table_of, values_in
 from tests.objects.places import flaky_log, reopened
 
 IN_TWO_HOURS_MS = 2 * 3_600_000
@@ -45,6 +50,22 @@ def test_a_job_that_another_forgot_meanwhile_is_let_be():
     complete_job(log, new, ())
     assert not forget(log, kept)
     assert (log.plan("job"), log.completion("job") is not None) == (new, True)
+
+
+@pytest.mark.parametrize("values", ["abc", ""])
+def test_an_attempt_that_slept_until_its_job_was_forgotten_does_not_close_a_new_one(values):
+    log, _ = flaky_log()
+    rows: Rows = {0: list(values)}
+    plan = pin_plan(log, "job", ExpectedOffsets.parse("end"))
+    asleep = JobWriter(reopened(log), plan, task="asleep/0")
+    if values:
+        asleep.must_append(*values)
+    done = complete_job(log, plan, load(log, plan, rows))
+    forget_job(log, "job", done.completed_at_ms + IN_TWO_HOURS_MS)
+    assert isinstance(asleep.append(table_of(""), complete=True), Appended)
+    new = {0: list(values or "d")}
+    assert run_job(reopened(log), "job", new).rows == len(new[0])
+    assert values_in(log, 0) == [*values, *new[0]]
 
 
 def test_each_object_of_many_is_deleted_by_itself():

@@ -92,7 +92,7 @@ class Appender:
         """Whether the claim, and those of the rows, hold at this end of the partition."""
         if newest and newest.header.layout_epoch > claim.plan.layout_epoch:
             return LayoutChanged(claim.plan.layout_epoch, newest.header.layout_epoch)
-        closed = self._ledger.closed(claim.plan.job)
+        closed = self._ledger.closed(claim.plan.job, claim.plan.pinned_by)
         if closed is not None and closed != claim.progress:
             return Fenced(closed.task)
         unseen = self._check_unseen(claim, claim.expected_offset, bounds)
@@ -253,7 +253,7 @@ class Appender:
         # What a group holds counts with its outcome alone, which says where it ends.
         if not mine.complete or claim.plan.group:
             return Appended(at, 0, None, bounds.start_offset, has_offset=True, resolved=False)
-        recorded = self._ledger.close(mine)
+        recorded = self._ledger.close(mine, claim.plan.pinned_by)
         if (recorded.rows, recorded.digest) != (mine.rows, mine.digest):
             return Fenced(recorded.task)
         return Appended(at, 0, None, bounds.start_offset, has_offset=True, resolved=False)

@@ -26,7 +26,7 @@ class _NoLedger(Ledger):
     def newer(self, job: str, known: Progress | None, unseen_from: int, bounds: Bounds) -> None:
         pass
 
-    def closed(self, job: str) -> None:
+    def closed(self, job: str, pinned_by: str) -> None:
         pass
 
     def appended(self, stored: StoredChunk) -> None:

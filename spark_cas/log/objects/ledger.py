@@ -30,14 +30,14 @@ class Ledger:
         self._settled_upto = 0
         """The chunks below this offset have their names on the disk."""
 
-    def progress(self, job: str, planned_end: int) -> tuple[Bounds, Progress | None]:
-        """The bounds, and the ledger entry of a job, none of whose chunks lies below ``planned_end``."""
+    def progress(self, job: str, pinned_by: str, planned_end: int) -> tuple[Bounds, Progress | None]:
+        """The bounds, and the ledger entry of a job whose plan this is: no chunk of it lies below ``planned_end``."""
         doing = f"looking for job {job!r} in {self._store.at(paths.partition(self._chunks.number))}"
         wait = self._store.wait(doing)
         while True:
             bounds, _ = self._chunks.find_end()
             try:
-                found = self._progress_within(bounds, job, planned_end)
+                found = self._progress_within(bounds, job, pinned_by, planned_end)
             except TrimmedMeanwhileError:
                 self._seen.pop(job, None)
             else:
@@ -56,8 +56,8 @@ class Ledger:
             self._store.settle(paths.chunk(self._chunks.number, found.base_offset))
             self._settled_upto = bounds.end_offset
 
-    def _progress_within(self, bounds: Bounds, job: str, planned_end: int) -> Progress | None:
-        closed = self.closed(job)
+    def _progress_within(self, bounds: Bounds, job: str, pinned_by: str, planned_end: int) -> Progress | None:
+        closed = self.closed(job, pinned_by)
         if closed is not None:
             return closed
         since = max(bounds.start_offset, planned_end)
@@ -76,23 +76,21 @@ class Ledger:
         found, _ = self._newest_from(job, max(unseen_from, bounds.start_offset), bounds, None)
         return found if found and found.rows > (known.rows if known else 0) else None
 
-    def closed(self, job: str) -> Progress | None:
-        """The entry with which a job ended without more rows, None when it did not."""
+    def closed(self, job: str, pinned_by: str) -> Progress | None:
+        """The entry with which a job ended without more rows under a plan, None when it did not."""
         if self._chunks.group:
             return None  # one as a whole ends with the outcome of its group, and is never closed
-        path = paths.closed(job, self._chunks.number)
+        path = paths.closed(job, pinned_by, self._chunks.number)
         found = self._store.get(path)
         if found is None:
             return None
         self._store.settle(path)
         return self._decode(found, job)
 
-    def close(self, progress: Progress) -> Progress:
-        """Record the entry of a job that ended without more rows; returns the entry that holds."""
-        data = documents.encode(asdict(progress))
-        return self._decode(
-            put_once(self._store, paths.closed(progress.job, self._chunks.number), data), progress.job
-        )
+    def close(self, progress: Progress, pinned_by: str) -> Progress:
+        """Record the entry of a job that ended without more rows under a plan; returns the entry that holds."""
+        path = paths.closed(progress.job, pinned_by, self._chunks.number)
+        return self._decode(put_once(self._store, path, documents.encode(asdict(progress))), progress.job)
 
     def appended(self, stored: StoredChunk) -> None:
         """This process has just appended a chunk of a job: leave hints for those who come later, now and then.

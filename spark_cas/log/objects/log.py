@@ -136,7 +136,8 @@ class ObjectLog(ObjectRegistry, Backend):
             return changed
         self._prove_put_if_absent()
         self._settle("plan", paths.plan(plan.job), plan.pinned_by)
-        bounds, progress = self._ledger(partition, plan.group).progress(plan.job, plan.end_offsets[partition])
+        ledger = self._ledger(partition, plan.group)
+        bounds, progress = ledger.progress(plan.job, plan.pinned_by, plan.end_offsets[partition])
         if progress_lost(plan, partition, progress, bounds.start_offset):
             return ProgressLost(plan.job)
         return Claim(partition, plan, resume_offset(plan, partition, progress), progress, bounds.end_offset)
@@ -176,10 +177,11 @@ class ObjectLog(ObjectRegistry, Backend):
             plan = self.plan(job) if partitions else None
             # A job of an earlier layout has nothing in a partition that was added.
             ends = [plan.end_offsets[each] if plan and each < plan.partitions else 0 for each in partitions]
+            pinned_by = plan.pinned_by if plan else ""
 
             def look() -> tuple[Progress | None, ...]:
                 asked = zip(partitions, ends, strict=True)
-                return tuple(self._ledger(each, group).progress(job, end)[1] for each, end in asked)
+                return tuple(self._ledger(each, group).progress(job, pinned_by, end)[1] for each, end in asked)
 
             found = look()
             # One that was committed in between is in the partitions that were looked at last, and not in others.

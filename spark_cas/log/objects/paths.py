@@ -96,9 +96,12 @@ def outcome(group: str) -> str:
     return f"{GROUPS}/{check_name(job, 'the job name')}/{check_name(run, 'the name of a group')}.json"
 
 
-def closed(job: str, number: int) -> str:
-    """The progress with which a job was closed in a partition after its last chunk."""
-    return f"_log/closed/{partition(number)}/{_checked(job)}.json"
+def closed(job: str, pinned_by: str, number: int) -> str:
+    """The progress with which a job was closed in a partition after its last chunk, under the plan of ``pinned_by``.
+
+    A job of this name that was forgotten had another plan, and whoever slept meanwhile closes that.
+    """
+    return f"_log/closed/{partition(number)}/{_checked(job)}/{pinned_by}.json"
 
 
 def _checked(job: str) -> str:

@@ -33,7 +33,8 @@ class ObjectRegistry:
     def forget(self, plan: Plan) -> None:
         """Its chunks still tell of it, but a plan that is made from now on looks for none of them."""
         for partition in range(plan.partitions):
-            self._objects.delete([paths.closed(plan.job, partition), paths.job_hint(plan.job, partition)])
+            closed = paths.closed(plan.job, plan.pinned_by, partition)
+            self._objects.delete([closed, paths.job_hint(plan.job, partition)])
         self._objects.delete([paths.completion(plan.job)])
         # A load of this name may plan anew as soon as this plan is gone, though the reply was lost.
         self._objects.delete_if(
