@@ -1,11 +1,16 @@
 """Addresses at which there is no log, or one that this version cannot read."""
 
+import shutil
+
 import pytest
 
 from spark_cas.core.errors import FormatError, LogNotFoundError, LogNotSharedError
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.put_reply import PutReply
+from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.objects import ObjectLog, documents, paths
+from spark_cas.testing.loads import load
 from spark_cas.testing.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
 from tests.objects.flaky_store import FlakyStore
 from tests.objects.places import flaky_log, local_log, memory_spec, reopened
@@ -103,6 +108,20 @@ def remove_and_create_again(log: ObjectLog, partitions: int = 1) -> None:
     store = reopened(log)._store
     store.delete(store.below("_log") + store.below("partition=00000"))
     reopened(log).create(partitions)
+
+
+def test_a_copy_of_the_directory_is_not_the_log_that_the_driver_planned_with(tmp_path):
+    driver = local_log(tmp_path / "log")
+    driver.create(1)
+    shutil.copytree(tmp_path / "log", tmp_path / "copy")
+    worker = local_log(tmp_path / "copy")
+    plan = pin_plan(driver, "job", ExpectedOffsets.parse("end"))
+    for _ in range(2):
+        with pytest.raises(LogNotSharedError, match=r"'job'.*shared directory"):
+            load(worker, plan, {0: ["a"]})
+        pin_plan(worker, "job", ExpectedOffsets.parse("end"))
+    assert values_in(worker, 0) == []
+    assert load(local_log(tmp_path / "log"), plan, {0: ["a"]})[0].progress.rows == 1
 
 
 def test_another_log_at_the_same_address_is_seen_as_another():

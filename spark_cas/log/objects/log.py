@@ -135,6 +135,7 @@ class ObjectLog(ObjectRegistry, Backend):
         if changed is not None:
             return changed
         self._prove_put_if_absent()
+        self._require_recorded(plan)
         self._settle("plan", paths.plan(plan.job), plan.pinned_by)
         ledger = self._ledger(partition, plan.group)
         bounds, progress = ledger.progress(plan.job, plan.pinned_by, plan.end_offsets[partition])
@@ -228,6 +229,19 @@ class ObjectLog(ObjectRegistry, Backend):
         layout.require(partition)
         self._settle("layout", stored.layouts[-1], log_id)
         return None
+
+    def _require_recorded(self, plan: Plan) -> None:
+        """LogNotSharedError unless this log has a plan that a driver recorded: a copy of its log has the same id."""
+        if not plan.pinned_by:
+            return  # nobody comes back for it
+        found = self.plan(plan.job)
+        if found is None or found.pinned_by != plan.pinned_by:
+            raise LogNotSharedError(
+                f"the log at this address does not hold the plan that was recorded for job {plan.told_as!r}, though "
+                f"it was the same log once. Where the address is a local directory, every worker must see the same "
+                f"one, and no copy of it: use a shared directory or an object store. (If the job was forgotten "
+                f"meanwhile, run it again.)"
+            )
 
     def _settle(self, kind: str, path: str, whose: str) -> None:
         """See to it, once, that a document which was found outlives a power cut: its writer may have died before."""
