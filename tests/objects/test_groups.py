@@ -14,7 +14,7 @@ from spark_cas.core.group import GroupOutcome, outcome_from_json, outcome_to_jso
 from spark_cas.core.outcome import Appended, Conflict
 from spark_cas.log.load.append_once import append_once
 from spark_cas.log.load.planning import complete_job
-from spark_cas.log.load.whole_load import abort_group, commit_group
+from spark_cas.log.load.whole_load import abort_group, abort_left, commit_group
 from spark_cas.log.objects import ObjectLog, paths
 from spark_cas.log.objects.local_store import LocalStore
 from spark_cas.testing.contract.whole import ROWS, everything, pin, run_whole, tasks
@@ -90,6 +90,30 @@ def test_who_is_overtaken_by_a_load_is_refused_only_if_that_is_committed(decide,
     outcome = append_once(log, 0, table_of(["mine"]), job="mine", expected_offset=0)
     assert isinstance(outcome, told)
     assert values_in(reopened(log), 0) == (["mine"] if told is Appended else ROWS[0])
+
+
+def test_a_chunk_of_a_run_that_was_aborted_fences_no_later_run_of_its_job():
+    """It was under way when its group was aborted, and comes there first."""
+    log, store = flaky_log(3)
+    late: list[bytes] = []
+
+    def killed(create, path, data):
+        late.append(bytes(data))
+        raise KeyboardInterrupt
+
+    store.on_create = [(paths.chunk(0, 0), killed)]
+    with pytest.raises(KeyboardInterrupt):
+        tasks(log, pin(log, "load"), ROWS)
+    abort_left(log, "load")
+
+    def overtaken(create, path, data):
+        create(path, late[0])
+        return create(path, data)
+
+    store.on_create = [(paths.chunk(0, 0), overtaken)]
+    plan = pin(log, "load")
+    assert complete_job(log, plan, tasks(log, plan, ROWS)).rows == 30
+    assert everything(reopened(log)) == ROWS
 
 
 def test_who_was_aborted_while_it_waited_for_a_reply_is_told():

@@ -185,13 +185,14 @@ class Appender:
     def _read_back(self, claim: Claim, mine: StoredChunk) -> tuple[StoredChunk | None, Found]:
         try:
             found = self._chunks.stored_at(mine.header.base_offset)
+            is_void = found is not None and self._chunks.is_gap(found)
         except StorageError:
             return None, Found.UNREADABLE
         if found is None:
             return None, Found.ABSENT
         if found.header.write_id == mine.header.write_id:
             return found, Found.OURS
-        if found.header.job == claim.plan.job:
+        if found.header.job == claim.plan.job and not is_void:
             return found, Found.SAME_JOB
         if found.header.layout_epoch > claim.plan.layout_epoch:
             return found, Found.NEWER_LAYOUT
