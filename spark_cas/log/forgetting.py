@@ -57,7 +57,8 @@ def forget_job(log: Backend, job: str, now_ms: int, *, force: bool = False) -> i
 def forget(log: Backend, kept: Kept) -> bool:
     """Remove what is recorded of a job that may be forgotten; False when another did, since it was looked at.
 
-    Then there may be a new job of this name, which stays. Raises what `forget_job` does but for OptionError.
+    Then there may be a new job of this name, which stays. In a store one that is planned at the very moment of the
+    delete does not: no load of that name may run meanwhile. Raises what `forget_job` does but for OptionError.
     """
     settled_layouts(log)
     found = False

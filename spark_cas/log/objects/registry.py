@@ -36,7 +36,9 @@ class ObjectRegistry:
             closed = paths.closed(plan.job, plan.pinned_by, partition)
             self._objects.delete([closed, paths.job_hint(plan.job, partition)])
         self._objects.delete([paths.completion(plan.job)])
-        # A load of this name may plan anew as soon as this plan is gone, though the reply was lost.
+        # A load of this name may plan anew as soon as this plan is gone, though the reply was lost. Where another
+        # forgets the job as well that may be between the look and the delete, which no store makes one step: so
+        # nobody may run a load of that name meanwhile.
         self._objects.delete_if(
             paths.plan(plan.job), lambda found: recorded_plan(_text(found, "plan", plan.job), plan.job) == plan
         )

@@ -61,7 +61,10 @@ class RetryingStore:
             self._ask(f"deleting {self.at(path)}", partial(self._store.delete, [path]))
 
     def delete_if(self, path: str, is_meant: Callable[[memoryview], bool]) -> None:
-        """Remove the object that is meant: one that was put under its name after it was gone stays."""
+        """Remove the object that is meant, and none that is found under its name before a try.
+
+        Looking and deleting are two steps: what is put between them is lost.
+        """
 
         def look_and_delete() -> None:
             found = self._store.get(path)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 from urllib.parse import unquote, urlsplit
@@ -26,6 +26,8 @@ _LARGE_PUT = timedelta(seconds=30)
 """What a request has at least, with all that it carries, for a whole chunk may be put."""
 _LONGEST_CONNECT = timedelta(seconds=3)
 _LONGEST_RETRY = timedelta(seconds=10)
+_HICCUPS = 3
+"""So often obstore asks again by itself, as for a page of a listing; all that lasts longer is `RetryingStore`'s."""
 
 _memory_stores: dict[str, MemoryStore] = {}
 
@@ -73,24 +75,25 @@ def open_store(spec: LogSpec) -> "Store":
         local.check_root(root)
         return LocalStore(root)
     if spec.scheme == "memory":
-        return _ObjectStore(_memory_stores.setdefault(spec.url, MemoryStore()), spec)
+        memory = _memory_stores.setdefault(spec.url, MemoryStore())
+        return _ObjectStore(memory, spec, lambda: memory)
     config = {name: _secret(name, value) for name, value in spec.store_options}
     patience = timedelta(milliseconds=spec.patience_ms)
     timeout = _request_timeout(patience)
     client: dict[str, Any] = {"timeout": timeout, "connect_timeout": min(_LONGEST_CONNECT, timeout)}
     if config.pop("allow_http", "false").lower() == "true":
         client["allow_http"] = True
-    try:
-        store = from_url(
+
+    def connected(tries_again: int) -> ObstoreStore:
+        return from_url(
             spec.url,
             config=cast("Any", config),
             client_options=cast("Any", client),
-            # Hiccups, such as a page of a listing that failed; all that lasts longer is `RetryingStore`'s.
-            retry_config={
-                "max_retries": 3,
-                "retry_timeout": min(_LONGEST_RETRY, patience / 12),
-            },
+            retry_config={"max_retries": tries_again, "retry_timeout": min(_LONGEST_RETRY, patience / 12)},
         )
+
+    try:
+        return _ObjectStore(connected(_HICCUPS), spec, partial(connected, 0))
     except UnknownConfigurationKeyError:
         raise OptionError(
             "a store.* option is not a setting of this store. docs/options.md lists those that can be given."
@@ -101,7 +104,6 @@ def open_store(spec: LogSpec) -> "Store":
             f"opening {spec.url}: the store.* options, with what the environment gives, do not fit together or are "
             f"not complete. docs/options.md lists those that can be given; check account, region and keys."
         ) from None
-    return _ObjectStore(store, spec)
 
 
 def _request_timeout(patience: timedelta) -> timedelta:
@@ -129,10 +131,15 @@ def _secret(name: str, value: str) -> str:
 
 
 class _ObjectStore:
-    """A store that obstore serves."""
+    """A store that obstore serves.
 
-    def __init__(self, store: ObstoreStore, spec: LogSpec) -> None:
+    ``once`` opens it for requests that obstore does not make again by itself: where a delete was done and its reply
+    lost, somebody may have put the name again, and `RetryingStore.delete_if` looks for that before each try.
+    """
+
+    def __init__(self, store: ObstoreStore, spec: LogSpec, once: Callable[[], ObstoreStore]) -> None:
         self._store = store
+        self._once = cache(once)
         self._at = spec.at
 
     def create(self, path: str, data: bytes | memoryview) -> PutReply:
@@ -184,7 +191,7 @@ class _ObjectStore:
     def delete(self, paths: list[str]) -> None:
         # One by one: deleting what is gone already must not keep the others from going.
         for path in paths:
-            self._ask(f"deleting {self._at(path)}", partial(self._store.delete, path))
+            self._ask(f"deleting {self._at(path)}", partial(self._once().delete, path))
 
     def settle(self, path: str) -> None:
         """What a store shows is durable."""

@@ -1,0 +1,81 @@
+"""A delete that was done and whose reply was lost: the name may be another object's when it is made again."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+from spark_cas.core.errors import StorageError
+from spark_cas.log.objects.retry import RetryingStore
+from spark_cas.log.objects.store import open_store
+from spark_cas.log.spec import LogSpec
+
+OLD, NEW = b"old", b"new"
+
+
+class PutAgainAtOnce(BaseHTTPRequestHandler):
+    """Has one object, which somebody puts again as soon as it is gone, before the reply is lost on the way."""
+
+    holds = OLD
+
+    def do_GET(self) -> None:
+        self._reply(200, type(self).holds)
+
+    def do_DELETE(self) -> None:
+        self._deleted()
+
+    def do_POST(self) -> None:
+        """Deletes of S3, many at once."""
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._deleted()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def _deleted(self) -> None:
+        first, type(self).holds = type(self).holds == OLD, NEW if type(self).holds == OLD else b""
+        self._reply(502 if first else 204, b"")
+
+    def _reply(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", '"x"')
+        self.send_header("Last-Modified", "Mon, 01 Jan 2024 00:00:00 GMT")
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture
+def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setattr(PutAgainAtOnce, "holds", OLD)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), PutAgainAtOnce)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join(10)
+    server.server_close()
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/log", "az://container/log"])
+def test_what_was_put_since_the_first_try_stays(endpoint: str, url: str) -> None:
+    options = {
+        "aws_endpoint": endpoint,
+        "aws_access_key_id": "id",
+        "aws_secret_access_key": "secret",
+        "aws_region": "us-east-1",
+        "allow_http": "true",
+    }
+    if url.startswith("az"):
+        options = {
+            "azure_storage_endpoint": endpoint,
+            "azure_storage_account_name": "account",
+            "azure_storage_account_key": "a2V5",
+            "allow_http": "true",
+        }
+    spec = LogSpec.parse(url, options)
+    with suppress(StorageError):  # nor is the reply to a second delete one of the store's
+        RetryingStore(open_store(spec), spec).delete_if("_log/jobs/job/plan.json", lambda found: bytes(found) == OLD)
+    assert PutAgainAtOnce.holds == NEW
