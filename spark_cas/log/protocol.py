@@ -62,7 +62,8 @@ class Log(Protocol):
         Raises UndecidedError where a group ahead is not decided in time; StorageError when the store definitely
         refused for its own reasons (full, not permitted),
         RecordTooLargeError when the chunk is larger than it takes, LogNotSharedError when another log has the
-        address now; ChunkDamagedError and FormatError when what is there cannot be appended to.
+        address now, which a store is asked for by `claim` alone; ChunkDamagedError and FormatError when what is there
+        cannot be appended to.
         """
         ...
 

@@ -6,8 +6,9 @@ anybody else who was overtaken, and no row is doubled or lost.
 
 A grant ends with its load, whether that is complete, refused or given up. That of a load that was killed is taken
 over: at once where its process is seen to have ended; where nothing is known of that, as on another machine, once its
-partitions stood still for longer than a load that lives waits for anything. Who takes over records that first, so
-that only one does, and then fences the writers of the load before, ahead of its own plan.
+partitions stood still for longer than a load that lives waits for anything. One that could not be given back, for the
+log was not to be reached, passes for that of a load at work where its process is seen to live. Who takes over records
+that first, so that only one does, and then fences the writers of the load before, ahead of its own plan.
 """
 
 import logging
@@ -111,7 +112,7 @@ def is_taken_over(log: Backend, grant: Grant | None) -> bool:
 def give_back(log: Backend, grant: Grant | None) -> None:
     """A run has ended: its grant is for others now, unless another run of the job has it.
 
-    Nothing is raised: where it cannot be given back it is taken over in time.
+    Nothing is raised: where it cannot be given back it is taken over once its process has ended, or is not seen.
     """
     if grant is not None:
         try:
