@@ -7,7 +7,7 @@ import pytest
 from spark_cas import RECORDS, append_once, open_log, raise_for_outcome
 from spark_cas.core.chunks import Chunk, ChunkLimits
 from spark_cas.core.digest import RunningDigest
-from spark_cas.core.errors import ClaimError, InputChangedError
+from spark_cas.core.errors import ClaimError, InputChangedError, TruncatedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Conflict, Truncated
@@ -259,6 +259,35 @@ def test_what_another_call_committed_is_no_conflict_although_others_came_since(l
     with log if isinstance(log, MemoryLog) else open_log(str(tmp_path / "flights")) as late:
         mine = append_once(late, given[0], job="one", expected_offset=given[1])
     assert isinstance(mine[0], Appended), mine
+    assert (values(log, 0), values(log, 1)) == ([b"a"], [b"since"])
+
+
+def test_what_another_call_commits_behind_the_last_look_is_no_conflict_although_others_came_since(log):
+    """It is not on record as complete yet."""
+    given = ({0: records(b"a")}, {0: 0, 1: 0})
+
+    def overtake():
+        killed = FaultyLog(log, Fault("record_completion", 1, When.BEFORE))
+        with pytest.raises(InjectedFaultError):
+            append_once(killed, given[0], job="one", expected_offset=given[1])
+        append_once(log, 1, records(b"since"), job="other", expected_offset=None)
+
+    late = FaultyLog(log, Fault("bounds_of", 3, When.BEFORE, overtake))
+    mine = append_once(late, given[0], job="one", expected_offset=given[1])
+    assert isinstance(mine[0], Appended), mine
+    assert (values(log, 0), values(log, 1)) == ([b"a"], [b"since"])
+
+
+def test_what_is_committed_is_not_refused_for_what_came_behind_it(log):
+    """The log may have lost it since: that is told."""
+
+    def lose():
+        append_once(log, 1, records(b"since"), job="other", expected_offset=None)
+        raise TruncatedError("the log ends before it.")
+
+    losing = FaultyLog(log, Fault("put_entry", 1, When.AFTER, lose))
+    with pytest.raises(TruncatedError, match="ends before it"):
+        append_once(losing, {0: records(b"a")}, job="one", expected_offset={0: 0, 1: 0})
     assert (values(log, 0), values(log, 1)) == ([b"a"], [b"since"])
 
 

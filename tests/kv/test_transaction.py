@@ -15,6 +15,7 @@ from spark_cas.kv import Versioned
 from spark_cas.kv.values import ABSENT
 from spark_cas.log.memory import MemoryLog
 from spark_cas.testing.faults import Fault, FaultyLog, When
+from spark_cas.testing.writing import append_foreign, records_in
 from tests.kv.nodes import SHARDS, asking, keys_of, node
 
 HERE, *MORE = keys_of(0, 4)
@@ -87,6 +88,24 @@ def test_a_commit_without_a_reply_is_told_as_unknown_and_is_whole(tmp_path, erro
         with pytest.raises(UnknownOutcomeError):
             a.transact({HERE: b"1", THERE: b"1"})
         assert a.get(HERE).value == a.get(THERE).value == b"1"
+
+
+@pytest.mark.parametrize("expected", [[HERE], [HERE, THERE]])
+def test_what_is_committed_is_told_as_unknown_where_the_log_loses_it_and_others_came_since(tmp_path, expected):
+    """It is neither refused for what came behind it, nor written once more."""
+    memory = MemoryLog()
+    memory.create(SHARDS)
+
+    def lose():
+        append_foreign(memory, 0, "since")
+        raise TruncatedError("the log ends before it.")
+
+    faulty = FaultyLog(memory, Fault("put_entry", 1, When.AFTER, lose))
+    with node(lambda: faulty, tmp_path) as a:
+        versions = {HERE: a.put(HERE, b"0"), THERE: a.put(THERE, b"0")}
+        with pytest.raises(UnknownOutcomeError):
+            a.transact({THERE: b"1"}, {key: versions[key] for key in expected})
+    assert [row["value"] for _, row in records_in(memory, 1) if row["key"] == THERE] == [b"0", b"1"]
 
 
 @pytest.mark.usefixtures("impatient")

@@ -15,7 +15,6 @@ from spark_cas.core.errors import (
     InputChangedError,
     StorageError,
     TransactionEndedError,
-    TruncatedError,
     UndecidedError,
 )
 from spark_cas.core.expected_offsets import ExpectedOffsets
@@ -119,18 +118,22 @@ def _append(log: Backend, plan: Plan, chunks: Mapping[int, Chunk], holding_secon
     only_named = [each for each in plan.named if each not in chunks]
     with yielding_after(holding_seconds):
         refused = mismatches_now(log, plan, only_named, {})
-        # Another call may have committed, and what was expected then need not hold any more.
-        if not refused or is_committed(log, plan):
+        if not refused:
             try:
+                # What says that the log lost records may come behind the commit: it is passed on.
                 complete_job(log, plan, tuple(results))
-            except (ConflictError, TruncatedError):
+            except ConflictError:
                 # Somebody came since that look.
                 refused = mismatches_now(log, plan, only_named, {})
-                if not refused:
+                if not refused and not is_committed(log, plan):
                     raise
             else:
                 return {**found}
     abort_group(log, plan)
+    if is_committed(log, plan):
+        # By another call, and what was expected then need not hold any more.
+        complete_job(log, plan, tuple(results))
+        return {**found}
     return {**refused}
 
 
