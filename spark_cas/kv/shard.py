@@ -18,7 +18,7 @@ from spark_cas.core.errors import (
     VersionMismatchError,
 )
 from spark_cas.core.offsets import OffsetRange
-from spark_cas.core.outcome import Appended, Unknown
+from spark_cas.core.outcome import Appended, ProgressLost, Truncated, Unknown
 from spark_cas.core.plan import Layout
 from spark_cas.kv.batching import CLOSED, AnyAsked, Holding, Leading, Queue, Reading, Writing
 from spark_cas.kv.leading import Leadership
@@ -215,10 +215,12 @@ class Shard:
                     raise StorageError(f"what was committed could not be applied here: {self._error}")
                 self._answer_reads(asked)
                 return
-            if isinstance(outcome, Unknown):
+            if isinstance(outcome, Unknown | Truncated | ProgressLost):
+                # What is there no more may have been committed before it was lost.
+                cause = outcome.cause if isinstance(outcome, Unknown) else "the log has lost records that were seen"
                 raise UnknownOutcomeError(
-                    f"shard {self.number}: it is not known whether the write is in the log: {outcome.cause}. Read "
-                    f"the key to find out."
+                    f"shard {self.number}: it is not known whether the write is in the log: {cause}. Read the key to "
+                    f"find out."
                 )
             self.leadership.refused(outcome)
 

@@ -12,6 +12,7 @@ from spark_cas.core.errors import (
     UnknownOutcomeError,
     VersionMismatchError,
 )
+from spark_cas.core.outcome import Appended, Truncated
 from spark_cas.kv import Versioned
 from spark_cas.kv.values import ABSENT
 from spark_cas.log import clock
@@ -115,6 +116,26 @@ def test_a_reply_that_is_lost_is_told_as_unknown_and_read_from_the_log(memory, t
     lossy = FaultyLog(memory, Fault("append", LEADER_RECORD + 1, When.AFTER), lose_append_replies=True)
     with node(lambda: lossy, tmp_path, shards=[0]) as a:
         with pytest.raises(UnknownOutcomeError):
+            a.put(KEY, b"1")
+        assert a.get(KEY).value == b"1"
+        assert a.status()[0].unknown == 1
+
+
+class Losing(FaultyLog):
+    """What is appended behind the leader record is lost right behind its commit, as far as is seen then."""
+
+    def append(self, claim, chunk):
+        outcome = super().append(claim, chunk)
+        if self.calls["append"] != LEADER_RECORD + 1:
+            return outcome
+        assert isinstance(outcome, Appended)
+        return Truncated(outcome.range.end_offset, outcome.range.base_offset)
+
+
+def test_a_write_that_the_log_may_have_lost_again_is_told_as_unknown(memory, tmp_path):
+    losing = Losing(memory)
+    with node(lambda: losing, tmp_path, shards=[0]) as a:
+        with pytest.raises(UnknownOutcomeError, match="has lost records"):
             a.put(KEY, b"1")
         assert a.get(KEY).value == b"1"
         assert a.status()[0].unknown == 1
