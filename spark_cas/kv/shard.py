@@ -110,12 +110,15 @@ class Shard:
             error=self._unled or self._error,
         )
 
-    def committed(self, records: Sequence[tuple[bytes, bytes | None]], at: OffsetRange) -> bool:
-        """Apply what was appended at these offsets; False where the snapshot fails: then the log is read later."""
+    def committed(self, records: Sequence[tuple[bytes, bytes | None]], at: OffsetRange, began_ms: int) -> bool:
+        """Apply what was appended at these offsets; False where the snapshot fails: then the log is read later.
+
+        ``began_ms`` is a time before the append: all that it does not know of came behind it.
+        """
         self._counts.writes += len(records)
         changes = Changes({key: (value, at.base_offset + place) for place, (key, value) in enumerate(records)})
         try:
-            self.snapshot.apply(changes, at.end_offset, clock.now_ms())
+            self.snapshot.apply(changes, at.end_offset, began_ms)
         except StorageError as error:
             self.leadership.term = None
             self._error = str(error)
@@ -207,9 +210,10 @@ class Shard:
                     self._answer_reads(asked)
                     return
                 continue
+            began_ms = clock.now_ms()
             outcome = term.append(table_of(batch.records))
             if isinstance(outcome, Appended):
-                applied = self.committed(batch.records, outcome.range)
+                applied = self.committed(batch.records, outcome.range, began_ms)
                 self._answer_writes(writing, batch, outcome.range.base_offset)
                 if not applied:
                     raise StorageError(f"what was committed could not be applied here: {self._error}")

@@ -24,6 +24,7 @@ from spark_cas.kv.batching import Holding
 from spark_cas.kv.records import table_of
 from spark_cas.kv.rules import Batch, Mismatch, Writes, decide
 from spark_cas.kv.shard import Shard
+from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.append_once import append_once
 from spark_cas.log.patience import within
@@ -114,6 +115,7 @@ def _mismatch(parts: Sequence[tuple[Shard, Writes]], batches: Mapping[int, Batch
 def _append(log: Backend, shards: Sequence[Shard], batches: Mapping[int, Batch]) -> dict[bytes, int] | None:
     """Append all of it; None where another node came in between: nothing is visible, and it may be tried anew."""
     written = [shard for shard in shards if batches[shard.number].records]
+    began_ms = clock.now_ms()
     try:
         outcomes = append_once(
             log,
@@ -138,7 +140,7 @@ def _append(log: Backend, shards: Sequence[Shard], batches: Mapping[int, Batch])
         if not isinstance(outcome, Appended):  # then none is
             _step_down(shards)
             return None
-        if shard.committed(records, outcome.range):
+        if shard.committed(records, outcome.range, began_ms):
             shard.leadership.go_on_at(outcome.range.end_offset)
         versions.update({key: outcome.range.base_offset + place for place, (key, _) in enumerate(records)})
     return versions

@@ -7,9 +7,13 @@ from spark_cas.kv.following import Follower
 from spark_cas.kv.snapshot import Snapshot
 from spark_cas.log import clock
 from spark_cas.log.memory import MemoryLog
+from spark_cas.testing.faults import Fault, FaultyLog, When
 from spark_cas.testing.writing import append_foreign
+from tests.kv.nodes import SHARDS, keys_of, node
 
 KEPT_MS = 60_000
+KEY, OTHER = keys_of(0, 2)
+THERE = keys_of(1, 1)[0]
 
 
 class Compacted(MemoryLog):
@@ -81,3 +85,26 @@ def test_a_log_that_is_read_more_slowly_than_it_keeps_deletions_is_none_to_follo
     log.before_read = lambda: None
     follower.look()
     assert snapshot.get(b"k").value is not None
+
+
+@pytest.mark.usefixtures("still")
+@pytest.mark.parametrize(
+    ("writes", "commit", "call"), [({OTHER: b"1"}, "append", 3), ({OTHER: b"1", THERE: b"1"}, "put_entry", 1)]
+)
+def test_a_leader_that_stood_still_behind_its_commit_misses_no_deletion(tmp_path, now, writes, commit, call):
+    """What it appended is not applied yet, and the value that was deleted is in its snapshot."""
+    log = Compacted()
+    log.create(SHARDS)
+
+    def stand_still():
+        now[0] += 2 * KEPT_MS
+        chunks = log._partitions[0].chunks
+        chunks[:] = [each for each in chunks if KEY not in each[1].column("key").to_pylist()]
+        append_foreign(log, 0, "later")
+
+    faulty = FaultyLog(log, Fault(commit, call, When.AFTER, stand_still))
+    with node(lambda: faulty, tmp_path) as a:
+        a.put(KEY, b"deleted meanwhile")
+        a.transact(writes)
+        assert a.get(KEY).value is None
+        assert a.get(OTHER).value == b"1"
