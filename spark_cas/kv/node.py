@@ -63,7 +63,7 @@ class Node:
             layout = opened.layout()
             _refuse_expanded(opened)
         opens = log if callable(log) else partial(open_log, answered_before(parse_address(log, settings)))
-        self._transactions = Transactions(opens)
+        self._transactions = Transactions(opens, layout)
         self._partitions = layout.partitions
         numbers = sorted(range(layout.partitions) if shards is None else set(shards))
         for number in numbers:

@@ -13,6 +13,7 @@ from threading import Lock
 from spark_cas.core.errors import (
     ConditionalLogError,
     InputError,
+    LayoutChangedError,
     ProgressLostError,
     RefusedError,
     StorageError,
@@ -20,21 +21,23 @@ from spark_cas.core.errors import (
     UnknownOutcomeError,
 )
 from spark_cas.core.outcome import Appended
+from spark_cas.core.plan import Layout
 from spark_cas.kv.batching import Holding
 from spark_cas.kv.records import table_of
 from spark_cas.kv.rules import Batch, Mismatch, Writes, decide
 from spark_cas.kv.shard import Shard
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.append_once import append_once
+from spark_cas.log.load.append_once_whole import append_whole
 from spark_cas.log.patience import within
 
 
 class Transactions:
     """Those of one node, one after the other, over a log of their own."""
 
-    def __init__(self, open_log: Callable[[], Backend]) -> None:
+    def __init__(self, open_log: Callable[[], Backend], layout: Layout) -> None:
         self._open_log = open_log
+        self._layout = layout
         self._turn = Lock()
         self._log: Backend | None = None
 
@@ -51,7 +54,7 @@ class Transactions:
             )
         try:
             self._log = self._log or self._open_log()
-            return _transact(self._log, parts, deadline)
+            return _transact(self._log, self._layout, parts, deadline)
         except UnknownOutcomeError:
             self._let_go()
             raise
@@ -69,7 +72,9 @@ class Transactions:
         self._log = None
 
 
-def _transact(log: Backend, parts: Sequence[tuple[Shard, Writes]], deadline: float) -> dict[bytes, int]:
+def _transact(
+    log: Backend, layout: Layout, parts: Sequence[tuple[Shard, Writes]], deadline: float
+) -> dict[bytes, int]:
     while True:
         with ExitStack() as held, within(max(0.0, deadline - time.monotonic())):
             for shard, _ in parts:
@@ -77,7 +82,7 @@ def _transact(log: Backend, parts: Sequence[tuple[Shard, Writes]], deadline: flo
             batches = {shard.number: decide([writes], shard.snapshot.version_of) for shard, writes in parts}
             mismatch = _mismatch(parts, batches)
             if mismatch is None:
-                versions = _append(log, [shard for shard, _ in parts], batches)
+                versions = _append(log, layout, [shard for shard, _ in parts], batches)
                 if versions is not None:
                     return versions
             else:
@@ -112,18 +117,21 @@ def _mismatch(parts: Sequence[tuple[Shard, Writes]], batches: Mapping[int, Batch
     return None
 
 
-def _append(log: Backend, shards: Sequence[Shard], batches: Mapping[int, Batch]) -> dict[bytes, int] | None:
+def _append(
+    log: Backend, layout: Layout, shards: Sequence[Shard], batches: Mapping[int, Batch]
+) -> dict[bytes, int] | None:
     """Append all of it; None where another node came in between: nothing is visible, and it may be tried anew."""
     written = [shard for shard in shards if batches[shard.number].records]
     began_ms = clock.now_ms()
     try:
-        outcomes = append_once(
+        outcomes = append_whole(
             log,
             {shard.number: table_of(batches[shard.number].records) for shard in written},
             job=f"kv-transaction-{uuid.uuid4().hex[:12]}",
-            expected_offset={shard.number: shard.snapshot.upcoming_offset for shard in shards},
+            expected_offsets={shard.number: shard.snapshot.upcoming_offset for shard in shards},
+            layout=layout,
         )
-    except InputError:
+    except (InputError, LayoutChangedError):
         raise
     except ConditionalLogError as error:
         _step_down(shards)

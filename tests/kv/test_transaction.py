@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from spark_cas.core.errors import (
+    LayoutChangedError,
     NotLeaderError,
     StorageError,
     TruncatedError,
@@ -13,6 +14,7 @@ from spark_cas.core.errors import (
 )
 from spark_cas.kv import Versioned
 from spark_cas.kv.values import ABSENT
+from spark_cas.log.expanding import expand_log
 from spark_cas.log.memory import MemoryLog
 from spark_cas.testing.faults import Fault, FaultyLog, When
 from spark_cas.testing.writing import append_foreign, records_in
@@ -106,6 +108,17 @@ def test_what_is_committed_is_told_as_unknown_where_the_log_loses_it_and_others_
         with pytest.raises(UnknownOutcomeError):
             a.transact({THERE: b"1"}, {key: versions[key] for key in expected})
     assert [row["value"] for _, row in records_in(memory, 1) if row["key"] == THERE] == [b"0", b"1"]
+
+
+def test_a_log_that_gets_more_partitions_takes_no_more_transactions(log, tmp_path):
+    with node(log, tmp_path) as a:
+        a.transact({HERE: b"1", THERE: b"1"})
+        with log() as opened:
+            expand_log(opened, SHARDS + 1)
+        for _ in range(2):
+            with pytest.raises(LayoutChangedError):
+                a.transact({HERE: b"2", THERE: b"2"})
+        assert a.get(HERE, stale=True).value == b"1"
 
 
 @pytest.mark.usefixtures("impatient")

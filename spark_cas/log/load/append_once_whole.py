@@ -19,8 +19,8 @@ from spark_cas.core.errors import (
 )
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.offsets import OffsetRange
-from spark_cas.core.outcome import Appended, Fenced, Outcome, Unknown
-from spark_cas.core.plan import PartitionResult, Plan
+from spark_cas.core.outcome import Appended, Fenced, LayoutChanged, Outcome, Unknown
+from spark_cas.core.plan import Layout, PartitionResult, Plan
 from spark_cas.core.refusal import error_of
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import layout_with
@@ -37,9 +37,17 @@ _JITTER = random.SystemRandom()
 
 
 def append_whole(
-    log: Backend, records: Mapping[int, pa.Table], *, job: str, expected_offsets: Mapping[int, int | None]
+    log: Backend,
+    records: Mapping[int, pa.Table],
+    *,
+    job: str,
+    expected_offsets: Mapping[int, int | None],
+    layout: Layout | None = None,
 ) -> dict[int, Outcome]:
-    """Append as `append_once` does of a mapping: its outcomes are all `Appended`, or those that refused."""
+    """Append as `append_once` does of a mapping: its outcomes are all `Appended`, or those that refused.
+
+    With a ``layout`` it raises LayoutChangedError, and appends nothing, where partitions were added since.
+    """
     chunks = {partition: chunk_of(records[partition], job) for partition in sorted(records)}
     layout_with(log, {*records, *expected_offsets})
     if not chunks or not chunks.keys() <= expected_offsets.keys():
@@ -50,6 +58,8 @@ def append_whole(
     )
     wanted = ExpectedOffsets("offsets", offsets)
     plan = pin_plan(log, job, wanted, any_layout=True, whole=True)
+    if layout is not None and plan.layout_epoch != layout.epoch:
+        raise error_of(LayoutChanged(layout.epoch, plan.layout_epoch), min(chunks))
     # Who has just recorded the plan is the first.
     before = job_progress(log, job) if plan.rejoined else ()
     if before:
