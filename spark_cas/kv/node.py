@@ -156,8 +156,8 @@ class Node:
         """Write keys of any shards in one step, if the expected versions hold, or none of them; None deletes a key.
 
         Returns each key's new version. ``expected_versions`` may name keys that are not written: they still have that
-        version in the very step. Where keys are of several shards the node has to lead all of them, and takes over
-        those that it does not.
+        version in the very step; on Kafka, where nothing of their shard is written, a moment before it. Where keys
+        are of several shards the node has to lead all of them, and takes over those that it does not.
 
         Raises as `put` does; ValueError without writes.
         """

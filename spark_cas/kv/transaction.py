@@ -1,7 +1,9 @@
 """A transaction over keys of several shards: one whole load at the offsets that all of them were applied up to.
 
 The node leads all of them, and appends nothing else to any meanwhile. So the expected offsets are those at which the
-versions were compared, and a shard that another node has appended to since refuses the load as a whole.
+versions were compared, and a shard that another node has appended to since refuses the load as a whole. A shard that
+gets no record is only looked at, and a broker that was deposed may tell an old end: that this node leads it is proven
+before.
 """
 
 import time
@@ -81,14 +83,14 @@ def _transact(
                 held.enter_context(_held(shard, deadline))
             batches = {shard.number: decide([writes], shard.snapshot.version_of) for shard, writes in parts}
             mismatch = _mismatch(parts, batches)
-            if mismatch is None:
-                versions = _append(log, layout, [shard for shard, _ in parts], batches)
-                if versions is not None:
-                    return versions
-            else:
+            if mismatch is not None:
                 shard, found = mismatch
                 if shard.leadership.prove():
                     raise shard.mismatch(found, 0)
+            elif all(shard.leadership.prove() for shard, _ in parts if not batches[shard.number].records):
+                versions = _append(log, layout, [shard for shard, _ in parts], batches)
+                if versions is not None:
+                    return versions
         if time.monotonic() > deadline:
             raise parts[0][0].leadership.not_leader()
 

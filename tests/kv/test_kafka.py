@@ -78,6 +78,11 @@ def test_a_transaction_is_in_all_of_its_shards_and_takes_over_what_another_leads
     with pytest.raises(VersionMismatchError):
         b.transact({KEY: b"2", THERE: b"2"}, {THERE: None})
     assert (b.get(KEY), b.get(THERE)) == (Versioned(b"1", versions[KEY]), Versioned(b"1", versions[THERE]))
-    assert b.put(KEY, b"3", expected_version=versions[KEY]) > versions[KEY]
+    version = b.put(KEY, b"3", expected_version=versions[KEY])
+    assert version > versions[KEY]
     with pytest.raises(NotLeaderError):
         a.put(KEY, b"late")
+    b.transact({THERE: b"3"}, {KEY: version})
+    with pytest.raises(VersionMismatchError):
+        b.transact({THERE: b"4"}, {KEY: versions[KEY]})
+    assert b.get(THERE).value == b"3"

@@ -12,6 +12,8 @@ from spark_cas.core.errors import (
     UnknownOutcomeError,
     VersionMismatchError,
 )
+from spark_cas.core.offsets import OffsetRange
+from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.kv import Versioned
 from spark_cas.kv.values import ABSENT
 from spark_cas.log.expanding import expand_log
@@ -108,6 +110,62 @@ def test_what_is_committed_is_told_as_unknown_where_the_log_loses_it_and_others_
         with pytest.raises(UnknownOutcomeError):
             a.transact({THERE: b"1"}, {key: versions[key] for key in expected})
     assert [row["value"] for _, row in records_in(memory, 1) if row["key"] == THERE] == [b"0", b"1"]
+
+
+class Topic(FaultyLog):
+    """As on brokers: a newer claim fences the one before, and where a partition ends is what one of them tells."""
+
+    def __init__(self, memory, newest):
+        super().__init__(memory)
+        self.newest = newest
+        self.told = {}
+        """What a broker tells that was deposed and does not know it yet, by partition."""
+
+    def claim(self, partition, plan):
+        if not plan.group:
+            self.newest[partition] = plan.job
+            self.told = {}
+        return super().claim(partition, plan)
+
+    def append(self, claim, chunk):
+        plan, at = claim.plan, claim.partition
+        if not plan.group and self.newest[at] != plan.job:
+            return Fenced(None)
+        if plan.group and not chunk.records.num_rows and at in self.told:
+            # No transaction holds a place without a record: it is looked at.
+            end = self.told[at].end_offset
+            return Appended(OffsetRange(end, end), 0, None, 0, has_offset=True, resolved=False)
+        return super().append(claim, chunk)
+
+    def bounds(self, partition):
+        return self.bounds_of([partition], waiting=True)[0]
+
+    def bounds_of(self, partitions, *, waiting):
+        found = super().bounds_of(partitions, waiting=waiting)
+        return tuple(self.told.get(each, bounds) for each, bounds in zip(partitions, found, strict=True))
+
+
+@pytest.mark.usefixtures("still", "impatient")
+def test_who_was_deposed_and_does_not_know_it_writes_nothing_by_a_version_of_then(tmp_path):
+    """The key is in a shard that the transaction writes nothing to, so that no append finds it."""
+    memory = MemoryLog()
+    memory.create(SHARDS)
+    newest: dict[int, str] = {}
+    topics = {each: Topic(memory, newest) for each in NODES}
+    with (
+        node(lambda: topics["a"], tmp_path, "a", nodes=NODES) as a,
+        node(lambda: topics["b"], tmp_path, "b", nodes=NODES) as b,
+    ):
+        a.lead(0)
+        a.lead(1)
+        version = a.put(HERE, b"old")
+        topics["a"].told = {0: memory.bounds(0)}
+        b.lead(0)
+        b.put(HERE, b"new")
+        assert a.status()[0].leads
+        with pytest.raises(NotLeaderError):
+            a.transact({THERE: b"of the old one"}, {HERE: version})
+        assert a.get(THERE) == ABSENT
 
 
 def test_a_log_that_gets_more_partitions_takes_no_more_transactions(log, tmp_path):
