@@ -72,32 +72,14 @@ class Snapshot:
         current_ms = self.current_ms if current_ms is None else current_ms
         puts = [(key, value, offset) for key, (value, offset) in changes.keys.items() if value is not None]
         gone = [(key,) for key, (value, _) in changes.keys.items() if value is None]
-        with self._errors(), self._transaction() as execute:
-            moved = execute(
-                "UPDATE shard SET upcoming_offset = ?, leader = ?, leader_offset = ?, current_ms = ? "
-                "WHERE upcoming_offset = ?",
-                (
-                    upcoming_offset,
-                    leader and leader.address,
-                    leader and leader.offset,
-                    current_ms,
-                    self.upcoming_offset,
-                ),
-            )
-            if moved.rowcount != 1:
-                raise StorageError(
-                    f"{self._path} was written by another process. Give each node a folder of its own."
-                )
+        with self._moving(upcoming_offset, leader, current_ms):
             self._writer.executemany(_PUT, puts)
             self._writer.executemany("DELETE FROM keys WHERE key = ?", gone)
-        self.upcoming_offset, self.leader, self.current_ms = upcoming_offset, leader, current_ms
 
     def forget(self) -> None:
-        """Begin anew, with nothing. Raises StorageError."""
-        with self._errors(), self._transaction() as execute:
-            execute("DELETE FROM keys")
-            execute("UPDATE shard SET upcoming_offset = 0, leader = NULL, leader_offset = NULL")
-        self.upcoming_offset, self.leader = 0, None
+        """Begin anew, with nothing. Raises as `apply`."""
+        with self._moving(0, None, self.current_ms):
+            self._writer.execute("DELETE FROM keys")
 
     def get(self, key: bytes) -> Versioned:
         """What a key holds, as the writer's thread sees it."""
@@ -115,6 +97,23 @@ class Snapshot:
 
     def _connect(self) -> sqlite3.Connection:
         return sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+
+    @contextmanager
+    def _moving(self, upcoming_offset: int, leader: Leader | None, current_ms: int) -> Iterator[None]:
+        """What is written until the end of the block is the state as of that offset."""
+        to = (upcoming_offset, leader and leader.address, leader and leader.offset, current_ms)
+        with self._errors(), self._transaction() as execute:
+            moved = execute(
+                "UPDATE shard SET upcoming_offset = ?, leader = ?, leader_offset = ?, current_ms = ? "
+                "WHERE upcoming_offset = ?",
+                (*to, self.upcoming_offset),
+            )
+            if moved.rowcount != 1:
+                raise StorageError(
+                    f"{self._path} was written by another process. Give each node a folder of its own."
+                )
+            yield
+        self.upcoming_offset, self.leader, self.current_ms = upcoming_offset, leader, current_ms
 
     @contextmanager
     def _transaction(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
