@@ -46,24 +46,43 @@ def batch_so_far(batch: Batch, job: str, partition: int, progress: Progress | No
         raise JobMismatchError(
             f"partition {partition}: job {job!r} belongs to streaming query {held.query}, whose batch {held.id} is "
             f"in the log, and now query {batch.query} writes batch {batch.id} under this name. Nothing of it was "
-            f"appended. Either two queries have one job name: give each its own. Or the checkpoint was deleted or "
-            f"replaced: restore it; or, to begin anew, give the query another job name and start its source behind "
-            f"what the log already holds, else those rows are appended again."
+            f"appended there. Either two queries have one job name: give each its own. Or the checkpoint was deleted "
+            f"or replaced: restore it; or, to begin anew, give the query another job name and start its source "
+            f"behind what the log already holds, else those rows are appended again."
         )
     if held.id > batch.id:
         raise CheckpointMismatchError(
             f"partition {partition}: the log holds batch {held.id} of job {job!r}, and the query now writes batch "
-            f"{batch.id}: its checkpoint is older than the log, or was reset. Nothing of the batch was appended, and "
-            f"none is passed over, because its rows may not be those of the first time. Restore the newest "
-            f"checkpoint; or give the query another job name and start its source behind what the log already holds."
+            f"{batch.id}: its checkpoint is older than the log, or was reset. Nothing of the batch was appended "
+            f"there, and none is passed over, because its rows may not be those of the first time. Restore the "
+            f"newest checkpoint; or give the query another job name and start its source behind what the log already "
+            f"holds."
         )
     if held.id < batch.id and not held.complete:
         raise CheckpointMismatchError(
             f"partition {partition}: the log holds {held.rows} rows of batch {held.id} of job {job!r} and misses the "
-            f"rest, but the query already writes batch {batch.id}. Nothing of that was appended. Restore the "
-            f"checkpoint whose next batch is {held.id}, so that it is completed first."
+            f"rest, but the query already writes batch {batch.id}. Nothing of that was appended there. Restore "
+            f"the checkpoint whose next batch is {held.id}, so that it is completed first."
         )
     return held if held.id == batch.id else new
+
+
+def told_batch(batch: Batch, ledger: Iterable[Progress | None] | None) -> str:
+    """A sentence on what is in the log of a batch that was refused in one partition, by the entries of all of them.
+
+    None: they are not known.
+    """
+    again = "another job name, or another checkpoint, appends them again unless the source starts behind them"
+    if ledger is None:
+        return f"Which rows of batch {batch.id} were appended all the same is not known now; {again}."
+    held = [
+        f"{each.batch.rows} rows in partition {each.partition}"
+        for each in ledger
+        if each is not None and each.batch is not None and _is_of(batch, each.batch)
+    ]
+    if not held:
+        return f"No row of batch {batch.id} was appended now."
+    return f"Of batch {batch.id} the log holds {', '.join(held)}, and these stay; {again}."
 
 
 def begun_after(batch: Batch, plan: Plan, ledger: Iterable[Progress | None]) -> int:
@@ -79,7 +98,7 @@ def begun_after(batch: Batch, plan: Plan, ledger: Iterable[Progress | None]) -> 
         held = progress.batch
         if _is_earlier(batch, progress):
             known.append(progress.committed_at_ms)
-        elif held and (held.query, held.id) == (batch.query, batch.id):
+        elif held and _is_of(batch, held):
             known.append(held.begun_after_ms)
     return max(known)
 
@@ -97,6 +116,10 @@ def forgot_none(batch: Batch, plan: Plan, ledger: Sequence[Progress | None], now
     if any(progress is not None and _is_earlier(batch, progress) for progress in ledger):
         return True
     return now_ms - begun_after(batch, plan, ledger) < KEPT_MS
+
+
+def _is_of(batch: Batch, held: BatchProgress) -> bool:
+    return (held.query, held.id) == (batch.query, batch.id)
 
 
 def _is_earlier(batch: Batch, progress: Progress) -> bool:

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 
 from spark_cas.core.chunks import ChunkLimits
+from spark_cas.core.errors import ConditionalLogError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.micro_batch import Batch
 from spark_cas.core.plan import PartitionResult
 from spark_cas.log.backend import Backend
-from spark_cas.log.load.micro_batch import begin_stream, complete_batch, load_batch
+from spark_cas.log.load.micro_batch import begin_stream, complete_batch, ledger_before, load_batch, refused_batch
 from spark_cas.log.load.whole_load import with_group
 from spark_cas.testing.loads import LIMITS, Rows, batches_of
 
@@ -38,10 +39,29 @@ def run_batch(
         order_by=order_by,
         task=f"{run}/{task}",
         limits=limits,
+        ledger=ledger_before(log, plan),
         fenced_wait_seconds=wait,
     )
     complete_batch(log, plan, batch, results)
     return results
+
+
+def run_tasks(
+    log: Backend, number: int, rows: Rows, *, job: str = "stream", query: str = "q", run: str = "run"
+) -> None:
+    """A micro-batch from the plan to the commit, with a task for each partition: all end, whichever is refused."""
+    plan, batch = begin_stream(log, job, ExpectedOffsets.parse("none")), Batch(query, number)
+    results: list[PartitionResult] = []
+    ledger, refused = ledger_before(log, plan), []
+    for partition, values in rows.items():
+        pairs, task = batches_of({partition: values}, 2), f"{run}/{partition}"
+        try:
+            results += load_batch(log, plan, batch, pairs, task=task, limits=LIMITS, ledger=ledger)
+        except ConditionalLogError as refusal:
+            refused.append(refusal)
+    if refused:
+        raise refused_batch(log, job, batch, refused[0])
+    complete_batch(log, plan, batch, results)
 
 
 def rows_held(results: Sequence[PartitionResult]) -> Mapping[int, int]:

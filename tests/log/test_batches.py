@@ -105,7 +105,7 @@ def test_what_is_forgotten_of_a_batch_that_comes_again_is_not_appended_again(
     run_batch(log, 0, {0: ["a"]})
     on_day(1)
     with pytest.raises(InjectedFaultError):
-        run_batch(FaultyLog(log, Fault("progress_of", 1, When.BEFORE)), 1, {1: ["c"]})
+        run_batch(FaultyLog(log, Fault("progress_of", 2, When.BEFORE)), 1, {1: ["c"]})
     on_day(5)
     killed_after(log, 1, 1, rows)
     on_day(again)

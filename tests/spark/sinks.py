@@ -32,8 +32,9 @@ class Source:
         staged.rename(self.folder / name)
         return [line.split()[1] for line in lines]
 
-    def stream(self):
-        lines = self._spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(self.folder))
+    def stream(self, files: int = 1):
+        """Of so many files a batch."""
+        lines = self._spark.readStream.format("text").option("maxFilesPerTrigger", files).load(str(self.folder))
         parts = sf.split("value", " ")
         return lines.select(parts[0].alias("key"), parts[1].alias("value"))
 

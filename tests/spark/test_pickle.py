@@ -50,6 +50,7 @@ BATCH = BatchTask(
     SPEC,
     Layout("log", 0, 2),
     PLAN,
+    (PROGRESS,),
     ExpectedOffsets("none"),
     batch_id=5,
     run=None,

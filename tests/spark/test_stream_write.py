@@ -1,6 +1,8 @@
 """The streaming sink through Spark: what a user sees of it, on a log in a directory."""
 
 import json
+import os
+import shutil
 import warnings
 
 import pytest
@@ -85,6 +87,45 @@ def test_a_row_that_comes_again_in_another_partition_is_noticed(source, checkpoi
     file.write_text(file.read_text().replace("0 a", "1 a") if now == "elsewhere" else "")
     with pytest.raises(InputChangedError, match=r"partition 0: .* came again without any .* may be there twice"):
         run(routed, checkpoint, **options)
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["named", "nameless"])
+def test_a_checkpoint_that_was_put_back_and_then_restored_doubles_no_row(source, checkpoint, path, tmp_path, named):
+    options = {"path": path, "partitions": 2, "routed": "true"} | ({"job": "copy"} if named else {})
+    routed = source.stream().withColumn("partition", sf.col("key").cast("int")).repartitionById(2, "partition")
+    rows = []
+    for name in "abc":
+        rows += source.add(name, "1")
+        run(routed, checkpoint, **options)
+        if name == "a":
+            shutil.copytree(checkpoint, tmp_path / "older")
+    rows += source.add("d", "0")
+    for file in source.folder.iterdir():
+        os.utime(file, (9, 9))  # what the older one has not seen is one batch
+    together = source.stream(1_000).withColumn("partition", sf.col("key").cast("int")).repartitionById(2, "partition")
+    with pytest.raises(CheckpointMismatchError, match=r"partition 1: .* No row of batch 1 was appended now"):
+        run(together, str(tmp_path / "older"), **options)
+    run(routed, checkpoint, **options)
+    assert values_of(path) == sorted(rows)
+
+
+def test_two_queries_of_one_name_append_nothing_of_one_and_a_refused_batch_tells_what_is_there(
+    source, checkpoint, path
+):
+    options = {"path": path, "partitions": 2, "job": "copy", "routed": "true"}
+    routed = source.stream().withColumn("partition", sf.col("key").cast("int")).repartitionById(2, "partition")
+    rows = source.add("a", "1")
+    run(routed, checkpoint, **options)
+    file = source.folder / "a"
+    file.write_text("0 a-001\n1 a-002\n")
+    with pytest.raises(JobMismatchError, match=r"partition 1: .* No row of batch 0 was appended now"):
+        run(routed, f"{checkpoint}-new", **options)
+    assert values_of(path) == rows
+    replay(checkpoint, 0)
+    told = r"partition 1: .* Of batch 0 the log holds 1 rows in partition 0, 1 rows in partition 1, and these stay"
+    with pytest.raises(InputChangedError, match=told):
+        run(routed, checkpoint, **options)
+    assert values_of(path) == [*rows, "a-001"]
 
 
 def test_a_sole_writer_stops_at_a_foreign_record_and_goes_on_from_given_offsets(source, checkpoint, path, spark):

@@ -11,9 +11,16 @@ import pyarrow as pa
 
 from spark_cas.core.chunks import Chunk, ChunkBuffer, ChunkLimits
 from spark_cas.core.claim import Claim
-from spark_cas.core.errors import BatchTooLargeError, CheckpointMismatchError, InputChangedError, OptionError
+from spark_cas.core.errors import (
+    BatchTooLargeError,
+    CheckpointMismatchError,
+    ConditionalLogError,
+    InputChangedError,
+    OptionError,
+    StorageError,
+)
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.core.micro_batch import Batch, batch_so_far, begun_after, forgot_none, in_order
+from spark_cas.core.micro_batch import Batch, batch_so_far, begun_after, forgot_none, in_order, told_batch
 from spark_cas.core.multiset_digest import joined_digest, multiset_digest
 from spark_cas.core.outcome import Appended, Fenced, ProgressLost, Refusal
 from spark_cas.core.plan import BatchProgress, PartitionResult, Plan, Progress
@@ -25,6 +32,10 @@ from spark_cas.log.load.attempts import FENCED_WAIT_SECONDS, await_other, refuse
 from spark_cas.log.load.load_rows import refuse_unknown_partition
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.load.whole_load import decide_group
+from spark_cas.log.patience import within
+
+_LOOK_SECONDS = 0.5
+"""An open transaction of a dead task would hold up a look at all partitions for as long as it may be open."""
 
 
 def begin_stream(log: Backend, job: str, wanted: ExpectedOffsets, partition: int = 0, *, whole: bool = False) -> Plan:
@@ -45,6 +56,22 @@ def begin_stream(log: Backend, job: str, wanted: ExpectedOffsets, partition: int
     return plan
 
 
+def ledger_before(log: Backend, plan: Plan) -> tuple[Progress, ...]:
+    """What the ledger tells of a stream in all partitions before a batch is appended; nothing where it is undecided.
+
+    For `load_batch`. Of a stream that is new there is nothing; and a batch as a whole, where one partition refuses
+    it, is visible in none. Raises LogNotFoundError, ChunkDamagedError, FormatError.
+    """
+    if plan.whole or not plan.rejoined:
+        return ()
+    try:
+        with within(_LOOK_SECONDS):
+            found = log.progress_of(range(plan.partitions), plan.job)
+    except StorageError:
+        return ()
+    return tuple(each for each in found if each is not None)
+
+
 def load_batch(
     log: Backend,
     plan: Plan,
@@ -54,21 +81,25 @@ def load_batch(
     task: str,
     limits: ChunkLimits,
     order_by: Sequence[str] | None = None,
+    ledger: Iterable[Progress] = (),
     fenced_wait_seconds: float = FENCED_WAIT_SECONDS,
 ) -> tuple[PartitionResult, ...]:
     """Append a task's rows of a batch, given as (partition, records in `RECORDS`), as far as they are not there.
 
     The rows of a partition are one chunk, in the order in which they come, where they fit the limits. Where they do
     not, ``order_by`` fixes their order, so that what a killed attempt left is a prefix to go on from; no columns at
-    all say that they come in one order by themselves. ``task`` is ``run/number``. All rows are in memory, and none is
-    appended before the last has come. Returns what each partition that got rows now holds. Where the plan tells of a
-    group (`with_group`), that is visible once the batch is complete.
+    all say that they come in one order by themselves. ``task`` is ``run/number``. By ``ledger`` (`ledger_before`)
+    a batch that may not come is refused before any of it is appended, wherever its rows are. All rows are in memory,
+    and none is appended before the last has come. Returns what each partition that got rows now holds. Where the
+    plan tells of a group (`with_group`), that is visible once the batch is complete.
 
     Raises BatchTooLargeError before anything is appended; CheckpointMismatchError, JobMismatchError when the batch is
     not the one that may come next; InputChangedError when the rows that are there are not those of this batch; and as
     `load_rows` a RefusedError, NotRoutedError, UnknownOutcomeError, FencedError.
     """
     collected = _collect(plan, batch, rows, limits, order_by)
+    for each in ledger if collected else ():
+        batch_so_far(batch, plan.job, each.partition, each)
     results = []
     for partition, records in sorted(collected.items()):
         load = _BatchLoad(log, plan, batch, partition, task=task, fenced_wait_seconds=fenced_wait_seconds)
@@ -89,16 +120,28 @@ def complete_batch(log: Backend, plan: Plan, batch: Batch, results: Sequence[Par
         decide_group(log, plan, results)
 
 
+def refused_batch(log: Backend, job: str, batch: Batch, refusal: ConditionalLogError) -> ConditionalLogError:
+    """The error of a batch some of whose tasks were refused: with what the others have appended of it."""
+    try:
+        ledger = log.progress_of(range(log.layout().partitions), job)
+    except ConditionalLogError:
+        ledger = None
+    return type(refusal)(f"{refusal.message} {told_batch(batch, ledger)}")
+
+
 def _require_all(log: Backend, plan: Plan, batch: Batch, results: Sequence[PartitionResult]) -> None:
     """No partition may hold rows of a batch that no task brought.
 
     An attempt that was killed may have put a row where this one has none, while a task of this one put it elsewhere:
     the partitions where it came again, or was new, do not tell.
     """
-    doubt = _NOT_VISIBLE if plan.whole else _DOUBT
     brought = {result.progress.partition for result in results}
     others = [partition for partition in range(log.layout().partitions) if partition not in brought]
-    for found in log.progress_of(others, plan.job):
+    ledger = log.progress_of(others, plan.job)
+    doubt = _NOT_VISIBLE
+    if not plan.whole:
+        doubt = f"{_DOUBT} {told_batch(batch, [*(each.progress for each in results), *ledger])}"
+    for found in ledger:
         held = found.batch if found else None
         if found is None or held is None or held.query != batch.query or held.id < batch.id:
             continue

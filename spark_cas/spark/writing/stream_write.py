@@ -20,11 +20,17 @@ from spark_cas.core.errors import ConditionalLogError, ConflictError, OptionErro
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.grants import Grant
 from spark_cas.core.micro_batch import Batch
-from spark_cas.core.plan import Layout, PartitionResult, Plan
+from spark_cas.core.plan import Layout, PartitionResult, Plan, Progress
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
 from spark_cas.log.load.in_one_transaction import in_one_transaction
-from spark_cas.log.load.micro_batch import begin_stream, complete_batch, load_batch
+from spark_cas.log.load.micro_batch import (
+    begin_stream,
+    complete_batch,
+    ledger_before,
+    load_batch,
+    refused_batch,
+)
 from spark_cas.log.load.spool import Spool
 from spark_cas.log.load.whole_load import abort_group, aborted, is_committed, with_group
 from spark_cas.log.open import AnySpec, answered_before, for_a_look, for_one_transaction
@@ -55,6 +61,8 @@ class BatchTask:
     layout: Layout
     plan: Plan | None
     """None where no job is named: the query's id is, which only its tasks are told."""
+    ledger: tuple[Progress, ...]
+    """What the log held of the stream before the batch (`ledger_before`), where the driver knew its name."""
     expected_offsets: ExpectedOffsets
     batch_id: int | None
     """The batch, where Spark does not tell its tasks."""
@@ -157,10 +165,13 @@ def _task(options: WriteOptions, schema: StructType, run: str | None) -> BatchTa
         limits, _ = preflight_limits(log, options.limits, begun=begun)
         job, wanted = options.job, options.expected_offsets
         plan = None if job is None else begin_stream(log, job, wanted, whole=options.whole)
+        # Once for all tasks, and before any is at work, whose transactions the look would wait for.
+        ledger = () if plan is None else ledger_before(log, plan)
     return BatchTask(
         spec=options.spec,
         layout=layout,
         plan=plan,
+        ledger=ledger,
         expected_offsets=options.expected_offsets,
         batch_id=options.batch_id,
         run=run,
@@ -227,6 +238,7 @@ def _loading(
         task=f"{_run(task, batch)}/{task_number()}",
         limits=task.limits,
         order_by=task.order_by,
+        ledger=ledger_before(log, plan) if task.plan is None else task.ledger,
         fenced_wait_seconds=task.fenced_wait_ms / 1000,
     )
 
@@ -256,8 +268,8 @@ def _batch(task: BatchTask) -> Batch:
 def _commit(task: BatchTask, messages: Sequence[WriterCommitMessage | None]) -> None:
     try:
         reports = [report for report in accepted(messages) if isinstance(report, BatchReport)]
-    except ConflictError as refusal:
-        raise refusal if task.plan is None else told_whole(task.spec, task.plan, refusal, messages) from None
+    except ConditionalLogError as refusal:
+        raise _told(task, refusal, messages) from None
     if not reports:
         return
     results = [result for report in reports for result in report.results]
@@ -270,6 +282,22 @@ def _commit(task: BatchTask, messages: Sequence[WriterCommitMessage | None]) -> 
         complete_batch(log, replace(plan, group="".join(groups)), reports[0].batch, results)
         held = None if task.in_one_task or not groups else _grant(log, reports[0])
         give_back(log, held)
+
+
+def _told(
+    task: BatchTask, refusal: ConditionalLogError, messages: Sequence[WriterCommitMessage | None]
+) -> ConditionalLogError:
+    """A refusal of tasks with what is in the log, as far as it can be asked: the others have appended."""
+    if isinstance(refusal, ConflictError) and task.plan is not None:
+        return told_whole(task.spec, task.plan, refusal, messages)
+    report = next((each for each in messages if isinstance(each, BatchReport)), None)
+    if report is None:
+        return refusal
+    try:
+        with planned_log(task.spec, task.layout.log_id) as log:
+            return refused_batch(log, report.job, report.batch, refusal)
+    except ConditionalLogError:
+        return refusal
 
 
 def _abort(task: BatchTask, messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> None:

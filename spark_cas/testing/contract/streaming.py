@@ -17,6 +17,7 @@ from spark_cas.core.errors import (
     NotRoutedError,
     OptionError,
     RecordTooLargeError,
+    StorageError,
     UnknownOutcomeError,
 )
 from spark_cas.core.expected_offsets import ExpectedOffsets
@@ -24,7 +25,7 @@ from spark_cas.core.micro_batch import Batch
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.micro_batch import begin_stream, load_batch
 from spark_cas.log.load.planning import job_progress, pin_plan
-from spark_cas.testing.batches import rows_held, run_batch
+from spark_cas.testing.batches import rows_held, run_batch, run_tasks
 from spark_cas.testing.contract.base import ContractBase, at_once
 from spark_cas.testing.contract.crashing import CrashContract
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
@@ -107,7 +108,9 @@ class StreamContract(ContractBase):
         faulty = FaultyLog(backend, Fault("append", 2, When.BEFORE))
         with pytest.raises(InjectedFaultError):
             run_batch(faulty, 1, {0: ["b0"], 2: ["b1"]})
-        again = r"partition 0: .* holds rows of batch 1 of job 'stream', which came again without any .* twice"
+        again = (
+            r"partition 0: .* holds rows of batch 1 of job 'stream', which came again without .* twice.* Of batch 1"
+        )
         for run in ("run-2", "run-3"):
             with pytest.raises(InputChangedError, match=again):
                 run_batch(backend, 1, now, run=run)
@@ -137,6 +140,45 @@ class StreamContract(ContractBase):
         with pytest.raises(JobMismatchError, match="without expected offsets"):
             run_batch(backend, 3, {0: ["d"]}, expected="end")
         assert all_values(backend) == {each: before[each] + BATCHES[0].get(each, []) for each in before}
+
+    @pytest.mark.parametrize(
+        ("number", "query", "error"), [(1, "other", JobMismatchError), (1, "q", CheckpointMismatchError)]
+    )
+    def test_a_batch_that_may_not_come_is_appended_by_none_of_its_tasks(
+        self, backend: Backend, number: int, query: str, error: type[Exception]
+    ) -> None:
+        """Another query has the name, or the checkpoint was put back: the first task's partition knows nothing."""
+        for earlier in range(3):
+            run_tasks(backend, earlier, {1: [f"r{earlier}"]})
+        with pytest.raises(error, match=rf"partition 1: .* No row of batch {number} was appended now\.$"):
+            run_tasks(backend, number, {0: ["r3"], 1: ["r1", "r2"]}, query=query, run="run-2")
+        assert all_values(backend) == {0: [], 1: ["r0", "r1", "r2"], 2: []}
+        run_tasks(backend, 3, {0: ["r3"]}, run="run-3")
+        assert all_values(backend) == {0: ["r3"], 1: ["r0", "r1", "r2"], 2: []}
+
+    def test_a_refused_batch_tells_what_others_of_its_tasks_appended(self, backend: Backend) -> None:
+        """As of a checkpoint that was copied: the batch has the same number, and other rows."""
+        run_tasks(backend, 0, {1: ["r1"]})
+        told = (
+            r"partition 1: .* other rows: .* Of batch 0 the log holds 2 rows in partition 0, 1 rows in partition 1,"
+        )
+        with pytest.raises(
+            InputChangedError, match=told + " and these stay; another job name, or another checkpoint"
+        ):
+            run_tasks(backend, 0, {0: ["r3", "r4"], 1: ["r1", "r2"]}, run="run-2")
+        assert all_values(backend) == {0: ["r3", "r4"], 1: ["r1"], 2: []}
+
+    def test_what_others_appended_of_a_refused_batch_is_not_known_where_the_log_cannot_be_asked(
+        self, backend: Backend
+    ) -> None:
+        def not_now() -> None:
+            raise StorageError("not now")
+
+        log = FaultyLog(backend, *(Fault("progress_of", call, When.BEFORE, not_now) for call in (1, 2, 3)))
+        run_tasks(backend, 1, {1: ["r1"]})
+        with pytest.raises(CheckpointMismatchError, match=r"partition 1: .* Which rows of batch 0 .* not known now"):
+            run_tasks(log, 0, {0: ["r0"], 1: ["r1"]}, run="run-2")
+        assert values_in(backend, 0) == ["r0"], "an early look that fails is none"
 
     @pytest.mark.parametrize("when", list(When), ids=lambda when: when.name.lower())
     @pytest.mark.parametrize("operation", OPERATIONS)
