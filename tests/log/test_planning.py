@@ -6,6 +6,7 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import InputChangedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended
+from spark_cas.core.plan import Completion
 from spark_cas.core.records import RECORDS
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.load.load_rows import load_rows
@@ -25,8 +26,32 @@ def test_a_run_whose_rows_another_run_did_not_complete_is_no_success():
     one = load_rows(log, plan, [(0, batch(b"a"))], task="one/0", limits=ChunkLimits())
     complete_job(log, plan, one)
     both = load_rows(log, plan, [(0, batch(b"a")), (1, batch(b"b"))], task="two/0", limits=ChunkLimits())
-    with pytest.raises(InputChangedError, match="completed by another run"):
+    with pytest.raises(
+        InputChangedError, match=r"completed by another run .* partitions 1\. .* 2 rows of job 'job' are"
+    ):
         complete_job(log, plan, both)
+
+
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_run_with_other_rows_than_the_one_before_tells_what_it_appended(complete):
+    log = MemoryLog()
+    log.create(3)
+    plan = pin_plan(log, "job", ExpectedOffsets("end"))
+    one = load_rows(log, plan, [(0, batch(b"a"))], task="one/0", limits=ChunkLimits())
+    other = load_rows(log, plan, [(1, batch(b"b")), (2, batch(b"c"))], task="two/0", limits=ChunkLimits())
+    if complete:
+        record_beside(log, plan, one)
+    told = r"partition 0 holds 1 rows .* appended before .* partitions 1, 2\. .* 3 rows of job 'job' are in the log"
+    with pytest.raises(InputChangedError, match=told):
+        complete_job(log, plan, other)
+    again = load_rows(log, plan, [(1, batch(b"b"))], task="three/0", limits=ChunkLimits())
+    with pytest.raises(InputChangedError, match=r"partition 0 .* Nothing was appended now\. .* 3 rows of job 'job'"):
+        complete_job(log, plan, again)
+
+
+def record_beside(log, plan, results):
+    """The completion by a driver that saw nothing of what another has just appended."""
+    log.record_completion(Completion(plan.job, plan.log_id, plan.layout_epoch, results, 1))
 
 
 def test_of_two_drivers_that_plan_at_once_the_second_knows_that_rows_may_be_there(monkeypatch):

@@ -178,6 +178,18 @@ def test_a_complete_job_appends_nothing_and_compares(plan, run, path):
     assert (len(keys(path, 0)), len(keys(path, 1))) == (10, 9)
 
 
+def test_a_complete_job_whose_input_changed_tells_of_rows_that_came_beside_it(plan, run, path):
+    late = plan(partitions="2", expectedoffsets="none")
+    run(plan(expectedoffsets="none"), TWO_TASKS[0])
+    with pytest.raises(InputChangedError, match=r"partition 0 holds 10 rows .* partitions 1\. .* 19 rows of job"):
+        run(late, TWO_TASKS[1])
+    with pytest.raises(
+        InputChangedError, match=r"is complete, and its input has changed.* 19 rows of job 'load-1' are"
+    ):
+        run(plan(expectedoffsets="none"), TWO_TASKS[1])
+    assert (len(keys(path, 0)), len(keys(path, 1))) == (10, 9)
+
+
 def test_a_complete_job_is_compared_after_its_rows_were_trimmed(plan, run, path):
     run(plan(partitions="2"), *TWO_TASKS)
     run(plan(job="load-2"), *TWO_TASKS)

@@ -213,7 +213,8 @@ def _kind(round_of: str) -> str:
 def job_results(log: Backend, job: str) -> tuple[PartitionResult, ...]:
     """What is known of a job in each partition that holds rows of it.
 
-    The registry tells of a complete job, and keeps it for ever; the ledger tells of any other how far it came.
+    The registry tells of a complete job, and keeps it for ever; the ledger tells of any other how far it came. Of
+    what another run with other rows appended beside a complete job, only the error of that run tells.
     """
     completion = log.completion(job)
     if completion is not None:
@@ -230,8 +231,9 @@ def job_progress(log: Backend, job: str) -> tuple[Progress, ...]:
 def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...]) -> Completion:
     """Record that all partitions of a job are loaded; partitions without rows are not in ``results``.
 
-    Raises InputChangedError when the log holds rows of the job in a partition that the input has none for;
-    ConflictError or TruncatedError when such a partition is expected to end where it does not.
+    Raises InputChangedError when the log holds rows of the job in a partition that the input has none for, or another
+    run has completed it with other rows; ConflictError or TruncatedError when a partition without rows is expected to
+    end where it does not.
     """
     loaded = {result.progress.partition for result in results}
     others = [partition for partition in range(plan.partitions) if partition not in loaded]
@@ -240,8 +242,7 @@ def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...])
         if progress is not None and progress.rows:
             raise InputChangedError(
                 f"partition {progress.partition} holds {progress.rows} rows of job {plan.told_as!r}, but the input "
-                f"now has none for it. Run the job with the input that it began with: it goes on behind its rows. "
-                f"Rows that are not its own need another job name."
+                f"now has none for it. {_on_with_other_rows(log, plan, results)}"
             )
     if plan.whole:
         decide_group(log, plan, results)
@@ -257,11 +258,26 @@ def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...])
     recorded = log.record_completion(mine)
     if _content(recorded) != _content(mine):
         raise InputChangedError(
-            f"job {plan.told_as!r} was completed by another run with other rows than this one has. The "
-            f"{recorded.rows} rows of that are in the log and stay; rows that are not among them need another job "
-            f"name."
+            f"job {plan.told_as!r} was completed by another run with other rows than this one has: "
+            f"{recorded.rows}. {_on_with_other_rows(log, plan, results)}"
         )
     return recorded
+
+
+def _on_with_other_rows(log: Backend, plan: Plan, results: tuple[PartitionResult, ...]) -> str:
+    """What is in the log of a job whose run had other rows than those before it, and how to go on."""
+    new = [each.progress.partition for each in results if each.progress.rows > (each.resumed_rows or 0)]
+    if plan.whole or not new:
+        onward = (
+            "Nothing was appended now. Run the job with the input that it began with: it goes on behind its rows. "
+            "Rows that are not its own need another job name."
+        )
+    else:
+        onward = (
+            f"Rows of this run were appended before that was seen, in partitions {', '.join(map(str, new))}. Read "
+            f"the log, and write what it does not hold yet, and no more, under another job name."
+        )
+    return f"{onward} {_told(log, plan.told_as)}"
 
 
 def refused_as_a_whole(
@@ -292,10 +308,19 @@ def _told(log: Backend, job: str) -> str:
             return told_rows(job, None)
         done = log.completion(plan.job)
         if done is not None:
-            return told_rows(job, plan.earlier_rows + done.rows)
+            return told_rows(job, plan.earlier_rows + _rows_beside(log, done))
         return told_held(plan, sum(each.rows for each in job_progress(log, plan.job)))
     except ConditionalLogError:
         return told_rows(job, None)
+
+
+def _rows_beside(log: Backend, done: Completion) -> int:
+    """How many rows of a complete job are in the log, those included that another run appended beside it."""
+    held = {each.progress.partition: each.progress.rows for each in done.partitions}
+    for found in log.progress_of(range(log.layout().partitions), done.job):
+        if found is not None:
+            held[found.partition] = max(found.rows, held.get(found.partition, 0))
+    return sum(held.values())
 
 
 def _content(completion: Completion) -> list[tuple[int, int, str]]:

@@ -10,7 +10,6 @@ from pyspark.sql.types import StructType
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import InputChangedError
 from spark_cas.core.plan import Completion
-from spark_cas.core.refusal import told_rows
 from spark_cas.core.row_claims import split_claims
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import PROGRESS
@@ -59,7 +58,6 @@ def require_same(completion: Completion, hashed: Mapping[int, Hashed]) -> None:
             continue
         raise InputChangedError(
             f"partition {partition}: job {completion.job!r} is complete, and its input has changed since: {found}. "
-            f"Nothing was appended. {told_rows(completion.job, completion.rows)} So load only what is new, and that "
-            f"under another name. (In foreachBatch, give option batchId: without it the first batch is all that the "
-            f"job has.)"
+            f"Nothing was appended. Load only what is new, and that under another name. (In foreachBatch, give "
+            f"option batchId: without it the first batch is all that the job has.)"
         )

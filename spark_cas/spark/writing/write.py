@@ -239,12 +239,14 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         """Raise what was refused, once, with what is in the log; else record that the job is complete."""
         try:
             reports = accepted(messages)
+            if self.task.completion is not None:
+                hashed = {each.partition: each for report in reports for each in report.hashed}
+                require_same(self.task.completion, hashed)
         except ConditionalLogError as refusal:
             told = told_whole(self.task.spec, self.task.plan, refusal, messages)
             self._end()
             raise told from None
         if self.task.completion is not None:
-            require_same(self.task.completion, {each.partition: each for report in reports for each in report.hashed})
             completion = self.task.completion
         else:
             results = tuple(result for report in reports for result in report.results)
