@@ -70,5 +70,5 @@ class Victim(Protocol):
 
     @property
     def complaint(self) -> str:
-        """What it said when it ended with an error of its own; empty when it did not."""
+        """What it said when it ended with an error of its own, before it was started again too; else empty."""
         ...

@@ -35,6 +35,8 @@ class ClientProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._frozen = False
         self._killed_pid = 0
+        self._complaints = ""
+        """Of processes that were replaced."""
 
     @property
     def pid(self) -> int | None:
@@ -48,6 +50,7 @@ class ClientProcess:
     def start(self) -> None:
         if self._process is not None and self._process.poll() is None:
             return
+        self._complaints = self.complaint
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
                 self._command,
@@ -95,5 +98,6 @@ class ClientProcess:
         process = self._process
         ended = None if process is None else process.poll()
         if process is None or not ended or process.pid == self._killed_pid:
-            return ""
-        return f"{self.name} ended with {ended}:\n{self._output.read_text(errors='replace')[-_TAIL:]}"
+            return self._complaints
+        said = self._output.read_text(errors="replace")[-_TAIL:]
+        return f"{self._complaints}{self.name} ended with {ended}:\n{said}"

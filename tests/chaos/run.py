@@ -78,15 +78,14 @@ def run(
             planned += [Planned(seconds / 2, seconds / 2, EXPAND, seed)]
             planned.sort(key=lambda each: (each.begin, each.kind))
         try:
-            broken, struck = _strike(place, faults, planned, seconds, folder / "history")
+            struck = _strike(place, faults, planned, seconds, folder / "history")
             place.heal()
             unfinished = finished(expand, abort)
-            violations = [*unfinished, *_end(place, folder / "stop")]
+            violations = [*unfinished, *end(place, folder / "stop")]
         except BaseException:
             for each in [*place.clients, *place.servers]:
                 each.kill()
             raise
-        violations += [Violation(NOT_CALM, told) for told in broken if told]
         log, unread = _read(place)
         history = read_history(folder / "history")
         found = [*violations, *unread, *place.judge(history, log)]
@@ -95,13 +94,13 @@ def run(
 
 def _strike(
     place: Place, faults: Mapping[str, Fault], planned: Sequence[Planned], seconds: float, history: Path
-) -> tuple[list[str], Counter[str]]:
-    """Start the clients and run the schedule; what clients complain of, and how often each fault struck."""
+) -> Counter[str]:
+    """Start the clients and run the schedule, unless one of them complains; how often each fault struck."""
     with Recorder(history / "nemesis.jsonl", "nemesis") as recorder:
         nemesis = Nemesis(faults, recorder, place.calm)
         stopping = Event()
         everybody = [*place.servers, *place.clients]
-        broken = _watch(everybody, stopping)
+        _watch(everybody, stopping)
         for each in everybody:
             each.start()
         # A process is seconds on its way to its first operation: faults before that would strike nothing.
@@ -112,7 +111,7 @@ def _strike(
         )
         nemesis.run(planned, seconds, stopping)
         stopping.set()
-    return broken, nemesis.struck
+    return nemesis.struck
 
 
 def _have_begun(clients: Sequence[Victim], history: Path) -> bool:
@@ -120,18 +119,15 @@ def _have_begun(clients: Sequence[Victim], history: Path) -> bool:
     return all(file.exists() and file.stat().st_size for file in files)
 
 
-def _watch(clients: Sequence[Victim], stopping: Event) -> list[str]:
-    """What a client complains of that ended by itself; the run is over then."""
-    told: list[str] = []
+def _watch(clients: Sequence[Victim], stopping: Event) -> None:
+    """The run is over when a client has ended by itself: `end` tells what it complains of."""
 
     def watch() -> None:
         while not stopping.wait(0.2):
-            told.extend(each.complaint for each in clients if each.complaint)
-            if told:
+            if any(each.complaint for each in clients):
                 stopping.set()
 
     Thread(target=watch, name="watch", daemon=True).start()
-    return told
 
 
 def finished(expand: Expand, abort: AbortWhole) -> list[Violation]:
@@ -144,7 +140,7 @@ def finished(expand: Expand, abort: AbortWhole) -> list[Violation]:
     return []
 
 
-def _end(place: Place, stop: Path) -> list[Violation]:
+def end(place: Place, stop: Path) -> list[Violation]:
     """Have all clients end. Those that were killed ask once more for what they did not hear the end of."""
     for each in [*place.servers, *place.clients]:
         each.thaw()

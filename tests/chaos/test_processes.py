@@ -1,11 +1,16 @@
 """The processes of a run."""
 
+import os
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
 
+from spark_cas.log.memory import MemoryLog
 from spark_cas.testing.kafka_broker.waiting import wait_until
+from tests.chaos.place import Place
+from tests.chaos.processes import ClientProcess
+from tests.chaos.run import NOT_CALM, end
 from tests.chaos.world import World
 
 _SECONDS = 30
@@ -41,3 +46,39 @@ def test_a_client_ends_whose_rig_had_ended_before_it_looked(tmp_path):
     finally:
         world.stop.touch()
     assert (tmp_path / "r1.out").read_text() == ""
+
+
+ONCE_BROKEN = """
+import sys, time
+from pathlib import Path
+
+folder = Path(sys.argv[1])
+if not (folder / "been").exists():
+    (folder / "been").touch()
+    sys.exit("a defect")
+while not (folder / "stop").exists():
+    time.sleep(0.05)
+"""
+
+
+def once_broken(folder):
+    (folder / "once_broken.py").write_text(ONCE_BROKEN)
+    return ClientProcess("n1", folder, "once_broken", [str(folder)], os.environ | {"PYTHONPATH": str(folder)})
+
+
+def test_a_process_that_ended_by_itself_after_the_last_fault_is_told_of(tmp_path):
+    node = once_broken(tmp_path)
+    node.start()
+    assert node.wait(_SECONDS)
+    [found] = end(Place([node], {}, MemoryLog), tmp_path / "stop")
+    assert found.number == NOT_CALM
+    assert "n1 ended with 1:\na defect" in found.told
+    assert found.told.count("a defect") == 1
+
+
+def test_a_process_that_was_killed_complains_of_nothing(tmp_path):
+    (tmp_path / "been").touch()
+    node = once_broken(tmp_path)
+    node.start()
+    node.kill()
+    assert end(Place([node], {}, MemoryLog), tmp_path / "stop") == []
