@@ -44,6 +44,13 @@ def test_3_what_was_acknowledged_is_where_it_was_told():
     assert numbers(GOOD, [*at(0, "a"), *at(4, "b")]) == {3}
 
 
+def test_3_each_attempt_was_told_where_it_is():
+    first = append("a", 1, 2, {0: 0}, ranges={0: (0, 2)})
+    assert numbers([first, append("a", 3, 4, {0: 0}, ranges={0: (0, 2)})], at(0, "a")) == set()
+    assert numbers([first, append("a", 3, 4, {0: 0}, ranges={0: (7, 9)})], at(0, "a")) == {3}
+    assert numbers([first, append("a", 3, 4, {0: 0}, ranges={0: (0, 1)})], at(0, "a")) == {3}
+
+
 def test_3_what_was_acknowledged_without_a_range_is_there():
     told = [replace(append("s", 1, 2, {0: None}, ranges={0: (0, 2)}), result={})]
     assert numbers(told, at(7, "s")) == set()

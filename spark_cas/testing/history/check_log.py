@@ -4,7 +4,7 @@ The properties, by the number that a violation names; (I..) are the invariants t
 
  1. Offsets rise, and each record is one that an append asked for, as it was sent, in that partition.
  2. No record is there twice. So what nobody was told the end of is there once or not at all (I5, I6).
- 3. What was acknowledged is there, whole, from the first offset that was told and below the end that was told (I1).
+ 3. What was acknowledged is there, whole, from the first offset and below the end that each attempt was told (I1).
  4. All or nothing (I2): of an append over one or more partitions all records are there or none, of a load whole
     chunks, and of each partition's a prefix. What is acknowledged, refused or unknown makes no difference.
  5. What was definitely refused is nowhere, also once what was frozen has thawed (I3); of a load, a prefix may be.
@@ -81,20 +81,22 @@ def check_log(history: Iterable[Operation], log: Mapping[int, Sequence[Found]]) 
 
 
 def _acknowledged(job: Job, parts: Sequence[Part]) -> Iterator[Violation]:
-    told = job.acknowledged
-    if told is None:
+    if job.acknowledged is None:
         return
     for part in parts:
         missing = len(job.records[part.partition]) - len(part.numbers)
         if missing:
             yield Violation(3, f"{part} was acknowledged, and {missing} of its records are missing")
             continue
-        if "ranges" not in told.result:
-            continue
-        base_offset, end_offset = told.result["ranges"][str(part.partition)]
-        if part.offsets[0] != base_offset or part.offsets[-1] >= end_offset:
-            at = f"{part.offsets[0]} to {part.offsets[-1]}"
-            yield Violation(3, f"{part} was told to lie from {base_offset} and below {end_offset}, and lies at {at}")
+        for each in job.attempts:
+            if each.outcome == OK and "ranges" in each.result:
+                yield from _range(part, *each.result["ranges"][str(part.partition)])
+
+
+def _range(part: Part, base_offset: int, end_offset: int) -> Iterator[Violation]:
+    if part.offsets[0] != base_offset or part.offsets[-1] >= end_offset:
+        at = f"{part.offsets[0]} to {part.offsets[-1]}"
+        yield Violation(3, f"{part} was told to lie from {base_offset} and below {end_offset}, and lies at {at}")
 
 
 def _whole(job: Job, parts: Sequence[Part]) -> Iterator[Violation]:
