@@ -168,6 +168,18 @@ def test_14_a_reader_sees_wholes_as_wholes():
     assert "job w" in str(check_log([*history, torn], dict(enumerate(log)))[0])
 
 
+def test_14_holds_of_the_partitions_that_a_reader_looked_at():
+    """As before the log got another."""
+    history = [append("w", 1, None, {0: 0, 1: 0}), append("v", 1, None, {0: 2, 1: 2, 2: 0})]
+    log = [[*at(0, "w"), *at(2, "v")], [*at(0, "w", 1), *at(2, "v", 1)], at(0, "v", 2)]
+    for seen in ([0, 0], [2, 2], [4, 4]):
+        assert numbers([*history, read(2, {p: (end, log[p][:end]) for p, end in enumerate(seen)})], *log) == set()
+    for seen in ([2, 0], [4, 2]):
+        assert numbers([*history, read(2, {p: (end, log[p][:end]) for p, end in enumerate(seen)})], *log) == {14}
+    torn = read(2, {0: (2, log[0][:2]), 1: (0, [])})
+    assert "job w" in str(check_log([*history, torn], dict(enumerate(log)))[0])
+
+
 def test_15_other_records_of_a_job_are_refused():
     a = append("a", 1, 2, {0: 0}, ranges={0: (0, 2)})
     other = replace(append("a", 3, 4, {0: 0}, ranges={0: (0, 2)}, records={"0": [["k", "x"]]}), name=CHANGED)

@@ -22,7 +22,7 @@ The properties, by the number that a violation names; (I..) are the invariants t
     acknowledged before: it cannot know its own records from those of others.
 12. A reader that looked where partitions end, and waited, saw the end of each append acknowledged before (I12).
 13. What a reader saw below an end is what lies there: nothing that was aborted, and nothing changed since (I11).
-14. A reader that looked at all partitions in one step saw an append over several of them in each or in none.
+14. A reader saw an append over several of the partitions that it looked at in one step in each of them or in none.
 15. Who asked for other records under the name of an append that was acknowledged was told so (I8): an operation
     `CHANGED`, which is never ``ok``. Its records are nobody's, so that none of them is in the log is property 1.
 

@@ -6,7 +6,8 @@ lie below, and their digest (`chained`), of all partitions that it looked at in 
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from functools import cache
 
 from spark_cas.testing.history.jobs import Job
 from spark_cas.testing.history.operations import OK, Operation
@@ -22,19 +23,20 @@ def reads(history: Iterable[Operation], placement: Placement) -> Iterator[Violat
     found = [each for each in history if each.name == READ and each.outcome == OK]
     prefixes = {partition: _Prefixes(placement, partition) for partition in placement.log}
     yield from _ends(found, placement)
+    shares = cache(lambda looked: {at: _shares(placement, at, looked) for at in looked if at in placement.log})
     for read in found:
-        shares = 0
+        share, shares_of = 0, shares(frozenset(map(int, read.result["seen"])))
         for text, (end_offset, count, digest) in read.result["seen"].items():
             if int(text) not in prefixes:
                 yield Violation(13, f"{read.process} read partition {text}, which is not there")
                 continue
             prefix = prefixes[int(text)]
             at = prefix.below(end_offset)
-            shares ^= prefix.shares[at]
+            share ^= shares_of[int(text)][at]
             if (count, digest) != (at, prefix.digests[at]):
                 told = f"{count} records below {end_offset} of partition {text}, where {at} lie in the end"
                 yield Violation(13, f"{read.process} read {told}, or others")
-        if shares and len(read.result["seen"]) == len(prefixes):
+        if share:
             yield Violation(14, f"{read.process} saw a part of {_torn(read, placement)}")
 
 
@@ -56,31 +58,38 @@ def _ends(found: Iterable[Operation], placement: Placement) -> Iterator[Violatio
 
 
 class _Prefixes:
-    """Of each prefix of a partition: the digest, and the shares of what is over several partitions."""
+    """The digest of each prefix of a partition."""
 
     def __init__(self, placement: Placement, partition: int) -> None:
         self._offsets = [found.offset for found in placement.log[partition]]
-        self.digests, self.shares = [0], [0]
-        for found, job in zip(placement.log[partition], placement.owners[partition], strict=True):
+        self.digests = [0]
+        for found in placement.log[partition]:
             self.digests.append(chained(self.digests[-1], found))
-            self.shares.append(self.shares[-1] ^ _share(placement, job, partition, found.offset))
 
     def below(self, offset: int) -> int:
         return bisect_left(self._offsets, offset)
 
 
-def _share(placement: Placement, job: Job | None, partition: int, offset: int) -> int:
-    """Numbers for the last record of an append in each of its partitions which come to nothing by XOR together.
+def _shares(placement: Placement, partition: int, looked: Collection[int]) -> list[int]:
+    """Of each prefix of a partition: the shares by XOR of what is over several of those that a reader looked at."""
+    shares = [0]
+    for found, job in zip(placement.log[partition], placement.owners[partition], strict=True):
+        shares.append(shares[-1] ^ _share(placement, job, partition, found.offset, looked))
+    return shares
 
-    So the XOR over a reader's prefixes is nothing just when it saw each append in all of its partitions or in none,
-    but for one chance in 2**64.
+
+def _share(placement: Placement, job: Job | None, partition: int, offset: int, looked: Collection[int]) -> int:
+    """Numbers for the last record of an append in each partition that was looked at; by XOR they come to nothing.
+
+    So the XOR over a reader's prefixes is nothing just when it saw each append in all of these or in none, but for
+    one chance in 2**64.
     """
-    if job is None or job.chunk_records is not None or len(job.records) == 1:
+    if job is None or job.chunk_records is not None:
         return 0
     part = placement.parts.get((job.name, partition))
     if part is None or part.offsets[-1] != offset:
         return 0
-    first, *others = sorted(job.records)
+    first, *others = sorted(at for at in job.records if at in looked)
     if partition != first:
         return _number(job.name, partition)
     rest = 0
@@ -96,7 +105,7 @@ def _number(name: str, partition: int) -> int:
 def _torn(read: Operation, placement: Placement) -> str:
     seen = {int(text): end_offset for text, (end_offset, _, _) in read.result["seen"].items()}
     for job in placement.jobs.values():
-        parts = [part for part in placement.of(job) if part.offsets]
+        parts = [part for part in placement.of(job) if part.offsets and part.partition in seen]
         if job.chunk_records is None and len({part.offsets[-1] < seen[part.partition] for part in parts}) > 1:
             return f"job {job.name}"
     return "an append over several partitions"
