@@ -25,7 +25,7 @@ _README = """# Chaos on {backend}, seed {seed}, {seconds:.0f} s
 | `history/NAME.jsonl` | what each client asked and was told: a line at the start of an operation, another when it heard what came; `nemesis.jsonl` are the faults |
 | `records/PARTITION.jsonl` | the records that a reader found when all had calmed down: offset, key, value |
 | `schedule.json` | the faults that the seed named, in seconds since the begin |
-| `violations.txt` | what was not as promised, by the numbers in `spark_cas/testing/history/check_log.py`, and 16: Porcupine finds no order of what clients of the key-value store were told; 17: two loads had a grant for a partition at once; 18: see `tests/chaos/spark/judging.py`; empty when all was |
+| `violations.txt` | what was not as promised, by the numbers in `spark_cas/testing/history/check_log.py`, and 16: Porcupine finds no order of what clients of the key-value store were told; 17: two loads had a grant for a partition at once; 18: see `tests/chaos/spark/judging.py`; 19: see `tests/chaos/kv/written.py`; empty when all was |
 | `NAME.out` | what a client process printed: warnings of waits, and its defect if it ended in one |
 | `spark/` | of a run with Spark: what master and workers printed, and below each worker its executors by application |
 

@@ -14,9 +14,9 @@
 //   - cas is a put that expects the key to have the version "expected", null for an absent key; remove is such a
 //     delete; check only expects.
 //
-// "mismatch": true is a write that was refused because a key of it had another version. "return" null is one that
-// nobody heard the end of: it may take place at any time from its call on, or never. What else definitely failed is
-// not in the history.
+// "mismatch": true is a write that was refused because a key of it had another version than "expected": its one step is
+// that of the key, and "version" the one that it was told to have. "return" null is one that nobody heard the end of: it
+// may take place at any time from its call on, or never. What else definitely failed is not in the history.
 //
 // Exit code 0: linearizable. 1: not, and the keys are printed. 2: no history. 3: not known within the time given.
 package main

@@ -39,8 +39,8 @@ func (o operation) valid() error {
 	if o.Return != nil && *o.Return < o.Call {
 		return fmt.Errorf("an operation returns before it is called")
 	}
-	if o.Mismatch && (o.Return == nil || !slices.ContainsFunc(o.Steps, step.expects)) {
-		return fmt.Errorf("only a write that expected something, and returned, tells a mismatch")
+	if o.Mismatch && (o.Return == nil || len(o.Steps) > 1 || !o.Steps[0].expects()) {
+		return fmt.Errorf("only one step that expected something, and returned, tells a mismatch")
 	}
 	keys := map[string]bool{}
 	for _, each := range o.Steps {
@@ -113,10 +113,13 @@ var model = porcupine.Model{
 }
 
 func (o operation) take(now state) (bool, state) {
-	if o.Mismatch {
-		return slices.ContainsFunc(o.Steps, func(each step) bool { return each.canMiss(now.of(each.Key)) }), now
-	}
 	next := maps.Clone(now)
+	if o.Mismatch {
+		missed := o.Steps[0]
+		found := now.of(missed.Key)
+		next[missed.Key] = found.at(missed.Version)
+		return found.canBe(missed.Version) && !same(missed.Version, missed.Expected), next
+	}
 	for _, each := range o.Steps {
 		after, ok := each.take(now.of(each.Key), o.Return != nil)
 		if !ok {
@@ -128,9 +131,8 @@ func (o operation) take(now state) (bool, state) {
 	return true, next
 }
 
-// canMiss tells whether it may find another version than the one that it expects.
-func (s step) canMiss(now register) bool {
-	return s.expects() && (!now.canBe(s.Expected) || now.present && now.unheard)
+func same(a, b *int64) bool {
+	return a == b || a != nil && b != nil && *a == *b
 }
 
 func (s step) take(now register, heard bool) (register, bool) {

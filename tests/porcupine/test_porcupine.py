@@ -46,7 +46,7 @@ def test_what_follows_in_order_is_fine():
         put(2, 3, "a", 0),
         get(4, "a", 0),
         cas(6, 7, 0, "b", version=3),
-        cas(8, 9, 0, "c", mismatch=True),
+        cas(8, 9, 0, "c", mismatch=True, version=3),
         get(10, "b", 3),
         op(12, 13, step("delete", version=5)),
         get(14, "", None),
@@ -71,12 +71,24 @@ def test_a_cas_that_two_clients_won_is_refused():
     first = put(0, 1, "a", 0)
     one, two = cas(2, 9, 0, "b", version=1), cas(2, 9, 0, "c", version=2, process=1)
     assert not is_fine(first, one, two)
-    assert is_fine(first, one, cas(2, 9, 0, "c", mismatch=True, process=1))
+    assert is_fine(first, one, cas(2, 9, 0, "c", mismatch=True, version=1, process=1))
 
 
 def test_a_mismatch_that_was_none_is_refused():
-    assert not is_fine(put(0, 1, "a", 0), cas(2, 3, 0, "b", mismatch=True))
-    assert is_fine(put(0, 1, "a", 0), cas(2, 3, None, "b", mismatch=True))
+    for told in (None, 0):
+        assert not is_fine(put(0, 1, "a", 0), cas(2, 3, 0, "b", mismatch=True, version=told))
+    assert is_fine(put(0, 1, "a", 0), cas(2, 3, None, "b", mismatch=True, version=0))
+    assert is_fine(cas(2, 3, 0, "b", mismatch=True, version=None))
+
+
+def test_a_mismatch_tells_the_version_that_is_there():
+    written = put(0, 1, "a", 0), put(2, 3, "b", 1)
+    assert is_fine(*written, cas(4, 5, 7, "c", mismatch=True, version=1))
+    for told in (None, 0, 2):
+        assert not is_fine(*written, cas(4, 5, 7, "c", mismatch=True, version=told))
+    unheard = put(2, None, "b", None)
+    assert is_fine(written[0], unheard, cas(4, 5, 0, "c", mismatch=True, version=3), get(6, "b", 3))
+    assert not is_fine(written[0], unheard, cas(4, 5, 0, "c", mismatch=True, version=3), get(6, "a", 0))
 
 
 def test_what_nobody_heard_of_may_take_place_late_or_never_but_not_undo_itself():
@@ -86,7 +98,9 @@ def test_what_nobody_heard_of_may_take_place_late_or_never_but_not_undo_itself()
     assert not is_fine(put(0, 1, "a", 0), unheard, get(4, "b", 7), get(6, "a", 0))
     assert not is_fine(put(0, 1, "a", 0), unheard, get(4, "b", 7), get(6, "b", 8))
     assert not is_fine(put(0, 1, "a", 5), unheard, get(4, "b", 3))
-    assert is_fine(put(0, 1, "a", 0), cas(2, None, 0, "b"), cas(3, 4, 0, "c", mismatch=True), get(6, "b", 2))
+    assert is_fine(
+        put(0, 1, "a", 0), cas(2, None, 0, "b"), cas(3, 4, 0, "c", mismatch=True, version=2), get(6, "b", 2)
+    )
 
 
 def test_versions_rise():
@@ -106,8 +120,8 @@ def test_a_transaction_expects_what_it_does_not_write():
     write = step("put", "y", value="1", version=0)
     assert is_fine(start, op(2, 3, step("check", "x", expected=0), write))
     assert not is_fine(start, op(2, 3, step("check", "x", expected=None), write))
-    assert is_fine(start, op(2, 3, step("check", "x", expected=None), write, mismatch=True))
-    assert not is_fine(start, op(2, 3, step("check", "x", expected=0), write, mismatch=True))
+    assert is_fine(start, op(2, 3, step("check", "x", expected=None, version=0), mismatch=True))
+    assert not is_fine(start, op(2, 3, step("check", "x", expected=0, version=0), mismatch=True))
 
 
 @pytest.mark.parametrize(
@@ -118,6 +132,7 @@ def test_a_transaction_expects_what_it_does_not_write():
         (op(0, 1, step("push")), "no operation"),
         (op(0, 1, step("put", valu="a")), "unknown field"),
         (op(0, 1, step("put"), mismatch=True), "tells a mismatch"),
+        (op(0, 1, step("check"), step("put", "x"), mismatch=True), "tells a mismatch"),
         (op(0, 1, step("put"), step("get")), "two steps"),
     ],
 )
@@ -138,9 +153,9 @@ class Register:
         if name == "get":
             return op(call, returned, step("get", key, value=found, version=version))
         if name == "stale cas" and version is not None:
-            return op(
-                call, returned, step("cas", key, expected=version - 1, value=value), mismatch=returned is not None
-            )
+            told = version if returned is not None else None
+            stale = step("cas", key, expected=version - 1, value=value, version=told)
+            return op(call, returned, stale, mismatch=returned is not None)
         self.offset += 1
         told = self.offset if returned is not None else None
         if name == "delete":

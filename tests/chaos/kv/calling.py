@@ -11,7 +11,8 @@ from typing import Any, cast
 Request = Mapping[str, Any]
 """What is asked: ``call``, the name of a method of `spark_cas.kv.Node`, and its arguments by name."""
 Answer = Mapping[str, Any]
-"""``result``, or what is known of an error: its ``kind``, what it ``told``, and ``leader`` where it names one."""
+"""``result``, or what is known of an error: its ``kind``, what it ``told``, ``leader`` where it names one, and of a
+mismatch the ``key`` and its ``actual`` version."""
 
 _HOST = "127.0.0.1"
 _WAITING = 1_000

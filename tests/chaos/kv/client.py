@@ -4,7 +4,8 @@
 session has one operation under way, and knows nothing of the others.
 
 An operation is ``read``, ``write`` or ``transact``, with ``steps`` as ``tests/porcupine/main.go`` has them. What was
-acknowledged tells the ``versions`` of the keys, a read ``value`` and ``version``. ``lead`` has a node take over.
+acknowledged tells the ``versions`` of the keys, a read ``value`` and ``version``, a mismatch its ``key`` and the
+``actual`` version. ``lead`` has a node take over.
 """
 
 import os
@@ -40,6 +41,8 @@ _DEPOSE_SHARE = 0.05
 _BOTH_WEIGHT = 10
 """These of a client that has one session: more sessions share it. What is asked so takes the shards from all
 others, where reads and writes that come together are served together."""
+
+_OF_ERRORS = ("kind", "told", "key", "actual")
 
 Step = Mapping[str, Any]
 Told = tuple[str, dict[str, Any]]
@@ -196,7 +199,7 @@ def _told(steps: Sequence[Step], answer: Answer) -> Told:
     if "kind" in answer:
         # Of any other error nothing was written, says `spark_cas.kv.Node`.
         unknown = answer["kind"] in (ErrorKind.UNKNOWN_OUTCOME, ErrorKind.MAY_BE_STALE)
-        return (INFO if unknown else FAIL), {"kind": answer["kind"], "told": answer["told"]}
+        return (INFO if unknown else FAIL), {name: answer[name] for name in _OF_ERRORS if name in answer}
     if steps[0]["op"] == "get":
         value, version = answer["result"]
         return OK, {"value": (value or b"").decode(), "version": version}

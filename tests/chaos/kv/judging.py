@@ -1,6 +1,7 @@
 """Whether the registers of the store are linearizable, what the log holds in the end included: Porcupine's verdict.
 
-The number of the property is `LINEARIZABLE`, behind those of `spark_cas.testing.history.check_log`.
+The number of the property is `LINEARIZABLE`, behind those of `spark_cas.testing.history.check_log`. What was
+overwritten before anybody read it is for `tests.chaos.kv.written`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,6 +9,7 @@ from typing import Any
 
 from spark_cas.core.errors import ErrorKind
 from spark_cas.testing.history import FAIL, OK, Found, Operation, Violation
+from tests.chaos.kv.written import written
 from tests.porcupine.checking import linearizable
 
 LINEARIZABLE = 16
@@ -19,7 +21,8 @@ _OPERATIONS = ("read", "write", "transact")
 def judge(history: Sequence[Operation], log: Mapping[int, Sequence[Found]]) -> list[Violation]:
     """What is wrong. Raises CheckerFailedError, also where the time did not suffice."""
     verdict = linearizable(registers(history, log), SECONDS)
-    return [] if verdict.linearizable else [Violation(LINEARIZABLE, verdict.told.replace("\n", "; "))]
+    found = [] if verdict.linearizable else [Violation(LINEARIZABLE, verdict.told.replace("\n", "; "))]
+    return [*found, *written(history, log)]
 
 
 def registers(history: Sequence[Operation], log: Mapping[int, Sequence[Found]]) -> list[dict[str, Any]]:
@@ -37,6 +40,11 @@ def _line(each: Operation, process: int) -> dict[str, Any] | None:
     if (each.outcome == FAIL and not mismatch) or (each.name == "read" and each.outcome != OK):
         return None
     steps = [_step(step, each.result) for step in each.arguments["steps"]]
+    if mismatch:
+        key, version = each.result["key"], each.result["actual"]
+        steps = [step | {"version": version} for step in steps if step["key"] == key and "expected" in step]
+        if not steps:
+            return None
     returned = each.end_ns if each.outcome == OK or mismatch else None
     return {"process": process, "call": each.start_ns, "return": returned, "steps": steps, "mismatch": mismatch}
 

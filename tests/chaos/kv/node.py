@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from spark_cas.core.errors import ConditionalLogError, StorageError
+from spark_cas.core.errors import ConditionalLogError, StorageError, VersionMismatchError
 from spark_cas.kv import Node, Versioned, shard
 from spark_cas.testing.history import Recorder
 from tests.chaos.kv.calling import Answer, Request, listen
@@ -26,7 +26,10 @@ def answer(node: Node, request: Request) -> Answer:
     try:
         result = getattr(node, arguments.pop("call"))(**arguments)
     except ConditionalLogError as error:
-        return {"kind": str(error.kind), "told": error.message, "leader": getattr(error, "leader", None)}
+        told = {"kind": str(error.kind), "told": error.message, "leader": getattr(error, "leader", None)}
+        if isinstance(error, VersionMismatchError):
+            told |= {"key": error.key.decode(), "actual": error.actual}
+        return told
     return {"result": [result.value, result.version] if isinstance(result, Versioned) else result}
 
 
