@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from spark_cas.testing.kafka_broker import KafkaNode
 from spark_cas.testing.kafka_broker.waiting import BrokerFailedError
 from tests.chaos.faults import Undo
-from tests.chaos.world import OTHER_ATTEMPTS, WRITERS
+from tests.chaos.world import READERS
 from tests.kafka.proxy.frames import Api, Request
 from tests.kafka.proxy.rules import OLD_SECONDS, Rule, Where, anywhere
 from tests.kafka.proxy.rules import Fault as ProxyFault
@@ -113,7 +113,7 @@ def of_no_broker(request: Request) -> bool:
 class Outdated:
     """A broker says of partitions where they end as of then, as one does that was deposed and has not heard of it.
 
-    To those who append alone, for a reader who asks such a broker sees no more than that knows; and of the log's own
+    To all clients but readers, for a reader who asks such a broker sees no more than that knows; and of the log's own
     topic alone, not of what is recorded beside it. It is deposed at any time, or each as a writer claims a partition.
     """
 
@@ -133,13 +133,14 @@ class Outdated:
 
     def _outdated(self, proxy: Proxy, deposed_for: Where | None = None) -> Rule:
         return proxy.add(
-            ProxyFault.OLD_RESPONSE, Api.LIST_OFFSETS, times=None, where=self._concerns, deposed_for=deposed_for
+            ProxyFault.OLD_RESPONSE, Api.LIST_OFFSETS, times=None, where=self.concerns, deposed_for=deposed_for
         )
 
-    def _concerns(self, request: Request) -> bool:
+    def concerns(self, request: Request) -> bool:
+        """Whether it is one that may be told what is old."""
         # What is recorded of a log is in topics named after its own, with a dot between.
         beside = f"{self._topic}.".encode() in request.frame
-        return request.client_id in (*WRITERS, *OTHER_ATTEMPTS) and not beside
+        return of_no_broker(request) and request.client_id not in READERS and not beside
 
 
 class _Claims:

@@ -3,11 +3,15 @@
 import pytest
 
 from spark_cas.core.partitioner import partition_of_key
+from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.testing.history import FAIL, INFO, OK, Found, Operation, Record, read_history
+from tests.chaos import world
 from tests.chaos.__main__ import main
+from tests.chaos.kv import node
 from tests.chaos.kv.judging import LINEARIZABLE, judge, registers
 from tests.chaos.kv.keys import SHARDS, pair
 from tests.chaos.kv.written import WRITTEN, written
+from tests.chaos.world import World
 from tests.long import full
 
 pytestmark = pytest.mark.timeout(400)
@@ -34,6 +38,15 @@ def test_a_store_in_a_directory_keeps_its_promises(chosen, tmp_path):
 @pytest.mark.parametrize("chosen", full((2, 60, 1), (3, 60, 16)))
 def test_a_store_on_three_brokers_keeps_its_promises(chosen, tmp_path):
     run("kv-kafka", *chosen, folder=tmp_path)
+
+
+def test_brokers_are_told_which_node_it_is(tmp_path, monkeypatch):
+    """Claims of a moment ago are told apart by it."""
+    specs: list[KafkaSpec] = []
+    monkeypatch.setattr(world, "KafkaLog", specs.append)
+    monkeypatch.setattr(node, "Node", lambda opens, **_: opens())
+    node.opened(World(tmp_path, "127.0.0.1:1", "flights"), "n1")
+    assert [dict(each.client_options)["client.id"] for each in specs] == ["n1"]
 
 
 def test_the_keys_of_a_pair_are_of_different_shards():

@@ -16,6 +16,8 @@ from tests.chaos.__main__ import main
 from tests.chaos.spark.executors import below, process_faults
 from tests.chaos.spark.judging import STREAMED, STREAMER, judge, streamed
 from tests.chaos.spark.places import troubled
+from tests.chaos.spark.session import writing
+from tests.chaos.world import World
 from tests.long import full
 
 pytestmark = pytest.mark.timeout(600)
@@ -126,6 +128,10 @@ def test_only_what_is_below_the_processes_of_a_run_and_at_work_is_struck(tmp_pat
         for root in roots:
             root.kill()
             root.wait(10)
+
+
+def test_brokers_are_told_which_driver_it_is(tmp_path):
+    assert writing(World(tmp_path, "127.0.0.1:1", "flights"), "loader", "loader-1")["kafka.client.id"] == "loader"
 
 
 def test_the_stores_of_what_spark_starts_are_troubled(tmp_path):

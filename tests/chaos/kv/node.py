@@ -5,6 +5,7 @@
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from spark_cas.core.errors import ConditionalLogError, StorageError, VersionMismatchError
@@ -37,7 +38,8 @@ def opened(world: World, name: str) -> Node:
     """The node, once the log can be read."""
     while True:
         try:
-            return Node(world.open, address=name, folder=world.folder / "nodes" / name, nodes=NODES)
+            opens = partial(world.open, name)
+            return Node(opens, address=name, folder=world.folder / "nodes" / name, nodes=NODES)
         except StorageError:
             time.sleep(_LOOK_SECONDS)
 

@@ -83,7 +83,7 @@ class Loader(Writer):
         }
 
     def _load(self, arguments: dict[str, Any]) -> Told:
-        options = writing(self._world, arguments["job"])
+        options = writing(self._world, self._recorder.process, arguments["job"])
         options |= {"expectedOffsets": json.dumps(arguments["expected"]), "compare": arguments["compare"]}
         if arguments["chunk_records"] is None:
             options |= {"atomic": "load"}
@@ -115,7 +115,7 @@ def main(folder: str, name: str, seed: str, conf: str) -> None:
     world = World.read(Path(folder))
     stopped = world.stopped()
     spark = start_session(name, conf, world)
-    with Recorder(world.history_of(name), name) as recorder, world.open() as log:
+    with Recorder(world.history_of(name), name) as recorder, world.open(name) as log:
         Loader(spark, log, world, recorder, int(seed)).run(stopped)
     spark.stop()
 

@@ -29,23 +29,24 @@ def start_session(name: str, conf: str, world: World) -> SparkSession:
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     if not world.history_of(name).exists():
-        spark.read.format("conditional-log").options(**_reading(world)).load().count()
+        spark.read.format("conditional-log").options(**_reading(world, name)).load().count()
     return spark
 
 
-def writing(world: World, job: str) -> dict[str, str]:
+def writing(world: World, client: str, job: str) -> dict[str, str]:
     """The options of a write, with the times that other clients of the run have."""
-    options = {**_reading(world), "job": job, "fencedWaitMs": "1000"}
+    options = {**_reading(world, client), "job": job, "fencedWaitMs": "1000"}
     return options | ({"transactionTimeoutMs": f"{6 * _REQUEST_MS}"} if world.topic else {})
 
 
-def _reading(world: World) -> dict[str, str]:
+def _reading(world: World, client: str) -> dict[str, str]:
     if not world.topic:
         return {"path": world.address, **{f"store.{name}": value for name, value in world.settings}}
     return {
         "kafka.bootstrap.servers": world.address,
         "topic": world.topic,
         "idPrefix": world.topic,
+        "kafka.client.id": client,
         "kafka.request.timeout.ms": f"{_REQUEST_MS}",
         "kafka.delivery.timeout.ms": f"{12 * _REQUEST_MS}",
         "claimTimeoutMs": f"{12 * _REQUEST_MS}",

@@ -123,7 +123,7 @@ class Streamer:
         return None
 
     def _start(self) -> StreamingQuery:
-        options = writing(self._world, self._recorder.process)
+        options = writing(self._world, self._recorder.process, self._recorder.process)
         options |= {"atomic": "load"} if self._whole else {"maxRecordsPerChunk": str(CHUNK_RECORDS)}
         files = self._spark.readStream.schema("partition int, key string, value string")
         rows = files.option("maxFilesPerTrigger", 1).json(str(self._source))
@@ -150,7 +150,7 @@ def main(folder: str, name: str, seed: str, conf: str) -> None:
     world = World.read(Path(folder))
     orphaned = world.orphaned()
     spark = start_session(name, conf, world)
-    with world.open() as log:
+    with world.open(name) as log:
         partitions = log.layout().partitions
     with Recorder(world.history_of(name), name) as recorder:
         Streamer(spark, world, recorder, partitions, int(seed), whole=int(seed) % 2 == 0).run(orphaned)
