@@ -4,12 +4,13 @@ import pytest
 
 from spark_cas.core.partitioner import partition_of_key
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.testing.history import FAIL, INFO, OK, Found, Operation, Record, read_history
+from spark_cas.testing.history import FAIL, INFO, OK, Found, Operation, Record, Recorder, read_history
 from tests.chaos import world
 from tests.chaos.__main__ import main
 from tests.chaos.kv import node
+from tests.chaos.kv.client import Session
 from tests.chaos.kv.judging import LINEARIZABLE, judge, registers
-from tests.chaos.kv.keys import SHARDS, pair
+from tests.chaos.kv.keys import READERS, SHARDS, WRITERS, pair
 from tests.chaos.kv.written import WRITTEN, written
 from tests.chaos.world import World
 from tests.long import full
@@ -47,6 +48,40 @@ def test_brokers_are_told_which_node_it_is(tmp_path, monkeypatch):
     monkeypatch.setattr(node, "Node", lambda opens, **_: opens())
     node.opened(World(tmp_path, "127.0.0.1:1", "flights"), "n1")
     assert [dict(each.client_options)["client.id"] for each in specs] == ["n1"]
+
+
+@pytest.mark.parametrize("name", [*WRITERS, *READERS])
+def test_a_client_ends_once_each_shard_has_served_it(tmp_path, monkeypatch, name):
+    answers = iter([{"kind": "NOT_LEADER", "leader": None}] * 20)
+
+    def call(_session, _node, request):
+        if request["call"] == "lead":
+            return {}
+        return next(
+            answers, {"result": ("", None) if request["call"] == "get" else dict.fromkeys(request["writes"], 1)}
+        )
+
+    monkeypatch.setattr(Session, "_call", call)
+    asks = World(tmp_path, "", pace=0.0)
+    asks.history.mkdir()
+    with Recorder(asks.history_of(name), name) as recorder:
+        Session(asks, recorder, name, 1).end(lambda: False)
+    found = [each for each in read_history(asks.history) if each.outcome == OK and each.name != "lead"]
+    shards = [(each.name, partition_of_key(each.arguments["steps"][0]["key"].encode(), SHARDS)) for each in found]
+    names = ["read"] if name in READERS else ["write", "read"]
+    assert shards == [(each, shard) for shard in range(SHARDS) for each in names]
+
+
+def test_a_client_of_a_store_that_serves_nobody_does_not_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(Session, "_call", lambda *_: {"kind": "NOT_LEADER", "told": "", "leader": None})
+    asks = World(tmp_path, "", pace=0.0)
+    asks.history.mkdir()
+    orphaned = iter([False, False, True, True, True, True])
+    with Recorder(asks.history_of("c1"), "c1") as recorder:
+        Session(asks, recorder, "c1", 1).end(lambda: next(orphaned))
+    asked = [each for each in read_history(asks.history) if each.name == "write"]
+    assert [each.outcome for each in asked] == [FAIL, FAIL]
+    assert next(orphaned, None) is None
 
 
 def test_the_keys_of_a_pair_are_of_different_shards():

@@ -1,7 +1,7 @@
 """A client of the store: reads, writes and transactions on keys that others write, too, at whatever node answers.
 
-``python -m tests.chaos.kv.client WORLD NAME SEED SESSIONS``; it ends when the world's file ``stop`` is there. A
-session has one operation under way, and knows nothing of the others.
+``python -m tests.chaos.kv.client WORLD NAME SEED SESSIONS``; it ends when the world's file ``stop`` is there and each
+shard has served it since. A session has one operation under way, and knows nothing of the others.
 
 An operation is ``read``, ``write`` or ``transact``, with ``steps`` as ``tests/porcupine/main.go`` has them. What was
 acknowledged tells the ``versions`` of the keys, a read ``value`` and ``version``, a mismatch its ``key`` and the
@@ -75,12 +75,20 @@ class Session:
             if not self._only_reads:
                 time.sleep(self._chance.uniform(0, 2 * self._world.pace))
 
-    def _do(self, steps: Sequence[Step]) -> None:
+    def end(self, orphaned: Callable[[], bool]) -> None:
+        """Once faults are over each shard takes a write, and is read: it is asked until it does."""
+        for shard in range(SHARDS):
+            for way in ["get"] if self._only_reads else ["put", "get"]:
+                while not orphaned() and self._do([self._step(way, self._pair()[shard])]) != OK:
+                    time.sleep(self._chance.uniform(0, 2 * self._world.pace))
+
+    def _do(self, steps: Sequence[Step]) -> str:
         number = self._recorder.start(_name(steps), {"steps": steps})
         event, result = self._ask(steps)
         self._recorder.finish(number, event, result)
         if event == OK:
             self._versions |= result.get("versions", {steps[0]["key"]: result.get("version")})
+        return event
 
     def _depose(self) -> None:
         """Write a key at a leader and then at the next one, and ask the first for a transaction on what it wrote.
@@ -207,10 +215,10 @@ def _told(steps: Sequence[Step], answer: Answer) -> Told:
 
 
 def main(folder: str, name: str, seed: str, sessions: str) -> None:
-    """Ask until the world stops."""
+    """Ask until the world stops, and the store is well."""
     world = World.read(Path(folder))
     count = int(sessions)
-    stopped = world.stopped()
+    stopped, orphaned = world.stopped(), world.orphaned()
     file = world.history / f"{name}.jsonl"
     with Recorder(file, name) as recorder:
         # Each operation has a line, so a process that is started again finds another number here.
@@ -219,6 +227,7 @@ def main(folder: str, name: str, seed: str, sessions: str) -> None:
         def run(session: Session) -> None:
             try:
                 session.run(stopped)
+                session.end(orphaned)
             except BaseException:  # noqa: BLE001 - told by the traceback
                 # A defect: the process ends with it, and the run tells.
                 traceback.print_exc()
