@@ -49,8 +49,8 @@ def written(history: Sequence[Operation], log: Mapping[int, Sequence[Found]]) ->
             yield Violation(WRITTEN, f"of a transaction of {each.process} a part is in the log: {records}")
     for record in most | there:
         if not least[record] <= there[record] <= most[record]:
-            told = f"{least[record]} times was acknowledged, and {most[record] - least[record]} times not heard of"
-            yield Violation(WRITTEN, f"{record} is in the log {there[record]} times; {told}")
+            told = f"{least[record]} acknowledged and {most[record] - least[record]} not heard of"
+            yield Violation(WRITTEN, f"{record} is in the log {there[record]} times, of {told}")
 
 
 def _record(step: Mapping[str, Any]) -> Record:
