@@ -3,47 +3,28 @@
 from collections.abc import Mapping
 from typing import Any
 
-from spark_cas.core.chunks import Chunk
-from spark_cas.core.claim import Claim
-from spark_cas.core.errors import ConditionalLogError, InputError, RefusedError, StorageError
+from spark_cas.core.errors import ConditionalLogError, InputError, RefusedError
 from spark_cas.core.outcome import Appended, Conflict, KeyConflict, Outcome, Unknown
 from spark_cas.core.refusal import error_of
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.append_once import append_once
-from spark_cas.testing.faults import FaultyLog, InjectedFaultError
+from spark_cas.testing.faults import InjectedFaultError
 from spark_cas.testing.history import FAIL, INFO, OK
 from tests.chaos.loading import Told, load, table_of
-
-
-class _Appends(FaultyLog):
-    """A log that knows whether an append to it may have taken place: not where it raised a StorageError."""
-
-    may_have_appended = False
-
-    def append(self, claim: Claim, chunk: Chunk) -> Outcome:
-        outcome = super().append(claim, chunk)
-        self.may_have_appended |= isinstance(outcome, Appended | Unknown)
-        return outcome
 
 
 def ask(log: Backend, arguments: Mapping[str, Any], run: str) -> Told:
     """Append what the arguments of an operation say, see `spark_cas.testing.history.jobs.Job`, and tell what came.
 
     ``run`` is the name of this attempt. Raises what is no error of spark_cas: a defect.
-
-    A StorageError is a definite failure of an append to one partition: of a load earlier chunks may be there, and the
-    decision of a whole may have been recorded.
     """
     held: dict[str, Any] = {}
-    appends = _Appends(log)
     try:
         if arguments["chunk_records"] is not None:
             return load(log, arguments, run, held)
-        outcomes = _append(appends, arguments)
+        outcomes = _append(log, arguments)
     except ConditionalLogError as error:
-        alone = len(arguments["expected"]) == 1 and arguments["chunk_records"] is None
-        failed = alone and isinstance(error, StorageError) and not appends.may_have_appended
-        definite = failed or isinstance(error, RefusedError | InputError)
+        definite = isinstance(error, RefusedError | InputError)
         return (FAIL if definite else INFO), {"kind": str(error.kind), "told": error.message} | held
     except InjectedFaultError:
         return INFO, {"kind": "LOST"}

@@ -77,8 +77,7 @@ class Writer:
             if event == OK:
                 self._ends |= {int(at): end for at, (_, end) in result["ranges"].items()}
             fenced = result.get("kind") == "FENCED" and is_for_two(arguments["job"])
-            passes = result.get("kind") == "STORAGE" or (fenced and self._chance.random() < 0.5)
-            if event != INFO and not passes:
+            if event != INFO and not (fenced and self._chance.random() < 0.5):
                 return event == OK
             time.sleep(self._chance.uniform(0, _PAUSE_SECONDS))
         return False
