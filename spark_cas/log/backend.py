@@ -38,6 +38,8 @@ class Backend(Log, Blind, Admin, Expandable, Registry, Grantor):
     """How long what passes is waited for."""
     group_in_process: bool = False
     """Whether a group (`spark_cas.core.group`) is open in the process that appends to it, which has to decide it."""
+    ledger_at_once = False
+    """Whether the entries of a job in all partitions cost no more than that in one."""
 
     def __enter__(self) -> Self:
         return self

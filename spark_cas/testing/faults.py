@@ -59,6 +59,7 @@ class FaultyLog(Backend):
         self.topic = inner.topic
         self.patience_seconds = inner.patience_seconds
         self.group_in_process = inner.group_in_process
+        self.ledger_at_once = inner.ledger_at_once
         self.calls: Counter[str] = Counter()
         self._inner = inner
         self._faults = {(fault.operation, fault.call, fault.when): fault for fault in faults}

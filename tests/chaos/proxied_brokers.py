@@ -26,7 +26,7 @@ _NODES = 3
 _SETTINGS = {
     # What brokers say to each other goes through the proxies, too: markers may be late.
     "inter.broker.listener.name": PROXIED,
-    # About as long as a client waits for a reply, as where Kafka is used, and shorter than most freezes: one that is
+    # About as long as a client waits for a reply, as where Kafka is used, and shorter than many freezes: one that is
     # deposed while it stands still then answers what it was asked meanwhile.
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "500",

@@ -202,6 +202,10 @@ def test_19_a_transaction_that_nobody_heard_of_is_there_as_a_whole():
     assert told_of([FIRST, unheard, LAST], holding("a", None, "z")) == []
     assert told_of([FIRST, unheard, LAST], {0: [*holding("a", "b", "z")[0], other]}) == []
     assert told_of([FIRST, unheard, LAST], holding("a", "b", "z")) == [WRITTEN]
+    steps = [{"op": "delete", "key": "k"}, {"op": "put", "key": "j", "value": "c"}]
+    unheard = Operation("c1", "transact", {"steps": steps}, 3)
+    assert told_of([FIRST, unheard, LAST], {0: [*holding("a", "", "z")[0], other]}) == []
+    assert told_of([FIRST, unheard, LAST], {0: [*holding("a", None, "z")[0], other]}) == [WRITTEN]
 
 
 def test_19_the_version_of_a_mismatch_is_one_that_the_key_had():

@@ -41,9 +41,9 @@ def between(monkeypatch, happens):
     """Let something happen between the look at the first partition of a topic and that at the others, once."""
     barriers = ends.barriers
 
-    def one_after_the_other(admin, ats, timeout_seconds):
+    def one_after_the_other(admin, ats, timeout_seconds, seen=0):
         if len(ats) != 2 or not ats[0].topic.startswith("t-"):
-            return barriers(admin, ats, timeout_seconds)
+            return barriers(admin, ats, timeout_seconds, seen)
         first = barriers(admin, ats[:1], timeout_seconds)
         if happens:
             happens.pop()()

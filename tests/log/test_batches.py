@@ -24,6 +24,8 @@ KEPT_DAYS = 7
 class ForgetfulLog(MemoryLog):
     """Each entry of its ledger is gone some days after it was made, as on Kafka."""
 
+    ledger_at_once = True
+
     def progress(self, partition: int, job: str, group: str = "") -> Progress | None:
         self._forget()
         return super().progress(partition, job, group)

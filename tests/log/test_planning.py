@@ -45,7 +45,7 @@ def test_a_run_with_other_rows_than_the_one_before_tells_what_it_appended(comple
     with pytest.raises(InputChangedError, match=told):
         complete_job(log, plan, other)
     again = load_rows(log, plan, [(1, batch(b"b"))], task="three/0", limits=ChunkLimits())
-    with pytest.raises(InputChangedError, match=r"partition 0 .* Nothing was appended now\. .* 3 rows of job 'job'"):
+    with pytest.raises(InputChangedError, match=r"partition 0 .* attempt appended nothing\. .* 3 rows of job 'job'"):
         complete_job(log, plan, again)
 
 

@@ -167,7 +167,7 @@ def test_records_that_others_build_on_are_synced_by_who_reads_them(log, root, mo
     for folder, ask in {
         "_log/layout": lambda fresh: fresh.claim(0, plan),
         "_log/jobs/job": lambda fresh: fresh.claim(0, plan),
-        "_log/closed/partition=00000/job": lambda fresh: fresh.claim(0, plan),
+        "_log/ended/partition=00000/job": lambda fresh: fresh.claim(0, plan),
     }.items():
         with monkeypatch.context() as patch:
             recorded = Recorded(patch)

@@ -202,7 +202,7 @@ def _ask_of_leaders(admin: Admin, ats: list[TopicPartition], question: Callable[
         nonlocal late
         while True:
             found = _of_leaders_now(admin, topic, numbers, question)
-            if late is None and admin.was_answered_late_within(_DEPOSED_SECONDS):
+            if late is None and admin.waited_lately():
                 late = SecondLook(_DEPOSED_SECONDS, doing)
             if late is None or not late.again("a broker answered late"):
                 return found

@@ -23,11 +23,6 @@ from spark_cas.log.kafka.topic_settings import describe
 _AT_ONCE = 8
 
 
-def fence_writers(spec: KafkaSpec, partition: int, jobs: Iterable[str]) -> None:
-    """Take over every transactional id that these jobs may write a partition under. Raises StorageError."""
-    fence(spec, [spec.transactional_id(partition, None), *(spec.transactional_id(partition, job) for job in jobs)])
-
-
 def fence(spec: KafkaSpec, ids: Iterable[str]) -> None:
     """Take over transactional ids: what their holders have open is aborted, and no more of them taken.
 

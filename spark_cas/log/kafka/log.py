@@ -31,7 +31,7 @@ from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.consistent_bounds import WholeLoads, at_one_moment
-from spark_cas.log.kafka.expanding import add_partitions, fence, fence_writers
+from spark_cas.log.kafka.expanding import add_partitions, fence
 from spark_cas.log.kafka.grants import KafkaGrantor
 from spark_cas.log.kafka.ledger import Ledger
 from spark_cas.log.kafka.marks import proven_bounds
@@ -55,6 +55,7 @@ class KafkaLog(KafkaRegistry, Backend):
     """
 
     group_in_process = True
+    ledger_at_once = True
 
     def __init__(self, spec: KafkaSpec, *, handed_on: bool = False) -> None:
         self.topic = check_name(spec.topic, "the topic")
@@ -232,8 +233,11 @@ class KafkaLog(KafkaRegistry, Backend):
             self._registry.prove_jobs()
             whole = self.jobs_as_a_whole(log_id)
             fence(self.spec, [self.spec.whole_id(job) for job in sorted(whole) if not whole[job]])
-        fence_writers(self.spec, partition, self.jobs_with_own_id(log_id, partition))
-        return proven_bounds(self._admin, self.spec, self._at(partition)).end_offset
+        jobs = self.jobs_with_own_id(log_id, partition)
+        fence(self.spec, [self.spec.transactional_id(partition, job) for job in jobs])
+        # And whoever claims the partition: they hold this id.
+        own_id = self.spec.transactional_id(partition, None)
+        return proven_bounds(self._admin, self.spec, self._at(partition), own_id).end_offset
 
     def add_partitions(self, intent: Intent) -> None:
         add_partitions(self._admin, self.topic, intent.partitions)

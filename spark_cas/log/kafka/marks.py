@@ -4,7 +4,6 @@ A broker that was deposed, and does not know it, tells where partitions ended th
 acknowledge a record. That record is aborted, so nobody ever reads it.
 """
 
-import random
 from dataclasses import replace
 
 import pyarrow as pa
@@ -18,37 +17,44 @@ from spark_cas.log.kafka.append.sending import produce
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.clients import TransactionalProducer
+from spark_cas.log.kafka.client.codes import Meaning, meaning_of
 from spark_cas.log.kafka.client.rights import on_topic, to_claim
 from spark_cas.log.kafka.spec import KafkaSpec
 
-_IDS = 1024
-"""As the registry's: brokers keep ids for days."""
 _MARK = pa.table([[b"end"], [None], [None], [None]], schema=RECORDS)
 """With a key, for compacted topics take none without."""
 
-_CHANCE = random.SystemRandom()
 
+def proven_bounds(admin: Admin, spec: KafkaSpec, at: TopicPartition, transactional_id: str) -> Bounds:
+    """As `ends.barrier`, whichever broker answers that. Whoever holds the transactional id is fenced.
 
-def proven_bounds(admin: Admin, spec: KafkaSpec, at: TopicPartition) -> Bounds:
-    """As `ends.barrier`, whichever broker answers that. Raises UndecidedError, StorageError."""
+    Raises UndecidedError, StorageError.
+    """
     doing = f"writing to partition {at.partition} of topic {at.topic}"
-    mark = ask(admin, lambda: _mark(spec, at), doing, *to_claim(spec), on_topic("Write", at.topic))
+    writing = replace(spec, topic=at.topic)
+    mark = ask(
+        admin, lambda: _mark(writing, at, transactional_id), doing, *to_claim(spec), on_topic("Write", at.topic)
+    )
     # Who answered before may be the one that was deposed.
     admin.forget_leaders(at.topic)
     return ends.barrier(admin, at, spec.claim_timeout_ms / 1000, mark)
 
 
-def _mark(spec: KafkaSpec, at: TopicPartition) -> int:
+def _mark(spec: KafkaSpec, at: TopicPartition, transactional_id: str) -> int:
     """The offset of a record that was acknowledged, and is aborted. Raises KafkaException."""
-    own_id = f"{spec.prefix}/{at.topic}/{_CHANCE.randrange(_IDS)}"
-    producer = TransactionalProducer(replace(spec, topic=at.topic), own_id)
+    producer = TransactionalProducer(spec, transactional_id)
     try:
-        producer.init(spec.request_seconds)
+        producer.init(spec.claim_timeout_ms / 1000)
         producer.begin()
         try:
             sent = produce(producer, at, _MARK, clock.now_ms(), spec.request_seconds)
         finally:
             producer.abort()
+    except KafkaException as error:
+        if meaning_of(error.args[0].code()) is not Meaning.FENCED:
+            raise
+        # By somebody who does the same at the same time, and is done soon.
+        raise KafkaException(KafkaError(KafkaError.CONCURRENT_TRANSACTIONS)) from None
     finally:
         producer.close()
     if sent is None or sent.range is None:

@@ -49,7 +49,7 @@ def append_whole(
     With a ``layout`` it raises LayoutChangedError, and appends nothing, where partitions were added since.
     """
     chunks = {partition: chunk_of(records[partition], job) for partition in sorted(records)}
-    layout_with(log, {*records, *expected_offsets})
+    found = layout_with(log, {*records, *expected_offsets})
     if not chunks or not chunks.keys() <= expected_offsets.keys():
         msg = "append_once takes records of at least one partition, and an expected offset, or None, for each"
         raise ValueError(msg)
@@ -57,9 +57,12 @@ def append_whole(
         (partition, checked_offset(expected_offsets[partition])) for partition in sorted(expected_offsets)
     )
     wanted = ExpectedOffsets("offsets", offsets)
+    if layout is not None:
+        # Before it is recorded what is to be appended, and behind that, which decides.
+        _require_same(layout, found.epoch, chunks)
     plan = pin_plan(log, job, wanted, any_layout=True, whole=True)
-    if layout is not None and plan.layout_epoch != layout.epoch:
-        raise error_of(LayoutChanged(layout.epoch, plan.layout_epoch), min(chunks))
+    if layout is not None:
+        _require_same(layout, plan.layout_epoch, chunks)
     # Who has just recorded the plan is the first.
     before = job_progress(log, job) if plan.rejoined else ()
     if before:
@@ -78,6 +81,11 @@ def append_whole(
         if not before:
             raise
         return {**found_before(log, plan, before, chunks)}
+
+
+def _require_same(layout: Layout, epoch: int, chunks: Mapping[int, Chunk]) -> None:
+    if epoch != layout.epoch:
+        raise error_of(LayoutChanged(layout.epoch, epoch), min(chunks))
 
 
 def _append_yielding(
@@ -140,7 +148,7 @@ def _append(log: Backend, plan: Plan, chunks: Mapping[int, Chunk], holding_secon
             else:
                 return {**found}
     abort_group(log, plan)
-    if is_committed(log, plan):
+    if not refused or is_committed(log, plan):
         # By another call, and what was expected then need not hold any more.
         complete_job(log, plan, tuple(results))
         return {**found}

@@ -4,6 +4,7 @@ As `spark_cas.log.load.load_rows`, it runs over the protocol alone. A stream is 
 entry in a partition tells of its newest batch there, and a batch that comes again is resumed or verified by that.
 """
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -35,7 +36,7 @@ from spark_cas.log.load.whole_load import decide_group
 from spark_cas.log.patience import within
 
 _LOOK_SECONDS = 0.5
-"""An open transaction of a dead task would hold up a look at all partitions for as long as it may be open."""
+"""No batch is held up for longer by the look before it, as by an open transaction of a dead task."""
 
 
 def begin_stream(log: Backend, job: str, wanted: ExpectedOffsets, partition: int = 0, *, whole: bool = False) -> Plan:
@@ -60,16 +61,26 @@ def ledger_before(log: Backend, plan: Plan) -> tuple[Progress, ...]:
     """What the ledger tells of a stream in all partitions before a batch is appended; nothing where it is undecided.
 
     For `load_batch`. Of a stream that is new there is nothing; and a batch as a whole, where one partition refuses
-    it, is visible in none. Raises LogNotFoundError, ChunkDamagedError, FormatError.
+    it, is visible in none. Where each partition takes requests of its own it is looked as far as one comes in a short
+    time. Raises LogNotFoundError, ChunkDamagedError, FormatError.
     """
     if plan.whole or not plan.rejoined:
         return ()
     try:
         with within(_LOOK_SECONDS):
-            found = log.progress_of(range(plan.partitions), plan.job)
+            found = [each for at in _looks(log, plan.partitions) for each in log.progress_of(at, plan.job)]
     except StorageError:
         return ()
     return tuple(each for each in found if each is not None)
+
+
+def _looks(log: Backend, partitions: int) -> Iterator[range]:
+    """The partitions that are asked for together, until the time of a look is over."""
+    ends = time.monotonic() + _LOOK_SECONDS
+    each = partitions if log.ledger_at_once else 1
+    for at in range(0, partitions, each):
+        if time.monotonic() < ends:
+            yield range(at, at + each)
 
 
 def load_batch(

@@ -269,8 +269,8 @@ def _on_with_other_rows(log: Backend, plan: Plan, results: tuple[PartitionResult
     new = [each.progress.partition for each in results if each.progress.rows > (each.resumed_rows or 0)]
     if plan.whole or not new:
         onward = (
-            "Nothing was appended now. Run the job with the input that it began with: it goes on behind its rows. "
-            "Rows that are not its own need another job name."
+            "This attempt appended nothing. Run the job with the input that it began with: it goes on behind its "
+            "rows. Rows that are not its own need another job name."
         )
     else:
         onward = (

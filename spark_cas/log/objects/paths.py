@@ -101,7 +101,7 @@ def closed(job: str, pinned_by: str, number: int) -> str:
 
     A job of this name that was forgotten had another plan, and whoever slept meanwhile closes that.
     """
-    return f"_log/closed/{partition(number)}/{_checked(job)}/{pinned_by}.json"
+    return f"_log/ended/{partition(number)}/{_checked(job)}/{pinned_by}.json"
 
 
 def _checked(job: str) -> str:

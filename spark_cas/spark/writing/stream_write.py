@@ -238,7 +238,7 @@ def _loading(
         task=f"{_run(task, batch)}/{task_number()}",
         limits=task.limits,
         order_by=task.order_by,
-        ledger=ledger_before(log, plan) if task.plan is None else task.ledger,
+        ledger=task.ledger,
         fenced_wait_seconds=task.fenced_wait_ms / 1000,
     )
 

@@ -40,8 +40,8 @@ REQUEST_SECONDS = 3.0
 STANDS_STILL_SECONDS = 6 * REQUEST_SECONDS
 """Half of the patience, as 60 s are in real use."""
 NODES = {1, 2, 3}
-_ASKED_SECONDS = 1.5
-"""After so long a claim has asked what the ledger holds, and is not told."""
+_ASKED_SECONDS = 3.0
+"""After so long a claim has asked what the ledger holds, or a reader where a partition ends, and is not told."""
 COORDINATORS = 4
 """Partitions of the topic of transactions, see conf/kafka."""
 

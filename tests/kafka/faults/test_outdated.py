@@ -151,18 +151,6 @@ def depose(proxied):
     return lambda topic: deposed.add(topic.encode())
 
 
-@pytest.fixture
-def direct(proxied, proxied_topic):
-    with KafkaLog(spec_of(proxied.direct, proxied_topic)) as log:
-        yield log
-
-
-@pytest.fixture
-def log(proxied, proxied_topic):
-    with KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log:
-        yield log
-
-
 def test_a_threshold_lies_behind_what_was_acknowledged_whoever_tells_the_end(proxied_topic, direct, log, depose):
     assert log.bounds(0).end_offset == 0
     end = append_foreign(direct, 0, "x").range.end_offset

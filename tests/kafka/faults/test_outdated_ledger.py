@@ -9,29 +9,16 @@ from spark_cas.core.errors import InputChangedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.log.expanding import expand_log
-from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.load.after_expansion import earlier_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.testing.loads import LIMITS, load
 from spark_cas.testing.writing import JobWriter, claim_of, table_of
 from tests.kafka.clients import committed_values
-from tests.kafka.faulted import JOB, spec_of
+from tests.kafka.faulted import JOB
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
-
-
-@pytest.fixture
-def direct(proxied, proxied_topic):
-    with KafkaLog(spec_of(proxied.direct, proxied_topic)) as log:
-        yield log
-
-
-@pytest.fixture
-def log(proxied, proxied_topic):
-    with KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log:
-        yield log
 
 
 @pytest.fixture

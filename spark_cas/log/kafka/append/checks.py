@@ -66,10 +66,10 @@ class Checks:
         are: then it has to be proven that who tells it has not been deposed. Raises UndecidedError, StorageError.
         """
         if resume_offset(self.plan, self.at.partition, None) is not None:
-            found = self.ledger.read(self.at, self.plan.log_id, self._timeout)
+            found = self.progress()
             if not is_complete(found):
                 return found
-        return self.ledger.read(self.at, self.plan.log_id, self._timeout, proven=True)
+        return self._proven_progress(self._timeout)
 
     def barrier(self) -> Bounds:
         """The partition's bounds once everything in it is decided."""
@@ -91,7 +91,7 @@ class Checks:
         Where it is the known one a refusal is definite: so it is proven.
         """
         timeout = self._timeout if timeout_seconds is None else timeout_seconds
-        return taken_over(self.ledger.read(self.at, self.plan.log_id, timeout, proven=True), known)
+        return taken_over(self._proven_progress(timeout), known)
 
     def forgotten(self, progress: Progress | None, end_offset: int) -> tuple[Progress | None, bool]:
         """The job's ledger entry, and whether there is none although records may be the job's (`progress_expired`).
@@ -143,6 +143,15 @@ class Checks:
         refusal = self.check(claim, chunk, self.bounds_for(claim, chunk))
         # What lies there now may be of the very job, committed since its ledger was read.
         return self.overtaken(claim.progress) or refusal
+
+    def _proven_progress(self, timeout_seconds: float) -> Progress | None:
+        """The job's ledger entry as a coordinator tells it that has not been deposed.
+
+        Of a plan that is not recorded, under which nobody else writes, whoever answers is believed: there may be no
+        registry.
+        """
+        proven = bool(self.plan.pinned_by)
+        return self.ledger.read(self.at, self.plan.log_id, timeout_seconds, proven=proven)
 
     def _looked_again(self, refusal: Refusal | None, look: Callable[[], Refusal | None]) -> Refusal | None:
         """A refusal, or what a later look finds where it says that the log lost records."""

@@ -180,7 +180,7 @@ class PartitionWriter:
         if fence.producer is None:
             refusal: Refusal | None = None
             try:
-                refusal = checks.overtaken(claim.progress, POLITE_SECONDS)
+                refusal = taken_over(checks.progress(POLITE_SECONDS), claim.progress)
                 if refusal is None and attempt.chunk.records.num_rows:
                     refusal = checks.precheck(claim.progress, claim.expected_offset)
             except UndecidedError:

@@ -26,6 +26,8 @@ _BACKSTOP_SHARE = 1.1
 
 _LATE_SECONDS = 1.0
 """A broker that stands still for less is not deposed for it."""
+_LATELY_SECONDS = 2 * _LATE_SECONDS
+"""The next question was asked within half of that, or its answer was late as well."""
 
 Answer = TypeVar("Answer")
 
@@ -91,7 +93,8 @@ class Admin:
         knew, and has nobody left to ask, for good (decision 0022).
         """
         try:
-            self.client.list_topics(self._topic, min(most_seconds, _METADATA_SHARE * self.request_seconds))
+            with self.noticing_late():
+                self.client.list_topics(self._topic, min(most_seconds, _METADATA_SHARE * self.request_seconds))
         except KafkaException:
             unanswered = True
         else:
@@ -100,9 +103,9 @@ class Admin:
         if unanswered:
             self._begin()
 
-    def was_answered_late_within(self, seconds: float) -> bool:
-        """Whether an answer that came in the last seconds was long on its way."""
-        return time.monotonic() - self._late_at < seconds
+    def waited_lately(self) -> bool:
+        """Whether an answer was long on its way, or did not come, so lately that who gave it may go on just now."""
+        return time.monotonic() - self._late_at < _LATELY_SECONDS
 
     def knows_leaders(self, topic: str, partitions: Collection[int]) -> bool:
         """Whether the client knows who leads these partitions; it asks when it has not lately.
@@ -166,12 +169,14 @@ class Admin:
 
     @contextmanager
     def noticing_late(self) -> Iterator[None]:
-        """Inside, an answer is waited for."""
+        """Inside, an answer is waited for, which may not come."""
         asked_at = time.monotonic()
-        yield
-        now = time.monotonic()
-        if now - asked_at >= _LATE_SECONDS:
-            self._late_at = now
+        try:
+            yield
+        finally:
+            now = time.monotonic()
+            if now - asked_at >= _LATE_SECONDS:
+                self._late_at = now
 
     def _forget_troubles(self) -> None:
         self.client.poll(0)

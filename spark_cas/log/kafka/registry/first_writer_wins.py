@@ -93,7 +93,7 @@ class Entries:
 
     def prove(self) -> None:
         """As `refresh`, whichever broker answers. Raises StorageError."""
-        self.take_in(proven_bounds(self._admin, self._spec, self.at))
+        self.take_in(proven_bounds(self._admin, self._spec, self.at, self._drawn_id()))
 
     def text(self, key: str) -> str | None:
         """The value of an entry as of the last `refresh`, None when it has none. Raises FormatError."""
@@ -166,8 +166,7 @@ class Entries:
         self.take_in(ends.barrier(self._admin, self.at, self._spec.request_seconds))
         if not change():
             return True
-        own_id = f"{self._spec.prefix}/{self.at.topic}/{_CHANCE.randrange(_IDS)}"
-        producer = TransactionalProducer(self._spec, own_id)
+        producer = TransactionalProducer(self._spec, self._drawn_id())
         try:
             producer.init(self._spec.request_seconds)
             # While the client connected, others may have come to their end.
@@ -210,6 +209,9 @@ class Entries:
                 time.sleep(pause)
                 pause = min(_LONGEST_PAUSE_SECONDS, 2 * pause)
         return True
+
+    def _drawn_id(self) -> str:
+        return f"{self._spec.prefix}/{self.at.topic}/{_CHANCE.randrange(_IDS)}"
 
     def take_in(self, bounds: Bounds) -> None:
         """Take in what came since and lies below the end."""

@@ -1,0 +1,48 @@
+"""The look at a stream before its batch: all partitions, and no longer than a batch may be held up."""
+
+import time
+
+import pytest
+
+from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.log.load.micro_batch import begin_stream, ledger_before
+from spark_cas.log.memory import MemoryLog
+from spark_cas.testing.batches import run_batch
+
+PARTITIONS = 8
+
+
+class Slow(MemoryLog):
+    seconds = 0.0
+    asked = 0
+
+    def progress_of(self, partitions, job, group="", **how):
+        self.asked += 1
+        time.sleep(self.seconds)
+        return super().progress_of(partitions, job, group, **how)
+
+
+@pytest.fixture
+def log():
+    log = Slow()
+    log.create(PARTITIONS)
+    run_batch(log, 0, {each: ["a"] for each in range(PARTITIONS)})
+    log.asked = 0
+    return log
+
+
+@pytest.fixture
+def plan(log):
+    return begin_stream(log, "stream", ExpectedOffsets.parse("none"))
+
+
+@pytest.mark.parametrize(("at_once", "looks"), [(True, 1), (False, PARTITIONS)])
+def test_it_finds_all(log, plan, at_once, looks):
+    log.ledger_at_once = at_once
+    assert len(ledger_before(log, plan)) == PARTITIONS
+    assert log.asked == looks
+
+
+def test_it_ends_in_time_with_what_it_found(log, plan):
+    log.seconds = 0.2
+    assert len(ledger_before(log, plan)) == log.asked < PARTITIONS
