@@ -40,7 +40,7 @@ STEPS = {
     "bounds": ("GET", "_log/start", False),
     "plan put": ("PUT", "plan.json", False),
     "plan put, reply lost": ("PUT", "plan.json", True),
-    "claim": ("GET", "_log/closed", False),
+    "claim": ("GET", "_log/ended", False),
     "first append": ("PUT", "/00000000000000000000.parquet", False),
     "first append, reply lost": ("PUT", "/00000000000000000000.parquet", True),
     "end sought": ("HEAD", "/00000000000000000002.parquet", False),
