@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
@@ -11,6 +10,7 @@ from spark_cas.core.errors import StorageError
 from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.objects.store import open_store
 from spark_cas.log.spec import LogSpec
+from tests.objects.served import served
 
 OLD, NEW = b"old", b"new"
 
@@ -50,13 +50,8 @@ class PutAgainAtOnce(BaseHTTPRequestHandler):
 @pytest.fixture
 def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(PutAgainAtOnce, "holds", OLD)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), PutAgainAtOnce)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join(10)
-    server.server_close()
+    with served(PutAgainAtOnce) as address:
+        yield address
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/log", "az://container/log"])

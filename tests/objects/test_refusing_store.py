@@ -1,12 +1,12 @@
 """A store that does not know conditional puts, as some that speak S3's language do not."""
 
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 from spark_cas import open_log
 from spark_cas.core.errors import StorageError
+from tests.objects.served import served
 
 EMPTY = b"""<?xml version="1.0" encoding="UTF-8"?>
 <ListBucketResult><Name>bucket</Name><KeyCount>0</KeyCount><IsTruncated>false</IsTruncated></ListBucketResult>"""
@@ -33,13 +33,8 @@ class RefusesPuts(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def endpoint():
-    server = ThreadingHTTPServer(("127.0.0.1", 0), RefusesPuts)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join(10)
-    server.server_close()
+    with served(RefusesPuts) as address:
+        yield address
 
 
 @pytest.mark.parametrize(
