@@ -6,7 +6,6 @@ import pytest
 
 from spark_cas.log.backend import Backend
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.registry.topics import create_registry_topics
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.testing.contract import JobContract, StepContract
 from spark_cas.testing.contract.base import NewBackend
@@ -28,9 +27,6 @@ class OnKafka:
 
     @pytest.fixture
     def new_backend(self, broker: KafkaBroker) -> NewBackend:
-        # A plan is recorded before it is claimed by; not all of the contract are.
-        with KafkaLog(KafkaSpec(broker.bootstrap, "flights")) as log:
-            create_registry_topics(log._admin, log.spec)
         return lambda: KafkaLog(KafkaSpec(broker.bootstrap, f"t-{uuid.uuid4().hex[:12]}", claim_timeout_ms=20_000))
 
     def reopen(self, backend: Backend) -> Backend:

@@ -127,7 +127,7 @@ def test_two_writers_with_one_expectation_never_both_append(broker, spec, topic,
         for round_ in range(ROUNDS // 2):
             plans = [plan_of(one, f"{name}-{round_}") for name in "ab"]
             assert plans[0].expected_offsets == plans[1].expected_offsets
-            writers = [JobWriter(log, log.record_plan(plan)) for log, plan in zip((one, two), plans, strict=True)]
+            writers = [JobWriter(log, plan) for log, plan in zip((one, two), plans, strict=True)]
             names = [f"{name}-{round_}" for name in "ab"]
             outcomes = at_once(*(partial(w.append, chunk_of(name)) for w, name in zip(writers, names, strict=True)))
             appended = [n for n, outcome in zip(names, outcomes, strict=True) if isinstance(outcome, Appended)]
