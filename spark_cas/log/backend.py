@@ -10,7 +10,7 @@ from typing import Self
 from spark_cas.core.expansion import Intent
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUIRED
 from spark_cas.core.offsets import Bounds
-from spark_cas.core.plan import Completion, Plan, Progress
+from spark_cas.core.plan import Completion, Layout, Plan, Progress
 from spark_cas.core.plan_json import recorded_completion, recorded_plan, to_json
 from spark_cas.core.records import first_since
 from spark_cas.log.patience import PATIENCE_MS
@@ -48,6 +48,13 @@ class Backend(Log, Blind, Admin, Expandable, Registry, Grantor):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """There may be nothing to let go of."""
+
+    def known_layout(self) -> Layout:
+        """`layout` of a log that somebody made: it is looked for again where not all of the backend may know it yet.
+
+        Raises LogNotFoundError, FormatError, StorageError.
+        """
+        return self.layout()
 
     def bounds(self, partition: int) -> Bounds:
         """What a partition keeps: every append acknowledged before this call lies below ``end_offset``.

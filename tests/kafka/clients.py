@@ -5,6 +5,7 @@ import os
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
+from spark_cas.testing.kafka_broker.metadata import known_to
 from spark_cas.testing.kafka_broker.waiting import wait_until
 
 SECONDS = 60
@@ -48,10 +49,7 @@ def _is_made(admin: AdminClient, topic: NewTopic) -> bool:
 
 def _is_led(node: str, topic: str, partitions: int) -> bool:
     """Whether one node knows leaders of all partitions of a topic."""
-    try:
-        found = admin_of(node).list_topics(topic, _ANSWER_SECONDS).topics[topic].partitions
-    except KafkaException:
-        return False
+    found = known_to(int(node.rpartition(":")[2]), _ANSWER_SECONDS).topics.get(topic, {})
     return len(found) == partitions and all(each.leader >= 0 for each in found.values())
 
 

@@ -8,7 +8,7 @@ from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENT, OF
 from spark_cas.log.backend import Preflight
 from spark_cas.log.kafka.broker_settings import broker_settings
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.ask import ask, second_look
+from spark_cas.log.kafka.client.ask import ask, looked_for, second_look
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import Meaning, meaning_of
 from spark_cas.log.kafka.client.error_text import NotGivenError, NotPermittedError
@@ -77,14 +77,10 @@ def _require_exactly_once(
 
 
 def _known_in_sync(admin: Admin, topic: str) -> tuple[TopicDescription, TopicSettings | None]:
-    """`_in_sync` of the log's own topic: somebody saw it, so a broker that does not know it may lag behind."""
-    wait = second_look(admin, f"looking for topic {topic}")
-    while True:
-        try:
-            return _in_sync(admin, topic, AclOperation.WRITE)
-        except LogNotFoundError:
-            if not wait.again("a broker does not know it"):
-                raise
+    """`_in_sync` of the log's own topic, which somebody saw."""
+    return looked_for(
+        lambda: _in_sync(admin, topic, AclOperation.WRITE), second_look(admin, f"looking for topic {topic}")
+    )
 
 
 def _in_sync(admin: Admin, topic: str, *needed: AclOperation) -> tuple[TopicDescription, TopicSettings | None]:

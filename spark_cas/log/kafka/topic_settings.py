@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType, TopicDescription
 
-from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
+from spark_cas.core.errors import LogNotSharedError
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.ask import ask, second_look
+from spark_cas.log.kafka.client.ask import ask, looked_for, second_look
 from spark_cas.log.kafka.client.rights import NOT_PERMITTED, on_topic
 
 
@@ -32,12 +32,7 @@ def require_planned(admin: Admin, topic: str, log_id: str) -> TopicDescription:
     """
     wait = second_look(admin, f"looking for topic {topic}")
     while True:
-        try:
-            description = describe(admin, topic)
-        except LogNotFoundError:
-            if not wait.again("a broker does not know it"):
-                raise
-            continue
+        description = looked_for(lambda: describe(admin, topic), wait)
         if str(description.topic_id) == log_id:
             return description
         if not wait.again("a broker knows another one of its name"):

@@ -113,7 +113,7 @@ class SelectedLogs:
 
     def _state(self, topic: str, *, waiting: bool) -> LogState:
         log = self.log(topic)
-        layout = log.layout()
+        layout = log.known_layout()
         self._selection.require_meant(topic, layout)
         partitions = self._selection.partitions_of(topic, layout)
         bounds = log.bounds_of(partitions, waiting=waiting)

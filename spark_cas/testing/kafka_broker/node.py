@@ -16,7 +16,7 @@ from spark_cas.testing.kafka_broker.listeners import (
     listener_settings,
     properties,
 )
-from spark_cas.testing.kafka_broker.metadata import nodes_alive
+from spark_cas.testing.kafka_broker.metadata import Known, known_to
 from spark_cas.testing.kafka_broker.waiting import BrokerFailedError, end_of, wait_until
 from spark_cas.testing.ports import HOST
 
@@ -135,9 +135,13 @@ class KafkaNode:
         def answers() -> bool:
             if not self.is_running:
                 raise BrokerFailedError(f"node {self.id} ended while it started:\n{end_of(self.output)}")
-            return wanted <= nodes_alive(self._ports[BROKER].port, ANSWER_SECONDS)
+            return wanted <= self.known().alive
 
         wait_until(answers, seconds, lambda: f"node {self.id} was not up in {seconds} s:\n{end_of(self.output)}")
+
+    def known(self) -> Known:
+        """What this node knows of the cluster; nothing while it does not answer."""
+        return known_to(self._ports[BROKER].port, ANSWER_SECONDS)
 
     def kill(self) -> None:
         """SIGKILL: nothing of it runs any more when this returns. Its data stays; harmless when it is not running."""

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import ConfigResource
 
 from spark_cas.testing.kafka_broker import KafkaBroker, KafkaNode
-from spark_cas.testing.kafka_broker.metadata import nodes_alive
+from spark_cas.testing.kafka_broker.metadata import known_to
 from spark_cas.testing.kafka_broker.waiting import BrokerFailedError, wait_until
 from spark_cas.testing.ports import HOST, held_ports
 from tests.kafka.clients import SECONDS, admin_of, append, committed_values, create_topic, leader_of
@@ -66,10 +66,10 @@ def test_a_frozen_broker_answers_nothing_until_it_thaws(broker):
     broker.freeze()
     try:
         assert broker.node(1).is_running
-        assert nodes_alive(port, timeout_seconds=1) == frozenset()
+        assert known_to(port, timeout_seconds=1).alive == frozenset()
     finally:
         broker.thaw()
-    wait_until(lambda: nodes_alive(port, 1) == {1}, SECONDS, lambda: "the broker did not thaw")
+    wait_until(lambda: known_to(port, 1).alive == {1}, SECONDS, lambda: "the broker did not thaw")
 
 
 def test_a_cluster_outlives_the_leader_of_a_partition(cluster):

@@ -66,7 +66,8 @@ def topic_on(cluster, name, nodes, **config):
     admin.create_topics([topic])[name].result(SECONDS)
 
     def is_known():
-        return all(in_sync(node.address, name)[:1] == nodes[:1] for node in cluster.nodes)
+        found = [node.known().topics.get(name, {}).get(0) for node in cluster.nodes]
+        return all(each is not None and each.leader == nodes[0] for each in found)
 
     wait_until(is_known, SECONDS, lambda: f"{name} has no leader")
 
@@ -109,9 +110,9 @@ def coordinators_are_spread(cluster):
     """
     admin = admin_of(cluster.bootstrap)  # its futures fail when it is no longer held
     admin.elect_leaders(ElectionType.PREFERRED).result(SECONDS)
-    known = [admin_of(node.address).list_topics(timeout=SECONDS).topics for node in cluster.nodes]
-    internal = [topics[name] for topics in known for name in ("__transaction_state", "__consumer_offsets")]
-    return all(found.leader == found.replicas[0] for topic in internal for found in topic.partitions.values())
+    known = [node.known().topics for node in cluster.nodes]
+    internal = [topics.get(name) for topics in known for name in ("__transaction_state", "__consumer_offsets")]
+    return all(topic and all(each.leader == each.replicas[0] for each in topic.values()) for topic in internal)
 
 
 @pytest.fixture
@@ -305,3 +306,22 @@ def test_a_leader_that_was_deposed_while_it_stood_still_tells_nobody_where_the_p
                 assert bounds.result(SECONDS).end_offset >= seen
         finally:
             ready.node(deposed).thaw()
+
+
+def test_a_broker_that_stood_still_since_before_the_registry_was_made_hides_nothing_that_is_recorded(ready):
+    """It answers what it was asked meanwhile: that there is no such topic."""
+    topic = create_topic(ready.bootstrap)
+    slept = next(iter(NODES - {controller_of(ready)}))
+    others = ",".join(node.address for node in ready.nodes if node.id != slept)
+    ready.node(slept).freeze()
+    try:
+        with KafkaLog(replace(spec_of(others, topic, request_seconds=10), prefix=topic)) as elsewhere:
+            plan = pin_plan(elsewhere, JOB, ExpectedOffsets("none"))
+        asleep = replace(spec_of(ready.node(slept).address, topic, request_seconds=10), prefix=topic)
+        with KafkaLog(asleep) as log, ThreadPoolExecutor(1) as threads:
+            found = threads.submit(log.plan, JOB)
+            time.sleep(_ASKED_SECONDS)
+            ready.node(slept).thaw()
+            assert found.result(SECONDS) == plan
+    finally:
+        ready.node(slept).thaw()

@@ -1,10 +1,13 @@
 """A broker that lags behind says what was: where partitions ended, and how many there were."""
 
+import os
 from dataclasses import replace
 
 import pytest
 from confluent_kafka import TopicPartition
 
+from spark_cas.core.claim import Claim
+from spark_cas.core.errors import LogNotFoundError
 from spark_cas.core.expansion import Intent
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.offsets import OffsetRange
@@ -130,6 +133,49 @@ def test_a_plan_is_made_for_every_partition_that_was_added(proxied, proxied_topi
         assert plan.partitions == 2
         assert before in (None, replace(plan, rejoined=False))
     lagging.told_old.wait(0)
+
+
+@pytest.fixture
+def unheard(proxied):
+    """The name of a topic of which the broker tells each connection for a moment that it is not there."""
+    topic = f"t-{os.urandom(4).hex()}"
+    rule = proxied.proxy.add(Fault.OLD_RESPONSE, Api.METADATA, times=None)
+    with KafkaLog(spec_of(proxied.bootstrap, topic)) as log, KafkaLog(spec_of(proxied.direct, topic)) as direct:
+        for ask in (KafkaLog.layout, lambda log: log.bounds(0), KafkaLog.preflight):
+            with pytest.raises(LogNotFoundError):
+                ask(log)
+        direct.create(1)
+    yield topic
+    rule.told_old.wait(0)
+
+
+def _claimed(log, direct):
+    assert isinstance(log.claim(0, pin_plan(direct, "job", ExpectedOffsets("end"))), Claim)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        pytest.param(lambda log, _: log.known_layout(), id="layout"),
+        pytest.param(lambda log, _: log.bounds(0), id="bounds"),
+        pytest.param(lambda log, _: log.bounds_of([0], waiting=False), id="decided bounds"),
+        pytest.param(lambda log, _: log.offset_since(0, 0), id="offset of a time"),
+        pytest.param(lambda log, _: [*log.read(0, OffsetRange(0, 0))], id="read"),
+        pytest.param(lambda log, _: log.preflight(), id="preflight"),
+        pytest.param(lambda log, _: pin_plan(log, "job", ExpectedOffsets("end")), id="plan"),
+        pytest.param(_claimed, id="claim"),
+    ],
+)
+def test_a_topic_that_the_broker_does_not_know_yet_is_looked_for_again(proxied, unheard, ask):
+    with KafkaLog(spec_of(proxied.bootstrap, unheard)) as log, KafkaLog(spec_of(proxied.direct, unheard)) as direct:
+        ask(log, direct)
+
+
+def test_no_topic_that_was_seen_is_gone_at_a_first_look(proxied, unheard):
+    with KafkaLog(spec_of(proxied.bootstrap, unheard)) as log:
+        log.known_layout()
+        proxied.proxy.add(Fault.RESET_BEFORE_REQUEST, Api.METADATA)
+        assert log.layout().partitions == 1
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
+from spark_cas.core.errors import LogNotFoundError
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.codes import UNANSWERED, passes, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
@@ -20,6 +21,19 @@ Answer = TypeVar("Answer")
 def second_look(admin: Admin, doing: str) -> SecondLook:
     """For what is definite by one broker: it may lag behind, or be deposed and not know it, so it is asked again."""
     return SecondLook(_SECOND_LOOK_SHARE * admin.request_seconds, doing)
+
+
+def looked_for(look: Callable[[], Answer], wait: SecondLook) -> Answer:
+    """What is seen of a topic that somebody saw or made: a broker that lags behind may not know it yet.
+
+    Raises LogNotFoundError after a second look, what ``look`` does.
+    """
+    while True:
+        try:
+            return look()
+        except LogNotFoundError:
+            if not wait.again("a broker does not know it"):
+                raise
 
 
 def ask(admin: Admin, question: Callable[[], Answer], doing: str, *rights: Right) -> Answer:
