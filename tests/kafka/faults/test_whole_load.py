@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from threading import Barrier
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import Producer
@@ -23,6 +24,7 @@ from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.log.backend import Backend
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append import fence
+from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.whole_load import WholeAppends
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.spec import KafkaSpec
@@ -91,6 +93,20 @@ def test_whatever_is_lost_all_rows_are_there_once(proxied, fault):
         return seen_in(proxied.direct, topic)
 
     assert dict(zip(APIS, all_at_once(through, APIS), strict=True)) == dict.fromkeys(APIS, ROWS)
+
+
+def test_what_a_claim_could_not_learn_behind_its_fence_the_next_one_does(broker, monkeypatch):
+    """The fence is up then, and the load aborted."""
+    topic = create_topic(broker.bootstrap, 2)
+    with KafkaLog(spec_of(broker.bootstrap, topic)) as log, KafkaLog(spec_of(broker.bootstrap, topic)) as other:
+        plan = pin(log)
+        abort_group(other, plan)
+        learn = Checks.changed
+        monkeypatch.setattr(Checks, "changed", Mock(side_effect=StorageError("the registry does not answer")))
+        with pytest.raises(StorageError):
+            log.claim(0, plan)
+        monkeypatch.setattr(Checks, "changed", learn)
+        assert log.claim(1, plan) == Fenced(None)
 
 
 def test_a_call_whose_commit_does_not_arrive_sends_all_of_it_again(proxied):

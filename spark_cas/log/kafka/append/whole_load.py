@@ -15,7 +15,7 @@ from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ConditionalLogError, TransactionEndedError
 from spark_cas.core.group import ABORTED, GroupOutcome, batch_of, takes_place
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.core.outcome import Appended, Fenced, Outcome, ProgressLost, Refusal, Truncated
+from spark_cas.core.outcome import Appended, Fenced, LayoutChanged, Outcome, ProgressLost, Refusal, Truncated
 from spark_cas.core.plan import Plan, Progress, progress_lost, resume_offset
 from spark_cas.core.refusal import error_of
 from spark_cas.log.kafka import ends
@@ -80,16 +80,10 @@ class WholeAppends:
         if not committed and self._lost:
             return Fenced(None)
         if not committed and self._fence.producer is None:
-            self._forget()
-            self._fence.put_up_patiently()
-            changed = checks.changed(plan)
-            if changed is not None:
-                return changed
-            # After the fence and not before: whoever aborts it records that first, and then fences.
-            if self._is_aborted(plan.group):
-                self._lost = True
-                return Fenced(None)
-            progress = checks.fenced_progress()
+            found = self._take_over(checks, plan)
+            if isinstance(found, LayoutChanged | Fenced):
+                return found
+            progress = found
         expected = resume_offset(plan, partition, progress)
         if expected is None:
             bounds = ends.bounds_to_high_watermark(self._admin, checks.at)
@@ -101,6 +95,29 @@ class WholeAppends:
             return ProgressLost(plan.job)
         self._claimed.add(partition)
         return Claim(partition, plan, expected, progress, bounds.end_offset)
+
+    def _take_over(self, checks: Checks, plan: Plan) -> Progress | LayoutChanged | Fenced | None:
+        """Put up the fence, and learn what the job has appended by then; the fence stays only if that is known.
+
+        Without it the next claim would find a fence, and not learn what it may rest on.
+        """
+        self._forget()
+        self._fence.put_up_patiently()
+        known = False
+        try:
+            changed = checks.changed(plan)
+            if changed is not None:
+                return changed
+            # After the fence and not before: whoever aborts it records that first, and then fences.
+            if self._is_aborted(plan.group):
+                self._lost = True
+                return Fenced(None)
+            progress = checks.fenced_progress()
+            known = True
+            return progress
+        finally:
+            if not known:
+                self._drop()
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
         """Send a chunk into the transaction, and see that it lands where the claim wants it.
