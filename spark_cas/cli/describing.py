@@ -21,7 +21,7 @@ def offsets(
 ) -> None:
     """Show what each partition keeps; its end offset is what the next conditional write expects."""
     with opened(log, bootstrap_servers, topic, log_option) as source:
-        layout = source.known_layout()
+        layout = source.layout()
         table = _offsets_table(source, layout)
         table.title = f"{source.topic}, layout epoch {layout.epoch}"
     console().print(table)
@@ -51,7 +51,7 @@ def describe(
 ) -> None:
     """Show a log as a whole: its layout, what each partition keeps, how far each job came, and who is at work."""
     with opened(log, bootstrap_servers, topic, log_option) as source:
-        layout = source.known_layout()
+        layout = source.layout()
         kept = _offsets_table(source, layout)
         jobs = _jobs_table(source, layout)
         grants = source.grants()

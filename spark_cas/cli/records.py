@@ -66,7 +66,7 @@ def tail(
 ) -> None:
     """Show the newest records of each partition, as `read` does."""
     with opened(log, bootstrap_servers, topic, log_option) as source:
-        log_id = source.known_layout().log_id
+        log_id = source.layout().log_id
         ends: dict[int, int] = {}
         wanted = tuple(_partitions(source, partition))
         for each, bounds in zip(wanted, source.bounds_of(wanted, waiting=True), strict=True):
@@ -90,7 +90,7 @@ def _show(records: Iterable[Record], shown: Shown) -> None:
 
 
 def _partitions(source: Backend, partition: int | None) -> Iterable[int]:
-    layout = source.known_layout()
+    layout = source.layout()
     if partition is None:
         return range(layout.partitions)
     try:

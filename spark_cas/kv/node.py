@@ -60,7 +60,7 @@ class Node:
         self._address = address
         self._shards: dict[int, Shard] = {}
         with log() if callable(log) else open_log(log, settings) as opened:
-            layout = opened.known_layout()
+            layout = opened.layout()
             _refuse_expanded(opened)
         opens = log if callable(log) else partial(open_log, answered_before(parse_address(log, settings)))
         self._transactions = Transactions(opens, layout)

@@ -49,8 +49,8 @@ class Backend(Log, Blind, Admin, Expandable, Registry, Grantor):
     ) -> None:
         """There may be nothing to let go of."""
 
-    def known_layout(self) -> Layout:
-        """`layout` of a log that somebody made: it is looked for again where not all of the backend may know it yet.
+    def layout_now(self) -> Layout:
+        """`layout` for who makes the log where there is none: that is told at once, though others may have made it.
 
         Raises LogNotFoundError, FormatError, StorageError.
         """

@@ -22,7 +22,7 @@ def expand_log(log: Backend, partitions: int) -> Layout:
     Raises OptionError unless the log has fewer partitions; LayoutChangedError when an expansion to another count was
     begun; LogNotFoundError, FormatError, ChunkDamagedError; StorageError: then the same call is to be made again.
     """
-    layout = log.known_layout()
+    layout = log.layout()
     intent = log.layouts().pending
     if intent is None:
         if partitions <= layout.partitions:
@@ -82,7 +82,7 @@ def settled_layouts(log: Backend) -> Layouts:
 
 def _layout_known(log: Backend, knows: Callable[[Layout], bool]) -> Layout:
     """A broker may lag behind, and say what the layout was; what is on record of expansions has one place."""
-    layout = log.known_layout()
+    layout = log.layout()
     return layout if knows(layout) else log.layouts().layout
 
 

@@ -103,7 +103,7 @@ def _not_named(options: "WriteOptions") -> str:
 def _notes(log: Backend, idempotence: str) -> tuple[str, ...]:
     """What weakens a promise on this log; nothing is known of one that the load makes."""
     try:
-        log.layout()  # a preflight takes it for granted that there is one
+        log.layout_now()  # a preflight takes it for granted that there is one
         return log.preflight(idempotence=idempotence).notes
     except LogNotFoundError:
         return ()

@@ -67,7 +67,7 @@ def planned_log(spec: AnySpec, log_id: str) -> Iterator[Backend]:
 
 def _is(log: Backend, log_id: str) -> bool:
     try:
-        return log.layout().log_id == log_id
+        return log.layout_now().log_id == log_id
     except LogNotFoundError:
         return False
 

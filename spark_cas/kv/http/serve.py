@@ -39,7 +39,7 @@ def serve(
     ``ready`` is called with the number of shards once the node follows them. Raises as `Node`.
     """
     with open_log(log) as opened:
-        name, shards = opened.topic, opened.known_layout().partitions
+        name, shards = opened.topic, opened.layout().partitions
     # From here on a log that is down for a while is waited for.
     with Node(partial(open_log, answered_before(log)), address=address, folder=folder, nodes=nodes) as node:
         server = uvicorn.Server(

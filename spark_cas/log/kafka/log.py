@@ -1,9 +1,8 @@
 """The Kafka log: the protocol of `spark_cas.log.protocol` over a topic on stock brokers."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from threading import Lock
-from typing import TypeVar
 
 import pyarrow as pa
 from confluent_kafka import TopicPartition
@@ -28,7 +27,7 @@ from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence, Fences
 from spark_cas.log.kafka.append.whole_load import WholeAppends
 from spark_cas.log.kafka.append.writer import PartitionWriter
-from spark_cas.log.kafka.client.ask import ask, looked_for, second_look
+from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.consistent_bounds import WholeLoads, at_one_moment
@@ -45,8 +44,6 @@ from spark_cas.log.kafka.topic_settings import topic_settings
 from spark_cas.log.kafka.topics import create_topic
 from spark_cas.log.patience import Wait, within
 from spark_cas.log.protocol import EntryKind
-
-_Seen = TypeVar("_Seen")
 
 
 class KafkaLog(KafkaRegistry, Backend):
@@ -92,8 +89,8 @@ class KafkaLog(KafkaRegistry, Backend):
     def layout(self) -> Layout:
         return self._layouts.layout()
 
-    def known_layout(self) -> Layout:
-        return self._layouts.known()
+    def layout_now(self) -> Layout:
+        return self._layouts.layout(made=False)
 
     def preflight(self, *, begun: bool = False, idempotence: str = REQUIRED) -> Preflight:
         return preflight(self._clients, self.spec, begun=begun, idempotence=idempotence)
@@ -114,18 +111,18 @@ class KafkaLog(KafkaRegistry, Backend):
 
     def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
         ats = [self._at(each) for each in partitions]
-        if not waiting:
-            return self._looked_for(lambda: ends.all_stable_bounds(self._admin, ats))
-        log_id = self._layouts.await_partitions(partitions).log_id
-        loads = WholeLoads(
-            lambda: self.jobs_as_a_whole(log_id),
-            lambda job: Ledger(self._clients.members, job).read_all(ats, log_id, self._timeout),
-        )
-        return self._looked_for(lambda: at_one_moment(self._admin, ats, loads, self._timeout))
+        if waiting:
+            log_id = self._layouts.await_partitions(partitions).log_id
+            loads = WholeLoads(
+                lambda: self.jobs_as_a_whole(log_id),
+                lambda job: Ledger(self._clients.members, job).read_all(ats, log_id, self._timeout),
+            )
+            return at_one_moment(self._admin, ats, loads, self._timeout)
+        return ends.all_stable_bounds(self._admin, ats)
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
         at = self._at(partition)
-        found = self._looked_for(lambda: ends.offset_since(self._admin, at, timestamp_ms))
+        found = ends.offset_since(self._admin, at, timestamp_ms)
         if found is None and timestamp_ms <= ends.newest_ms(self._admin, at):
             # Brokers (4.1) find none either when the first that is as new was deleted by DeleteRecords.
             return first_offset_since(self._readers, at, ends.stable_bounds(self._admin, at).range, timestamp_ms)
@@ -134,7 +131,7 @@ class KafkaLog(KafkaRegistry, Backend):
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
         with self._turn, within(self.patience_seconds):
             try:
-                return self._looked_for(lambda: self._claim(partition, plan))
+                return self._claim(partition, plan)
             except LogNotFoundError:
                 raise LogNotSharedError(
                     f"topic {self.topic}, which the plan was made for, is not there. Nothing was appended. Check "
@@ -163,7 +160,7 @@ class KafkaLog(KafkaRegistry, Backend):
         if not self._layouts.knows(partition):
             # There never are fewer, and to be told of all of them takes long where there are many.
             self._layouts.await_partitions([partition])
-        self._looked_for(lambda: ends.require_kept(self._admin, self._at(partition), offsets))
+        ends.require_kept(self._admin, self._at(partition), offsets)
         return read_records(self._readers, self._at(partition), offsets, columns)
 
     def progress_of(
@@ -285,16 +282,12 @@ class KafkaLog(KafkaRegistry, Backend):
         checks = Checks(self._clients, self._layouts, plan, at)
         return PartitionWriter(checks, Fence(self._fences, at, transactional_id))
 
-    def _looked_for(self, look: Callable[[], _Seen]) -> _Seen:
-        """What is seen of the topic, which somebody saw before. Raises LogNotFoundError, what ``look`` does."""
-        return looked_for(look, second_look(self._admin, f"looking for topic {self.topic}"))
-
     def _await_layout(self, partitions: int = 1) -> Layout:
         """A topic, and each of its partitions, is known to its brokers a little after it was created."""
         wait = Wait(self.patience_seconds, f"waiting for topic {self.topic}")
         while True:
             try:
-                layout = self.layout()
+                layout = self.layout_now()
                 for partition in range(max(partitions, layout.partitions)):
                     ends.high_watermark(self._admin, self._at(partition))
             except LogNotFoundError:

@@ -8,7 +8,7 @@ from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, IDEMPOTENT, OF
 from spark_cas.log.backend import Preflight
 from spark_cas.log.kafka.broker_settings import broker_settings
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.ask import ask, looked_for, second_look
+from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import Meaning, meaning_of
 from spark_cas.log.kafka.client.error_text import NotGivenError, NotPermittedError
@@ -39,7 +39,8 @@ def preflight(clients: ClientSet, spec: KafkaSpec, *, begun: bool, idempotence: 
     Raises LogNotFoundError; StorageError naming the missing right, or saying why no append would be acknowledged.
     """
     admin = clients.admin
-    description, settings = _known_in_sync(admin, spec.topic)
+    admin.seen.add(spec.topic)  # by who asks whether it can be written to
+    description, settings = _in_sync(admin, spec.topic, AclOperation.WRITE)
     notes = [_not_seen(spec.topic)] if settings is None else _notes(description, settings)
     guarantee = AT_LEAST_ONCE
     if idempotence != OFF:
@@ -74,13 +75,6 @@ def _require_exactly_once(
     create_registry_topics(clients.admin, spec, only_try=True)
     names = spec.registry_topic, spec.layouts_topic
     return [note for name in names for note in _notes_on_registry(clients.admin, name)]
-
-
-def _known_in_sync(admin: Admin, topic: str) -> tuple[TopicDescription, TopicSettings | None]:
-    """`_in_sync` of the log's own topic, which somebody saw."""
-    return looked_for(
-        lambda: _in_sync(admin, topic, AclOperation.WRITE), second_look(admin, f"looking for topic {topic}")
-    )
 
 
 def _in_sync(admin: Admin, topic: str, *needed: AclOperation) -> tuple[TopicDescription, TopicSettings | None]:

@@ -11,8 +11,11 @@ from spark_cas.log.kafka.client.ask import ask, looked_for, second_look
 from spark_cas.log.kafka.client.rights import NOT_PERMITTED, on_topic
 
 
-def describe(admin: Admin, topic: str, *, with_rights: bool = False) -> TopicDescription:
-    """What the brokers know of a topic, and this principal's rights on it. Raises LogNotFoundError, StorageError."""
+def describe(admin: Admin, topic: str, *, made: bool = False, with_rights: bool = False) -> TopicDescription:
+    """What the brokers know of a topic, and this principal's rights on it; ``made`` as for `looked_for`.
+
+    Raises LogNotFoundError, StorageError.
+    """
 
     def question() -> TopicDescription:
         asked = admin.client.describe_topics(
@@ -21,7 +24,10 @@ def describe(admin: Admin, topic: str, *, with_rights: bool = False) -> TopicDes
         description: TopicDescription = admin.answer(asked[topic])
         return description
 
-    return ask(admin, question, f"looking for topic {topic}", on_topic("Describe", topic))
+    def look() -> TopicDescription:
+        return ask(admin, question, f"looking for topic {topic}", on_topic("Describe", topic))
+
+    return looked_for(admin, topic, look, made=made)
 
 
 def require_planned(admin: Admin, topic: str, log_id: str) -> TopicDescription:
@@ -30,9 +36,10 @@ def require_planned(admin: Admin, topic: str, log_id: str) -> TopicDescription:
     A broker may lag behind, so that it is missing, or another, is believed after a second look. Raises
     LogNotSharedError when it is another of the same name, LogNotFoundError, StorageError.
     """
+    admin.seen.add(topic)
     wait = second_look(admin, f"looking for topic {topic}")
     while True:
-        description = looked_for(lambda: describe(admin, topic), wait)
+        description = describe(admin, topic)
         if str(description.topic_id) == log_id:
             return description
         if not wait.again("a broker knows another one of its name"):
@@ -74,7 +81,7 @@ def topic_settings(admin: Admin, topic: str) -> TopicSettings | None:
             raise
         return found
 
-    found = ask(admin, question, f"looking at the settings of topic {topic}")
+    found = looked_for(admin, topic, lambda: ask(admin, question, f"looking at the settings of topic {topic}"))
     if found is None:
         return None
     value = {name: str(entry.value) for name, entry in found.items()}

@@ -46,6 +46,8 @@ class SelectedLogs:
         self._open: dict[str, Backend] = {}
         self._closing = ExitStack()
         self._topics: TopicList | None = None
+        self._absent = set[str]()
+        """Logs that were not there at the last look: it is not looked for them twice again each time."""
         self._layouts: dict[tuple[str, int], Layouts] = {}
         """What was found before, by topic and the epoch that was known."""
 
@@ -94,6 +96,9 @@ class SelectedLogs:
             except LogNotFoundError:
                 if not without_absent:
                     raise
+                self._absent.add(topic)
+            else:
+                self._absent.discard(topic)
         return seen
 
     def in_layouts(self, seen: Seen, known_epochs: Mapping[str, int]) -> Seen:
@@ -113,7 +118,7 @@ class SelectedLogs:
 
     def _state(self, topic: str, *, waiting: bool) -> LogState:
         log = self.log(topic)
-        layout = log.known_layout()
+        layout = log.layout_now() if topic in self._absent else log.layout()
         self._selection.require_meant(topic, layout)
         partitions = self._selection.partitions_of(topic, layout)
         bounds = log.bounds_of(partitions, waiting=waiting)

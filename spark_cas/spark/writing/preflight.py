@@ -35,7 +35,7 @@ def require_layout(log: Backend, options: WriteOptions, mark: Mark | None) -> La
     Not before what can be refused is refused: a log keeps for ever the partition count that it is made with.
     """
     try:
-        layout = log.known_layout() if options.new_partitions is None else log.layout()
+        layout = log.layout() if options.new_partitions is None else log.layout_now()
     except LogNotFoundError:
         if options.new_partitions is None:
             raise LogNotFoundError(

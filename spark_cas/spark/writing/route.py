@@ -166,7 +166,7 @@ def _layout(spark: "SparkSession", options: RouteOptions) -> tuple[int, int]:
     """
     if was_seen_to_run(spark, in_tasks=False):
         with open_log(parse_read(dict(options.reading)).selection.only()) as log:
-            layout = log.known_layout() if options.new_partitions is None else log.layout()
+            layout = log.layout() if options.new_partitions is None else log.layout_now()
         if was_seen_to_run(spark, in_tasks=True):
             return layout.partitions, layout.epoch
     try:

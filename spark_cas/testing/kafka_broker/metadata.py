@@ -25,7 +25,6 @@ class KnownPartition:
     leader: int
     """-1 while it has none."""
     replicas: tuple[int, ...]
-    in_sync: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,9 @@ class _Response:
     def _partition(self) -> tuple[int, KnownPartition]:
         self._take(">h")  # an error
         number, leader = self._number(), self._number()
-        return number, KnownPartition(leader, tuple(self._each(self._number)), tuple(self._each(self._number)))
+        found = KnownPartition(leader, tuple(self._each(self._number)))
+        self._each(self._number)  # who is in sync
+        return number, found
 
     def _each(self, item: Callable[[], _Item]) -> list[_Item]:
         return [item() for _ in range(self._number())]

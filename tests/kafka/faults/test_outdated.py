@@ -1,6 +1,8 @@
 """A broker that lags behind says what was: where partitions ended, and how many there were."""
 
 import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -14,17 +16,22 @@ from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.log.expanding import expand_log, layout_with
 from spark_cas.log.kafka import KafkaLog, ends
+from spark_cas.log.kafka.client import ask as asking
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.options.selection import Selection
 from spark_cas.spark.reading.views import ViewReader
 from spark_cas.spark.schema import OFFSETS
+from spark_cas.testing.kafka_broker.waiting import wait_until
 from spark_cas.testing.writing import JobWriter, append_foreign, table_of
 from tests.kafka.clients import SECONDS, committed_values
 from tests.kafka.faulted import spec_of
 from tests.kafka.proxy.frames import Api
-from tests.kafka.proxy.rules import Fault
+from tests.kafka.proxy.rules import Fault, naming
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
+
+_LATE_SECONDS = 1.2
+"""As who stood still for so long that it may have been deposed."""
 
 
 def test_an_end_of_then_refuses_nobody(proxied, proxied_topic):
@@ -139,14 +146,14 @@ def test_a_plan_is_made_for_every_partition_that_was_added(proxied, proxied_topi
 def unheard(proxied):
     """The name of a topic of which the broker tells each connection for a moment that it is not there."""
     topic = f"t-{os.urandom(4).hex()}"
-    rule = proxied.proxy.add(Fault.OLD_RESPONSE, Api.METADATA, times=None)
+    rules = [proxied.proxy.add(Fault.OLD_RESPONSE, api, times=None) for api in (Api.METADATA, Api.DESCRIBE_CONFIGS)]
     with KafkaLog(spec_of(proxied.bootstrap, topic)) as log, KafkaLog(spec_of(proxied.direct, topic)) as direct:
-        for ask in (KafkaLog.layout, lambda log: log.bounds(0), KafkaLog.preflight):
+        for ask in (KafkaLog.layout_now, KafkaLog.tombstones_kept_ms, lambda log: log.bounds(0), KafkaLog.preflight):
             with pytest.raises(LogNotFoundError):
                 ask(log)
         direct.create(1)
     yield topic
-    rule.told_old.wait(0)
+    assert any(rule.told_old.has_come for rule in rules)
 
 
 def _claimed(log, direct):
@@ -156,10 +163,8 @@ def _claimed(log, direct):
 @pytest.mark.parametrize(
     "ask",
     [
-        pytest.param(lambda log, _: log.known_layout(), id="layout"),
+        pytest.param(lambda log, _: log.layout(), id="layout"),
         pytest.param(lambda log, _: log.bounds(0), id="bounds"),
-        pytest.param(lambda log, _: log.bounds_of([0], waiting=False), id="decided bounds"),
-        pytest.param(lambda log, _: log.offset_since(0, 0), id="offset of a time"),
         pytest.param(lambda log, _: [*log.read(0, OffsetRange(0, 0))], id="read"),
         pytest.param(lambda log, _: log.preflight(), id="preflight"),
         pytest.param(lambda log, _: pin_plan(log, "job", ExpectedOffsets("end")), id="plan"),
@@ -171,11 +176,67 @@ def test_a_topic_that_the_broker_does_not_know_yet_is_looked_for_again(proxied, 
         ask(log, direct)
 
 
-def test_no_topic_that_was_seen_is_gone_at_a_first_look(proxied, unheard):
+@pytest.mark.parametrize(
+    "ask",
+    [
+        KafkaLog.layout_now,
+        KafkaLog.tombstones_kept_ms,
+        pytest.param(lambda log: log.bounds_of([0], waiting=False), id="decided bounds"),
+        pytest.param(lambda log: log.offset_since(0, 0), id="offset of a time"),
+    ],
+)
+def test_no_topic_that_was_seen_is_gone_at_a_first_look(proxied, unheard, ask):
     with KafkaLog(spec_of(proxied.bootstrap, unheard)) as log:
-        log.known_layout()
+        log.layout()
+        log.forget_leaders()
+        for api in (Api.METADATA, Api.DESCRIBE_CONFIGS):
+            proxied.proxy.add(Fault.RESET_BEFORE_REQUEST, api)
+        ask(log)
+
+
+def test_who_makes_the_topic_is_told_at_once_that_there_is_none(proxied, monkeypatch):
+    monkeypatch.setattr(asking, "SecondLook", pytest.fail)
+    with KafkaLog(spec_of(proxied.direct, f"t-{os.urandom(4).hex()}")) as log:
+        with pytest.raises(LogNotFoundError):
+            log.layout_now()
+        log.create(1)
+
+
+@pytest.fixture
+def unheard_registry(proxied, proxied_topic):
+    """The spec of a log of whose registry the broker tells each connection for a moment that it is not there."""
+    rule = proxied.proxy.add(Fault.OLD_RESPONSE, Api.METADATA, times=None)
+    spec = spec_of(proxied.bootstrap, proxied_topic, request_seconds=4 * _LATE_SECONDS)
+    with KafkaLog(spec) as log:
+        assert log.plan("job") is None
+    yield spec
+    rule.told_old.wait(0)
+
+
+def test_a_registry_that_was_seen_is_not_gone_at_a_first_look(proxied, unheard_registry):
+    spec = unheard_registry
+    with KafkaLog(spec) as log, KafkaLog(replace(spec, bootstrap_servers=proxied.direct)) as direct:
+        pin_plan(direct, "job", ExpectedOffsets("end"))
+        wait_until(lambda: log.plan("job") is not None, SECONDS, lambda: "it is told for ever what was")
+        plan = pin_plan(direct, "another", ExpectedOffsets("end"))
+        for topic in (spec.registry_topic, spec.layouts_topic):
+            log._admin.forget_leaders(topic)
         proxied.proxy.add(Fault.RESET_BEFORE_REQUEST, Api.METADATA)
-        assert log.layout().partitions == 1
+        assert log.plan("another") == plan
+
+
+def test_a_broker_that_answered_late_is_not_believed_that_there_is_no_registry(proxied, unheard_registry):
+    """It may have stood still since before it was made."""
+    spec = unheard_registry
+    with KafkaLog(replace(spec, bootstrap_servers=proxied.direct)) as direct:
+        plan = pin_plan(direct, "job", ExpectedOffsets("end"))
+    late = proxied.proxy.add(Fault.HOLD_RESPONSE, Api.METADATA, where=naming(spec.layouts_topic))
+    with KafkaLog(spec) as log, ThreadPoolExecutor(1) as threads:
+        found = threads.submit(log.plan, "job")
+        late.met.wait(SECONDS)
+        time.sleep(_LATE_SECONDS)
+        late.release()
+        assert found.result(SECONDS) == plan
 
 
 @pytest.fixture

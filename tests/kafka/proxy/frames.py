@@ -34,6 +34,7 @@ class Api(IntEnum):
     END_TXN = 26
     WRITE_TXN_MARKERS = 27
     TXN_OFFSET_COMMIT = 28
+    DESCRIBE_CONFIGS = 32
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,8 @@ class Admin:
         """How long it is asked again."""
         self.met = spec.met
         """Whether these brokers ever answered: then a connection that does not come about is one that comes back."""
+        self.seen = set[str]()
+        """Topics that somebody saw: a broker that does not know one lags behind, or it is gone."""
         self._topic = spec.topic
         self._leaders: dict[str, tuple[float, frozenset[int]]] = {}
         self._settings = settings
@@ -130,6 +132,8 @@ class Admin:
         except KafkaException:
             return False
         partitions = found.topics[topic].partitions
+        if partitions:
+            self.seen.add(topic)
         led = frozenset(number for number, partition in partitions.items() if partition.leader >= 0)
         self._leaders[topic] = time.monotonic(), led
         return True

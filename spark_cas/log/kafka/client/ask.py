@@ -14,6 +14,8 @@ from spark_cas.log.patience import SecondLook, Wait
 
 _SECOND_LOOK_SHARE = 0.5
 """Of the time of a question."""
+_HEARD_SECONDS = 1.0
+"""Brokers hear of a new topic sooner. A user who misspelt its name waits as long."""
 
 Answer = TypeVar("Answer")
 
@@ -23,17 +25,32 @@ def second_look(admin: Admin, doing: str) -> SecondLook:
     return SecondLook(_SECOND_LOOK_SHARE * admin.request_seconds, doing)
 
 
-def looked_for(look: Callable[[], Answer], wait: SecondLook) -> Answer:
-    """What is seen of a topic that somebody saw or made: a broker that lags behind may not know it yet.
+def looked_for(admin: Admin, topic: str, look: Callable[[], Answer], *, made: bool = False) -> Answer:
+    """What a look at a topic finds: where a broker does not know it that may lag behind, another look.
 
-    Raises LogNotFoundError after a second look, what ``look`` does.
+    That it does is likely of a topic that was `seen`, or ``made`` by somebody, and of a broker that answered late: it
+    may have stood still since before the topic was made. Raises LogNotFoundError, what ``look`` does.
     """
+    wait: SecondLook | None = None
     while True:
         try:
-            return look()
+            found = look()
         except LogNotFoundError:
-            if not wait.again("a broker does not know it"):
+            if wait is None:
+                wait = _look_for_it_again(admin, topic, made=made)
+            if wait is None or not wait.again("a broker does not know it"):
+                admin.seen.discard(topic)
                 raise
+        else:
+            admin.seen.add(topic)
+            return found
+
+
+def _look_for_it_again(admin: Admin, topic: str, *, made: bool) -> SecondLook | None:
+    doing = f"looking for topic {topic}"
+    if topic in admin.seen:
+        return second_look(admin, doing)
+    return SecondLook(_HEARD_SECONDS, doing) if made or admin.waited_lately() else None
 
 
 def ask(admin: Admin, question: Callable[[], Answer], doing: str, *rights: Right) -> Answer:

@@ -25,7 +25,6 @@ from spark_cas.log import clock
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.sending import produce
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.ask import looked_for, second_look
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import Meaning, meaning_of, reason_of
 from spark_cas.log.kafka.client.error_text import NotGivenError, plain_error
@@ -239,18 +238,8 @@ class Entries:
 
 def refreshed(admin: Admin, partitions: list[Entries], timeout_seconds: float) -> list[Entries]:
     """Several partitions of one topic, as `Entries.refresh` leaves each, with as few requests as can be."""
-
-    def look() -> tuple[Bounds, ...]:
-        return ends.barriers(admin, [each.at for each in partitions], timeout_seconds)
-
     with suppress(LogNotFoundError):
-        try:
-            bounds = look()
-        except LogNotFoundError:
-            if not admin.waited_lately():
-                raise
-            # Who answered late may have stood still since before the topic was made.
-            bounds = looked_for(look, second_look(admin, f"looking for topic {partitions[0].at.topic}"))
+        bounds = ends.barriers(admin, [each.at for each in partitions], timeout_seconds)
         for each, found in zip(partitions, bounds, strict=True):
             each.take_in(found)
     return partitions

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import TopicDescription
 
 from spark_cas.core.errors import FormatError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
@@ -17,15 +16,11 @@ from spark_cas.core.outcome import LayoutChanged
 from spark_cas.core.plan import Layout, Plan
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.ask import looked_for, second_look
+from spark_cas.log.kafka.client.ask import second_look
 from spark_cas.log.kafka.client.error_text import NotPermittedError
 from spark_cas.log.kafka.client.rights import lacking, on_topic
 from spark_cas.log.kafka.registry.registry import Registry
 from spark_cas.log.kafka.topic_settings import describe, require_planned
-from spark_cas.log.patience import SecondLook
-
-_HEARD_SECONDS = 2.0
-"""Brokers hear of a new topic sooner. A user who misspelt its name waits as long."""
 
 
 @dataclass(slots=True)
@@ -37,29 +32,26 @@ class TopicLayouts:
     topic: str
     _newest: Layout | None = field(default=None, init=False)
 
-    def layout(self) -> Layout:
+    def layout(self, *, made: bool = True) -> Layout:
         """What the brokers say, or said: partitions never get fewer, so one that knows of fewer lags behind.
 
-        Raises LogNotFoundError, after a second look where the topic was seen; StorageError.
+        Raises LogNotFoundError, at once unless somebody ``made`` the topic or saw it; StorageError.
         """
-        described = self._described()
+        described = describe(self.admin, self.topic, made=made)
         found, newest = _layout(str(described.topic_id), len(described.partitions)), self._newest
         if newest is None or newest.log_id != found.log_id or newest.epoch < found.epoch:
             self._newest = newest = found
         return newest
-
-    def known(self) -> Layout:
-        """`layout` of a topic that somebody made. Raises LogNotFoundError after a second look, StorageError."""
-        return looked_for(self.layout, SecondLook(_HEARD_SECONDS, f"looking for topic {self.topic}"))
 
     def await_partitions(self, partitions: Sequence[int]) -> Layout:
         """The layout, once a broker knows of these partitions: who names one may have asked a broker that does.
 
         Raises ValueError after a second look that finds them no more than the first did; what `layout` does.
         """
+        self.admin.seen.add(self.topic)
         wait = second_look(self.admin, f"looking for the partitions of topic {self.topic}")
         while True:
-            layout = looked_for(self.layout, wait)
+            layout = self.layout()
             if max(partitions, default=0) < layout.partitions or not wait.again("a broker knows of fewer"):
                 break
         for partition in partitions:
@@ -92,7 +84,7 @@ class TopicLayouts:
 
     def all(self, known_epoch: int | None) -> Layouts:
         """`Expandable.layouts`. Raises LogNotFoundError, FormatError, StorageError."""
-        layout = self.known()
+        layout = self.layout()
         try:
             intents, done = self._recorded(layout.log_id)
         except NotPermittedError:
@@ -122,14 +114,6 @@ class TopicLayouts:
     def finish(self, log_id: str, expansion: Expansion) -> None:
         """Record that it has them. Raises StorageError."""
         self.registry.put_layout(self._key("layout", log_id, expansion.epoch), _json(expansion))
-
-    def _described(self) -> TopicDescription:
-        def look() -> TopicDescription:
-            return describe(self.admin, self.topic)
-
-        if self._newest is None:
-            return look()
-        return looked_for(look, second_look(self.admin, f"looking for topic {self.topic}"))
 
     def _changed_as_counted(self, log_id: str, epoch: int) -> LayoutChanged | None:
         wait = second_look(self.admin, f"looking for the partitions of topic {self.topic}")

@@ -84,7 +84,10 @@ class Registry:
 
     def _count(self) -> int | None:
         """Over how many partitions jobs are spread; None where that is not recorded, and all lie in the first."""
-        return self._settled() or self._settled(self._layouts.refresh())
+        count = self._settled() or self._settled(self._layouts.refresh())
+        if count is not None:
+            self._admin.seen.add(self.spec.registry_topic)  # by who recorded that
+        return count
 
     def _settled(self, layouts: Entries | None = None) -> int | None:
         text = (layouts or self._layouts).text(_SETTLED)
