@@ -18,7 +18,6 @@ from spark_cas.log.backend import Preflight
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka import preflight as preflight_module
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.kafka.topic_settings import describe
 from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.testing.loads import TEN, run_job
@@ -117,21 +116,6 @@ def test_retention_is_no_matter_where_nothing_is_deleted(broker):
 def test_too_few_replicas_for_what_is_wanted(broker):
     said = refusal(spec_of(broker, min_insync_replicas="2"))
     assert "has 1 of 1 replicas in sync, and min.insync.replicas is 2" in said
-
-
-def test_a_broker_that_does_not_know_the_topic_yet_is_asked_again(broker, monkeypatch):
-    """As one of several that lags behind, which cannot be had at will."""
-    spec, looked = spec_of(broker), list[str]()
-
-    def lagging(admin, topic, **more):
-        looked.append(topic)
-        if looked == [spec.topic]:
-            raise LogNotFoundError("not known yet")
-        return describe(admin, topic, **more)
-
-    monkeypatch.setattr(preflight_module, "describe", lagging)
-    assert look(spec).notes == ()
-    assert looked[:2] == [spec.topic] * 2
 
 
 @pytest.mark.parametrize("compression", ["none", "lz4", "gzip", "zstd", "snappy"])
