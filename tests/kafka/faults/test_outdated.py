@@ -218,11 +218,18 @@ def test_a_registry_that_was_seen_is_not_gone_at_a_first_look(proxied, unheard_r
     with KafkaLog(spec) as log, KafkaLog(replace(spec, bootstrap_servers=proxied.direct)) as direct:
         pin_plan(direct, "job", ExpectedOffsets("end"))
         wait_until(lambda: log.plan("job") is not None, SECONDS, lambda: "it is told for ever what was")
+        log.layouts()
         plan = pin_plan(direct, "another", ExpectedOffsets("end"))
-        for topic in (spec.registry_topic, spec.layouts_topic):
-            log._admin.forget_leaders(topic)
-        proxied.proxy.add(Fault.RESET_BEFORE_REQUEST, Api.METADATA)
-        assert log.plan("another") == plan
+        expand_log(direct, 2)
+
+        def with_an_outdated_broker(ask):
+            for topic in (spec.registry_topic, spec.layouts_topic):
+                log._admin.forget_leaders(topic)
+            proxied.proxy.add(Fault.RESET_BEFORE_REQUEST, Api.METADATA)
+            return ask()
+
+        assert with_an_outdated_broker(lambda: log.plan("another")) == plan
+        assert with_an_outdated_broker(log.layouts).layout.partitions == 2
 
 
 def test_a_broker_that_answered_late_is_not_believed_that_there_is_no_registry(proxied, unheard_registry):
