@@ -1,5 +1,6 @@
-"""A delete that was done and whose reply was lost: the name may be another object's when it is made again."""
+"""Deletes that go wrong: one whose reply was lost, when the name may be another object's, and one not allowed."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
@@ -7,9 +8,13 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 
 from spark_cas.core.errors import StorageError
+from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
+from spark_cas.log.objects import paths
 from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.objects.store import open_store
 from spark_cas.log.spec import LogSpec
+from tests.objects.places import flaky_log
 from tests.objects.served import served
 
 OLD, NEW = b"old", b"new"
@@ -74,3 +79,22 @@ def test_what_was_put_since_the_first_try_stays(endpoint: str, url: str) -> None
     with suppress(StorageError):  # nor is the reply to a second delete one of the store's
         RetryingStore(open_store(spec), spec).delete_if("_log/jobs/job/plan.json", lambda found: bytes(found) == OLD)
     assert PutAgainAtOnce.holds == NEW
+
+
+def test_loads_go_on_where_nothing_may_be_deleted(caplog: pytest.LogCaptureFixture) -> None:
+    log, store = flaky_log()
+
+    def refused(path: str) -> None:
+        raise StorageError(f"deleting {path}: the store refused the credentials or their rights.")
+
+    store.before["delete"] = refused
+    with caplog.at_level(logging.WARNING, "spark_cas"):
+        for number in range(12):
+            grant = obtain_grant(log, Applicant(f"load-{number}", "run"), ExpectedOffsets("end"))
+            assert grant is not None
+            give_back(log, grant)
+            assert not log.grants().held, "the next load need not wait"
+    assert len(store.inner.below(paths.GRANTS)) == 24, "they stay"
+    [told] = caplog.messages
+    assert "old grants stay" in told
+    assert paths.grants(1) in told

@@ -46,7 +46,8 @@ def plain(error: BaseException, doing: str) -> StorageError:
     if isinstance(error, PermissionDeniedError | UnauthenticatedError) or status in ("401", "403"):
         return StorageError(
             f"{doing}: the store refused the credentials or their rights. The log needs to list, read and create "
-            f"objects below its root; give credentials with store.* options or the environment."
+            f"objects below its root, and to delete them where it is trimmed or jobs are forgotten; give credentials "
+            f"with store.* options or the environment."
         )
     if isinstance(error, FileNotFoundError) or status == "404":
         return StorageError(
