@@ -13,6 +13,7 @@ from spark_cas.log.forgetting import forget_job
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client.rights import Right, on_groups, on_ids, on_topic
 from spark_cas.log.kafka.spec import DEFAULT_PREFIX, KafkaSpec
+from spark_cas.testing.contract.whole import run_whole
 from spark_cas.testing.loads import TEN, run_job
 from tests.kafka.clients import SECONDS, admin_of, append, create_topic
 
@@ -170,6 +171,24 @@ def test_a_reader_needs_no_more_than_to_read_the_topic(secured, spec):
     with KafkaLog(spec) as log, refused_soon() as refused:
         list(log.read(0, OffsetRange(0, end)))
     assert f"lacks an ACL: {on_topic('Read', spec.topic)}." in str(refused.value)
+
+
+def test_what_a_reader_needs_to_cut_no_whole_load_is_to_describe_the_ledgers(secured, spec):
+    """A reader of several partitions who may not see them is told bounds all the same."""
+    with KafkaLog(KafkaSpec(secured.open, spec.topic, spec.prefix)) as writer:
+        run_whole(writer, "job", TEN)
+    registry = [on_topic("Read", spec.registry_topic), on_topic("Read", spec.layouts_topic)]
+    reading = [on_topic("Read", spec.topic), *registry]
+    secured.allow([*reading, on_groups("Describe", spec.prefix)])
+    with KafkaLog(spec) as log:
+        assert log.jobs_as_a_whole(log.layout().log_id) == {"job": True}
+        entry = log.progress(0, "job")
+        assert entry is not None
+        assert entry.rows == 10
+    secured.allow(reading)
+    with KafkaLog(spec) as log, refused_soon() as refused:
+        log.progress(0, "job")
+    assert f"on groups that begin with {spec.prefix}/." in str(refused.value)
 
 
 def test_what_only_administrators_do_names_its_right_too(secured, spec):

@@ -6,12 +6,13 @@ import pytest
 
 from tests.pages import PAGES, Block, blocks
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.s3, pytest.mark.timeout(300)]
 
 IN_ORDER = [
     "README.md",
     "docs/pyspark.md",
     "docs/kafka-quickstart.md",
+    "docs/object-store.md",
     "docs/streams.md",
     "docs/without-spark.md",
     "docs/conditions.md",
@@ -53,13 +54,15 @@ def test_every_page_with_examples_is_run():
     assert {page for page in PAGES for block in blocks(page) if block.language in RUN} == set(IN_ORDER)
 
 
-def test_the_examples_run_one_after_the_other(spark, broker, tmp_path, capsys):
-    names: dict[str, Any] = {}
+def test_the_examples_run_one_after_the_other(spark, broker, s3, tmp_path, capsys):
+    # What docs/object-store.md has for a bucket somewhere.
+    names: dict[str, Any] = {"store": {f"store.{name}": value for name, value in s3.options.items()}}
     for page in IN_ORDER:
         here = [Block("python", READER_HAS.get(page, ""), ""), *blocks(page)]
         for block in here:
             if block.language in RUN and not block.why_not_run:
                 text = block.text.replace("/data/", f"{tmp_path}/").replace("localhost:9092", broker.bootstrap)
+                text = text.replace("s3://my-bucket", s3.url)
                 run(Block(block.language, text, ""), spark, names, page)
     assert names["seen"].expected_offsets.count('"') == 2 * 4
     printed = capsys.readouterr().out
