@@ -20,7 +20,7 @@ def parse_address(address: str, settings: Mapping[str, str] | None = None) -> An
     """The spec of a directory, of the URL of an object store, or of ``kafka://host:9092,host:9092/topic``.
 
     ``settings`` are those of the client: an object store's under obstore's names, such as ``aws_region``, Kafka's
-    under its Java client's, such as ``security.protocol``. Raises OptionError.
+    under its Java client's, such as ``security.protocol``, and ``idPrefix`` as the option. Raises OptionError.
     """
     if address.partition(":")[0].lower() == KAFKA:
         return parse_kafka_url(address, settings or {})

@@ -18,7 +18,7 @@ _OF_LOADS = {
 def refuse_of_loads(given: Given) -> None:
     """OptionError for what goes with a load where a stream is written."""
     for name, why in _OF_LOADS.items():
-        if name in given.explicit:
+        if name.lower() in given.explicit:
             raise OptionError(f"option {name} is for loads: {why}. Leave it out.")
     if "atomic" in given.explicit and given.need("atomic", str) == ATOMIC_PARTITION:
         raise OptionError(

@@ -29,6 +29,13 @@ def test_an_address_finds_its_backend(tmp_path):
         assert (log.topic, log.spec) == ("flights", TOPIC)
 
 
+def test_a_topic_may_be_given_the_prefix_of_its_team():
+    spec = parse_address("kafka://127.0.0.1:1/flights", {"batch.size": "5", "idPrefix": "team"})
+    assert spec == replace(TOPIC, prefix="team")
+    with pytest.raises(OptionError, match="idPrefix"):
+        parse_address("kafka://127.0.0.1:1/flights", {"idPrefix": "a/b"})
+
+
 def test_an_address_that_is_none_shows_no_value():
     with pytest.raises(OptionError) as refused:
         open_log("kafka://me:hunter2@host:9092/flights")

@@ -12,6 +12,7 @@ from spark_cas.log.kafka.spec import DEFAULT_PREFIX, DEFAULT_TRANSACTION_MS, MOS
 from spark_cas.log.patience import PATIENCE_MS
 
 SCHEME = "kafka"
+_ID_PREFIX = "idprefix"
 
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 
@@ -57,10 +58,19 @@ def kafka_spec(
 
 
 def parse_kafka_url(url: str, settings: Mapping[str, str]) -> KafkaSpec:
-    """The spec of ``kafka://host1:9092,host2:9092/topic``, settings that have no effect told. Raises OptionError."""
+    """The spec of ``kafka://host1:9092,host2:9092/topic``, settings that have no effect told. Raises OptionError.
+
+    ``idPrefix`` among the settings is no client's: it is option idPrefix.
+    """
+    prefix = DEFAULT_PREFIX
+    of_clients = {}
     for name, value in settings.items():
+        if name.lower() == _ID_PREFIX:
+            prefix = value
+            continue
+        of_clients[name] = value
         instead = holds_instead(name.lower(), value)
         if instead is not None:
             tell(f"kafka.{name.lower()}", instead)
     servers, _, topic = url.partition("://")[2].partition("/")
-    return kafka_spec(servers, topic.strip("/"), settings)
+    return kafka_spec(servers, topic.strip("/"), of_clients, prefix=prefix)
