@@ -8,6 +8,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from spark_cas.cli import app
+from spark_cas.core.errors import ErrorKind
 from spark_cas.programs import bootstrap_state, load_arguments, stream_copy, verify_log
 from tests.pages import PAGES, ROOT, blocks
 
@@ -69,3 +70,8 @@ def test_the_exit_codes_that_there_are_are_named():
     from spark_cas.programs.exit_codes import ExitCode
 
     assert [int(code) for code in re.findall(r"^\| (\d+) \|", LOADING, re.MULTILINE)] == sorted(ExitCode)
+
+
+def test_the_codes_of_errors_that_there_are_are_explained():
+    table = (ROOT / "docs/errors.md").read_text().partition("## Codes")[2]
+    assert sorted(re.findall(r"^\| `([A-Z_]+)` \| .+ \| .+ \|$", table, re.MULTILINE)) == sorted(ErrorKind)

@@ -46,7 +46,7 @@ def serve(
     listens on this machine alone, unless told otherwise.
     """
     if find_spec("starlette") is None or find_spec("uvicorn") is None:
-        typer.echo('error: the server needs more packages: pip install "spark-cas[kv]"', err=True)
+        typer.echo('error: the server needs more packages: pip install "/path/to/the/clone[kv]"', err=True)
         raise typer.Exit(ExitCode.USAGE)
     from spark_cas.kv.http.serve import serve as serve_node
     from spark_cas.kv.http.serve import tcp_listener

@@ -50,9 +50,11 @@ OPTIONS: tuple[Option, ...] = (
         None,
         EVERYWHERE,
         per_log=False,
-        doc="Where the log is: a directory, or a URL such as `s3://bucket/logs/flights`. Given by `save(path)`, "
-        "`load(path)` or SQL's `WITH (path='...')`. `kafka://host:9092/flights` is a topic, as the two options below "
-        "name it.",
+        doc="Where the log is: a directory (`/data/logs/flights`, `file:///data/logs/flights`); an object store "
+        "(`s3://bucket/logs/flights`, `s3a://`, `gs://`, "
+        "`abfss://container@account.dfs.core.windows.net/logs/flights`, `abfs://`, `az://container/logs/flights`, "
+        "`azure://`, `adl://`: [addresses](object-store.md#addresses)); or a topic, as the two options below name it "
+        "(`kafka://host:9092/flights`). Given by `save(path)`, `load(path)` or SQL's `WITH (path='...')`.",
     ),
     Option(
         SERVERS,
@@ -203,8 +205,9 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="The partition count of a log that does not exist yet: the write creates it. Given for a log that "
-        "exists, it must be that log's count; as a per-log default it counts for new logs only.",
+        doc="The partition count of a log that does not exist yet: the write creates it, a topic with the "
+        "replication and retention that are the brokers' defaults (seven days with Kafka as it comes). Given for a "
+        "log that exists, it must be that log's count; as a per-log default it counts for new logs only.",
     ),
     Option(
         "maxRecordsPerChunk",

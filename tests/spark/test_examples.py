@@ -22,14 +22,6 @@ IN_ORDER = [
 """The pages that have examples: each goes on with the names and logs of those before it."""
 
 READER_HAS = {
-    "docs/conditions.md": """
-from pyspark.sql import Window
-from pyspark.sql.functions import col, lit, row_number
-from spark_cas import append_if_unchanged
-df = spark.sql("SELECT 'a' AS key, 'first' AS value, -1L AS expected_offset UNION ALL SELECT 'b', 'second', -1L")
-log = {"path": "/data/logs/numbered", "job": "numbered", "partitions": 1}
-end_offset, window = lit(0).cast("bigint"), Window.orderBy("key")
-""",
     "docs/spark.md": """
 route(flights, {"path": "/data/logs/flights", "job": "load-2"}).createOrReplaceTempView("routed")
 """,

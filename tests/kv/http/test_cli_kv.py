@@ -115,7 +115,7 @@ def test_without_the_extra_the_server_says_what_to_install(run, monkeypatch):
     monkeypatch.setattr(kv_serving, "find_spec", lambda name: None)
     code, _, told = run("serve", "log", "--folder", "here")
     assert code == 2
-    assert 'pip install "spark-cas[kv]"' in told
+    assert 'pip install "/path/to/the/clone[kv]"' in told
 
 
 def test_help_warns_that_anybody_may_ask(run):
