@@ -71,13 +71,18 @@ class Layouts:
     """An expansion that is not finished."""
 
 
-def reading_limits(expansions: Sequence[Expansion], positions: Mapping[int, int]) -> dict[int, int]:
+def reading_limits(
+    expansions: Sequence[Expansion], positions: Mapping[int, int], *, whole: bool = False
+) -> dict[int, int]:
     """Up to which offset some partitions may be read now by a reader at these positions; the others freely.
 
     A partition that was added is read from then on that the reader has passed the threshold of each earlier one.
     Where keys also move among the earlier ones, none of these is read beyond its threshold before that. So whatever
     is read of a key next was appended after all that was read of it: also within a batch, whose partitions are read
     in any order, as long as ``positions`` are those at its begin.
+
+    With ``whole`` the earlier ones wait in any case. So no load as a whole is cut: none goes on beyond an expansion,
+    and each lies below all of the thresholds, or at or above them and in what was added.
     """
     limits: dict[int, int] = {}
     for expansion in expansions:
@@ -86,7 +91,7 @@ def reading_limits(expansions: Sequence[Expansion], positions: Mapping[int, int]
         for partition, position in positions.items():
             if partition >= expansion.before:
                 limit = position
-            elif expansion.moves_keys_among_old:
+            elif whole or expansion.moves_keys_among_old:
                 limit = max(position, expansion.thresholds[partition])
             else:
                 continue

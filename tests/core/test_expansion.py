@@ -104,6 +104,13 @@ def test_where_keys_move_among_the_old_nothing_is_read_beyond_a_threshold_before
     assert reading_limits(history, dict.fromkeys(range(4), 0)) == {0: 5, 1: 7, 2: 2, 3: 0}
 
 
+def test_who_takes_loads_as_a_whole_reads_nothing_beyond_a_threshold_before_all_have_come_to_theirs():
+    history = (Expansion(1, 4, (5, 7)), Expansion(2, 8, (9, 7, 0, 3)))
+    assert reading_limits(history, {0: 4, 1: 9, 2: 0, 3: 0}, whole=True) == {0: 5, 1: 9, 2: 0, 3: 0}
+    assert reading_limits(history, dict.fromkeys(range(5), 7), whole=True) == {0: 9, 1: 7, 2: 7, 3: 7, 4: 7}
+    assert reading_limits(history, dict.fromkeys(range(8), 9), whole=True) == {}
+
+
 def test_partitions_that_are_not_read_hold_nothing_up():
     assert reading_limits((Expansion(1, 4, (5, 7)),), {1: 7, 3: 0}) == {}
 

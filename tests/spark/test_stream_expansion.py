@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 
 from spark_cas import open_log
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.expanding import expand_log
+from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.options.parse import parse_read_stream
 from spark_cas.spark.reading.selected_logs import SelectedLogs
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.schema import RECORDS
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
+from spark_cas.testing.loads import load, rows_of
 from spark_cas.testing.writing import append_foreign
 from tests.spark.expanding_writer import KEYS
 from tests.spark.streams import Stream
@@ -143,6 +146,21 @@ def test_where_keys_move_among_the_old_partitions_these_are_held_at_their_thresh
     append_foreign(log, 0, "c")
     append_foreign(log, 2, "d")
     assert batches(reader(), start)[1] == [[(0, "a"), (1, "b")], [(0, "c"), (2, "d")]]
+
+
+@pytest.mark.parametrize("partitions", [3, 4])
+def test_with_isolation_load_a_whole_load_behind_an_expansion_comes_in_one_batch(address, partitions):
+    with open_log(address) as log:
+        append_foreign(log, 0, "a")
+        append_foreign(log, 1, "b")
+        one = reader_of(address, isolation="load")
+        end, _ = batches(one, one.initialOffset())
+        append_foreign(log, 1, "c")
+        expand_log(log, partitions)
+        rows = rows_of(1, *range(partitions))
+        plan = pin_plan(log, "whole", ExpectedOffsets("end"), whole=True)
+        complete_job(log, plan, load(log, plan, rows))
+    assert batches(one, end)[1] == [[(1, "c")], [(at, f"{at}.0") for at in range(partitions)]]
 
 
 class ExpandedMeanwhile:

@@ -104,13 +104,16 @@ def available(start: StreamOffsets, seen: Seen, *, fail_on_data_loss: bool) -> d
 
 
 def released(
-    start: StreamOffsets, seen: Seen, ranges: Mapping[TopicPartition, OffsetRange]
+    start: StreamOffsets, seen: Seen, ranges: Mapping[TopicPartition, OffsetRange], *, whole: bool
 ) -> dict[TopicPartition, OffsetRange]:
-    """What of the ranges the next batch may read so that the records of each key come in their order (KIP-253)."""
+    """What of the ranges the next batch may read so that the records of each key come in their order (KIP-253).
+
+    With ``whole`` so that it ends within no load as a whole either, where the ranges do not.
+    """
     found = dict(ranges)
     for topic, log in seen.items():
         positions = {each: ranges[TopicPartition(topic, each)].base_offset for each in log.bounds}
-        for partition, limit in reading_limits(_history(start, topic, log), positions).items():
+        for partition, limit in reading_limits(_history(start, topic, log), positions, whole=whole).items():
             at = TopicPartition(topic, partition)
             found[at] = OffsetRange(positions[partition], min(limit, ranges[at].end_offset))
     return found

@@ -105,7 +105,7 @@ class RecordsStreamReader(AcknowledgedReader, DataSourceStreamReader, SupportsTr
         everything = advanced(begin, seen, ranges, None)
         # For people and `records_behind`: the distance from the end of a batch, not from the stream's begin.
         self._latest = everything.without_begin().to_json()
-        ranges = released(begin, seen, ranges)
+        ranges = released(begin, seen, ranges, whole=self.options.whole_loads)
         if isinstance(limit, ReadAllAvailable):
             return advanced(begin, seen, ranges, None).to_json()
         now = time.monotonic()
