@@ -1,5 +1,6 @@
-"""Streams through expansions: each key in its order, whatever is appended, expanded and read when."""
+"""Reads and streams through expansions: each key in its order, whatever is appended, expanded and read when."""
 
+import json
 import os
 import random
 import subprocess
@@ -13,7 +14,8 @@ from spark_cas import open_log
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.load.planning import complete_job, pin_plan
-from spark_cas.options.parse import parse_read_stream
+from spark_cas.options.parse import parse_read, parse_read_stream
+from spark_cas.spark.reading.read import RecordsPartition, RecordsReader
 from spark_cas.spark.reading.selected_logs import SelectedLogs
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.schema import RECORDS
@@ -157,10 +159,39 @@ def test_with_isolation_load_a_whole_load_behind_an_expansion_comes_in_one_batch
         end, _ = batches(one, one.initialOffset())
         append_foreign(log, 1, "c")
         expand_log(log, partitions)
-        rows = rows_of(1, *range(partitions))
-        plan = pin_plan(log, "whole", ExpectedOffsets("end"), whole=True)
-        complete_job(log, plan, load(log, plan, rows))
+        append_whole(log)
     assert batches(one, end)[1] == [[(1, "c")], [(at, f"{at}.0") for at in range(partitions)]]
+
+
+def append_whole(log):
+    """A load as a whole, of a row in each partition."""
+    plan = pin_plan(log, "whole", ExpectedOffsets("end"), whole=True)
+    complete_job(log, plan, load(log, plan, rows_of(1, *range(log.layout().partitions))))
+
+
+@pytest.mark.parametrize("assigned", [(), (0, 1)])
+def test_a_read_that_an_expansion_comes_into_has_all_or_nothing_of_a_load(path, log, monkeypatch, assigned):
+    options = parse_read({"path": path, **({"assign": json.dumps({"flights": assigned})} if assigned else {})})
+    with open_log(path) as other:
+        changing = ExpandedMeanwhile(other, lambda: (expand_log(log, 4), append_whole(log)))
+        monkeypatch.setattr(SelectedLogs, "log", lambda _, __: changing)
+        tasks = RecordsReader(options.selection, options.range, options.splitting, RECORDS).partitions()
+    ranges = [each for task in tasks if isinstance(task, RecordsPartition) for each in task.ranges]
+    assert [at.partition for at, _ in ranges] == [*(assigned or range(4))]
+
+
+def test_a_stream_that_an_expansion_ends_within_has_all_or_nothing_of_a_load(log, reader, monkeypatch):
+    append_foreign(log, 0, "a")
+    one = reader(isolation="load")
+    start = one.initialOffset()
+    with pytest.raises(InjectedFaultError):
+        expand_log(FaultyLog(log, Fault("finish_expansion", 1, When.BEFORE)), 4)
+    # It is where the old partitions end by then.
+    end, told = batches(one, start)
+    with open_log(log.spec) as other:
+        changing = ExpandedMeanwhile(other, lambda: (expand_log(log, 4), append_whole(log)))
+        monkeypatch.setattr(SelectedLogs, "log", lambda _, __: changing)
+        assert [*told, *batches(one, end)[1]] == [[(0, "a")], [(at, f"{at}.0") for at in range(4)]]
 
 
 class ExpandedMeanwhile:

@@ -86,8 +86,10 @@ class SelectedLogs:
     def look(self, *, waiting: bool, without_absent: bool = False) -> Seen:
         """All logs as they are now; ``waiting`` for the end of transactions that are open, or only what is decided.
 
+        Who waits sees what is committed as a whole in all partitions that the log had by then, or in none.
+
         Raises LogNotFoundError when one is not there, unless it is to do ``without_absent``; OptionError when an
-        assigned partition is not, TruncatedError when one is not the log that is meant, StorageError.
+        assigned partition is not, TruncatedError when one is not the log that is meant, FormatError, StorageError.
         """
         seen: Seen = {}
         for topic in self.names():
@@ -119,10 +121,16 @@ class SelectedLogs:
     def _state(self, topic: str, *, waiting: bool) -> LogState:
         log = self.log(topic)
         layout = log.layout_now() if topic in self._absent else log.layout()
-        self._selection.require_meant(topic, layout)
-        partitions = self._selection.partitions_of(topic, layout)
-        bounds = log.bounds_of(partitions, waiting=waiting)
-        return LogState(layout.log_id, layout.epoch, dict(zip(partitions, bounds, strict=True)))
+        while True:
+            self._selection.require_meant(topic, layout)
+            partitions = self._selection.partitions_of(topic, layout)
+            bounds = log.bounds_of(partitions, waiting=waiting)
+            # Later than the ends, as for the view `offsets`; who comes back for the rest is told then.
+            newest = log.layouts(layout.epoch).layout if waiting and not self._selection.assigned else layout
+            if newest.epoch <= layout.epoch:
+                return LogState(layout.log_id, layout.epoch, dict(zip(partitions, bounds, strict=True)))
+            # What lies below the ends may go on in partitions that were added since, or that a broker missed.
+            layout = newest
 
     def _in_layouts(self, topic: str, state: LogState, known_epoch: int) -> LogState:
         log = self.log(topic)

@@ -19,6 +19,7 @@ from spark_cas.log.kafka import KafkaLog, ends
 from spark_cas.log.kafka.client import ask as asking
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.options.selection import Selection
+from spark_cas.spark.reading.selected_logs import SelectedLogs
 from spark_cas.spark.reading.views import ViewReader
 from spark_cas.spark.schema import OFFSETS
 from spark_cas.testing.kafka_broker.waiting import wait_until
@@ -120,6 +121,12 @@ def test_a_bound_has_every_partition_that_was_added(proxied, proxied_topic, lagg
     reader = ViewReader(selection, "offsets", tuple(OFFSETS.fieldNames()), OFFSETS)
     [found] = [batch for each in reader.partitions() for batch in reader.read(each)]
     assert found.column("partition").to_pylist() == [0, 1]
+    lagging.told_old.wait(0)
+
+
+def test_a_read_has_every_partition_that_was_added(proxied, proxied_topic, lagging):
+    with SelectedLogs(Selection(spec_of(proxied.bootstrap, proxied_topic), (proxied_topic,))) as logs:
+        assert [*logs.look(waiting=True)[proxied_topic].bounds] == [0, 1]
     lagging.told_old.wait(0)
 
 
