@@ -8,6 +8,7 @@ from pyspark.errors import PySparkException
 
 from spark_cas import error_from_text, open_log
 from spark_cas.core.errors import OptionError, TrimmedError, TruncatedError
+from spark_cas.log.expanding import expand_log
 from spark_cas.testing.writing import append_foreign
 from tests.spark.streams import SECONDS, Stream
 
@@ -90,6 +91,19 @@ def test_what_came_while_the_first_batch_failed_is_read(spark, path, tmp_path, l
     append_foreign(log, 1, *"e")
     query.run()
     assert query.values() == [*"cde"]
+
+
+def test_a_query_that_died_in_its_first_batch_goes_on_though_partitions_were_added(spark, path, tmp_path, log):
+    append_foreign(log, 0, *"abc")
+    query = Stream(spark, tmp_path / "query", path=path, startingOffsets='{"flights": {"0": 1, "1": 0}}')
+    assert query.run() == [2]
+    # As if the driver had died before the sink and the checkpoint knew of the batch.
+    for folder in ("checkpoint/commits", "rows"):
+        shutil.rmtree(tmp_path / "query" / folder)
+    expand_log(log, 4)
+    append_foreign(log, 3, "d")
+    assert query.run() == [2, 1]
+    assert query.values() == [*"bcd"]
 
 
 def test_what_retention_removed(stream, log):

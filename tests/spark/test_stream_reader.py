@@ -7,8 +7,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from spark_cas import open_log
-from spark_cas.core.errors import LogNotFoundError, TrimmedError, TruncatedError
+from spark_cas.core.errors import LogNotFoundError, OptionError, TrimmedError, TruncatedError
 from spark_cas.core.offsets import Bounds
+from spark_cas.log.expanding import expand_log
 from spark_cas.log.objects.log import ObjectLog
 from spark_cas.options.parse import parse_read, parse_read_stream
 from spark_cas.programs.stream_copy import records_behind
@@ -17,7 +18,7 @@ from spark_cas.spark.reading.selected_logs import LogState, SelectedLogs
 from spark_cas.spark.reading.stream_offsets import StreamOffsets
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.schema import RECORDS
-from spark_cas.testing.writing import append_foreign
+from spark_cas.testing.writing import TIME_MS, append_foreign
 
 ALL = ReadAllAvailable()
 
@@ -45,6 +46,40 @@ def test_a_first_batch_that_is_run_again_begins_where_it_began(reader, log):
     again = reader()
     assert rows_in(again, again.initialOffset(), end) == [(0, 2), (0, 3)]
     assert rows_in(again, end, again.latestOffset(end, ALL)) == [(1, 0)]
+
+
+def expanded(log, _):
+    expand_log(log, 4)
+
+
+def expired(_, monkeypatch):
+    monkeypatch.setattr(ObjectLog, "offset_since", lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    ("options", "change"),
+    [
+        ({"startingoffsets": '{"flights": {"0": 1, "1": 0}}'}, expanded),
+        ({"startingtimestamp": str(TIME_MS)}, expired),
+    ],
+)
+def test_a_first_batch_that_was_planned_is_run_where_none_could_begin_now(reader, log, monkeypatch, options, change):
+    append_foreign(log, 0, *"ab")
+    append_foreign(log, 1, *"cd")
+    first = reader(**options)
+    start = first.initialOffset()
+    end = first.latestOffset(start, ALL)
+    planned = rows_in(first, start, end)
+    change(log, monkeypatch)
+    again = reader(**options)
+    nowhere = again.initialOffset()
+    assert planned
+    assert rows_in(again, nowhere, end) == planned
+    append_foreign(log, 1, "e")
+    assert rows_in(again, end, again.latestOffset(end, ALL))[-1][0] == 1
+    # Where nothing was planned it is told before anything is.
+    with pytest.raises(OptionError, match="option starting"):
+        again.latestOffset(nowhere, ALL)
 
 
 def test_what_retention_took_of_a_first_batch_is_told(reader, log):

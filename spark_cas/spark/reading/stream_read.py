@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from spark_cas.core.errors import LogNotFoundError, TruncatedError, UndecidedError
+from spark_cas.core.errors import LogNotFoundError, OptionError, TruncatedError, UndecidedError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.options.parse import StreamOptions
 from spark_cas.options.read_range import kept
@@ -73,6 +73,12 @@ class RecordsStreamReader(AcknowledgedReader, DataSourceStreamReader, SupportsTr
         self._logs: SelectedLogs | None = None
         self._target: Seen | None = None
         """What Trigger.AvailableNow reads up to."""
+        self._nowhere: OptionError | None = None
+        """Why the options name no start now: told by `latestOffset`, which goes on from there.
+
+        Spark also asks for the start when a first batch was planned by an earlier run. That has its own, whatever
+        partitions and records there are by now.
+        """
         self._latest: dict[str, Any] | None = None
         self._last_batch = -math.inf
 
@@ -90,11 +96,17 @@ class RecordsStreamReader(AcknowledgedReader, DataSourceStreamReader, SupportsTr
         # The first contact of the query: an address that is wrong is told at once.
         self._logs = self._logs or SelectedLogs(self.options.selection)
         seen = self._look({})
-        ranges = self.options.range.resolve(bounds_in(seen), self._selected().since)
+        try:
+            ranges = self.options.range.resolve(bounds_in(seen), self._selected().since)
+        except OptionError as nowhere:
+            self._nowhere = nowhere
+            return StreamOffsets({}).to_json()
         return StreamOffsets.first(seen, {at: each.base_offset for at, each in ranges.items()}).to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         begin = StreamOffsets.from_json(start)
+        if self._nowhere is not None and not begin.logs:
+            raise self._nowhere
         try:
             seen, ranges = _believed(partial(self._available, begin), partial(self._available_anew, begin))
         except UndecidedError as open_for_long:
