@@ -110,8 +110,8 @@ class ReadRange:
                     f"option {option} says {offset} for {at}, which ends at {bounds.end_offset}. Has the topic been "
                     f"recreated? Name an offset that is there, or -1 for the end."
                 )
-        if end < bounds.start_offset:
-            start = min(start, end)
+        if end < bounds.start_offset == start:
+            start = 0  # the earliest, and whatever that was when the end was named is gone
         if start > end:
             raise OptionError(
                 f"{at} is to be read from offset {start} to {end}: {self.starting.option} lies behind "
@@ -121,10 +121,13 @@ class ReadRange:
 
 
 def kept(at: TopicPartition, wanted: OffsetRange, start_offset: int, *, fail_on_data_loss: bool) -> OffsetRange:
-    """What a partition that starts at ``start_offset`` still keeps of a range; TrimmedError unless that is all."""
+    """What a partition that starts at ``start_offset`` still keeps of a range; TrimmedError unless that is all.
+
+    Of a range that is empty, which may lie below, nothing is gone.
+    """
     if wanted.base_offset >= start_offset:
         return wanted
-    if fail_on_data_loss:
+    if fail_on_data_loss and len(wanted):
         raise TrimmedError(
             f"{at}: offsets {wanted.base_offset} to {start_offset - 1}, which the read asks for, are not kept any "
             f"more. Read from offset {start_offset} on, or give failOnDataLoss=false to read what is left."

@@ -52,6 +52,8 @@ def time(first, second=0, **other):
         (starting(both(-1)), ending(both(-1)), ((20, 20), (0, 0))),
         (starting(both(8)), ending(both(8)), ((8, 8), (0, 0))),
         (starting(EARLIEST), ending(EARLIEST), ((5, 5), (0, 0))),
+        (starting(both(3)), ending(both(3)), ((5, 5), (0, 0))),
+        (starting(EARLIEST), ending(both(0)), ((5, 5), (0, 0))),
         (starting(**time(107, or_latest=True)), ending(LATEST), ((7, 20), (0, 0))),
         (starting(**time(102, or_latest=True)), ending(LATEST), ((5, 20), (0, 0))),
         (starting(**time(122, or_latest=True)), ending(LATEST), ((20, 20), (0, 0))),
@@ -77,6 +79,7 @@ def test_what_is_read(start, end, found):
         (starting(EARLIEST), ending(both(21)), "endingOffsets says 21"),
         (starting(both(9)), ending(both(8)), "startingOffsets lies behind endingOffsets"),
         (starting(LATEST), ending(both(8)), "startingOffsets lies behind endingOffsets"),
+        (starting(both(4)), ending(both(3)), "startingOffsets lies behind endingOffsets"),
         (starting('{"flights": {"0": 5}}'), ending(LATEST), "topic flights (0 to 1). It names topic flights (0)."),
         (starting('{"flights": {"0": 5, "1": 0, "3": 0}}'), ending(LATEST), "It names topic flights (0, 1, 3)."),
         (
