@@ -20,6 +20,9 @@ from spark_cas.core.offsets import OffsetRange
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.address import kafka_spec
 from spark_cas.log.open import open_log
+from spark_cas.options.parse import parse_read_stream
+from spark_cas.spark.reading.stream_read import RecordsStreamReader
+from spark_cas.spark.schema import RECORDS
 from tests.kafka.clients import create_topic
 from tests.kafka.readers import wait_for
 from tests.kafka.secured import PASSWORD, USER, WRONG, sasl
@@ -185,6 +188,17 @@ def test_the_first_contact_says_what_is_wrong(told, case, by):
     assert re.search(CASES[case], str(found.error))
     assert "Check " in str(found.error)
     assert found.seconds < SECONDS
+
+
+@pytest.mark.parametrize("asked", ["initialOffset", "prepareForTriggerAvailableNow"])
+def test_a_stream_is_told_of_a_wrong_address_soon_whatever_it_is_asked_first(asked):
+    options = {"kafka.bootstrap.servers": closed_port(), "subscribe": TOPIC, "kafka.delivery.timeout.ms": "30000"}
+    reader = RecordsStreamReader(parse_read_stream(options), RECORDS)
+    began = time.monotonic()
+    with pytest.raises(StorageError, match=NOBODY):
+        getattr(reader, asked)()
+    assert time.monotonic() - began < SECONDS
+    reader.stop()
 
 
 def test_nothing_that_was_given_is_shown(told, stderr_file):

@@ -90,11 +90,11 @@ class RecordsStreamReader(AcknowledgedReader, DataSourceStreamReader, SupportsTr
         return ReadAllAvailable() if trigger.min_offsets is None else ReadMinRows(trigger.min_offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:
+        self._meet()
         self._target = self._look_now(waiting=True)
 
     def initialOffset(self) -> dict[str, Any]:
-        # The first contact of the query: an address that is wrong is told at once.
-        self._logs = self._logs or SelectedLogs(self.options.selection)
+        self._meet()
         seen = self._look({})
         try:
             ranges = self.options.range.resolve(bounds_in(seen), self._selected().since)
@@ -152,6 +152,10 @@ class RecordsStreamReader(AcknowledgedReader, DataSourceStreamReader, SupportsTr
     def stop(self) -> None:
         if self._logs is not None:
             self._logs.close()
+
+    def _meet(self) -> None:
+        """The first contact of a query: an address that is wrong is told at once."""
+        self._logs = self._logs or SelectedLogs(self.options.selection)
 
     def _selected(self) -> SelectedLogs:
         self._logs = self._logs or SelectedLogs(self.options.selection.answered_before())
