@@ -118,6 +118,24 @@ def test_what_retention_took_just_before_a_task_reads_is_told(reader, log, monke
         assert batch.column("offset").to_pylist() == [2, 3]
 
 
+@pytest.mark.parametrize("strict", [True, False])
+def test_what_retention_took_while_a_task_reads_is_told(reader, log, strict):
+    for values in ("ab", "c", "de", "f", "g"):
+        append_foreign(log, 0, *values)
+    one = reader(startingoffsets="earliest", failondataloss=str(strict).lower())
+    (part,) = one.partitions({}, one.latestOffset(one.initialOffset(), ALL))
+    offsets = (offset for batch in one.read(part) for offset in batch.column("offset").to_pylist())
+    assert [next(offsets), next(offsets), next(offsets)] == [0, 1, 2]
+    log.trim(0, 5)
+    if strict:
+        with pytest.raises(TrimmedError, match="offsets 3 to 4"):
+            next(offsets)
+    else:
+        assert next(offsets) == 5
+        log.trim(0, 6)
+        assert list(offsets) == [6]
+
+
 def test_a_planned_batch_of_a_log_that_is_gone_is_empty_where_loss_is_allowed(reader, log, path):
     append_foreign(log, 0, *"ab")
     first = reader(startingoffsets="earliest")

@@ -1,14 +1,14 @@
 """The reader: the records between bounds that are pinned when the read is planned."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from spark_cas.core.errors import TrimmedError
 from spark_cas.core.newest import newest_of_keys
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.records import RECORDS
@@ -16,6 +16,7 @@ from spark_cas.log.backend import Backend
 from spark_cas.options.read_range import ReadRange, kept
 from spark_cas.options.read_tasks import Ranges, Splitting, Task
 from spark_cas.options.selection import Selection
+from spark_cas.options.topic_partitions import TopicPartition
 from spark_cas.spark.input_stream import AcknowledgedReader
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.reading.selected_logs import Seen, SelectedLogs, bounds_in
@@ -85,21 +86,34 @@ def read_records(
         kept_now = log.bounds_of([at.partition for at, _ in task.ranges], waiting=False)
         for (at, offsets), bounds in zip(task.ranges, kept_now, strict=True):
             builder = RowBuilder(arrow, at.topic, at.partition)
-            keep = partial(kept, at, offsets, fail_on_data_loss=wanted.fail_on_data_loss)
-            found = _kept_records(log, at.partition, bounds, keep, columns)
+            found = _kept_records(log, at, offsets, bounds, columns, fail_on_data_loss=wanted.fail_on_data_loss)
             rows = (builder.build(base_offset, records) for base_offset, records in found)
             yield from newest_of_keys(rows) if newest and "key" in columns else rows
 
 
 def _kept_records(
-    log: Backend, partition: int, bounds: Bounds, keep: Callable[[int], OffsetRange], columns: tuple[str, ...]
+    log: Backend,
+    at: TopicPartition,
+    offsets: OffsetRange,
+    bounds: Bounds,
+    columns: tuple[str, ...],
+    *,
+    fail_on_data_loss: bool,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """What ``keep`` says is left of a range where a partition starts; it raises TrimmedError for too little."""
+    """The records that are left of a range, also where more is trimmed while it is read.
+
+    ``bounds`` are what the partition kept a moment ago. Raises TrimmedError when records are gone, unless that is to
+    be passed over.
+    """
     while True:
+        offsets = kept(at, offsets, bounds.start_offset, fail_on_data_loss=fail_on_data_loss)
         try:
-            return log.read(partition, keep(bounds.start_offset), columns)
-        except ValueError:
-            # Trimmed since it was asked, or not within the log for another reason.
-            before, bounds = bounds, log.bounds_of([partition], waiting=False)[0]
-            if bounds.start_offset == before.start_offset:
+            for base_offset, records in log.read(at.partition, offsets, columns):
+                yield base_offset, records
+                offsets = OffsetRange(base_offset + records.num_rows, offsets.end_offset)
+        except (TrimmedError, ValueError):
+            bounds = log.bounds_of([at.partition], waiting=False)[0]
+            if bounds.start_offset <= offsets.base_offset:
                 raise
+        else:
+            return
