@@ -10,6 +10,7 @@ from spark_cas import open_log
 from spark_cas.core.errors import LogNotFoundError, OptionError, TrimmedError, TruncatedError
 from spark_cas.core.offsets import Bounds
 from spark_cas.log.expanding import expand_log
+from spark_cas.log.objects import paths
 from spark_cas.log.objects.log import ObjectLog
 from spark_cas.options.parse import parse_read, parse_read_stream
 from spark_cas.programs.stream_copy import records_behind
@@ -134,6 +135,17 @@ def test_what_retention_took_while_a_task_reads_is_told(reader, log, strict):
         assert next(offsets) == 5
         log.trim(0, 6)
         assert list(offsets) == [6]
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_what_a_log_lost_before_a_task_reads_is_told(reader, log, path, strict):
+    append_foreign(log, 0, *"ab")
+    append_foreign(log, 0, *"cd")
+    one = reader(startingoffsets="earliest", failondataloss=str(strict).lower())
+    (part,) = one.partitions({}, one.latestOffset(one.initialOffset(), ALL))
+    Path(path, paths.chunk(0, 2)).unlink()
+    with pytest.raises(TruncatedError, match=r"ends at 2, and it is to be read up to offset 4, .* lost records"):
+        list(one.read(part))
 
 
 def test_a_planned_batch_of_a_log_that_is_gone_is_empty_where_loss_is_allowed(reader, log, path):

@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_cas.core.errors import TrimmedError
+from spark_cas.core.errors import TrimmedError, TruncatedError
 from spark_cas.core.newest import newest_of_keys
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.records import RECORDS
@@ -103,7 +103,7 @@ def _kept_records(
     """The records that are left of a range, also where more is trimmed while it is read.
 
     ``bounds`` are what the partition kept a moment ago. Raises TrimmedError when records are gone, unless that is to
-    be passed over.
+    be passed over; TruncatedError when the partition ends before the range, which it held when it was planned.
     """
     while True:
         offsets = kept(at, offsets, bounds.start_offset, fail_on_data_loss=fail_on_data_loss)
@@ -111,9 +111,20 @@ def _kept_records(
             for base_offset, records in log.read(at.partition, offsets, columns):
                 yield base_offset, records
                 offsets = OffsetRange(base_offset + records.num_rows, offsets.end_offset)
-        except (TrimmedError, ValueError):
+        except (TrimmedError, ValueError) as error:
             bounds = log.bounds_of([at.partition], waiting=False)[0]
             if bounds.start_offset <= offsets.base_offset:
+                if isinstance(error, ValueError) and offsets.end_offset > bounds.end_offset:
+                    raise _truncated(at, offsets, bounds) from None
                 raise
         else:
             return
+
+
+def _truncated(at: TopicPartition, offsets: OffsetRange, bounds: Bounds) -> TruncatedError:
+    """The error of a partition that was seen too short twice: for the read, and then here."""
+    return TruncatedError(
+        f"{at} ends at {bounds.end_offset}, and it is to be read up to offset {offsets.end_offset}, which it had "
+        f"when that was planned: the log lost records. Find out why; then read or bootstrap again, a stream with a "
+        f"new checkpoint."
+    )
