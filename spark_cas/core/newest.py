@@ -11,7 +11,7 @@ import pyarrow as pa
 
 _MOST_BYTES = 32 * 1024 * 1024
 _EMPTY_BYTES = 2048
-"""What a batch takes without its rows: there is one for each record where gaps lie between them."""
+"""What a batch takes without its rows: there may be one for each record."""
 _BATCH_ROWS = 20_000
 _WORTH_SHARE = 0.8
 """To compare a record costs about as much as to move a fifth of one."""

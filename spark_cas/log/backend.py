@@ -3,13 +3,17 @@
 What is said here of settings, times and expansions holds where a backend does not know better.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+import numpy as np
+import pyarrow as pa
+
 from spark_cas.core.expansion import Intent
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUIRED
-from spark_cas.core.offsets import Bounds
+from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.plan import Completion, Layout, Plan, Progress
 from spark_cas.core.plan_json import recorded_completion, recorded_plan, to_json
 from spark_cas.core.records import first_since
@@ -83,6 +87,13 @@ class Backend(Log, Blind, Admin, Expandable, Registry, Grantor):
         """
         self.layout()
         return Preflight(None, (), AT_LEAST_ONCE if idempotence == OFF else EXACTLY_ONCE)
+
+    def read_with_gaps(
+        self, partition: int, offsets: OffsetRange, columns: tuple[str, ...]
+    ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
+        """As `read`, but as (the offset of each, records): gaps may lie within a yield too, and make none smaller."""
+        for base_offset, records in self.read(partition, offsets, columns):
+            yield np.arange(base_offset, base_offset + records.num_rows), records
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
         """Where a read begins that is to have every record from a time on, in milliseconds since 1970.

@@ -102,17 +102,16 @@ class RowBuilder:
         }
         self._filled: dict[str, pa.Array] = {}
 
-    def build(self, base_offset: int, records: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of records that lie at consecutive offsets from ``base_offset`` on."""
-        columns = [self._column(field, base_offset, records) for field in self._schema]
+    def build(self, offsets: np.ndarray, records: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of records that lie at these offsets."""
+        columns = [self._column(field, offsets, records) for field in self._schema]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    def _column(self, field: pa.Field, base_offset: int, records: pa.RecordBatch) -> pa.Array:
-        count = records.num_rows
+    def _column(self, field: pa.Field, offsets: np.ndarray, records: pa.RecordBatch) -> pa.Array:
         if field.name == "offset":
-            return pa.array(np.arange(base_offset, base_offset + count, dtype=np.int64))
+            return pa.array(offsets)
         if field.name in self._constants:
-            return self._constant(field.name, count)
+            return self._constant(field.name, records.num_rows)
         column = records.column(field.name)
         return column if column.type == field.type else column.cast(field.type)
 

@@ -155,6 +155,17 @@ def test_offsets_without_a_record_cut_the_batches(producer, spec):
         assert all(row["value"] == b"%d" % at for at, row in rows_of(found))
 
 
+def test_what_lies_between_two_gaps_is_no_batch_of_its_own(producer, spec):
+    for number in range(50):
+        transaction(producer, spec.topic, [{"value": b"%d" % number}])
+    with KafkaLog(spec) as log:
+        found = list(log.read_with_gaps(0, OffsetRange(2, 99), ("value",)))
+    assert len(found) < 10
+    offsets = [int(each) for some, _ in found for each in some]
+    assert offsets == list(range(2, 99, 2))
+    assert [row["value"] for _, batch in found for row in batch.to_pylist()] == [b"%d" % (at // 2) for at in offsets]
+
+
 def test_a_range_ends_before_records_that_lie_behind_it(producer, spec):
     transaction(producer, spec.topic, ({"value": b"%d" % i} for i in range(30_000)))
     for base, end in [(0, 1), (0, 9_999), (5, 10_005), (29_999, 30_000), (12_345, 23_456)]:

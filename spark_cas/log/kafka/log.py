@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from threading import Lock
 
+import numpy as np
 import pyarrow as pa
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewTopic
@@ -36,7 +37,7 @@ from spark_cas.log.kafka.grants import KafkaGrantor
 from spark_cas.log.kafka.ledger import Ledger
 from spark_cas.log.kafka.marks import proven_bounds
 from spark_cas.log.kafka.preflight import preflight
-from spark_cas.log.kafka.reading import first_offset_since, read_records
+from spark_cas.log.kafka.reading import first_offset_since, read_records, read_with_gaps
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
 from spark_cas.log.kafka.registry.registry import KafkaRegistry
 from spark_cas.log.kafka.spec import KafkaSpec
@@ -162,6 +163,12 @@ class KafkaLog(KafkaRegistry, Backend):
             self._layouts.await_partitions([partition])
         ends.require_kept(self._admin, self._at(partition), offsets)
         return read_records(self._readers, self._at(partition), offsets, columns)
+
+    def read_with_gaps(
+        self, partition: int, offsets: OffsetRange, columns: tuple[str, ...]
+    ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
+        ends.require_kept(self._admin, self._at(partition), offsets)
+        return read_with_gaps(self._readers, self._at(partition), offsets, columns)
 
     def progress_of(
         self,

@@ -60,11 +60,18 @@ def read_records(
     readers: Readers, at: TopicPartition, offsets: OffsetRange, columns: tuple[str, ...]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield (offset of the first, records at consecutive offsets), in order. Raises TrimmedError, StorageError."""
-    take = partial(_records, columns=columns)
-    fetch_wait_ms = _READ_FETCH_MS if len(offsets) > _POLL_MESSAGES else _SCAN_FETCH_MS
-    for found, records in _each(readers, at, offsets, take, fetch_wait_ms=fetch_wait_ms, count=_POLL_MESSAGES):
+    for found, records in read_with_gaps(readers, at, offsets, columns):
         for start, stop in _runs(found):
             yield int(found[start]), records.slice(start, stop - start)
+
+
+def read_with_gaps(
+    readers: Readers, at: TopicPartition, offsets: OffsetRange, columns: tuple[str, ...]
+) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
+    """Yield (the offset of each, records), in order. Raises TrimmedError, StorageError."""
+    take = partial(_records, columns=columns)
+    fetch_wait_ms = _READ_FETCH_MS if len(offsets) > _POLL_MESSAGES else _SCAN_FETCH_MS
+    return _each(readers, at, offsets, take, fetch_wait_ms=fetch_wait_ms, count=_POLL_MESSAGES)
 
 
 def read_entries(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -87,7 +88,7 @@ def read_records(
         for (at, offsets), bounds in zip(task.ranges, kept_now, strict=True):
             builder = RowBuilder(arrow, at.topic, at.partition)
             found = _kept_records(log, at, offsets, bounds, columns, fail_on_data_loss=wanted.fail_on_data_loss)
-            rows = (builder.build(base_offset, records) for base_offset, records in found)
+            rows = (builder.build(each, records) for each, records in found)
             yield from newest_of_keys(rows) if newest and "key" in columns else rows
 
 
@@ -99,8 +100,8 @@ def _kept_records(
     columns: tuple[str, ...],
     *,
     fail_on_data_loss: bool,
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The records that are left of a range, also where more is trimmed while it is read.
+) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
+    """The records that are left of a range, each with its offset, also where more is trimmed while it is read.
 
     ``bounds`` are what the partition kept a moment ago. Raises TrimmedError when records are gone, unless that is to
     be passed over; TruncatedError when the partition ends before the range, which it held when it was planned.
@@ -108,9 +109,9 @@ def _kept_records(
     while True:
         offsets = kept(at, offsets, bounds.start_offset, fail_on_data_loss=fail_on_data_loss)
         try:
-            for base_offset, records in log.read(at.partition, offsets, columns):
-                yield base_offset, records
-                offsets = OffsetRange(base_offset + records.num_rows, offsets.end_offset)
+            for found, records in log.read_with_gaps(at.partition, offsets, columns):
+                yield found, records
+                offsets = OffsetRange(int(found[-1]) + 1, offsets.end_offset)
         except (TrimmedError, ValueError) as error:
             bounds = log.bounds_of([at.partition], waiting=False)[0]
             if bounds.start_offset <= offsets.base_offset:
