@@ -133,14 +133,15 @@ def bounds_to_high_watermark(admin: Admin, at: TopicPartition) -> Bounds:
     return Bounds(*_offsets(admin, at, _START, _END))
 
 
-def offset_since(admin: Admin, at: TopicPartition, timestamp_ms: int) -> int | None:
-    """The first offset that is not older than a time; None when every decided one is older.
+def offset_since(admin: Admin, at: TopicPartition, timestamp_ms: int, *, decided: bool = True) -> int | None:
+    """The first offset that is not older than a time; None when all are, or, with ``decided``, all decided ones.
 
     What lies there may be a marker or a record of an aborted transaction: they have times too. No committed record
     that is as new lies before it.
     """
     # Below 0 the protocol has names for ends, and no records.
-    asked = OffsetSpec.for_timestamp(max(0, timestamp_ms)), IsolationLevel.READ_COMMITTED
+    isolation = IsolationLevel.READ_COMMITTED if decided else IsolationLevel.READ_UNCOMMITTED
+    asked = OffsetSpec.for_timestamp(max(0, timestamp_ms)), isolation
     (found,) = _offsets(admin, at, asked, absent=_NO_SUCH_OFFSET)
     return None if found == _NO_SUCH_OFFSET else found
 

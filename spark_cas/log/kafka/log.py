@@ -125,8 +125,13 @@ class KafkaLog(KafkaRegistry, Backend):
         at = self._at(partition)
         found = ends.offset_since(self._admin, at, timestamp_ms)
         if found is None and timestamp_ms <= ends.newest_ms(self._admin, at):
-            # Brokers (4.1) find none either when the first that is as new was deleted by DeleteRecords.
-            return first_offset_since(self._readers, at, ends.stable_bounds(self._admin, at).range, timestamp_ms)
+            decided = ends.stable_bounds(self._admin, at).range
+            found = ends.offset_since(self._admin, at, timestamp_ms, decided=False)
+            if found is None:
+                # Brokers (4.1) find none either when the first that is as new was deleted by DeleteRecords.
+                return first_offset_since(self._readers, at, decided, timestamp_ms)
+            # Behind the end it is of a transaction that is open.
+            return found if found < decided.end_offset else None
         return found
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
