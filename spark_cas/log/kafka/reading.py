@@ -127,11 +127,12 @@ def _each(
                         taken, ended = _take(consumer, first, count, offsets, take)
                     if taken is not None:
                         yield taken
-                        wait, since = Wait(readers.spec.patience_seconds, doing), time.monotonic()
-                    reached = max(reached, _position(consumer, at))
+                    before, reached = reached, max(reached, _position(consumer, at))
                     ended = ended or reached >= offsets.end_offset
                     # Errors that pass are told again and again, and keep nobody waiting for longer.
-                    if taken is None and not ended and not wait.again("the brokers give no records"):
+                    if reached > before:  # by records, or by the marker of some that were aborted
+                        wait, since = Wait(readers.spec.patience_seconds, doing), time.monotonic()
+                    elif not ended and not wait.again("the brokers give no records"):
                         raise StorageError(
                             f"{doing}: the brokers gave no records for {wait.waited:.0f} s. Check that they are "
                             f"well, then read again."

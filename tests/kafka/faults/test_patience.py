@@ -5,6 +5,7 @@ The times keep the ratios of those in use: it stands still for half of the patie
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -29,7 +30,7 @@ from spark_cas.log.load.spool import Spool
 from spark_cas.testing.contract.whole import everything
 from spark_cas.testing.loads import LIMITS, batches_of, rows_of
 from spark_cas.testing.writing import table_of, values_in
-from tests.kafka.clients import SECONDS, committed_values, create_topic
+from tests.kafka.clients import SECONDS, append, committed_values, create_topic
 from tests.kafka.faulted import JOB, all_at_once, by_writer, for_a_while, planned_writer, run_once, spec_of
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault, Moment
@@ -233,6 +234,23 @@ def test_records_are_read_by_another_client_once_theirs_gives_nothing(broker, to
         monkeypatch.setattr(readers, "reader", lambda *given, **more: deaf.pop() if deaf else reader(*given, **more))
         assert values_in(log, 0) == ["a"]
     assert not deaf
+
+
+def test_a_slow_read_of_what_was_aborted_may_take_longer_than_the_patience(proxied, proxied_topic):
+    fetches = 8
+    for _ in range(fetches):
+        append(proxied.direct, proxied_topic, "aborted".ljust(40_000), commit=False)
+    append(proxied.direct, proxied_topic, "committed")
+    spec = spec_of(proxied.bootstrap, proxied_topic, message_timeout_ms="2000", fetch_message_max_bytes="50000")
+    with KafkaLog(spec) as log, ThreadPoolExecutor(1) as thread:
+        log.bounds(0)
+        slow = [proxied.proxy.add(Fault.HOLD_REQUEST, Api.FETCH, nth=1 + nth) for nth in range(fetches)]
+        reading = thread.submit(values_in, log, 0)
+        for each in slow:
+            each.met.wait(10)
+            time.sleep(1.5 * spec.patience_seconds / fetches)
+            each.release()
+        assert reading.result(SECONDS) == ["committed"]
 
 
 def test_a_claim_is_made_by_another_client_once_its_own_was_told_of_no_brokers(proxied, proxied_topic):
