@@ -19,6 +19,9 @@ RECORDS = pa.schema(
 A null timestamp is filled by the backend when it appends. Null headers and an empty list mean the same.
 """
 
+TIMESTAMP_TYPE = "timestampType"
+"""Whose a record's time is, as Kafka counts: 0 the writer's, 1 the broker's, -1 there is none."""
+
 RECORD_OVERHEAD_BYTES = 32
 """What a record takes besides its key, value and headers: lengths and time. An estimate."""
 

@@ -16,7 +16,7 @@ from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUIRED
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.plan import Completion, Layout, Plan, Progress
 from spark_cas.core.plan_json import recorded_completion, recorded_plan, to_json
-from spark_cas.core.records import first_since
+from spark_cas.core.records import TIMESTAMP_TYPE, first_since
 from spark_cas.log.patience import PATIENCE_MS
 from spark_cas.log.protocol import Admin, Blind, Expandable, Grantor, Log, Registry
 
@@ -91,8 +91,12 @@ class Backend(Log, Blind, Admin, Expandable, Registry, Grantor):
     def read_with_gaps(
         self, partition: int, offsets: OffsetRange, columns: tuple[str, ...]
     ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
-        """As `read`, but as (the offset of each, records): gaps may lie within a yield too, and make none smaller."""
-        for base_offset, records in self.read(partition, offsets, columns):
+        """As `read`, but as (the offset of each, records): gaps may lie within a yield too, and make none smaller.
+
+        ``columns`` may name `TIMESTAMP_TYPE` too. Records have it where it is not 0 for all of them.
+        """
+        plain = tuple(name for name in columns if name != TIMESTAMP_TYPE)
+        for base_offset, records in self.read(partition, offsets, plain):
             yield np.arange(base_offset, base_offset + records.num_rows), records
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:

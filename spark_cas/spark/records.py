@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_cas.core.errors import NotRoutedError
-from spark_cas.core.records import RECORDS
+from spark_cas.core.records import RECORDS, TIMESTAMP_TYPE
 from spark_cas.core.row_claims import CLAIMED, COLUMN
 
 _BY_NAME = {field.name: field.type for field in RECORDS}
@@ -98,7 +98,7 @@ class RowBuilder:
         self._constants = {
             "topic": pa.scalar(topic, pa.string()),
             "partition": pa.scalar(partition, pa.int32()),
-            "timestampType": pa.scalar(0, pa.int32()),
+            TIMESTAMP_TYPE: pa.scalar(0, pa.int32()),
         }
         self._filled: dict[str, pa.Array] = {}
 
@@ -110,7 +110,7 @@ class RowBuilder:
     def _column(self, field: pa.Field, offsets: np.ndarray, records: pa.RecordBatch) -> pa.Array:
         if field.name == "offset":
             return pa.array(offsets)
-        if field.name in self._constants:
+        if field.name in self._constants and field.name not in records.schema.names:
             return self._constant(field.name, records.num_rows)
         column = records.column(field.name)
         return column if column.type == field.type else column.cast(field.type)

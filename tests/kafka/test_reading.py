@@ -16,7 +16,11 @@ from spark_cas.log.kafka.client.clients import reader
 from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.reading import first_record, read_records
 from spark_cas.log.kafka.spec import KafkaSpec
-from tests.kafka.clients import SECONDS, create_topic
+from spark_cas.options.parse import parse_read
+from spark_cas.spark.reading.read import RecordsReader
+from spark_cas.spark.schema import RECORDS as SPARK_RECORDS
+from spark_cas.testing.kafka_broker.waiting import wait_until
+from tests.kafka.clients import SECONDS, configure, create_topic
 from tests.kafka.readers import open_transaction
 
 pytestmark = pytest.mark.kafka
@@ -164,6 +168,25 @@ def test_what_lies_between_two_gaps_is_no_batch_of_its_own(producer, spec):
     offsets = [int(each) for some, _ in found for each in some]
     assert offsets == list(range(2, 99, 2))
     assert [row["value"] for _, batch in found for row in batch.to_pylist()] == [b"%d" % (at // 2) for at in offsets]
+
+
+def test_whose_a_records_time_is(producer, broker, spec):
+    """It is each record's own, as the topic was when that was appended."""
+    wanted = parse_read({"kafka.bootstrap.servers": broker.bootstrap, "subscribe": spec.topic})
+
+    def after_another() -> list[int]:
+        transaction(producer, spec.topic, [{"value": b"v"}])
+        one = RecordsReader(wanted.selection, wanted.range, wanted.splitting, SPARK_RECORDS)
+        (part,) = one.partitions()
+        return [kind for batch in one.read(part) for kind in batch.column("timestampType").to_pylist()]
+
+    assert [after_another(), after_another()] == [[0], [0, 0]]
+    configure(broker.bootstrap, spec.topic, message_timestamp_type="LogAppendTime")
+    wait_until(lambda: after_another()[-1] == 1, 10, lambda: "the topic is as it was")
+    found = after_another()
+    assert found[-2:] == [1, 1]
+    assert found == sorted(found)
+    assert found[:2] == [0, 0]
 
 
 def test_a_range_ends_before_records_that_lie_behind_it(producer, spec):

@@ -9,16 +9,23 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import chain
+from itertools import chain, repeat
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from spark_cas.core.errors import ConditionalLogError, StorageError, TrimmedError
 from spark_cas.core.offsets import OffsetRange
-from spark_cas.core.records import HEADERS, RECORDS, first_since
+from spark_cas.core.records import HEADERS, RECORDS, TIMESTAMP_TYPE, first_since
 from spark_cas.log.kafka.client.codes import NO_RIGHT_TO_GROUP, OUT_OF_RANGE, PARTITION_EOF, passes
 from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.readers import Readers
@@ -242,8 +249,7 @@ def _records(messages: list[Message], columns: tuple[str, ...]) -> tuple[np.ndar
     offsets = _offsets(messages)
     if not columns:
         return offsets, pa.RecordBatch.from_struct_array(pa.array([{}] * len(messages), pa.struct([])))
-    schema = pa.schema([RECORDS.field(name) for name in columns])
-    return offsets, pa.RecordBatch.from_arrays([_COLUMNS[name](messages) for name in columns], schema=schema)
+    return offsets, pa.RecordBatch.from_arrays([_COLUMNS[name](messages) for name in columns], names=columns)
 
 
 def _keys(messages: list[Message]) -> pa.Array:
@@ -261,6 +267,13 @@ def _times(messages: list[Message]) -> pa.Array:
     return pa.array(times, mask=kinds == TIMESTAMP_NOT_AVAILABLE).cast(RECORDS.field("timestamp").type)
 
 
+def _time_types(messages: list[Message]) -> pa.Array:
+    """As the first and the last have it; each is asked where these differ. A topic's setting is seldom changed."""
+    first, last = (messages[each].timestamp()[0] for each in (0, -1))
+    kinds = repeat(first, len(messages)) if first == last else (each.timestamp()[0] for each in messages)
+    return pa.array(np.fromiter(kinds, np.int32, len(messages)) - TIMESTAMP_CREATE_TIME)
+
+
 def _headers(messages: list[Message]) -> pa.Array:
     """Null for a message without any."""
     headers = list(map(Message.headers, messages))
@@ -275,4 +288,5 @@ _COLUMNS: dict[str, Callable[[list[Message]], pa.Array]] = {
     "value": _values,
     "headers": _headers,
     "timestamp": _times,
+    TIMESTAMP_TYPE: _time_types,
 }

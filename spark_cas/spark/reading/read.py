@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from spark_cas.core.errors import TrimmedError, TruncatedError
 from spark_cas.core.newest import newest_of_keys
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.core.records import RECORDS
+from spark_cas.core.records import RECORDS, TIMESTAMP_TYPE
 from spark_cas.log.backend import Backend
 from spark_cas.options.read_range import ReadRange, kept
 from spark_cas.options.read_tasks import Ranges, Splitting, Task
@@ -82,7 +82,7 @@ def read_records(
 ) -> Iterator[pa.RecordBatch]:
     """The records of one task, in the columns of ``schema``; with ``newest`` those that `newest_of_keys` leaves."""
     arrow = to_arrow_schema(schema, timezone="UTC")
-    columns = tuple(name for name in RECORDS.names if name in arrow.names)
+    columns = tuple(name for name in (*RECORDS.names, TIMESTAMP_TYPE) if name in arrow.names)
     with planned_log(selection.spec_of(task.ranges[0][0].topic), task.log_id) as log:
         kept_now = log.bounds_of([at.partition for at, _ in task.ranges], waiting=False)
         for (at, offsets), bounds in zip(task.ranges, kept_now, strict=True):
