@@ -76,9 +76,6 @@ class FaultyLog(Backend):
     def layout(self) -> Layout:
         return self._at("layout", self._inner.layout)
 
-    def layout_now(self) -> Layout:
-        return self._at("layout", self._inner.layout_now)
-
     def bounds(self, partition: int) -> Bounds:
         return self._at("bounds", lambda: self._inner.bounds(partition))
 
