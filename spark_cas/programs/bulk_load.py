@@ -16,6 +16,7 @@ from spark_cas.core.guarantee import EXACTLY_ONCE, REQUIRED
 from spark_cas.core.plan_json import completion_from_json
 from spark_cas.core.refusal import offsets_to_go_on
 from spark_cas.log.backend import Backend
+from spark_cas.log.load.planning import require_same_kind
 from spark_cas.log.open import AnySpec, is_named, open_log
 from spark_cas.programs.exit_codes import ExitCode, UsageError
 from spark_cas.programs.load_arguments import Arguments, parse_arguments
@@ -73,7 +74,7 @@ def bulk_load(request: LoadRequest, start_session: StartSession, console: Consol
     if request.job_is_fresh:
         console.print(_not_named(options), style="yellow", soft_wrap=True)
     with open_log(options.spec) as log:
-        before = None if options.job is None else held_when_done(log, options.job)
+        before = None if options.job is None else _held_before(log, options, options.job)
         notes = _notes(log, options.idempotence) if before is None else ()
     for note in notes:
         console.print(f"note: {note}", style="yellow", markup=False, highlight=False, soft_wrap=True)
@@ -89,6 +90,24 @@ def bulk_load(request: LoadRequest, start_session: StartSession, console: Consol
         _write(request, options, start_session(), console, verifying=True)
     report = completed_report(options.job, before, options.spec.url, time.monotonic() - began, before.rows)
     return replace(report, already_complete=True, verified=request.verify)
+
+
+def _held_before(log: Backend, options: "WriteOptions", job: str) -> Held | None:
+    """What the log holds of a job that was complete before; None when it was not.
+
+    Raises JobMismatchError when it was planned as another kind of write, TruncatedError when on another log.
+    """
+    held, first = held_when_done(log, job), log.plan(job)
+    if held is not None and first is not None:
+        require_same_kind(
+            log,
+            first,
+            stream=options.batch_id is not None,
+            compare=options.compare,
+            round_of=options.round_of,
+            whole=options.whole,
+        )
+    return held
 
 
 def _not_named(options: "WriteOptions") -> str:

@@ -7,11 +7,12 @@ from dataclasses import asdict, dataclass
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from spark_cas.core.errors import ConditionalLogError, LogNotFoundError
+from spark_cas.core.errors import ConditionalLogError, LogNotFoundError, TruncatedError
 from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.log.backend import Backend
+from spark_cas.log.expanding import layout_since
 from spark_cas.log.load.after_expansion import plan_now
-from spark_cas.log.load.planning import job_results
+from spark_cas.log.load.planning import job_results, require_same_log
 from spark_cas.log.open import AnySpec, for_a_look, open_log
 from spark_cas.programs.exit_codes import ExitCode, exit_code_of, kind_of
 
@@ -183,7 +184,7 @@ def held_now(spec: AnySpec, job: str) -> Held | None:
                 return done
             plan = plan_now(log, job)
             found = job_results(log, job if plan is None else plan.job)
-    except LogNotFoundError:
+    except (LogNotFoundError, TruncatedError):
         return Held(())
     except ConditionalLogError:
         return None
@@ -191,10 +192,16 @@ def held_now(spec: AnySpec, job: str) -> Held | None:
 
 
 def held_when_done(log: Backend, job: str) -> Held | None:
-    """What the log holds of a job that is complete; None when it is not. Raises what the log does."""
+    """What the log holds of a job that is complete; None when it is not.
+
+    Raises TruncatedError when it was completed on another log that had the name, and what the log does.
+    """
     plan = plan_now(log, job)
     completion = log.completion(job if plan is None else plan.job)
-    return None if completion is None else Held.of(completion.partitions, plan, complete=True)
+    if completion is None:
+        return None
+    require_same_log(job, completion.log_id, layout_since(log, completion.layout_epoch))
+    return Held.of(completion.partitions, plan, complete=True)
 
 
 def _partition(result: PartitionResult) -> PartitionReport:

@@ -110,6 +110,19 @@ def test_a_load_again_and_a_foreign_record_in_between(load, rows, broker, topic,
     assert "partition 0 now starts at offset 1" in trimmed.stdout
 
 
+def test_a_topic_that_was_made_anew_holds_nothing_of_a_complete_job(load, rows, broker, topic):
+    command = ("--job", "load-1", "--partitions", "4")
+    assert load(*command)[0] == 0
+    admin = clients.admin_of(broker.bootstrap)  # its futures fail when it is no longer held
+    admin.delete_topics([topic])[topic].result(clients.SECONDS)
+    with open_log(f"kafka://{broker.bootstrap}/{topic}") as log:
+        log.create(4)
+    code, report, told = load(*command)
+    assert (code, report["error"], report["rows"]) == (3, "TRUNCATED", 0)
+    assert "planned on another log that had this name" in told
+    assert rows() == [[]] * 4
+
+
 def test_what_is_wrong_is_said_in_a_line_and_an_exit_code(load):
     code, _, told = load("--job", "load-1")
     assert (code, "[LOG_NOT_FOUND]" in told) == (1, True)

@@ -10,12 +10,16 @@ from rich.console import Console
 from spark_cas.core import errors
 from spark_cas.core.plan import EarlierRows, PartitionResult, Plan, Progress
 from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.load.planning import complete_job, job_results
+from spark_cas.log.memory import MemoryLog
+from spark_cas.programs import bulk_load, load_report
 from spark_cas.programs.exit_codes import ExitCode, UsageError, exit_code_of
 from spark_cas.programs.load_arguments import parse_arguments
 from spark_cas.programs.load_progress import describe, duration, live_progress
 from spark_cas.programs.load_report import Held, completed_report, failed_report
 from spark_cas.programs.load_watch import LedgerWatch, LoadWatch, Phase, Snapshot, Stages, StageWatch
 from spark_cas.programs.plain_errors import in_short, plain_error
+from spark_cas.testing.writing import JobWriter, plan_of
 
 NEEDED = ["--input", "flights.parquet", "--value-json", "--log", "log"]
 
@@ -320,3 +324,53 @@ def test_a_failure_is_reported_with_its_token():
     fields = json.loads(failed_report(errors.ConflictError("partition 0: ..."), "j", "log", 1.0, None).to_json())
     assert (fields["status"], fields["exit_code"]) == ("refused", ExitCode.REFUSED)
     assert (fields["error"], fields["message"]) == ("CONFLICT", "partition 0: ...")
+
+
+@pytest.fixture
+def complete_log(monkeypatch):
+    """A log in which job load-1 is complete, and what opens as the log of a load."""
+    log = MemoryLog()
+    log.create(1)
+    plan = log.record_plan(plan_of(log, "load-1"))
+    JobWriter(log, plan).must_append("a", complete=True)
+    complete_job(log, plan, job_results(log, "load-1"))
+
+    def opens(log):
+        for module in (bulk_load, load_report):
+            monkeypatch.setattr(module, "open_log", lambda _: log)
+
+    opens(log)
+    return log, opens
+
+
+@pytest.fixture
+def load_again(capsys):
+    """Runs job load-1, for which no Spark may be started: the exit code and the JSON line."""
+
+    def load_again(*argv):
+        code = bulk_load.main([*NEEDED, "--job", "load-1", *argv], "bulk_load.py", lambda _: pytest.fail("a session"))
+        return code, json.loads(capsys.readouterr().out.splitlines()[-1])
+
+    return load_again
+
+
+def test_a_job_that_was_completed_on_another_log_of_that_name_is_refused(complete_log, load_again):
+    log, opens = complete_log
+    code, report = load_again()
+    assert (code, report["already_complete"], report["rows"]) == (0, True, 1)
+    made_anew = MemoryLog()
+    made_anew._entries = log._entries
+    made_anew.create(1)
+    opens(made_anew)
+    code, report = load_again()
+    assert (code, report["error"], report["already_complete"], report["rows"]) == (3, "TRUNCATED", False, 0)
+    assert "planned on another log that had this name" in report["message"]
+
+
+@pytest.mark.parametrize(
+    "argv", [("--atomic", "load"), ("--log-option", "compare=key", "--log-option", "checkExpectedOffsets=true")]
+)
+def test_a_complete_job_that_comes_again_as_another_kind_of_write_is_refused(complete_log, load_again, argv):
+    code, report = load_again(*argv)
+    assert (code, report["error"], report["rows"]) == (2, "JOB_MISMATCH", 1)
+    assert "1 rows of job 'load-1' are in the log" in report["message"]

@@ -21,6 +21,7 @@ from spark_cas.core.plan import (
     BY_PARTITION,
     Completion,
     EarlierRows,
+    Layout,
     PartitionResult,
     Plan,
     Progress,
@@ -116,12 +117,8 @@ def pin_plan(
             return with_group(log, mine)
     else:
         layout = layout_since(log, first.layout_epoch)
-    _require_same_kind(log, first, stream=stream, compare=compare, round_of=round_of, whole=whole)
-    if first.log_id != layout.log_id:
-        raise TruncatedError(
-            f"job {job!r} was planned on another log that had this name; this one was created later, and no row of "
-            f"the job is in it. Nothing was appended. Use another job name if the rows are to go into the new log."
-        )
+    require_same_kind(log, first, stream=stream, compare=compare, round_of=round_of, whole=whole)
+    require_same_log(job, first.log_id, layout)
     plan = first
     if first.layout_epoch != layout.epoch and not any_layout:
         plan = newest_plan(log, first)
@@ -157,7 +154,16 @@ def _rejoined(log: Backend, plan: Plan, wanted: ExpectedOffsets, *, looking: boo
     return again
 
 
-def _require_same_kind(log: Backend, first: Plan, *, stream: bool, compare: str, round_of: str, whole: bool) -> None:
+def require_same_log(job: str, log_id: str, layout: Layout) -> None:
+    """TruncatedError when a job is known of the log with this id, and the one that has its name now is another."""
+    if log_id != layout.log_id:
+        raise TruncatedError(
+            f"job {job!r} was planned on another log that had this name; this one was created later, and no row of "
+            f"the job is in it. Nothing was appended. Use another job name if the rows are to go into the new log."
+        )
+
+
+def require_same_kind(log: Backend, first: Plan, *, stream: bool, compare: str, round_of: str, whole: bool) -> None:
     """JobMismatchError unless a job that is known comes again as what it was planned as."""
     found = None
     if first.stream != stream:
