@@ -11,6 +11,10 @@ BY_PARTITION = "partition"
 BY_KEY = "key"
 
 
+MOST_PARTITIONS = 100_000
+"""Of a log that is made or expanded: a typo would make one that no look comes to the end of."""
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The partition count of a log; ``epoch`` rises with each expansion (KIP-253)."""

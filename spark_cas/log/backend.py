@@ -125,6 +125,12 @@ class Backend(Log, Blind, Admin, Expandable, Registry, Grantor):
         """
         return None
 
+    def check_partitions_may_be_added(self, partitions: int) -> None:
+        """Find out whether the log may have so many partitions, as far as can be told before anything is recorded.
+
+        Raises LogNotFoundError, StorageError when it refuses.
+        """
+
     def add_partitions(self, intent: Intent) -> None:
         """Make the partitions that an expansion gives the log, unless it has them. Raises StorageError."""
 

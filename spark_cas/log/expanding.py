@@ -1,16 +1,17 @@
 """The expansion of a log (KIP-253): partitions are added so that readers can keep the order of each key.
 
-The order of the steps is the safety. First the intent is recorded: no claim is granted from then on, so that not even
-a task's retry appends any more. Then each partition is ended: claims from before the intent are void, and where the
-partition ends then is its threshold. Only then there are more partitions, and last the layout is recorded, with the
-thresholds. Whoever was interrupted anywhere, the same call goes on from there.
+The order of the steps is the safety. Nothing is begun that the log would refuse: it could not be taken back. First
+the intent is recorded: no claim is granted from then on, so that not even a task's retry appends any more. Then each
+partition is ended: claims from before the intent are void, and where the partition ends then is its threshold. Only
+then there are more partitions, and last the layout is recorded, with the thresholds. Whoever was interrupted
+anywhere, the same call goes on from there.
 """
 
 from collections.abc import Callable, Iterable
 
 from spark_cas.core.errors import LayoutChangedError, OptionError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
-from spark_cas.core.plan import Layout
+from spark_cas.core.plan import MOST_PARTITIONS, Layout
 from spark_cas.log.backend import Backend
 
 
@@ -19,8 +20,9 @@ def expand_log(log: Backend, partitions: int) -> Layout:
 
     An expansion to the same count that was begun, by whomever, is finished.
 
-    Raises OptionError unless the log has fewer partitions; LayoutChangedError when an expansion to another count was
-    begun; LogNotFoundError, FormatError, ChunkDamagedError; StorageError: then the same call is to be made again.
+    Raises OptionError unless the log has fewer partitions and may have so many; LayoutChangedError when an expansion
+    to another count was begun; LogNotFoundError, FormatError, ChunkDamagedError; StorageError: then the same call is
+    to be made again. Nothing was begun where the log refuses to have more.
     """
     layout = log.layout()
     intent = log.layouts().pending
@@ -30,6 +32,12 @@ def expand_log(log: Backend, partitions: int) -> Layout:
                 f"the log has {layout.partitions} partitions and was to be expanded to {partitions}: partitions can "
                 f"only be added. Name a larger count; if this one is what you want, there is nothing to do."
             )
+        if partitions > MOST_PARTITIONS:
+            raise OptionError(
+                f"the log was to be expanded to {partitions} partitions, and a log has {MOST_PARTITIONS} at most. "
+                f"Nothing was changed. Name a smaller count."
+            )
+        log.check_partitions_may_be_added(partitions)
         intent = log.begin_expansion(layout, partitions)
     finished = _finished(log, intent)
     if intent.partitions != partitions:

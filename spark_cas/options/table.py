@@ -4,6 +4,7 @@ from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.micro_batch import ORDER_COLUMNS
+from spark_cas.core.plan import MOST_PARTITIONS
 from spark_cas.log.kafka.address import check_servers
 from spark_cas.log.kafka.spec import DEFAULT_PREFIX, DEFAULT_TRANSACTION_MS, MOST_IN_FLIGHT
 from spark_cas.log.load.attempts import FENCED_WAIT_SECONDS
@@ -201,7 +202,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "partitions",
-        whole_number(100_000),
+        whole_number(MOST_PARTITIONS),
         None,
         WRITING_AND_ROUTING,
         per_log=True,

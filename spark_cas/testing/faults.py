@@ -133,6 +133,9 @@ class FaultyLog(Backend):
     def layouts(self, known_epoch: int | None = None) -> Layouts:
         return self._at("layouts", lambda: self._inner.layouts(known_epoch))
 
+    def check_partitions_may_be_added(self, partitions: int) -> None:
+        self._at("check_partitions_may_be_added", lambda: self._inner.check_partitions_may_be_added(partitions))
+
     def begin_expansion(self, layout: Layout, partitions: int) -> Intent:
         return self._at("begin_expansion", lambda: self._inner.begin_expansion(layout, partitions))
 

@@ -178,6 +178,9 @@ def test_an_expansion_names_the_right_that_is_missing(secured, spec):
     with KafkaLog(spec) as log, refused_soon() as refused:
         expand_log(log, 2)
     assert f"lacks an ACL: {on_topic('Alter', spec.topic)}." in str(refused.value)
+    with KafkaLog(spec) as log:
+        assert log.layouts().pending is None
+        append_foreign(log, 0, "a")
     secured.allow([*rights, on_topic("Alter", spec.topic)])
     with KafkaLog(spec) as log:
         assert expand_log(log, 2).partitions == 2

@@ -36,14 +36,17 @@ def fence(spec: KafkaSpec, ids: Iterable[str]) -> None:
         raise plain_error(error, "claiming a partition", *to_claim(spec)) from None
 
 
-def add_partitions(admin: Admin, topic: str, partitions: int) -> None:
-    """Let a topic have at least so many partitions. Raises LogNotFoundError, StorageError."""
+def add_partitions(admin: Admin, topic: str, partitions: int, *, trying: bool = False) -> None:
+    """Let a topic have at least so many partitions, or with ``trying`` only have the brokers say whether it may.
+
+    Raises LogNotFoundError, StorageError.
+    """
     if len(describe(admin, topic).partitions) >= partitions:
         return
 
     def question() -> None:
         asked = admin.client.create_partitions(
-            [NewPartitions(topic, partitions)], request_timeout=admin.request_seconds
+            [NewPartitions(topic, partitions)], request_timeout=admin.request_seconds, validate_only=trying
         )
         try:
             admin.answer(asked[topic])

@@ -239,6 +239,9 @@ class KafkaLog(KafkaRegistry, Backend):
     def layouts(self, known_epoch: int | None = None) -> Layouts:
         return self._layouts.all(known_epoch)
 
+    def check_partitions_may_be_added(self, partitions: int) -> None:
+        add_partitions(self._admin, self.topic, partitions, trying=True)
+
     def begin_expansion(self, layout: Layout, partitions: int) -> Intent:
         return self._layouts.begin(layout, partitions)
 

@@ -21,7 +21,7 @@ from spark_cas.core.grants import Grants
 from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import LayoutChanged, Outcome, ProgressLost, Refusal
-from spark_cas.core.plan import Layout, Plan, Progress, progress_lost, resume_offset
+from spark_cas.core.plan import MOST_PARTITIONS, Layout, Plan, Progress, progress_lost, resume_offset
 from spark_cas.core.put_reply import PutReply
 from spark_cas.core.records import RECORDS
 from spark_cas.log.backend import Backend, Preflight
@@ -94,8 +94,8 @@ class ObjectLog(ObjectRegistry, Backend):
         return found
 
     def create(self, partitions: int) -> Layout:
-        if partitions < 1:
-            msg = f"a log has at least one partition, got {partitions}"
+        if not 1 <= partitions <= MOST_PARTITIONS:
+            msg = f"a log has 1 to {MOST_PARTITIONS} partitions, got {partitions}"
             raise ValueError(msg)
         if not self._store.below(paths.LAYOUTS):
             self._refuse_other_content()

@@ -10,7 +10,7 @@ from spark_cas.core.errors import LayoutChangedError, LogNotFoundError, OptionEr
 from spark_cas.core.expansion import Expansion
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, LayoutChanged
-from spark_cas.core.plan import BY_KEY, BY_PARTITION
+from spark_cas.core.plan import BY_KEY, BY_PARTITION, MOST_PARTITIONS
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.load.append_once import append_once
@@ -82,6 +82,17 @@ class ExpandContract(ContractBase):
             expand_log(backend, count)
         assert backend.layouts() == before
         append_foreign(backend, 0, "x")
+
+    def test_a_log_gets_no_more_partitions_than_anybody_could_mean(self, backend: Backend) -> None:
+        with pytest.raises(OptionError, match="100000 at most"):
+            expand_log(backend, MOST_PARTITIONS + 1)
+        assert backend.layouts().pending is None
+
+    def test_an_expansion_that_the_log_would_refuse_is_not_begun(self, backend: Backend) -> None:
+        with pytest.raises(InjectedFaultError):
+            expand_log(FaultyLog(backend, Fault("check_partitions_may_be_added", 1, When.BEFORE)), 5)
+        assert backend.layouts().pending is None
+        append_foreign(backend, 0, "a")
 
     def test_a_log_that_is_not_there_is_not_expanded(self, new_backend: NewBackend) -> None:
         with new_backend() as backend, pytest.raises(LogNotFoundError):
