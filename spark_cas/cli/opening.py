@@ -11,7 +11,7 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.open import AnySpec, is_named, open_log
 from spark_cas.options.parse import parse_read
 from spark_cas.programs.exit_codes import UsageError
-from spark_cas.programs.log_argument import log_address
+from spark_cas.programs.log_argument import log_address, options_beside
 
 Address = Annotated[str | None, typer.Argument(metavar="LOG", help="Directory or URL of the log.")]
 Servers = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="In place of LOG: brokers.")]
@@ -43,10 +43,11 @@ def spec_of(log: str | None, servers: str | None, topic: str | None, log_options
     if not all(equals for _, equals, _ in pairs):
         raise typer.BadParameter("expected NAME=VALUE", param_hint="--log-option")
     try:
+        options = options_beside(((name.strip(), value) for name, _, value in pairs), "--log-option")
         address = log_address(log, servers, topic)
     except UsageError as error:
         raise typer.BadParameter(str(error), param_hint="LOG") from None
-    return parse_read({**{name.strip(): value for name, _, value in pairs}, "path": address}).selection.only()
+    return parse_read({**options, "path": address}).selection.only()
 
 
 @contextmanager

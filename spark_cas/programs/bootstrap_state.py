@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from spark_cas.programs.exit_codes import ExitCode, UsageError
 from spark_cas.programs.load_progress import console_for_people
-from spark_cas.programs.log_argument import add_log_arguments, log_address
+from spark_cas.programs.log_argument import add_log_arguments, log_address, options_beside
 from spark_cas.programs.program import Result, StartSession, parser_of, run
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
     given = parser.parse_args(argv)
     try:
         given.log = log_address(given.log, given.bootstrap_servers, given.topic)
+        given.log_options = options_beside(given.log_option, "--log-option")
     except UsageError as error:
         parser.error(str(error))
     return given
@@ -51,7 +52,7 @@ def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
 def _save(given: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, Result]:
     from spark_cas.programs.save_state import save_state
 
-    saved = save_state(spark, {**dict(given.log_option), "path": given.log}, given.format, given.output, given.since)
+    saved = save_state(spark, {**given.log_options, "path": given.log}, given.format, given.output, given.since)
     where = saved.name if given.format == "table" else f"{given.output.rstrip('/')}/{saved.name}"
     told = f"{saved.rows:,} keys of log {saved.at.topic} saved in {where}"
     console_for_people().print(told, markup=False, highlight=False, soft_wrap=True)

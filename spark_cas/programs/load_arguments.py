@@ -9,7 +9,7 @@ from spark_cas.log.load.planning import fresh_job_name
 from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION
 from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.load_request import FORMATS, LoadRequest, guess_format
-from spark_cas.programs.log_argument import Group, add_log_arguments, log_address, name_and_value
+from spark_cas.programs.log_argument import Group, add_log_arguments, log_address, name_and_value, options_beside
 from spark_cas.programs.program import add_traceback
 
 _LIMITS = ("maxRecordsPerChunk", "maxBytesPerChunk", "maxSecondsPerChunk")
@@ -44,9 +44,9 @@ def parse_arguments(argv: Sequence[str], prog: str) -> Arguments:
 
 
 def _arguments(given: argparse.Namespace) -> Arguments:
-    options = dict(given.log_option)
     plain = {"partitions": given.partitions, "expectedOffsets": given.expected_offsets, "atomic": given.atomic}
     plain |= {name: getattr(given, name) for name in _LIMITS}
+    options = options_beside(given.log_option, "--log-option", "job", *plain)
     options |= {name: value for name, value in plain.items() if value is not None}
     inputs = tuple(given.input)
     request = LoadRequest(

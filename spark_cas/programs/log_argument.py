@@ -1,8 +1,12 @@
 """How the programs' command lines say where a log is."""
 
 import argparse
+from collections.abc import Iterable
 
 from spark_cas.programs.exit_codes import UsageError
+
+_ADDRESS = ("path", "paths", "kafka.bootstrap.servers", "topic")
+"""The options that say where a log is, which the arguments of each command do."""
 
 Group = argparse._ArgumentGroup  # noqa: SLF001 - argparse gives its groups no public name
 
@@ -30,6 +34,24 @@ def name_and_value(text: str) -> tuple[str, str]:
     if not equals or not name.strip():
         raise argparse.ArgumentTypeError("expected NAME=VALUE")
     return name.strip(), value
+
+
+def options_beside(given: Iterable[tuple[str, str]], argument: str, *own: str) -> dict[str, str]:
+    """The options given by ``argument``, beside those that arguments of their own say: the address, and ``own``.
+
+    UsageError for one of these, or for a name that is given twice: one of the values would be dropped silently.
+    """
+    options: dict[str, str] = {}
+    said = {each.lower() for each in (*_ADDRESS, *own)}
+    for name, value in given:
+        if name.lower() in said:
+            raise UsageError(f"{argument} {name}: an argument of its own says that. Give that one in its place.")
+        if name.lower() in map(str.lower, options):
+            raise UsageError(
+                f"{argument} {name}: it is given twice, and upper and lower case are the same. Give one."
+            )
+        options[name] = value
+    return options
 
 
 def log_address(log: str | None, bootstrap_servers: str | None, topic: str | None) -> str:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from spark_cas.programs.exit_codes import ExitCode
+from spark_cas.programs.exit_codes import ExitCode, UsageError
 from spark_cas.programs.load_progress import console_for_people
-from spark_cas.programs.log_argument import name_and_value
+from spark_cas.programs.log_argument import name_and_value, options_beside
 from spark_cas.programs.program import Result, StartSession, parser_of, run
 from spark_cas.spark.reading.stream_offsets import StreamOffsets, between
 
@@ -47,7 +47,13 @@ def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
     parser.add_argument("--job", required=True, help="identity of this copy in the log that is written")
     parser.add_argument("--partitions", metavar="N", help="partition count of a log that does not exist yet")
     parser.add_argument("--follow", action="store_true", help="go on copying what comes, until interrupted")
-    return parser.parse_args(argv)
+    given = parser.parse_args(argv)
+    try:
+        given.from_options = options_beside(given.from_option, "--from-option")
+        given.to_options = options_beside(given.to_option, "--to-option", "job", "partitions", "batchId")
+    except UsageError as error:
+        parser.error(str(error))
+    return given
 
 
 def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
@@ -62,14 +68,14 @@ def reading_options(given: argparse.Namespace) -> dict[str, str]:
         "startingOffsets": "earliest",
         "includeHeaders": "true",
         "maxOffsetsPerTrigger": str(_MOST_OFFSETS),
-        **dict(given.from_option),
+        **given.from_options,
     }
 
 
 def _copy(given: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, Result]:
     from spark_cas.spark.writing.route import route
 
-    writing = {**dict(given.to_option), "path": given.to, "job": given.job}
+    writing = {**given.to_options, "path": given.to, "job": given.job}
     writing |= {} if given.partitions is None else {"partitions": given.partitions}
 
     def append(batch: "DataFrame", number: int) -> None:

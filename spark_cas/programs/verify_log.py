@@ -13,7 +13,7 @@ from spark_cas.programs.exit_codes import ExitCode, UsageError
 from spark_cas.programs.load_arguments import add_input, add_rows
 from spark_cas.programs.load_progress import console_for_people
 from spark_cas.programs.load_request import LoadRequest, guess_format
-from spark_cas.programs.log_argument import add_log_arguments, log_address
+from spark_cas.programs.log_argument import add_log_arguments, log_address, options_beside
 from spark_cas.programs.program import Result, StartSession, parser_of, run
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
             order_by=tuple(given.order_by),
             schema=given.schema,
             read_options=tuple(given.read_option),
-            log_options=tuple(given.log_option),
+            log_options=tuple(options_beside(given.log_option, "--log-option").items()),
         )
     except UsageError as error:
         parser.error(str(error))
@@ -72,7 +72,7 @@ def _verify(given: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode,
     from spark_cas.spark.reading.verify_log import verify_log
 
     rows, order = ordered_input(spark, given.request)
-    options = {**dict(given.log_option), "path": given.request.log}
+    options = {**dict(given.request.log_options), "path": given.request.log}
     found = verify_log(rows, options, order_by=order, first=given.first)
     _tell(found, console_for_people())
     result = asdict(found)

@@ -283,7 +283,7 @@ def test_without_a_job_name_a_warning_and_a_second_load(load, parquet):
         (("--partitions", "0"), 2, "partitions must be a whole number"),
         (("--input", "no-such-file.parquet"), 2, "PATH_NOT_FOUND"),
         ((), 1, "[LOG_NOT_FOUND] there is no log"),
-        (("--log-option", "partitions=4", "--max-bytes-per-chunk", "20"), 2, "[RECORD_TOO_LARGE]"),
+        (("--partitions", "4", "--max-bytes-per-chunk", "20"), 2, "[RECORD_TOO_LARGE]"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line_and_an_exit_code(load, parquet, argv, code, said):

@@ -83,6 +83,13 @@ def test_the_format_is_told_by_the_suffix(paths, found):
         ["--report", "no/such/folder/report.json"],
         ["--bootstrap-servers", "a:9092", "--topic", "t"],
         ["--topic", "t"],
+        ["--log-option", "job=j"],
+        ["--log-option", "Path=elsewhere"],
+        ["--log-option", "kafka.bootstrap.servers=a:9092"],
+        ["--log-option", "Partitions=8", "--partitions", "2"],
+        ["--log-option", "atomic=load"],
+        ["--log-option", "MaxRecordsPerChunk=1"],
+        ["--log-option", "grantTimeout=1s", "--log-option", "granttimeout=2s"],
     ],
 )
 def test_a_wrong_command_line_exits_with_2(argv, capsys):

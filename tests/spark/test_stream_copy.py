@@ -66,5 +66,7 @@ def test_a_batch_is_bounded_unless_the_call_says_otherwise(capsys):
     read = reading_options(parse_arguments([*needed, "--from-option", "maxOffsetsPerTrigger=7"], "stream_copy.py"))
     assert read["maxOffsetsPerTrigger"] == "7"
     with pytest.raises(SystemExit):
+        parse_arguments([*needed, "--to-option", "Job=other"], "stream_copy.py")
+    with pytest.raises(SystemExit):
         parse_arguments(["--help"], "stream_copy.py")
     assert "at most 1,000,000 offsets" in " ".join(capsys.readouterr().out.split())
