@@ -18,6 +18,7 @@ from spark_cas.core.refusal import offsets_to_go_on
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.planning import require_same_kind
 from spark_cas.log.open import AnySpec, is_named, open_log
+from spark_cas.options import report_file
 from spark_cas.programs.exit_codes import ExitCode, UsageError
 from spark_cas.programs.load_arguments import Arguments, parse_arguments
 from spark_cas.programs.load_progress import console_for_people, live_progress
@@ -57,10 +58,10 @@ def main(argv: Sequence[str], prog: str, start_session: Callable[[bool], "SparkS
         console.print(report.table())
     console.print(report.summary(), highlight=False, soft_wrap=True)
     line = report.to_json()
-    code = report.exit_code if _written(line, arguments.report, console) else max(report.exit_code, ExitCode.FAILED)
+    _put_report(line, arguments.report, console)
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
-    return code
+    return report.exit_code
 
 
 def bulk_load(request: LoadRequest, start_session: StartSession, console: Console) -> LoadReport:
@@ -128,14 +129,22 @@ def _notes(log: Backend, idempotence: str) -> tuple[str, ...]:
         return ()
 
 
-def _written(line: str, file: str | None, console: Console) -> bool:
+def _remove_earlier_report(file: str | None) -> None:
+    """Whoever reads the file while this run lasts, or after it was killed, is not to take an earlier one for it."""
     try:
         if file is not None:
-            Path(file).write_text(line + "\n", encoding="utf-8")
+            Path(file).unlink(missing_ok=True)
     except OSError as error:
-        console.print(f"error: the report was not written: {error}", style="red", markup=False, soft_wrap=True)
-        return False
-    return True
+        raise UsageError(f"--report names a file that cannot be replaced: {error}. Nothing was appended.") from error
+
+
+def _put_report(line: str, file: str | None, console: Console) -> None:
+    """What became of the load is no other for a file that cannot be written."""
+    try:
+        if file is not None:
+            report_file.put(file, line + "\n")
+    except OSError as error:
+        tell(console, f"error: the report was not written: {error}", "red")
 
 
 def _report_of(arguments: Arguments, start_session: StartSession, console: Console) -> LoadReport:
@@ -149,6 +158,7 @@ def _report_of(arguments: Arguments, start_session: StartSession, console: Conso
         return sessions[-1]
 
     try:
+        _remove_earlier_report(arguments.report)
         return bulk_load(request, remembered, console)
     except KeyboardInterrupt as interrupt:
         # The workers of a session that goes on would append what they hold, after it is told what is in the log.

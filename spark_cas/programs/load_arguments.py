@@ -3,9 +3,9 @@
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from spark_cas.log.load.planning import fresh_job_name
+from spark_cas.options import report_file
 from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION
 from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.load_request import FORMATS, LoadRequest, guess_format
@@ -35,8 +35,10 @@ def parse_arguments(argv: Sequence[str], prog: str) -> Arguments:
     """Parse a command line; prints usage and exits with 2 when it is wrong."""
     parser = _parser(prog)
     given = parser.parse_args(argv)
-    if given.report is not None and not Path(given.report).absolute().parent.is_dir():
-        parser.error("--report names a file in a folder that does not exist")
+    if given.report is not None and not report_file.may_be_put(given.report):
+        parser.error(
+            "--report names no file that can be written: name one in a folder that is there and may be written"
+        )
     try:
         return _arguments(given)
     except UsageError as error:

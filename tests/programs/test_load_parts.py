@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import time
 
 import pytest
@@ -81,6 +82,8 @@ def test_the_format_is_told_by_the_suffix(paths, found):
         ["--log-option", "routed"],
         ["--unknown"],
         ["--report", "no/such/folder/report.json"],
+        ["--report", "/"],
+        ["--report", "/dev/null"],
         ["--bootstrap-servers", "a:9092", "--topic", "t"],
         ["--topic", "t"],
         ["--log-option", "job=j"],
@@ -381,3 +384,33 @@ def test_a_complete_job_that_comes_again_as_another_kind_of_write_is_refused(com
     code, report = load_again(*argv)
     assert (code, report["error"], report["rows"]) == (2, "JOB_MISMATCH", 1)
     assert "1 rows of job 'load-1' are in the log" in report["message"]
+
+
+def test_while_a_load_runs_no_earlier_report_is_there_and_one_that_cannot_be_written_changes_no_code(
+    monkeypatch, tmp_path, capsys
+):
+    file = tmp_path / "reports" / "report.json"
+    file.parent.mkdir()
+
+    def run(then=lambda: None):
+        def load(*_, **__):
+            assert not file.exists()
+            then()
+            return completed_report("load-1", Held(()), "log", 1.0, rows_before=0)
+
+        monkeypatch.setattr(bulk_load, "bulk_load", load)
+        argv = [*NEEDED, "--job", "load-1", "--report", str(file)]
+        code = bulk_load.main(argv, "bulk_load.py", lambda _: pytest.fail("a session"))
+        return code, *capsys.readouterr()
+
+    assert run()[:2] == (0, file.read_text())
+    assert [*file.parent.iterdir()] == [file]
+    code, out, told = run(then=file.parent.rmdir)
+    assert (code, json.loads(out)["exit_code"]) == (0, 0)
+    assert "the report was not written: " in told
+
+
+def test_a_report_in_a_folder_that_may_not_be_written_is_a_wrong_call(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "access", lambda folder, _: folder != tmp_path)
+    with pytest.raises(SystemExit):
+        parse("--report", str(tmp_path / "report.json"))

@@ -1,10 +1,7 @@
 """What a task tells the driver, and what the driver makes of all tasks' reports."""
 
-import os
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
@@ -22,6 +19,7 @@ from spark_cas.core.errors import (
 )
 from spark_cas.core.plan import Completion, PartitionResult
 from spark_cas.core.plan_json import to_json
+from spark_cas.options import report_file
 from spark_cas.spark.writing.verify import Hashed
 
 
@@ -62,10 +60,7 @@ _MOST_IMPORTANT_FIRST = (
 
 def check_report(file: str | None) -> None:
     """OptionError unless a report can be put into a file, as far as can be seen before the rows are appended."""
-    if file is None:
-        return
-    path = Path(file).absolute()
-    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+    if file is not None and not report_file.may_be_put(file):
         raise OptionError(
             "option report names no file that can be written where Spark's driver runs. Nothing was appended. Name a "
             "file in a folder that is there and may be written."
@@ -73,17 +68,9 @@ def check_report(file: str | None) -> None:
 
 
 def put_report(file: str, completion: Completion) -> None:
-    """Put what a load was completed with into a file, as JSON: all of it, in place of what was there, or nothing.
-
-    Raises StorageError: the rows are appended by then.
-    """
-    beside = Path(f"{file}.{uuid.uuid4().hex}")
+    """Put what a load was completed with into a file, as JSON. Raises StorageError: the rows are appended by then."""
     try:
-        try:
-            beside.write_text(to_json(completion) + "\n", encoding="utf-8")
-            beside.replace(file)
-        finally:
-            beside.unlink(missing_ok=True)
+        report_file.put(file, to_json(completion) + "\n")
     except OSError:
         raise StorageError(
             "the rows are appended, and the file that option report names could not be written where Spark's driver "
