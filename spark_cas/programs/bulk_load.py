@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Event
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -64,8 +65,16 @@ def main(argv: Sequence[str], prog: str, start_session: Callable[[bool], "SparkS
     return report.exit_code
 
 
-def bulk_load(request: LoadRequest, start_session: StartSession, console: Console) -> LoadReport:
+def bulk_load(
+    request: LoadRequest,
+    start_session: StartSession,
+    console: Console,
+    *,
+    on_incomplete: Callable[[], None] = lambda: None,
+) -> LoadReport:
     """Load the input of a request, or find in the registry that this was done.
+
+    ``on_incomplete`` is called when the job was found not to be complete, before anything is appended.
 
     Raises a ConditionalLogError as the log or `route` raised it, UsageError when input or expressions are
     wrong, and Spark's own errors.
@@ -80,9 +89,10 @@ def bulk_load(request: LoadRequest, start_session: StartSession, console: Consol
     for note in notes:
         console.print(f"note: {note}", style="yellow", markup=False, highlight=False, soft_wrap=True)
     if before is None:
-        there = None if options.job is None else held_now(options.spec, options.job)
+        on_incomplete()
+        there = Held(()) if options.job is None else held_now(options.spec, options.job)
         done = _write(request, options, start_session(), console, verifying=False)
-        seconds, rows_before = time.monotonic() - began, there.rows if there else 0
+        seconds, rows_before = time.monotonic() - began, None if there is None else there.rows
         if done is None:
             return LoadReport(None, options.spec.url, ExitCode.COMPLETE, seconds, partitions=None)
         job, held = done
@@ -152,6 +162,7 @@ def _report_of(arguments: Arguments, start_session: StartSession, console: Conso
     request = arguments.request
     began = time.monotonic()
     sessions: list[SparkSession] = []
+    found_incomplete = Event()
 
     def remembered() -> "SparkSession":
         sessions.append(start_session())
@@ -159,12 +170,12 @@ def _report_of(arguments: Arguments, start_session: StartSession, console: Conso
 
     try:
         _remove_earlier_report(arguments.report)
-        return bulk_load(request, remembered, console)
+        return bulk_load(request, remembered, console, on_incomplete=found_incomplete.set)
     except KeyboardInterrupt as interrupt:
         # The workers of a session that goes on would append what they hold, after it is told what is in the log.
         for spark in sessions:
             stop_session(spark)
-        report = _failed(interrupt, request, time.monotonic() - began)
+        report = _failed(interrupt, request, time.monotonic() - began, incomplete_before=found_incomplete.is_set())
         left = "the same command goes on from here"
         if report.job is None:
             left = "what was appended stays, and the same command appends all rows again"
@@ -172,7 +183,7 @@ def _report_of(arguments: Arguments, start_session: StartSession, console: Conso
         return report
     except Exception as error:  # noqa: BLE001 - whatever it was, the caller reads it in the report
         plain = tell_error(error, console, with_traceback=arguments.with_traceback)
-        report = _failed(plain, request, time.monotonic() - began)
+        report = _failed(plain, request, time.monotonic() - began, incomplete_before=found_incomplete.is_set())
         if isinstance(plain, LogError) and not is_named(report.log, plain.message):
             tell(console, f"the log is {report.log}", "red")
         onward = offsets_to_go_on(plain.message) if isinstance(plain, ConflictError) else None
@@ -183,14 +194,14 @@ def _report_of(arguments: Arguments, start_session: StartSession, console: Conso
         return report
 
 
-def _failed(error: BaseException, request: LoadRequest, seconds: float) -> LoadReport:
+def _failed(error: BaseException, request: LoadRequest, seconds: float, *, incomplete_before: bool) -> LoadReport:
     try:
         options = request.parse()
     except ConditionalLogError:
         # The arguments do not even name a log; and what they name in its place may hold a password.
         return failed_report(error, request.job, "", seconds, Held(()))
     found = None if options.job is None else held_now(options.spec, options.job)
-    return failed_report(error, options.job, options.spec.url, seconds, found)
+    return failed_report(error, options.job, options.spec.url, seconds, found, incomplete_before=incomplete_before)
 
 
 def _write(

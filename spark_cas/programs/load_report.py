@@ -61,8 +61,10 @@ class LoadReport:
     earlier_rows: int = 0
     """Rows that the job had appended before partitions were added, and which are not among ``partitions``."""
     appended_rows: int | None = None
-    """Rows that this very run appended; not counted for a run that did not finish."""
+    """Rows that this very run appended; None where that is not known, as of a run that did not finish."""
     already_complete: bool = False
+    completed_meanwhile: bool = False
+    """The job is complete, and was not when a run began that an error ended: by that very run, or by another."""
     verified: bool = False
     error: str | None = None
     """The stable token of the error, or its class."""
@@ -89,17 +91,8 @@ class LoadReport:
     def summary(self) -> str:
         """The result in one sentence."""
         load = f"job {self.job!r}" if self.job else "the load"
-        if self.already_complete and self.exit_code is not ExitCode.COMPLETE:
-            differs = self.exit_code is ExitCode.INPUT_CHANGED
-            found = "the input is not what it was completed with" if differs else "the input was not compared"
-            return f"{load} was complete before, with {self.rows:,} rows: {found}, nothing was appended"
         if self.exit_code is not ExitCode.COMPLETE:
-            known = "how many of its rows are in the log is not known now"
-            # Tasks of a load that was stopped may still append what they hold.
-            held = known if self.rows is None else f"at least {self.rows:,} of its rows are in the log"
-            # The ledger may have forgotten some: a topic's does in time, and any does when rows are trimmed.
-            held = "none of its rows is known to be in the log" if self.rows == 0 else held
-            return f"{load} is not complete: {held}"
+            return f"{load} {self._failure()}"
         if self.already_complete:
             done = (
                 "its input was read again and is the same"
@@ -109,11 +102,29 @@ class LoadReport:
             return f"{load} was complete before, with {self.rows:,} rows: {done}, nothing was appended"
         if self.partitions is None:
             return f"{load} is complete: how many rows were appended is known where Spark's driver runs"
-        appended = self.appended_rows or 0
+        if self.appended_rows is None:
+            return f"{load} is complete, with {self.rows:,} rows: how many of them this run appended is not known"
+        appended = self.appended_rows
         speed = f", {appended / self.seconds:,.0f} rows/s" if self.seconds else ""
         before = (self.rows or 0) - appended
         resumed = f", {before:,} were there before" if before else ""
         return f"{load} is complete: {appended:,} rows appended in {self.seconds:.1f} s{speed}{resumed}"
+
+    def _failure(self) -> str:
+        """What is known of a job whose run an error ended."""
+        if self.already_complete:
+            differs = self.exit_code is ExitCode.INPUT_CHANGED
+            found = "the input is not what it was completed with" if differs else "the input was not compared"
+            return f"was complete before, with {self.rows:,} rows: {found}, nothing was appended"
+        if self.completed_meanwhile:
+            began = f"it was not when this run began, which {self.error} ended"
+            return f"is complete, with {self.rows:,} rows; {began}"
+        known = "how many of its rows are in the log is not known now"
+        # Tasks of a load that was stopped may still append what they hold.
+        held = known if self.rows is None else f"at least {self.rows:,} of its rows are in the log"
+        # The ledger may have forgotten some: a topic's does in time, and any does when rows are trimmed.
+        held = "none of its rows is known to be in the log" if self.rows == 0 else held
+        return f"is not complete: {held}"
 
     def table(self) -> Table:
         """The partitions for a person: on 80 columns no number or word is cut."""
@@ -147,8 +158,8 @@ class Held:
         return self.earlier_rows + sum(each.rows for each in self.partitions)
 
 
-def completed_report(job: str | None, held: Held, log: str, seconds: float, rows_before: int) -> LoadReport:
-    """The report of a job that is complete; ``rows_before`` were in the log when this run began."""
+def completed_report(job: str | None, held: Held, log: str, seconds: float, rows_before: int | None) -> LoadReport:
+    """The report of a job that is complete; ``rows_before`` were in the log when this run began, None: not known."""
     return LoadReport(
         job=job,
         log=log,
@@ -156,12 +167,21 @@ def completed_report(job: str | None, held: Held, log: str, seconds: float, rows
         seconds=seconds,
         partitions=held.partitions,
         earlier_rows=held.earlier_rows,
-        appended_rows=held.rows - rows_before,
+        appended_rows=None if rows_before is None else held.rows - rows_before,
     )
 
 
-def failed_report(error: BaseException, job: str | None, log: str, seconds: float, held: Held | None) -> LoadReport:
-    """The report of a load that an error ended."""
+def failed_report(
+    error: BaseException,
+    job: str | None,
+    log: str,
+    seconds: float,
+    held: Held | None,
+    *,
+    incomplete_before: bool = False,
+) -> LoadReport:
+    """The report of a load that an error ended, of a job that may have been found ``incomplete_before``."""
+    complete = held is not None and held.complete
     return LoadReport(
         job=job,
         log=log,
@@ -169,7 +189,8 @@ def failed_report(error: BaseException, job: str | None, log: str, seconds: floa
         seconds=seconds,
         partitions=None if held is None else held.partitions,
         earlier_rows=0 if held is None else held.earlier_rows,
-        already_complete=held is not None and held.complete,
+        already_complete=complete and not incomplete_before,
+        completed_meanwhile=complete and incomplete_before,
         error=kind_of(error),
         message=error.message if isinstance(error, ConditionalLogError) else str(error) or None,
     )

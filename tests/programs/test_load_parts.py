@@ -4,6 +4,7 @@ import io
 import json
 import os
 import time
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -256,6 +257,21 @@ def test_a_changed_input_of_a_complete_job_is_no_job_that_is_not_complete():
     assert "the input was not compared, nothing was appended" in report.summary()
 
 
+def test_a_job_that_was_complete_when_an_error_ended_its_run_was_not_so_before():
+    held = Held.of((result(0, 1000),), None, complete=True)
+    report = failed_report(KeyboardInterrupt(), "j", "log", 1.0, held, incomplete_before=True)
+    assert (report.already_complete, report.completed_meanwhile, report.appended_rows) == (False, True, None)
+    assert report.summary() == (
+        "job 'j' is complete, with 1,000 rows; it was not when this run began, which KeyboardInterrupt ended"
+    )
+
+
+def test_of_a_log_that_was_not_seen_before_it_is_not_told_how_many_rows_were_appended():
+    report = completed_report("j", Held.of((result(0, 1000),), None), "log", 1.0, rows_before=None)
+    assert report.appended_rows is None
+    assert report.summary().endswith("with 1,000 rows: how many of them this run appended is not known")
+
+
 def test_rows_that_the_ledger_does_not_know_are_not_said_to_be_missing():
     report = failed_report(errors.ProgressLostError("x"), "j", "log", 1.0, Held(()))
     assert report.summary() == "job 'j' is not complete: none of its rows is known to be in the log"
@@ -353,12 +369,27 @@ def complete_log(monkeypatch):
     return log, opens
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("the JVM is gone")])
+def test_a_run_that_an_error_ended_after_the_completion_is_told_as_such(complete_log, load_again, monkeypatch, error):
+    log, _ = complete_log
+    entry = log._entries.pop(("completion", "load-1"))
+
+    def write(*_, **__):
+        log._entries["completion", "load-1"] = entry
+        raise error
+
+    monkeypatch.setattr(bulk_load, "_write", write)
+    code, report = load_again(start=lambda _: SimpleNamespace(stop=lambda: None))
+    assert code in (1, 130)
+    assert (report["already_complete"], report["completed_meanwhile"], report["rows"]) == (False, True, 1)
+
+
 @pytest.fixture
 def load_again(capsys):
-    """Runs job load-1, for which no Spark may be started: the exit code and the JSON line."""
+    """Runs job load-1, for which no Spark may be started, unless there is one: the exit code and the JSON line."""
 
-    def load_again(*argv):
-        code = bulk_load.main([*NEEDED, "--job", "load-1", *argv], "bulk_load.py", lambda _: pytest.fail("a session"))
+    def load_again(*argv, start=lambda _: pytest.fail("a session")):
+        code = bulk_load.main([*NEEDED, "--job", "load-1", *argv], "bulk_load.py", start)
         return code, json.loads(capsys.readouterr().out.splitlines()[-1])
 
     return load_again
