@@ -95,7 +95,8 @@ def add_input(group: Group) -> None:
         default=[],
         metavar="NAME=VALUE",
         help="an option of Spark's reader, such as sep=; (csv is that of RFC 4180 with a header, and one task reads "
-        "a file, unless multiLine=false says that no value holds a line break; csv and json have mode=FAILFAST)",
+        "a file, unless multiLine=false says that no value holds a line break; its header has to name the columns in "
+        "their order, unless enforceSchema=true takes them by place; csv and json have mode=FAILFAST)",
     )
 
 

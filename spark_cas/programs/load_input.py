@@ -19,9 +19,10 @@ _JSON = {"timeZone": "UTC"}
 
 # A malformed row is an error: Spark's default would load it as nulls, silently and for ever. CSV is that of RFC 4180:
 # a quote in a value is doubled, and a value may hold line breaks. Without multiLine Spark makes of such a row two,
-# and finds nothing wrong where the columns fit; with it a file is read by one task.
+# and finds nothing wrong where the columns fit; with it a file is read by one task. Spark would take columns by their
+# place alone, whatever the header of a file calls them.
 _READ_DEFAULTS = {
-    "csv": {"header": "true", "mode": "FAILFAST", "escape": '"', "multiLine": "true"},
+    "csv": {"header": "true", "mode": "FAILFAST", "escape": '"', "multiLine": "true", "enforceSchema": "false"},
     "json": {"mode": "FAILFAST"},
     "parquet": {},
 }

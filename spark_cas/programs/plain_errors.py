@@ -15,9 +15,17 @@ _WRONG_IN_THE_CALL = ("22", "42", "KD")
 """Classes of SQLSTATE: data, names and syntax, and files that are not what they were said to be."""
 _NO_HINT = "[FAILED_READ_FILE.NO_HINT]"
 _UNREADABLE = frozenset(
-    {"AccessControlException", "AccessDeniedException", "ChecksumException", "FileNotFoundException"}
+    {
+        "AccessControlException",
+        "AccessDeniedException",
+        "ChecksumException",
+        "FileNotFoundException",
+        "SparkIllegalArgumentException",
+    }
 )
 """Why a file is not read, where Spark has no hint: to read it again changes nothing."""
+_CSV_HEADER = "CSV header "
+"""Begins what Spark says of a header that is not the expected one: what is wrong with it comes in further lines."""
 _FILE = re.compile(r"reading file (\S+?)\.(?:\s|$)")
 
 
@@ -75,6 +83,7 @@ def _root_cause(causes: list[tuple[str, str]]) -> Exception:
 
 
 def _line(text: str) -> str:
-    """The first line, with its end made one, and without the code that stands behind it."""
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return _SQLSTATE.split(first)[0].strip()
+    """The first line, or all where that says too little; without the code that stands behind it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = " ".join(lines) if text.startswith(_CSV_HEADER) else next(iter(lines), "")
+    return _SQLSTATE.split(told)[0].strip()

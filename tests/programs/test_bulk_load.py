@@ -213,6 +213,28 @@ def test_csv_is_that_of_rfc_4180(load, tmp_path):
     assert {row["value"] for _, row in records} == {b'1say "hi", ok', b"2two\nlines, one value", b"3c:\\dir\\"}
 
 
+@pytest.mark.parametrize("schema", [(), ("--schema", "number INT, tail STRING")])
+def test_columns_of_csv_in_another_order_are_not_loaded_into_the_wrong_ones(load, tmp_path, schema):
+    (tmp_path / "a.csv").write_text("number,tail\n1,N1\n")
+    (tmp_path / "b.csv").write_text("tail,number\n2,3\n")
+    command = ("--input", str(tmp_path), "--format", "csv", *schema, *BY_TAIL, "--job", "load-1")
+    code, report, told = load(*command)
+    assert (code, report["rows"]) == (2, 0)
+    assert re.search("Expected: number but found: tail|Expected: tail but found: number", told)
+    code, report, told = load(*command, "--read-option", "enforceSchema=true")
+    assert (code, report["rows"]) == (0, 2), told
+
+
+def test_csv_without_a_header(load, tmp_path):
+    for number in range(2):
+        (tmp_path / f"{number}.csv").write_text(f"N1,{number}\n")
+    code, report, told = load(
+        *("--input", str(tmp_path), "--format", "csv", "--schema", "tail STRING, number INT", *BY_TAIL),
+        *("--read-option", "header=false", "--job", "load-1"),
+    )
+    assert (code, report["rows"], values(load.log)) == (0, 2, [0, 1]), told
+
+
 BROKEN = {
     "a.csv": (b'tail,number\nN1,1\nN2,"a"b,c,d\n', "[MALFORMED_CSV_RECORD] Malformed CSV record: N2,"),
     "a.json": (b'{"tail": "N1", "number": 1}\n{"tail": \n', "[MALFORMED_RECORD_IN_PARSING"),
