@@ -71,8 +71,10 @@ def _value(request: LoadRequest) -> "Column":
 
 def _order_columns(request: LoadRequest) -> "list[Column]":
     # What orders the rows may be neither key nor value, so it comes along as columns of its own.
+    # Within CASE a word behind an expression is an error: alone it would be an alias, "x DSC" as good as "x".
     return [
-        F.expr(_split(text)[0]).alias(name) for text, (name, _) in zip(request.order_by, _order(request), strict=True)
+        F.expr(f"CASE WHEN true THEN {_split(text)[0]} END").alias(name)
+        for text, (name, _) in zip(request.order_by, _order(request), strict=True)
     ]
 
 

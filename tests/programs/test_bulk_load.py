@@ -274,7 +274,7 @@ def test_several_inputs_in_an_order_of_columns_that_are_not_loaded(load, tmp_pat
     two = write_parquet(flights(500), tmp_path / "two.parquet")
     code, report, _ = load(
         *("--input", one, two, "--value", "CAST(number AS STRING)", "--partitions", "3"),
-        *("--order-by", "number % 10 desc", "--order-by", "tail ASC", "--job", "load-1"),
+        *("--order-by", "number % 10 DESC", "--order-by", "tail ASC", "--order-by", "number", "--job", "load-1"),
     )
     assert (code, report["rows"]) == (0, 1000)
     for records in all_records(load.log):
@@ -298,6 +298,8 @@ def test_without_a_job_name_a_warning_and_a_second_load(load, parquet):
     [
         (("--key", "tial"), 2, "tial"),
         (("--key", "tail +"), 2, "PARSE_SYNTAX_ERROR"),
+        (("--order-by", "number DSC", "--partitions", "4"), 2, "PARSE_SYNTAX_ERROR"),
+        (("--order-by", "number, tail", "--partitions", "4"), 2, "PARSE_SYNTAX_ERROR"),
         (("--key", "number", "--partitions", "4"), 2, "[SCHEMA] column key must be binary or string, found bigint"),
         (("--log-option", "jbo=x"), 2, "Did you mean job?"),
         (("--expected-offsets", "latest"), 2, "expected offsets must be"),
