@@ -107,8 +107,11 @@ def test_a_load_that_partitions_were_added_under_appends_the_rest_when_it_is_run
     files = str(tmp_path / "rows.parquet")
     rows(spark).coalesce(1).write.parquet(files)
     given = ["--input", files, "--key", "key", "--value", "value", "--order-by", "place", "--job", "flights"]
+    assert main([*given, *arguments_of(address), "--partitions", "3"], "bulk_load.py", lambda _: spark) == 2
+    assert "partitions says 3, but the log has 5" in capsys.readouterr().err
     for already in (False, True):
-        assert main([*given, *arguments_of(address)], "bulk_load.py", lambda _: spark) == 0
+        # The count that the log had when the load made it: the same command goes on.
+        assert main([*given, *arguments_of(address), "--partitions", "2"], "bulk_load.py", lambda _: spark) == 0
         report = json.loads(capsys.readouterr().out.splitlines()[-1])
         told = (report["job"], report["rows"], report["earlier_rows"], report["already_complete"])
         assert told == ("flights", ROWS, len(begun), already)

@@ -46,11 +46,20 @@ def require_layout(log: Backend, options: WriteOptions, mark: Mark | None) -> La
             mark.require_new(options.new_partitions)
         options.expected_offsets.resolve((0,) * options.new_partitions)
         layout = log.create(options.new_partitions)
-    if options.partitions not in (None, layout.partitions):
-        raise OptionError(
-            f"option partitions says {options.partitions}, but the log has {layout.partitions} partitions. Leave "
-            f"it out: it is for a log that does not exist yet."
-        )
+    require_count(log, options.partitions, layout.partitions)
     if mark is not None:
         mark.require(layout)
     return layout
+
+
+def require_count(log: Backend, given: int | None, partitions: int) -> None:
+    """OptionError unless a log has as many partitions as the option says, or had before more were added.
+
+    Else the load that made the log could not go on behind an expansion by the same command.
+    """
+    if given in (None, partitions) or any(each.before == given for each in log.layouts().expansions):
+        return
+    raise OptionError(
+        f"option partitions says {given}, but the log has {partitions} partitions. Leave it out: it is for a log "
+        f"that does not exist yet."
+    )

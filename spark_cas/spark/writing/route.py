@@ -24,6 +24,7 @@ from spark_cas.spark.records import as_record_column
 from spark_cas.spark.schema import HEADERS, Mark
 from spark_cas.spark.setup import collected, saw_it_run, was_seen_to_run
 from spark_cas.spark.worker import spare_what_is_imported
+from spark_cas.spark.writing.preflight import require_count
 from spark_cas.spark.writing.remaining_rows import without
 from spark_cas.spark.writing.sealed import sealed
 
@@ -141,7 +142,7 @@ def _earlier_rows(options: RouteOptions, mark: Mark) -> tuple[EarlierRows, ...]:
 
 
 def _layout_mark(spark: "SparkSession", options: RouteOptions) -> Mark:
-    """The layout of the log."""
+    """The layout of the log. Raises LogNotFoundError, and OptionError where the option partitions says another."""
     try:
         partitions, epoch = _layout(spark, options)
     except LogNotFoundError as absent:
@@ -151,11 +152,10 @@ def _layout_mark(spark: "SparkSession", options: RouteOptions) -> Mark:
                 f"write, with 'partitions' in them, or fix the path or the name of the topic."
             ) from None
         return Mark(options.new_partitions, layout_epoch=None)
-    if options.partitions not in (None, partitions):
-        raise OptionError(
-            f"option partitions says {options.partitions}, but the log has {partitions} partitions. Leave it out: "
-            f"it is for a log that does not exist yet."
-        )
+    if options.partitions not in (None, partitions) and not is_remote():
+        # On Spark Connect only the server may see the log: there the write says it.
+        with open_log(parse_read(dict(options.reading)).selection.only()) as log:
+            require_count(log, options.partitions, partitions)
     return Mark(partitions, epoch)
 
 
