@@ -98,6 +98,11 @@ def test_version(run):
         (["offsets", "log", "--log-option", "Path=other"], 2, "an argument of its own says that"),
         (["offsets", "log", "--log-option", "kafka.acks=hunter2"], 2, "kafka.acks is for topics"),
         (["load", "--input", "a.csv"], 2, "--log"),
+        (["load", "--input", "s3://[a/b.csv", "--value-json", "--log", "log"], 2, "--format"),
+        (["describe", "s3://[x/y"], 2, "[OPTION]"),
+        (["describe", "~nosuchuser/log"], 2, "[OPTION]"),
+        (["read", "log", "--limit", "99999999999999999999"], 2, "--limit"),
+        (["tail", "log", "-n", "99999999999999999999"], 2, "-n"),
     ],
 )
 def test_a_wrong_call_exits_with_2(run, argv, code, said):

@@ -1,5 +1,6 @@
 """The records of a log: `read`, `tail`."""
 
+import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -35,7 +36,7 @@ def read(
     end_offset: Annotated[
         int | None, typer.Option("--to", min=0, help="With --partition: read up to, and without, this offset.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=0, help="At most so many records.")] = None,
+    limit: Annotated[int | None, typer.Option(min=0, max=sys.maxsize, help="At most so many records.")] = None,
     json: _Json = False,
     log_option: LogOptions = None,
 ) -> None:
@@ -59,7 +60,9 @@ def tail(
     bootstrap_servers: Servers = None,
     topic: Topic = None,
     partition: _Partition = None,
-    count: Annotated[int, typer.Option("-n", min=0, help="How many records of each partition.")] = 10,
+    count: Annotated[
+        int, typer.Option("-n", min=0, max=sys.maxsize, help="How many records of each partition.")
+    ] = 10,
     follow: Annotated[bool, typer.Option("--follow", help="Go on with what is appended, until Ctrl-C.")] = False,
     json: _Json = False,
     log_option: LogOptions = None,

@@ -38,18 +38,27 @@ class LogSpec:
 
         Raises OptionError for an address that no store serves.
         """
-        scheme = urlsplit(address).scheme.lower()
+        try:
+            parts = urlsplit(address)
+        except ValueError:
+            raise OptionError(
+                "the address of a log must be a directory or a URL, and what was given is none."
+            ) from None
+        scheme = parts.scheme.lower()
         if len(scheme) <= 1 or scheme == "file":
             path = unquote(address[len("file:") :].removeprefix("//")) if scheme == "file" else address
             if not path.strip("/"):
                 raise OptionError("the path of a log must name a directory, such as /data/logs/flights.")
-            return cls(Path(path).expanduser().absolute().as_uri()).with_options(store_options or {})
+            try:
+                folder = Path(path).expanduser().absolute()
+            except RuntimeError:
+                raise OptionError("the path of a log begins with ~ and a user whose home is not known.") from None
+            return cls(folder.as_uri()).with_options(store_options or {})
         if scheme not in (*CLOUD_SCHEMES, "memory"):
             raise OptionError(
                 "the address of a log must be a directory or a URL that begins with file:, memory:, "
                 f"{', '.join(f'{each}:' for each in CLOUD_SCHEMES)}. What was given begins otherwise."
             )
-        parts = urlsplit(address)
         if parts.password or parts.query or parts.fragment:
             raise OptionError(
                 "the address of a log holds a password, a query or a fragment. An address is shown and logged: give "

@@ -118,10 +118,10 @@ def _take_only_path(options: dict[str, str]) -> None:
     paths = options.pop("paths", None)
     if paths is None:
         return
-    listed = json.loads(paths)
-    if len(listed) != 1:
-        raise OptionError("one log is read at a time: load takes one path. Read each log, then union them.")
-    options["path"] = listed[0]
+    try:
+        (options["path"],) = json.loads(paths)
+    except (TypeError, ValueError):
+        raise OptionError("one log is read at a time: load takes one path. Read each log, then union them.") from None
 
 
 def _refuse_misfits(explicit: Mapping[str, str], *, on_kafka: bool) -> None:

@@ -57,7 +57,7 @@ def main(argv: Sequence[str], prog: str, start_session: Callable[[bool], "SparkS
     report = _report_of(arguments, lambda: start_session(arguments.with_traceback), console)
     if report.partitions:
         console.print(report.table())
-    console.print(report.summary(), highlight=False, soft_wrap=True)
+    tell(console, report.summary())
     line = report.to_json()
     _put_report(line, arguments.report, console)
     sys.stdout.write(line + "\n")

@@ -82,7 +82,10 @@ def guess_format(inputs: tuple[str, ...]) -> str:
 
 
 def _by_suffix(path: str) -> str | None:
-    parsed = urlsplit(path)
+    try:
+        parsed = urlsplit(path)
+    except ValueError:
+        return None
     name = PurePosixPath(parsed.path if len(parsed.scheme) > 1 else path)
     suffixes = [each.lower() for each in name.suffixes if each.lower() not in _COMPRESSED]
     return FORMATS.get(suffixes[-1]) if suffixes else None

@@ -395,6 +395,12 @@ def load_again(capsys):
     return load_again
 
 
+@pytest.mark.parametrize("argv", [("--job", "[/a]"), ("--log", "~nosuchuser/log"), ("--log", "s3://[x/y")])
+def test_a_wrong_name_or_address_is_told_in_a_line_of_json(load_again, argv):
+    code, report = load_again(*argv)
+    assert (code, report["error"], report["rows"]) == (2, "OPTION", 0)
+
+
 def test_a_job_that_was_completed_on_another_log_of_that_name_is_refused(complete_log, load_again):
     log, opens = complete_log
     code, report = load_again()

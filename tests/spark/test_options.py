@@ -196,7 +196,8 @@ def test_a_relative_path_becomes_absolute(monkeypatch, tmp_path):
 
 def test_a_list_of_one_path_is_a_path():
     assert parse_read({"paths": '["/data/logs/flights"]'}).selection == parse_read(PATH).selection
-    assert "one log" in refused(parse_read, {"paths": '["/a", "/b"]'})
+    for several_or_none in ('["/a", "/b"]', "[]", "/a", "1"):
+        assert "one log" in refused(parse_read, {"paths": several_or_none})
 
 
 def test_what_spark_adds_is_no_unknown_option():
