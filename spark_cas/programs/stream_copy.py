@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from spark_cas.options.option import ISOLATION_LOAD
 from spark_cas.programs.exit_codes import ExitCode, UsageError
 from spark_cas.programs.load_progress import console_for_people
 from spark_cas.programs.log_argument import name_and_value, options_beside
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 _EPILOG = """\
 A log is a directory, a URL such as s3://bucket/logs/flights, or kafka://host:9092/flights. Records keep their key,
 value, headers and timestamp; a key that lies in one partition keeps its order. A batch has at most {most:,}
-offsets, unless --from-option maxOffsetsPerTrigger=N says otherwise: a task holds its part of one in memory. A batch
-that has begun keeps its size, so say it before the first run.
+offsets, unless --from-option maxOffsetsPerTrigger=N says otherwise, or isolation=load, with which it ends where loads
+do: a task holds its part of one in memory. A batch that has begun keeps its size, so say it before the first run.
 
 exit codes: 0 all that was there is copied; 1 failed, run it again; 2 usage; 3 refused by a condition; 4 the input
 changed; 130 interrupted, the same command goes on. The last line on stdout is the result as JSON.
@@ -64,12 +65,12 @@ def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
 
 def reading_options(given: argparse.Namespace) -> dict[str, str]:
     """The options of the read, bounded by default: what Spark has planned as one batch can never be made smaller."""
-    return {
-        "startingOffsets": "earliest",
-        "includeHeaders": "true",
-        "maxOffsetsPerTrigger": str(_MOST_OFFSETS),
-        **given.from_options,
-    }
+    chosen = {"startingOffsets": "earliest", "includeHeaders": "true", **given.from_options}
+    # So many offsets may end within a load: no batch of whole loads is bounded by them.
+    of_loads = {name.lower(): value for name, value in chosen.items()}.get(
+        "isolation", ""
+    ).strip().lower() == ISOLATION_LOAD
+    return chosen if of_loads else {"maxOffsetsPerTrigger": str(_MOST_OFFSETS), **chosen}
 
 
 def _copy(given: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, Result]:

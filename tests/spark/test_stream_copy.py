@@ -5,6 +5,7 @@ import json
 import pytest
 
 from spark_cas import open_log
+from spark_cas.options.parse import parse_read_stream
 from spark_cas.programs.stream_copy import main, parse_arguments, reading_options, records_behind
 from spark_cas.testing.writing import append_foreign, records_in
 from tests.kafka.clients import create_topic
@@ -65,6 +66,8 @@ def test_a_batch_is_bounded_unless_the_call_says_otherwise(capsys):
     assert read == {"startingOffsets": "earliest", "includeHeaders": "true", "maxOffsetsPerTrigger": "1000000"}
     read = reading_options(parse_arguments([*needed, "--from-option", "maxOffsetsPerTrigger=7"], "stream_copy.py"))
     assert read["maxOffsetsPerTrigger"] == "7"
+    read = reading_options(parse_arguments([*needed, "--from-option", "Isolation=LOAD"], "stream_copy.py"))
+    assert parse_read_stream({**read, "path": "/data/log"}).whole_loads
     with pytest.raises(SystemExit):
         parse_arguments([*needed, "--to-option", "Job=other"], "stream_copy.py")
     with pytest.raises(SystemExit):
