@@ -60,10 +60,14 @@ class Grants:
         return next((each for each in self.held if each.job == job), None)
 
     def in_the_way(self, job: str, ranges: Iterable[tuple[int, int]]) -> tuple[Grant, ...]:
-        """The grants of other jobs that have to end before a job gets one of these partitions."""
+        """The grants of other jobs that have one of these partitions: all have to end before a job gets them."""
         wanted = Grant(job, "", tuple(ranges), "", 0).partitions
+        return tuple(each for each in self.held if each.job != job and each.partitions & wanted)
+
+    def leaving_no_room(self, job: str) -> tuple["Grant", ...]:
+        """The grants of other jobs where there are as many as may be: one has to end before a job gets any."""
         others = tuple(each for each in self.held if each.job != job)
-        return others if len(others) >= MOST_HELD else tuple(each for each in others if each.partitions & wanted)
+        return others if len(others) >= MOST_HELD else ()
 
     def with_grant(self, grant: Grant, over: Collection[Grant] = ()) -> "Grants":
         """As these, with one more: in place of the job's own, and of those that it takes over."""

@@ -31,10 +31,13 @@ def test_only_others_with_a_partition_in_common_are_in_the_way():
     assert [each.job for each in grants.in_the_way("a", ranges_of([0, 1, 2]))] == []
 
 
-def test_where_as_many_as_may_be_have_one_all_are_in_the_way():
+def test_where_as_many_as_may_be_have_one_there_is_no_room_for_another_job():
     full = Grants(1, tuple(grant(f"{each}", each) for each in range(MOST_HELD)))
-    assert full.in_the_way("new", ((99, 100),)) == full.held
-    assert full.in_the_way("0", ((0, 1),)) == ()
+    assert full.leaving_no_room("new") == full.held
+    assert full.leaving_no_room("0") == ()
+    assert Grants(1, full.held[1:]).leaving_no_room("new") == ()
+    assert full.in_the_way("new", ((99, 100),)) == ()
+    assert full.in_the_way("new", ((7, 100),)) == full.held[7:]
 
 
 def test_a_grant_takes_the_place_of_its_jobs_own_and_of_those_that_ended_and_remembers_their_writers():

@@ -14,8 +14,9 @@ that first, so that only one does, and then fences the writers of the load befor
 import logging
 import random
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from spark_cas.core.errors import ConditionalLogError, GrantedError, OptionError, StorageError
 from spark_cas.core.expected_offsets import ExpectedOffsets
@@ -89,6 +90,11 @@ def obtain_grant(log: Backend, applicant: Applicant, wanted: ExpectedOffsets, *,
         if alive:
             waiting.wait_for(alive[0])
             continue
+        if not others and (crowd := grants.leaving_no_room(applicant.job)):
+            others = tuple(islice(filter(waiting.has_ended, crowd), 1))
+            if not others:
+                waiting.wait_for_room(crowd)
+                continue
         mine = Grant(
             applicant.job, applicant.run, ranges, applicant.process, clock.now_ms(), batch_id=applicant.batch_id
         )
@@ -216,23 +222,37 @@ class _Waiting:
         return running is None and self._silent_for(grant, plan) >= limit
 
     def wait_for(self, grant: Grant) -> None:
-        """Let a while pass. Raises GrantedError when the time to wait is over."""
-        left = self._deadline - time.monotonic()
+        """Let a while pass, for a load has some of the partitions. Raises GrantedError when the time is over."""
         at_work = f"at work on {_named(grant)} since {clock.time_text(grant.granted_at_ms)} UTC"
+        self._wait(
+            f"job {grant.job}, which has been {at_work}",
+            f"job {grant.job!r} has been {at_work}, and what this load expects of them would not hold any more. "
+            f"Nothing was appended. Run this job again once that one is complete; option grantTimeout lets it "
+            f"wait for that. If nobody runs that one any more, 'spark-cas abort {grant.job}' ends its grant.",
+        )
+
+    def wait_for_room(self, crowd: Sequence[Grant]) -> None:
+        """Let a while pass, for as many loads are at work as may be. Raises GrantedError when the time is over."""
+        jobs = ", ".join(each.job for each in crowd)
+        self._wait(
+            f"one of {len(crowd)} jobs, as many as may be at work at once ({jobs})",
+            f"{len(crowd)} loads are at work on other partitions, as many as may be at once: jobs {jobs}. Nothing "
+            f"was appended. Run this job again once one of them is complete; option grantTimeout lets it wait for "
+            f"that. If nobody runs one of them any more, 'spark-cas abort' with its name ends its grant.",
+        )
+
+    def _wait(self, whom: str, refusal: str) -> None:
+        left = self._deadline - time.monotonic()
         if self._is_over:
-            raise GrantedError(
-                f"job {grant.job!r} has been {at_work}, and what this load expects of them would not hold any more. "
-                f"Nothing was appended. Run this job again once that one is complete; option grantTimeout lets it "
-                f"wait for that. If nobody runs that one any more, 'spark-cas abort {grant.job}' ends its grant."
-            )
+            raise GrantedError(refusal)
         if left <= 0:
             # What was seen before that tells of before: this process, too, may stand still.
             self._is_over = True
             return
         if time.monotonic() >= self._say_at:
             self._say_at = time.monotonic() + _SAY_EVERY_SECONDS
-            said = "job %s waits for job %s, which has been %s: for %.0f s more at most (option grantTimeout)."
-            _LOG.warning(said, self._applicant.job, grant.job, at_work, left)
+            said = "job %s waits for %s: for %.0f s more at most (option grantTimeout)."
+            _LOG.warning(said, self._applicant.job, whom, left)
         self.pause()
 
     def pause(self) -> None:

@@ -171,10 +171,20 @@ class GrantContract(ContractBase):
         with new_backend() as log:
             log.create(MOST_HELD + 1)
             grants = [obtain(log, f"job-{each}", of_partition(each, MOST_HELD + 1)) for each in range(MOST_HELD)]
-            with pytest.raises(GrantedError, match="job 'job-0'"):
+            with pytest.raises(GrantedError, match=r"8 loads are at work on other partitions.*: jobs job-0, job-1,"):
                 obtain(log, "one more", of_partition(MOST_HELD, MOST_HELD + 1))
+            with pytest.raises(GrantedError, match="job 'job-3' has been at work on partition 3"):
+                obtain(log, "one more", of_partition(3, MOST_HELD + 1))
             give_back(log, grants[3])
             obtain(log, "one more", of_partition(MOST_HELD, MOST_HELD + 1))
+
+    def test_among_as_many_as_may_be_one_that_has_ended_makes_room(self, new_backend: NewBackend) -> None:
+        with new_backend() as log:
+            log.create(MOST_HELD + 1)
+            for each in range(1, MOST_HELD):
+                obtain(log, f"job-{each}", of_partition(each, MOST_HELD + 1))
+            obtain_grant(log, Applicant("dead", "run", dead_process()), of_partition(0, MOST_HELD + 1))
+            assert obtain(log, "one more", of_partition(MOST_HELD, MOST_HELD + 1)).after == ("dead",)
 
     def test_another_run_of_the_job_gets_it_and_the_earlier_one_gives_nothing_back(self, backend: Backend) -> None:
         first = obtain(backend, "job", run="one")
