@@ -208,7 +208,8 @@ OPTIONS: tuple[Option, ...] = (
         per_log=True,
         doc="The partition count of a log that does not exist yet: the write creates it, a topic with the "
         "replication and retention that are the brokers' defaults (seven days with Kafka as it comes). Given for a "
-        "log that exists, it must be that log's count; as a per-log default it counts for new logs only.",
+        "log that exists, it must be that log's count, or one that it had before partitions were added; as a per-log "
+        "default it counts for new logs only.",
     ),
     Option(
         "maxRecordsPerChunk",
@@ -282,7 +283,7 @@ OPTIONS: tuple[Option, ...] = (
         doc="Begins every transactional id (`<prefix>/<topic>/<partition>`), every ledger group (`<prefix>/<job>`) "
         "and the names of the registry topics (`<prefix>.registry`, `<prefix>.layouts`), so that ACLs can be given "
         "by prefix. All writers of a topic have to use the same, and its readers where `spark-cas expand` added "
-        "partitions.",
+        "partitions or loads are appended as a whole (`atomic=load`): with another they may see part of one.",
     ),
     Option(
         "claimTimeoutMs",

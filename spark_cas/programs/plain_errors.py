@@ -79,7 +79,8 @@ def _root_cause(causes: list[tuple[str, str]]) -> Exception:
         wrong = kind in _UNREADABLE
     if not wrong:
         return RuntimeError(said)
-    return UsageError(said if file is None else f"{said} Mend the file, or say how it is read (--read-option).")
+    option = "--read-option enforceSchema=true: by place" if text.startswith(_CSV_HEADER) else "--read-option"
+    return UsageError(said if file is None else f"{said} Mend the file, or say how it is read ({option}).")
 
 
 def _line(text: str) -> str:

@@ -221,6 +221,7 @@ def test_columns_of_csv_in_another_order_are_not_loaded_into_the_wrong_ones(load
     code, report, told = load(*command)
     assert (code, report["rows"]) == (2, 0)
     assert re.search("Expected: number but found: tail|Expected: tail but found: number", told)
+    assert "--read-option enforceSchema=true" in told
     code, report, told = load(*command, "--read-option", "enforceSchema=true")
     assert (code, report["rows"]) == (0, 2), told
 
