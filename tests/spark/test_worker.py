@@ -75,7 +75,7 @@ def test_no_other_program_does_so(spec):
 def test_a_log_that_a_broker_does_not_know_yet_is_looked_for_again_however_slow_that_is(spec, monkeypatch):
     with KafkaLog(spec) as log:
         log_id = log.layout().log_id
-    layout, asked = KafkaLog.layout, []
+    layout, asked = KafkaLog.layout_now, []
 
     def slow(log):
         asked.append(log)
@@ -84,7 +84,7 @@ def test_a_log_that_a_broker_does_not_know_yet_is_looked_for_again_however_slow_
             raise LogNotFoundError("not yet")
         return layout(log)
 
-    monkeypatch.setattr(KafkaLog, "layout", slow)
+    monkeypatch.setattr(KafkaLog, "layout_now", slow)
     monkeypatch.setattr(worker, "_SECOND_LOOK_SECONDS", 0.1)
     with planned_log(spec, log_id):
         assert len(asked) == 2
