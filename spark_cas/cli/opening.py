@@ -44,6 +44,9 @@ def spec_of(log: str | None, servers: str | None, topic: str | None, log_options
         raise typer.BadParameter("expected NAME=VALUE", param_hint="--log-option")
     try:
         options = options_beside(((name.strip(), value) for name, _, value in pairs), "--log-option")
+    except UsageError as error:
+        raise typer.BadParameter(str(error), param_hint="--log-option") from None
+    try:
         address = log_address(log, servers, topic)
     except UsageError as error:
         raise typer.BadParameter(str(error), param_hint="LOG") from None

@@ -143,7 +143,7 @@ def _remove_earlier_report(file: str | None) -> None:
     """Whoever reads the file while this run lasts, or after it was killed, is not to take an earlier one for it."""
     try:
         if file is not None:
-            Path(file).unlink(missing_ok=True)
+            report_file.clear(file)
     except OSError as error:
         raise UsageError(f"--report names a file that cannot be replaced: {error}. Nothing was appended.") from error
 

@@ -48,8 +48,8 @@ def parse_arguments(argv: Sequence[str], prog: str) -> Arguments:
 def _arguments(given: argparse.Namespace) -> Arguments:
     plain = {"partitions": given.partitions, "expectedOffsets": given.expected_offsets, "atomic": given.atomic}
     plain |= {name: getattr(given, name) for name in _LIMITS}
-    options = options_beside(given.log_option, "--log-option", "job", *plain)
-    options |= {name: value for name, value in plain.items() if value is not None}
+    said = {name: value for name, value in plain.items() if value is not None}
+    options = options_beside(given.log_option, "--log-option", "job", *said) | said
     inputs = tuple(given.input)
     request = LoadRequest(
         inputs=inputs,

@@ -215,13 +215,20 @@ def held_now(spec: AnySpec, job: str) -> Held | None:
 def held_when_done(log: Backend, job: str) -> Held | None:
     """What the log holds of a job that is complete; None when it is not.
 
-    Raises TruncatedError when it was completed on another log that had the name, and what the log does.
+    Raises TruncatedError when it was planned on a log that had the name and is no more, and what the log does.
     """
-    plan = plan_now(log, job)
-    completion = log.completion(job if plan is None else plan.job)
-    if completion is None:
-        return None
-    require_same_log(job, completion.log_id, layout_since(log, completion.layout_epoch))
+    try:
+        plan = plan_now(log, job)
+        completion = log.completion(job if plan is None else plan.job)
+        if completion is None:
+            return None
+        layout = layout_since(log, completion.layout_epoch)
+    except LogNotFoundError:
+        raise TruncatedError(
+            f"job {job!r} was planned on a log that had this name, and that is gone. Nothing was appended. Use "
+            f"another job name if the rows are to go into a new log."
+        ) from None
+    require_same_log(job, completion.log_id, layout)
     return Held.of(completion.partitions, plan, complete=True)
 
 

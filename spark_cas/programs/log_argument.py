@@ -45,7 +45,7 @@ def options_beside(given: Iterable[tuple[str, str]], argument: str, *own: str) -
     said = {each.lower() for each in (*_ADDRESS, *own)}
     for name, value in given:
         if name.lower() in said:
-            raise UsageError(f"{argument} {name}: an argument of its own says that. Give that one in its place.")
+            raise UsageError(f"{argument} {name}: the command or another argument says that. Leave it out.")
         if name.lower() in map(str.lower, options):
             raise UsageError(
                 f"{argument} {name}: it is given twice, and upper and lower case are the same. Give one."

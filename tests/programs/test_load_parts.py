@@ -84,15 +84,15 @@ def test_the_format_is_told_by_the_suffix(paths, found):
         ["--unknown"],
         ["--report", "no/such/folder/report.json"],
         ["--report", "/"],
-        ["--report", "/dev/null"],
+        ["--report", "/no/such/folder/report.json"],
         ["--bootstrap-servers", "a:9092", "--topic", "t"],
         ["--topic", "t"],
         ["--log-option", "job=j"],
         ["--log-option", "Path=elsewhere"],
         ["--log-option", "kafka.bootstrap.servers=a:9092"],
         ["--log-option", "Partitions=8", "--partitions", "2"],
-        ["--log-option", "atomic=load"],
-        ["--log-option", "MaxRecordsPerChunk=1"],
+        ["--log-option", "atomic=load", "--atomic", "partition"],
+        ["--log-option", "MaxRecordsPerChunk=1", "--max-records-per-chunk", "2"],
         ["--log-option", "grantTimeout=1s", "--log-option", "granttimeout=2s"],
     ],
 )
@@ -412,6 +412,21 @@ def test_a_job_that_was_completed_on_another_log_of_that_name_is_refused(complet
     code, report = load_again()
     assert (code, report["error"], report["already_complete"], report["rows"]) == (3, "TRUNCATED", False, 0)
     assert "planned on another log that had this name" in report["message"]
+
+
+def test_a_job_whose_log_is_gone_is_told_so(complete_log, load_again):
+    log, opens = complete_log
+    gone = MemoryLog()
+    gone._entries = log._entries
+    opens(gone)
+    code, report = load_again()
+    assert (code, report["error"], report["rows"]) == (3, "TRUNCATED", 0)
+    assert "and that is gone" in report["message"]
+
+
+def test_an_option_that_no_argument_says_is_taken():
+    arguments = parse_arguments([*NEEDED, "--log-option", "atomic=false", "--log-option", "partitions=4"], "load")
+    assert dict(arguments.request.log_options) == {"atomic": "false", "partitions": "4"}
 
 
 @pytest.mark.parametrize(
