@@ -95,6 +95,9 @@ def obtain_grant(log: Backend, applicant: Applicant, wanted: ExpectedOffsets, *,
             if not others:
                 waiting.wait_for_room(crowd)
                 continue
+            for each in others:
+                # In partitions that are not ours: who gets these later does not hear of it.
+                _fence(log, each, (each.job, *each.after))
         mine = Grant(
             applicant.job, applicant.run, ranges, applicant.process, clock.now_ms(), batch_id=applicant.batch_id
         )
@@ -227,8 +230,8 @@ class _Waiting:
         self._wait(
             f"job {grant.job}, which has been {at_work}",
             f"job {grant.job!r} has been {at_work}, and what this load expects of them would not hold any more. "
-            f"Nothing was appended. Run this job again once that one is complete; option grantTimeout lets it "
-            f"wait for that. If nobody runs that one any more, 'spark-cas abort {grant.job}' ends its grant.",
+            f"Nothing was appended. Run this job again once that one is complete{self._or_wait}. If nobody runs that "
+            f"one any more, 'spark-cas abort {grant.job}' ends its grant.",
         )
 
     def wait_for_room(self, crowd: Sequence[Grant]) -> None:
@@ -237,9 +240,14 @@ class _Waiting:
         self._wait(
             f"one of {len(crowd)} jobs, as many as may be at work at once ({jobs})",
             f"{len(crowd)} loads are at work on other partitions, as many as may be at once: jobs {jobs}. Nothing "
-            f"was appended. Run this job again once one of them is complete; option grantTimeout lets it wait for "
-            f"that. If nobody runs one of them any more, 'spark-cas abort' with its name ends its grant.",
+            f"was appended. Run this job again once one of them is complete{self._or_wait}. If nobody runs one of "
+            f"them any more, 'spark-cas abort' with its name ends its grant.",
         )
+
+    @property
+    def _or_wait(self) -> str:
+        """A stream has no such option."""
+        return "; option grantTimeout lets it wait for that" if self._applicant.batch_id is None else ""
 
     def _wait(self, whom: str, refusal: str) -> None:
         left = self._deadline - time.monotonic()
@@ -251,7 +259,7 @@ class _Waiting:
             return
         if time.monotonic() >= self._say_at:
             self._say_at = time.monotonic() + _SAY_EVERY_SECONDS
-            said = "job %s waits for %s: for %.0f s more at most (option grantTimeout)."
+            said = "job %s waits for %s: for %.0f s more at most."
             _LOG.warning(said, self._applicant.job, whom, left)
         self.pause()
 

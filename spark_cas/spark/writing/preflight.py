@@ -35,7 +35,9 @@ def require_layout(log: Backend, options: WriteOptions, mark: Mark | None) -> La
     Not before what can be refused is refused: a log keeps for ever the partition count that it is made with.
     """
     try:
-        layout = log.layout() if options.new_partitions is None else log.layout_now()
+        # A frame that was routed for a log that is there makes none.
+        made = options.new_partitions is None or (mark is not None and mark.layout_epoch is not None)
+        layout = log.layout() if made else log.layout_now()
     except LogNotFoundError:
         if options.new_partitions is None:
             raise LogNotFoundError(

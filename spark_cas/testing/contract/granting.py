@@ -184,7 +184,13 @@ class GrantContract(ContractBase):
             for each in range(1, MOST_HELD):
                 obtain(log, f"job-{each}", of_partition(each, MOST_HELD + 1))
             obtain_grant(log, Applicant("dead", "run", dead_process()), of_partition(0, MOST_HELD + 1))
-            assert obtain(log, "one more", of_partition(MOST_HELD, MOST_HELD + 1)).after == ("dead",)
+            with self.reopen(log) as other:
+                left = JobWriter(other, pin_plan(other, "dead", of_partition(0, MOST_HELD + 1)))
+                left.must_append("a")
+                assert obtain(log, "one more", of_partition(MOST_HELD, MOST_HELD + 1)).after == ("dead",)
+                outcome = left.append(table_of(["b"]))
+            if self.claims_fence:
+                assert isinstance(outcome, Fenced)
 
     def test_another_run_of_the_job_gets_it_and_the_earlier_one_gives_nothing_back(self, backend: Backend) -> None:
         first = obtain(backend, "job", run="one")

@@ -102,9 +102,9 @@ class WholeAppends:
         Without it the next claim would find a fence, and not learn what it may rest on.
         """
         self._forget()
-        self._fence.put_up_patiently()
         known = False
         try:
+            self._fence.put_up_patiently()
             changed = checks.changed(plan)
             if changed is not None:
                 return changed
