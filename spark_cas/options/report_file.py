@@ -1,8 +1,12 @@
 """The file that takes what became of a load: tried before the rows are appended, and put there in one step."""
 
+import errno
 import os
 import uuid
 from pathlib import Path
+
+_OF_THE_FOLDER = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY})
+"""Its folder may not be written, or the file is a mount: it may itself be written all the same."""
 
 
 def may_be_put(file: str) -> bool:
@@ -22,11 +26,11 @@ def clear(file: str) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError:
-        path.write_text("")  # its folder may not be written, or the file is a mount
+        path.write_text("")
 
 
 def put(file: str, text: str) -> None:
-    """Put a text into a file, in place of what was there, and in one step where its folder lets. Raises OSError."""
+    """Put a text into a file, in place of what was there: all or nothing, where its folder lets. Raises OSError."""
     if _is_no_file(file):
         Path(file).write_text(text, encoding="utf-8")
         return
@@ -35,7 +39,9 @@ def put(file: str, text: str) -> None:
     try:
         beside.write_text(text, encoding="utf-8")
         beside.replace(path)
-    except OSError:
+    except OSError as error:
+        if error.errno not in _OF_THE_FOLDER:
+            raise
         path.write_text(text, encoding="utf-8")
     finally:
         beside.unlink(missing_ok=True)
