@@ -108,8 +108,9 @@ def _held_before(log: Backend, options: "WriteOptions", job: str) -> Held | None
 
     Raises JobMismatchError when it was planned as another kind of write, TruncatedError when on another log.
     """
-    held, first = held_when_done(log, job), log.plan(job)
-    if held is not None and first is not None:
+    held = held_when_done(log, job)
+    first = None if held is None else log.plan(job)
+    if first is not None:
         require_same_kind(
             log,
             first,

@@ -67,10 +67,10 @@ def reading_options(given: argparse.Namespace) -> dict[str, str]:
     """The options of the read, bounded by default: what Spark has planned as one batch can never be made smaller."""
     chosen = {"startingOffsets": "earliest", "includeHeaders": "true", **given.from_options}
     # So many offsets may end within a load: no batch of whole loads is bounded by them.
-    of_loads = {name.lower(): value for name, value in chosen.items()}.get(
-        "isolation", ""
-    ).strip().lower() == ISOLATION_LOAD
-    return chosen if of_loads else {"maxOffsetsPerTrigger": str(_MOST_OFFSETS), **chosen}
+    isolation = next((value for name, value in chosen.items() if name.lower() == "isolation"), "")
+    if isolation.strip().lower() == ISOLATION_LOAD:
+        return chosen
+    return {"maxOffsetsPerTrigger": str(_MOST_OFFSETS), **chosen}
 
 
 def _copy(given: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, Result]:

@@ -29,6 +29,12 @@ def reader(path):
     return lambda **options: RecordsStreamReader(parse_read_stream({"path": path, **options}), RECORDS)
 
 
+def planned(reader):
+    """The one task of a first batch of all that there is."""
+    (part,) = reader.partitions({}, reader.latestOffset(reader.initialOffset(), ALL))
+    return part
+
+
 def rows_in(reader, start, end):
     """The (partition, offset) of all records of a batch."""
     batches = [batch for part in reader.partitions(start, end) for batch in reader.read(part)]
@@ -102,7 +108,7 @@ def test_what_retention_took_just_before_a_task_reads_is_told(reader, log, monke
     append_foreign(log, 0, *"ab")
     append_foreign(log, 0, *"cd")
     one = reader(startingoffsets="earliest", failondataloss=str(strict).lower())
-    (part,) = one.partitions({}, one.latestOffset(one.initialOffset(), ALL))
+    part = planned(one)
     bounds_of = ObjectLog.bounds_of
 
     def overtaken(asked, *args, **more):
@@ -124,7 +130,7 @@ def test_what_retention_took_while_a_task_reads_is_told(reader, log, strict):
     for values in ("ab", "c", "de", "f", "g"):
         append_foreign(log, 0, *values)
     one = reader(startingoffsets="earliest", failondataloss=str(strict).lower())
-    (part,) = one.partitions({}, one.latestOffset(one.initialOffset(), ALL))
+    part = planned(one)
     offsets = (offset for batch in one.read(part) for offset in batch.column("offset").to_pylist())
     assert [next(offsets), next(offsets), next(offsets)] == [0, 1, 2]
     log.trim(0, 5)
@@ -142,7 +148,7 @@ def test_what_a_log_lost_before_a_task_reads_is_told(reader, log, path, strict):
     append_foreign(log, 0, *"ab")
     append_foreign(log, 0, *"cd")
     one = reader(startingoffsets="earliest", failondataloss=str(strict).lower())
-    (part,) = one.partitions({}, one.latestOffset(one.initialOffset(), ALL))
+    part = planned(one)
     Path(path, paths.chunk(0, 2)).unlink()
     with pytest.raises(TruncatedError, match=r"ends at 2, and it is to be read up to offset 4, .* lost records"):
         list(one.read(part))
