@@ -18,7 +18,7 @@ from spark_cas.core.errors import SchemaError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka.append.placement import await_visible
-from spark_cas.log.kafka.append.sending import Sending, produce, refuse_unsendable
+from spark_cas.log.kafka.append.sending import Sending, held_back, produce, refuse_unsendable
 from spark_cas.log.kafka.client import librdkafka
 from spark_cas.log.kafka.client.array_producer import ArrayProducer
 from spark_cas.log.kafka.client.clients import PlainProducer, TransactionalProducer, admin_client, group_member
@@ -34,6 +34,8 @@ from tests.kafka.readers import wait_for
 pytestmark = pytest.mark.kafka
 
 TIME_MS = 1_700_000_000_123
+STILL_SECONDS = 0.5
+"""Far longer than the client takes to send what it does not hold back."""
 
 LIBRARIES = {ArrayProducer: librdkafka.library, ObjectProducer: lambda: None}
 
@@ -88,6 +90,45 @@ def send(producer: TransactionalProducer, topic: str, rows: pa.Table) -> Reports
     assert delivered is not None
     producer.commit()
     return delivered
+
+
+@pytest.mark.parametrize("size", [10, 900])
+def test_the_client_holds_back_what_fills_no_request_and_not_one_more(producer, size):
+    """Whether the number or the bytes of records fill it. A chunk's last ones wait for a flush, and no longer."""
+    many = records(*[{"key": b"key", "value": bytes(size), "timestamp": None}] * 12_000)
+    count = held_back(many, producer.request_bytes)
+    assert 0 < count < many.num_rows - 1
+    producer.client.hand_over(0, many.slice(many.num_rows - count), TIME_MS)
+    until = time.monotonic() + STILL_SECONDS
+    while time.monotonic() < until:
+        producer.client.poll(0.01)
+    assert len(producer.client) == count
+    producer.abort()
+    producer.begin()
+    producer.client.hand_over(0, many.slice(many.num_rows - count - 1), TIME_MS)
+
+    def sent_some() -> bool:
+        producer.client.poll(0.01)
+        return len(producer.client) <= count
+
+    wait_until(sent_some, SECONDS, lambda: "it holds all of them back")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "count"),
+    [
+        ([], 0),
+        ([100], 0),
+        ([99], 1),
+        ([None, 0], 2),
+        ([10, 60, 39], 2),
+        ([10, 60, 40], 1),
+        ([1] * 80 + [50], 50),
+    ],
+)
+def test_how_many_records_fill_no_request(sizes, count):
+    rows = records(*({"value": None if size is None else bytes(size)} for size in sizes), slices=7)
+    assert held_back(rows, 100) == count
 
 
 def test_an_empty_key_or_value_is_not_a_null_one(broker, topic, producer):

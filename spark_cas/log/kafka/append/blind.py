@@ -14,7 +14,7 @@ from spark_cas.core.outcome import Appended, Outcome, Unknown
 from spark_cas.core.plan import Layout
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.delivery import await_delivery
-from spark_cas.log.kafka.append.sending import refuse_unsendable, request_rows
+from spark_cas.log.kafka.append.sending import held_back, refuse_unsendable
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import PlainProducer
 from spark_cas.log.kafka.client.codes import Meaning, meaning_of, reason_of
@@ -45,9 +45,9 @@ class BlindAppends:
         try:
             producer = self._ready(guarantee)
             reports = producer.client.hand_over(at.partition, chunk.records, chunk.time_ms)
-            rows = request_rows(chunk.records, producer.request_bytes)
+            last = held_back(chunk.records, producer.request_bytes)
             served = await_delivery(
-                producer, rows, self._spec.patience_seconds, until=lambda: reports.error is not None
+                producer, last, self._spec.patience_seconds, until=lambda: reports.error is not None
             )
             failed = reports.error
         except KafkaException as error:

@@ -22,21 +22,21 @@ after one that told it of a fatal error, with that error raised already."""
 
 def await_delivery(
     producer: TransactionalProducer | PlainProducer,
-    request_rows: float,
+    held_back: int,
     timeout_seconds: float,
     until: Callable[[], bool],
 ) -> bool:
     """Send what waits and serve its reports, until all are served or ``until`` holds; False after the timeout.
 
-    ``request_rows`` is about how many records fill a request. Raises KafkaException, at once where the producer has
-    nobody left to send to.
+    ``held_back`` is how many records are too few for the client to send them by itself. Raises KafkaException, at
+    once where the producer has nobody left to send to.
     """
     client, deadline = producer.client, time.monotonic() + timeout_seconds
     pause, waiting = _FIRST_PAUSE_SECONDS, len(client)
     with producer.watched():
         while waiting and not until():
             # Or nothing moves: then what is left may be less than was thought.
-            if waiting <= request_rows or pause == _LONGEST_PAUSE_SECONDS:
+            if waiting <= held_back or pause == _LONGEST_PAUSE_SECONDS:
                 client.flush(_FLUSH_SECONDS)
             client.poll(pause)
             if producer.stranded:

@@ -6,6 +6,7 @@ records, nobody came in between, and only then is the transaction committed. Rea
 anything else.
 """
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaException, TopicPartition
@@ -13,6 +14,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from spark_cas.core.errors import SchemaError
 from spark_cas.log.kafka.append.delivery import await_delivery
 from spark_cas.log.kafka.client.clients import TransactionalProducer
+from spark_cas.log.kafka.client.configuration import REQUEST_RECORDS
 from spark_cas.log.kafka.client.reports import Reports
 
 
@@ -50,7 +52,7 @@ class Sending:
     def __init__(self, producer: TransactionalProducer, at: TopicPartition, records: pa.Table, time_ms: int) -> None:
         """Hand the records over. Raises KafkaException."""
         self._producer = producer
-        self._request_rows = request_rows(records, producer.request_bytes)
+        self._held_back = held_back(records, producer.request_bytes)
         try:
             self._reports = producer.client.hand_over(at.partition, records, time_ms)
         except KafkaException as error:
@@ -65,7 +67,7 @@ class Sending:
         reports = self._reports
         return await_delivery(
             self._producer,
-            self._request_rows,
+            self._held_back,
             timeout_seconds,
             until=lambda: reports.came or reports.error is not None,
         )
@@ -81,9 +83,14 @@ class Sending:
         return self._reports
 
 
-def request_rows(records: pa.Table, request_bytes: int) -> float:
-    """About how many of these records fill a request, as many as there are bytes for."""
-    return float(request_bytes * records.num_rows / max(1, records.nbytes))
+def held_back(records: pa.Table, request_bytes: int) -> int:
+    """How many of the last records fill no request: the client keeps them until it is asked for them.
+
+    It counts them, and the bytes of their keys and values.
+    """
+    last = records.slice(max(0, records.num_rows - (REQUEST_RECORDS - 1)))
+    sizes = sum(pc.fill_null(pc.binary_length(last.column(name)), 0).to_numpy() for name in ("key", "value"))
+    return int(np.searchsorted(np.cumsum(sizes[::-1]), request_bytes))
 
 
 def produce(

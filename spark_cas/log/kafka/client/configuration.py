@@ -13,6 +13,8 @@ from spark_cas.log.kafka.spec import KafkaSpec
 
 _RECONNECT_MS = 20
 _BATCH_BYTES = 1_000_000
+REQUEST_RECORDS = 10_000
+"""A request is full with so many records, or with ``batch.size`` bytes of them."""
 _NO_LIMIT_BYTES = 1_000_000_000
 """The most that the client may be told: how large a record may be is the topic's to say."""
 _MOST_LINGER_MS = 900_000
@@ -56,6 +58,7 @@ def producer_settings(spec: KafkaSpec, most_batch_bytes: int | None, delivery_ms
         **given,
         "linger.ms": min(delivery_ms - 1, _MOST_LINGER_MS),
         "batch.size": min(batch_bytes, most_batch_bytes or batch_bytes),
+        "batch.num.messages": REQUEST_RECORDS,
         "message.timeout.ms": delivery_ms,
         "acks": "all",
         "max.in.flight": spec.max_in_flight,
