@@ -141,14 +141,46 @@ def test_those_of_the_process_before_a_fork_are_left_alone(broker, topic):
     assert list(kept_clients._at_rest.values()) == held
 
 
-def test_readers_of_a_topic_go_with_its_log(broker):
-    for _ in range(3):
-        with handed_on(KafkaSpec(broker.bootstrap, create_topic(broker.bootstrap), "team")) as log:
+def topics_at_rest(clients):
+    return [topic for topic, _, _ in clients.readers._at_rest]
+
+
+def test_readers_of_the_last_few_topics_rest(broker):
+    topics = [create_topic(broker.bootstrap) for _ in range(6)]
+    for topic in topics:
+        with handed_on(KafkaSpec(broker.bootstrap, topic, "team")) as log:
+            log.layout()
             JobWriter(log, plan_of(log, "job")).must_append("a")
             assert values_in(log, 0) == ["a"]
-            assert log.topic in {topic for topic, _ in log._readers._at_rest}
             clients = log._clients
-    assert {topic for topic, _ in clients.readers._at_rest} <= {"team.registry", "team.layouts"}
+    assert [each for each in topics_at_rest(clients) if each in topics] == topics[-4:]
+
+
+def test_readers_of_a_topic_that_nobody_identified_go_with_its_log(broker, topic):
+    with handed_on(KafkaSpec(broker.bootstrap, topic, "team")) as log:
+        JobWriter(log, plan_of(log, "job")).must_append("a")
+        log._readers._ids.clear()
+        assert values_in(log, 0) == ["a"]
+        clients = log._clients
+        assert topic in topics_at_rest(clients)
+    assert topic not in topics_at_rest(clients)
+
+
+def test_a_reader_serves_the_next_log_of_the_same_topic_alone(broker, topic):
+    spec = KafkaSpec(broker.bootstrap, topic, "team")
+    with handed_on(spec) as log:
+        log.layout()
+        JobWriter(log, plan_of(log, "job")).must_append("a")
+        assert values_in(log, 0) == ["a"]
+        (key,) = [each for each in log._readers._at_rest if each[0] == topic]
+        rested = log._readers._at_rest[key]
+    _, log_id, fetch_wait_ms = key
+    with handed_on(spec) as log:
+        for known_as, same in [(None, False), ("another", False), (log_id, True)]:
+            if known_as is not None:
+                log._readers.identify(topic, known_as)
+            with log._readers.taken(topic, fetch_wait_ms) as consumer:
+                assert (consumer is rested) is same
 
 
 def test_after_an_error_the_planner_of_a_read_begins_with_new_ones(broker, topic, monkeypatch):

@@ -88,10 +88,10 @@ class KafkaLog(KafkaRegistry, Backend):
             self._clients.close()
 
     def layout(self) -> Layout:
-        return self._layouts.layout()
+        return self._identified(self._layouts.layout())
 
     def layout_now(self) -> Layout:
-        return self._layouts.layout(made=False)
+        return self._identified(self._layouts.layout(made=False))
 
     def preflight(self, *, begun: bool = False, idempotence: str = REQUIRED) -> Preflight:
         return preflight(self._clients, self.spec, begun=begun, idempotence=idempotence)
@@ -269,6 +269,10 @@ class KafkaLog(KafkaRegistry, Backend):
 
     def put_grants(self, grants: Grants) -> bool:
         return self._grantor.put_grants(grants)
+
+    def _identified(self, layout: Layout) -> Layout:
+        self._readers.identify(self.topic, layout.log_id)
+        return layout
 
     def _claim(self, partition: int, plan: Plan) -> Claim | Refusal:
         if plan.group:

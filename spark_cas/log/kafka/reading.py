@@ -33,7 +33,8 @@ from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.patience import Wait
 
-_SCAN_FETCH_MS = 10
+_SCAN_FETCH_MS = 1
+"""Where few records are read, up to the end as a rule: so long a broker makes whoever is there wait for more."""
 _READ_FETCH_MS = 500
 _POLL_MESSAGES = 10_000
 """At most so many records at a time; large ones are fewer, because the client queues no more than some MiB."""

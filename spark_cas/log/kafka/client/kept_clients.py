@@ -54,7 +54,7 @@ class ClientSet:
         if now - self._made > MOST_SECONDS:
             self.close()
             return
-        self.readers.keep_of(spec.registry_topic, spec.layouts_topic)
+        self.readers.rest(spec.registry_topic, spec.layouts_topic)
         key = _key(spec)
         while key in _at_rest or len(_own_keys()) >= _MOST_AT_REST:
             _at_rest.pop(key if key in _at_rest else _own_keys()[0])[1].close()

@@ -8,42 +8,56 @@ from confluent_kafka import Consumer
 from spark_cas.log.kafka.client.clients import reader
 from spark_cas.log.kafka.spec import KafkaSpec
 
+_MOST_OF_TOPICS = 4
+"""That rest from one log to the next, beside those of the registry."""
+
 
 class Readers:
     """Those of one set of clients. Each read has one to itself while it lasts."""
 
     def __init__(self, spec: KafkaSpec) -> None:
         self.spec = spec
-        self._at_rest: dict[tuple[str, int], Consumer] = {}
-        """By topic, and how long their fetches wait in milliseconds.
+        self._ids: dict[str, str] = {}
+        """Of topics, as the present log knows them."""
+        self._at_rest: dict[tuple[str, str, int], Consumer] = {}
+        """By topic, its id, and how long their fetches wait in milliseconds; whichever was used last at the end.
 
         The client asks for the leaders of a topic that is new to it a second after it is assigned.
         """
         self._closed = False
 
+    def identify(self, topic: str, log_id: str) -> None:
+        """The topic of a name is the one with this id: from now on consumers of just that one serve.
+
+        Of a topic that was recreated meanwhile the client (librdkafka 2.16, its issue 4898) believes an old leader.
+        """
+        self._ids[topic] = log_id
+
     @contextmanager
     def taken(self, topic: str, fetch_wait_ms: int) -> Iterator[Consumer]:
         """A consumer that nothing is assigned to. One whose read failed, or was left early, is not used again."""
-        consumer = self._at_rest.pop((topic, fetch_wait_ms), None) or reader(self.spec, fetch_wait_ms=fetch_wait_ms)
+        key = topic, self._ids.get(topic, ""), fetch_wait_ms
+        consumer = self._at_rest.pop(key, None) or reader(self.spec, fetch_wait_ms=fetch_wait_ms)
         kept = None
         try:
             yield consumer
             consumer.unassign()
             if not self._closed:
-                kept = self._at_rest.setdefault((topic, fetch_wait_ms), consumer)
+                kept = self._at_rest.setdefault(key, consumer)
         finally:
             if kept is not consumer:
                 consumer.close()
 
-    def keep_of(self, *topics: str) -> None:
-        """Close those at rest, but for these topics.
-
-        Of a topic that was recreated meanwhile the client (librdkafka 2.16, its issue 4898) believes an old leader.
-        """
-        for key in [each for each in self._at_rest if each[0] not in topics]:
+    def rest(self, *topics: str) -> None:
+        """Keep those of these topics for the next log, and the last few of topics that were identified."""
+        self._ids.clear()
+        others = [each for each in self._at_rest if each[0] not in topics]
+        identified = [each for each in others if each[1]]
+        for key in {*others} - {*identified[-_MOST_OF_TOPICS:]}:
             self._at_rest.pop(key).close()
 
     def close(self) -> None:
         """Close those at rest, and the others once they are."""
         self._closed = True
-        self.keep_of()
+        while self._at_rest:
+            self._at_rest.popitem()[1].close()
