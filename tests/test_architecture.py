@@ -123,6 +123,24 @@ def has_status(decision: str) -> bool:
     return re.search(r"^[^\w\n]*Status[^\w\n]*:[^\w\n]*\w", decision, re.MULTILINE) is not None
 
 
+def imported_with(modules: list[str]) -> set[str]:
+    """What a process that imports these has imported."""
+    program = f"import sys, importlib\nfor each in {modules}: importlib.import_module(each)\nprint(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(ran.stdout.split())
+
+
+def test_no_import_takes_that_of_pandas():
+    """It takes 0.7 s in each process that Spark starts. pyarrow imports it for the first list or scalar."""
+    files = [file.relative_to(ROOT).with_suffix("") for file in PACKAGE.rglob("*.py") if file.stem != "__main__"]
+    modules = [".".join(file.parts).removesuffix(".__init__") for file in files if "testing" not in file.parts]
+    assert len(modules) > 100
+    imported = imported_with(modules)
+    assert {"pyarrow", *modules} <= imported
+    assert "pandas" not in imported
+    assert "pandas" in imported_with(["pyarrow", "pandas"])
+
+
 def test_no_group_is_asked_for_by_an_admin_client():
     """Its librdkafka crashes the process while a coordinator moves: docs/decisions/0005."""
     calls = [str(file) for file in PACKAGE.rglob("*.py") if "list_consumer_group_offsets" in file.read_text()]

@@ -17,8 +17,11 @@ NULL_TIME_MS = -(2**63)
 
 _BYTES_TYPES = frozenset({pa.binary(), pa.string(), pa.large_binary(), pa.large_string()})
 _LARGE_TYPES = frozenset({pa.large_binary(), pa.large_string()})
-_NO_KEYS, _NO_VALUES = pa.array([], pa.string()), pa.array([], pa.binary())
-"""For records without headers, which most are: asking Arrow would double the time of a small batch."""
+_NO_KEYS, _NO_VALUES = pa.nulls(0, pa.string()), pa.nulls(0, pa.binary())
+"""For records without headers, which most are: asking Arrow would double the time of a small batch.
+
+Not as arrays of lists: pyarrow imports pandas for the first list, which no import of this package should.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,18 @@
+import subprocess
+import sys
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from spark_cas.core.records import RECORD_OVERHEAD_BYTES, RECORDS, fill_timestamps, record_sizes
+from spark_cas.core.records import (
+    RECORD_OVERHEAD_BYTES,
+    RECORDS,
+    fill_timestamps,
+    record_sizes,
+    records_of_bytes,
+)
 from spark_cas.testing.strategies import record_batches
 
 
@@ -64,3 +72,26 @@ def test_only_null_timestamps_are_filled(batch: pa.RecordBatch):
     before = table.column("timestamp").cast(pa.int64()).to_pylist()
     after = filled.column("timestamp").cast(pa.int64()).to_pylist()
     assert after == [1_700_000_000_123 if each is None else each for each in before]
+
+
+@pytest.mark.parametrize("count", [0, 1, 9])
+def test_records_of_bytes_have_these_and_nothing_else(count: int):
+    keys = [None, b"", b"k", b"\0\xff" * 9][:count] * 3
+    values = keys[::-1]
+    nothing = [None] * len(keys)
+    made = records_of_bytes(keys, values)
+    made.validate(full=True)
+    assert made.equals(pa.table([keys, values, nothing, nothing], schema=RECORDS))
+
+
+def imports_pandas(statement: str) -> bool:
+    program = f"import sys\n{statement}\nprint('pandas' in sys.modules)"
+    return (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True).stdout == "True\n"
+    )
+
+
+def test_records_of_bytes_take_no_import_of_pandas():
+    made = "from spark_cas.core.records import records_of_bytes as made; made([b'k', None], [None, b'v'])"
+    assert not imports_pandas(made)
+    assert imports_pandas(f"{made}; import pyarrow; pyarrow.array([1])")

@@ -6,11 +6,10 @@ acknowledge a record. That record is aborted, so nobody ever reads it.
 
 from dataclasses import replace
 
-import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from spark_cas.core.offsets import Bounds
-from spark_cas.core.records import RECORDS
+from spark_cas.core.records import records_of_bytes
 from spark_cas.log import clock
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.sending import produce
@@ -20,9 +19,6 @@ from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import Meaning, meaning_of
 from spark_cas.log.kafka.client.rights import on_topic, to_claim
 from spark_cas.log.kafka.spec import KafkaSpec
-
-_MARK = pa.table([[b"end"], [None], [None], [None]], schema=RECORDS)
-"""With a key, for compacted topics take none without."""
 
 
 def proven_bounds(admin: Admin, spec: KafkaSpec, at: TopicPartition, transactional_id: str) -> Bounds:
@@ -42,12 +38,14 @@ def proven_bounds(admin: Admin, spec: KafkaSpec, at: TopicPartition, transaction
 
 def _mark(spec: KafkaSpec, at: TopicPartition, transactional_id: str) -> int:
     """The offset of a record that was acknowledged, and is aborted. Raises KafkaException."""
+    # With a key, for compacted topics take none without.
+    record = records_of_bytes([b"end"], [None])
     producer = TransactionalProducer(spec, transactional_id)
     try:
         producer.init(spec.claim_timeout_ms / 1000)
         producer.begin()
         try:
-            sent = produce(producer, at, _MARK, clock.now_ms(), spec.request_seconds)
+            sent = produce(producer, at, record, clock.now_ms(), spec.request_seconds)
         finally:
             producer.abort()
     except KafkaException as error:

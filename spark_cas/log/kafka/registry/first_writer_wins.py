@@ -20,7 +20,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from spark_cas.core.errors import FormatError, LogNotFoundError, StorageError
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.core.records import RECORDS
+from spark_cas.core.records import records_of_bytes
 from spark_cas.log import clock
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.sending import produce
@@ -277,5 +277,4 @@ def _name(key: bytes | None) -> str | None:
 
 
 def _table(records: Records) -> pa.Table:
-    keys, values = [key.encode() for key, _ in records], [value for _, value in records]
-    return pa.table([keys, values, [None] * len(keys), [None] * len(keys)], schema=RECORDS)
+    return records_of_bytes([key.encode() for key, _ in records], [value for _, value in records])
