@@ -112,7 +112,8 @@ def _run(parts: Sequence[str], sizes: Sizes, rows: Path, scratch: Path) -> list[
 
 def _in_one_session(parts: Sequence[str], sizes: Sizes, path: Path, scratch: Path) -> list[Result]:
     """Make the input, and compare what one session can compare."""
-    spark = start_session()
+    # The JVM stays for the parts on Kafka, and learns of jars when it starts.
+    spark = start_session(connector_jars() if set(parts) & {*ON_KAFKA} else ())
     try:
         rows = make_rows(spark, path, sizes.rows)
         results = []

@@ -28,7 +28,7 @@ from benchmarks.measure import NO_SCRATCH, Result, compare
 from benchmarks.rows import KEY_BYTES, VALUE_BYTES, in_partitions
 from benchmarks.sizes import PARTITIONS
 from benchmarks.writing import discard
-from spark_cas.spark.input_stream import AcknowledgedReader, acknowledge, stream_from_jvm
+from spark_cas.spark.input_stream import Acknowledged, acknowledge, stream_from_jvm
 
 _NO_GOAL = "none: the floor"
 _BATCH_ROWS = 20_000
@@ -111,7 +111,7 @@ class Nothing(DataSource):
         return NothingWriter()
 
 
-class NothingReader(AcknowledgedReader, DataSourceReader):
+class NothingReader(Acknowledged, DataSourceReader):
     """Has its batches ready."""
 
     def __init__(self, rows: int) -> None:

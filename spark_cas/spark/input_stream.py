@@ -43,8 +43,8 @@ def acknowledge(stream: Stream | None) -> None:
             connection.detach()
 
 
-class AcknowledgedReader:
-    """What tasks read with: once it is there, the JVM is to send what they read."""
+class Acknowledged:
+    """What a task works with: once it is unpickled, the JVM is to send what that works on."""
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         vars(self).update(state)

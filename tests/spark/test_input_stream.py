@@ -15,6 +15,7 @@ from spark_cas.spark.reading.read import RecordsReader
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.reading.views import ViewReader
 from spark_cas.spark.writing.complete_input import whole_input
+from spark_cas.spark.writing.route import RowPartitioner
 
 OPTIONS = {"path": "/log"}
 
@@ -57,12 +58,13 @@ def test_where_there_is_no_connection_nothing_is_done(tmp_path):
 @pytest.mark.spark
 def test_a_task_tells_it_before_its_first_row(spark):
     read, stream = parse_read(OPTIONS), parse_read_stream(OPTIONS)
-    readers = [
+    told = [
+        RowPartitioner(4, ("key",)),
         RecordsReader(read.selection, read.range, read.splitting, StructType()),
         RecordsStreamReader(stream, StructType()),
         ViewReader(read.selection, "offsets", (), StructType()),
     ]
-    begins = [partial(pickle.loads, pickle.dumps(each)) for each in readers]
+    begins = [partial(pickle.loads, pickle.dumps(each)) for each in told]
     begins.append(partial(_first_row))
 
     def look(batches):

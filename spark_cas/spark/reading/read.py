@@ -18,7 +18,7 @@ from spark_cas.options.read_range import ReadRange, kept
 from spark_cas.options.read_tasks import Ranges, Splitting, Task
 from spark_cas.options.selection import Selection
 from spark_cas.options.topic_partitions import TopicPartition
-from spark_cas.spark.input_stream import AcknowledgedReader
+from spark_cas.spark.input_stream import Acknowledged
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.reading.selected_logs import Seen, SelectedLogs, bounds_in
 from spark_cas.spark.records import RowBuilder
@@ -34,7 +34,7 @@ class RecordsPartition(InputPartition):
 
 
 @called_by_spark
-class RecordsReader(AcknowledgedReader, DataSourceReader):
+class RecordsReader(Acknowledged, DataSourceReader):
     """Reads records as Arrow batches, in the columns of ``schema``, which `check_read_schema` has seen.
 
     Columns: any of key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,

@@ -13,7 +13,7 @@ from spark_cas.core.plan import PartitionResult
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.planning import job_results
 from spark_cas.options.selection import Selection
-from spark_cas.spark.input_stream import AcknowledgedReader
+from spark_cas.spark.input_stream import Acknowledged
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.reading.selected_logs import SelectedLogs
 
@@ -30,7 +30,7 @@ class ViewPartition(InputPartition):
 
 
 @called_by_spark
-class ViewReader(AcknowledgedReader, DataSourceReader):
+class ViewReader(Acknowledged, DataSourceReader):
     """Reads a view: its rows are those of the moment at which the read was planned.
 
     ``offsets``: topic string, partition int, start_offset bigint, end_offset bigint (what the next conditional

@@ -20,6 +20,7 @@ from spark_cas.core.row_claims import COLUMN, NO_CHECK
 from spark_cas.log.load.after_expansion import earlier_rows
 from spark_cas.log.open import open_log
 from spark_cas.options.parse import RouteOptions, parse_read, parse_route
+from spark_cas.spark.input_stream import Acknowledged
 from spark_cas.spark.records import as_record_column
 from spark_cas.spark.schema import HEADERS, Mark
 from spark_cas.spark.setup import collected, saw_it_run, was_seen_to_run
@@ -190,7 +191,7 @@ def _with_partition(df: "DataFrame", partitions: int, by: str) -> "DataFrame":
     if by == "key":
         _require_column(df, "key", BinaryType(), StringType())
         hashed = _hashed_columns(df)
-        return df.withColumn("partition", _partitioner(partitions, tuple(hashed))(*hashed.values()))
+        return df.withColumn("partition", RowPartitioner(partitions, tuple(hashed)).as_function()(*hashed.values()))
     if by == "partition":
         _require_column(df, "partition", IntegerType())
         return df
@@ -221,18 +222,29 @@ def _hashed_columns(df: "DataFrame") -> "dict[str, Column]":
     return {"key": key, **rest}
 
 
-def _partitioner(partitions: int, names: tuple[str, ...]) -> "Callable[..., Column]":
-    """Kafka's partitioner as a function of these columns of records."""
+class RowPartitioner(Acknowledged):
+    """Kafka's partitioner of records of which these columns are given."""
 
-    def partitions_of(*columns: pa.Array) -> pa.Array:
-        named = dict(zip(names, columns, strict=True))
+    def __init__(self, partitions: int, names: tuple[str, ...]) -> None:
+        self._partitions = partitions
+        self._names = names
+
+    def of(self, columns: tuple[pa.Array, ...]) -> pa.Array:
+        """The partition of each record."""
+        named = dict(zip(self._names, columns, strict=True))
         records = pa.RecordBatch.from_pydict({name: as_record_column(column, name) for name, column in named.items()})
-        found = partition_of(records, partitions)
+        found = partition_of(records, self._partitions)
         spare_what_is_imported()
         return found
 
-    # Spark takes the kind of function from these type hints; its stub wants it as an argument, which warns.
-    return arrow_udf(partitions_of, IntegerType())  # type: ignore[call-overload, no-any-return]
+    def as_function(self) -> "Callable[..., Column]":
+        """The same as a function of Spark's columns."""
+
+        def partitions_of(*columns: pa.Array) -> pa.Array:
+            return self.of(columns)
+
+        # Spark takes the kind of function from these type hints; its stub wants it as an argument, which warns.
+        return arrow_udf(partitions_of, IntegerType())  # type: ignore[call-overload, no-any-return]
 
 
 def _total_order(df: "DataFrame", order_by: "Sequence[str | Column]", *, by_key: bool) -> "list[Column]":

@@ -36,9 +36,12 @@ def await_delivery(
     with producer.watched():
         while waiting and not until():
             # Or nothing moves: then what is left may be less than was thought.
-            if waiting <= held_back or pause == _LONGEST_PAUSE_SECONDS:
+            flushing = waiting <= held_back or pause == _LONGEST_PAUSE_SECONDS
+            if flushing:
                 client.flush(_FLUSH_SECONDS)
-            client.poll(pause)
+            # A flush lasts as long as the first pause does, and the partition may have come into the transaction
+            # only then: the next one sends what this one could not.
+            client.poll(0 if flushing and pause == _FIRST_PAUSE_SECONDS else pause)
             if producer.stranded:
                 raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))  # noqa: SLF001 - it is public
             before, waiting = waiting, len(client)
