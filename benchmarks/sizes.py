@@ -29,7 +29,7 @@ class Sizes:
 
 FULL = Sizes(
     rows=4_000_000,
-    repeats=5,
+    repeats=7,
     process_repeats=3,
     few_rows=4_000_000,
     many_rows=40_000_000,
