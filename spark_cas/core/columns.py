@@ -49,8 +49,13 @@ def headers_of(column: pa.Array) -> Headers:
 
 def nulls_of(column: pa.Array) -> NDArray[np.bool_]:
     """Whether each value is null."""
-    nulls: NDArray[np.bool_] = column.is_null().to_numpy(zero_copy_only=False)
-    return nulls
+    found = column.is_null()
+    bits = found.buffers()[1]
+    if bits is None:
+        return np.zeros(len(column), np.bool_)
+    # Not with `to_numpy`, for which pyarrow imports pandas.
+    spread = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")
+    return spread[found.offset : found.offset + len(found)].view(np.bool_)
 
 
 def lengths_of(column: pa.Array, *, of_null: int) -> NDArray[np.int64]:

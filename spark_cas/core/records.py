@@ -6,6 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_cas.core.columns import lengths_of
+
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 RECORDS = pa.schema(
@@ -48,22 +50,18 @@ def record_sizes(records: pa.RecordBatch) -> np.ndarray:
     """The size of each record of a batch in ``RECORDS``, in bytes: an int64 array of ``num_rows``."""
     sizes = np.full(records.num_rows, RECORD_OVERHEAD_BYTES, dtype=np.int64)
     for name in ("key", "value"):
-        sizes += _lengths(records.column(name))
+        sizes += lengths_of(records.column(name), of_null=0)
     headers = records.column("headers")
     if headers.null_count < len(headers):
         sizes += _header_sizes(headers)
     return sizes
 
 
-def _lengths(column: pa.Array) -> np.ndarray:
-    lengths: np.ndarray = pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
-    return lengths
-
-
 def _header_sizes(headers: pa.Array) -> np.ndarray:
-    counts = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False)
+    counts = lengths_of(headers, of_null=0)
     entries = headers.flatten()
-    sizes = _lengths(entries.field("key")) + _lengths(entries.field("value"))
+    keys, values = entries.flatten()
+    sizes = lengths_of(keys, of_null=0) + lengths_of(values, of_null=0)
     upto = np.concatenate(([0], np.cumsum(sizes)))
     ends = np.cumsum(counts)
     per_record: np.ndarray = upto[ends] - upto[ends - counts]

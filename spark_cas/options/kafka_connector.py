@@ -103,7 +103,7 @@ COLUMNS: tuple[SparkOption, ...] = (
 )
 """Columns that the sink takes. A column ``timestamp`` is written here, too; Spark's sink knows none."""
 
-_OWN_CLIENTS = "It has no effect: a task opens clients of its own, outside the JVM, and closes them."
+_OWN_CLIENTS = "It has no effect: the workers of tasks have clients of their own, outside the JVM."
 
 APPLICATION: tuple[SparkOption, ...] = (
     SparkOption("spark.kafka.consumer.cache.*", _DIFFERENT, _OWN_CLIENTS),

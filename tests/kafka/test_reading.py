@@ -1,6 +1,7 @@
 """Reading what ordinary producers wrote: every committed record of a range, in order, as it is."""
 
 import gc
+import time
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
@@ -21,11 +22,15 @@ from spark_cas.spark.reading.read import RecordsReader
 from spark_cas.spark.schema import RECORDS as SPARK_RECORDS
 from spark_cas.testing.kafka_broker.waiting import wait_until
 from tests.kafka.clients import SECONDS, configure, create_topic
+from tests.kafka.proxy.frames import Api
+from tests.kafka.proxy.rules import Fault
 from tests.kafka.readers import open_transaction
 
 pytestmark = pytest.mark.kafka
 
 TIME_MS = 1_700_000_000_123
+STILL_SECONDS = 0.3
+"""In which a client that goes on asks some fifty times."""
 ALL = tuple(RECORDS.names)
 
 
@@ -79,6 +84,22 @@ def test_nulls_and_empty_values_are_told_apart(producer, spec):
     ]  # fmt: skip
     transaction(producer, spec.topic, ({"key": key, "value": value} for key, value in given))
     assert [(row["key"], row["value"]) for _, row in rows_of(read(spec, 0, 6))] == given
+
+
+def test_a_read_asks_no_more_once_its_last_records_are_handed_on(proxied):
+    """Whoever takes them may take his time: a function of Spark's users, or a disk."""
+    topic = create_topic(proxied.direct)
+    writing = Producer({"bootstrap.servers": proxied.direct, "linger.ms": 100})
+    for _ in range(3):
+        writing.produce(topic, b"value", partition=0)
+    assert writing.flush(SECONDS) == 0
+    rows = read(KafkaSpec(proxied.bootstrap, topic), 0, 3, ("value",))
+    assert next(rows)[1].num_rows == 3
+    time.sleep(STILL_SECONDS)  # a question may be under way
+    asked = proxied.proxy.add(Fault.WATCH, Api.FETCH, times=None)
+    time.sleep(STILL_SECONDS)
+    assert not asked.met.has_come
+    assert list(rows) == []
 
 
 def test_headers_keep_their_order_and_repeated_keys_and_null_values(producer, spec):

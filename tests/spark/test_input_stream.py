@@ -1,12 +1,12 @@
 """What a worker tells Spark's JVM, so that it does not wait with the rows: over real sockets, and in a real task."""
 
 import os
-import pickle
 import socket
 from functools import partial
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
 from spark_cas.options.parse import parse_read, parse_read_stream
@@ -59,12 +59,12 @@ def test_where_there_is_no_connection_nothing_is_done(tmp_path):
 def test_a_task_tells_it_before_its_first_row(spark):
     read, stream = parse_read(OPTIONS), parse_read_stream(OPTIONS)
     told = [
-        RowPartitioner(4, ("key",)),
+        vars(RowPartitioner(4, ("key",)).as_function())["func"],
         RecordsReader(read.selection, read.range, read.splitting, StructType()),
         RecordsStreamReader(stream, StructType()),
         ViewReader(read.selection, "offsets", (), StructType()),
     ]
-    begins = [partial(pickle.loads, pickle.dumps(each)) for each in told]
+    begins = [partial(cloudpickle.loads, cloudpickle.dumps(each)) for each in told]
     begins.append(partial(_first_row))
 
     def look(batches):

@@ -28,14 +28,11 @@ from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import HEADERS, RECORDS, TIMESTAMP_TYPE, first_since
 from spark_cas.log.kafka.client.codes import NO_RIGHT_TO_GROUP, OUT_OF_RANGE, PARTITION_EOF, passes
 from spark_cas.log.kafka.client.error_text import plain_error
-from spark_cas.log.kafka.client.readers import Readers
+from spark_cas.log.kafka.client.readers import READ_FETCH_MS, SCAN_FETCH_MS, Readers
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.patience import Wait
 
-_SCAN_FETCH_MS = 1
-"""Where few records are read, up to the end as a rule: so long a broker makes whoever is there wait for more."""
-_READ_FETCH_MS = 500
 _POLL_MESSAGES = 10_000
 """At most so many records at a time; large ones are fewer, because the client queues no more than some MiB."""
 
@@ -57,7 +54,7 @@ def first_record(readers: Readers, at: TopicPartition, offsets: OffsetRange) -> 
 
     Raises OvertakenError, StorageError.
     """
-    found = _each(readers, at, offsets, lambda each: offset_of(each[0]), fetch_wait_ms=_SCAN_FETCH_MS, count=1)
+    found = _each(readers, at, offsets, lambda each: offset_of(each[0]), fetch_wait_ms=SCAN_FETCH_MS, count=1)
     try:
         return next(found, None)
     except TrimmedError as overtaken:
@@ -78,8 +75,7 @@ def read_with_gaps(
 ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
     """Yield (the offset of each, records), in order. Raises TrimmedError, StorageError."""
     take = partial(_records, columns=columns)
-    fetch_wait_ms = _READ_FETCH_MS if len(offsets) > _POLL_MESSAGES else _SCAN_FETCH_MS
-    return _each(readers, at, offsets, take, fetch_wait_ms=fetch_wait_ms, count=_POLL_MESSAGES)
+    return _each(readers, at, offsets, take, fetch_wait_ms=READ_FETCH_MS, count=_POLL_MESSAGES)
 
 
 def read_entries(
@@ -91,7 +87,7 @@ def read_entries(
 
     Raises TrimmedError, StorageError.
     """
-    for entries in _each(readers, at, offsets, _entries, fetch_wait_ms=_SCAN_FETCH_MS, count=_POLL_MESSAGES):
+    for entries in _each(readers, at, offsets, _entries, fetch_wait_ms=SCAN_FETCH_MS, count=_POLL_MESSAGES):
         yield from entries
 
 
@@ -129,14 +125,14 @@ def _each(
                 consumer.assign([TopicPartition(at.topic, at.partition, reached)])
                 since = time.monotonic()
                 while not ended:
-                    first = consumer.poll(_POLL_SECONDS)
-                    taken = None
-                    if first is not None:
-                        taken, ended = _take(consumer, first, count, offsets, take)
-                    if taken is not None:
-                        yield taken
+                    taken, ended = _take(consumer, count, offsets, take)
                     before, reached = reached, max(reached, _position(consumer, at))
                     ended = ended or reached >= offsets.end_offset
+                    if ended:
+                        # Whoever takes the last of it may take his time, and the client would fetch on.
+                        consumer.unassign()
+                    if taken is not None:
+                        yield taken
                     # Errors that pass are told again and again, and keep nobody waiting for longer.
                     if reached > before:  # by records, or by the marker of some that were aborted
                         wait, since = Wait(readers.spec.patience_seconds, doing), time.monotonic()
@@ -174,9 +170,12 @@ def _failure(
 
 
 def _take(
-    consumer: Consumer, first: Message, count: int, offsets: OffsetRange, take: Callable[[list[Message]], _Taken]
+    consumer: Consumer, count: int, offsets: OffsetRange, take: Callable[[list[Message]], _Taken]
 ) -> tuple[_Taken | None, bool]:
-    """Take of the first message and of those that are there with it; and whether the range's end was reached."""
+    """Take of the next message and of those that are there with it; and whether the range's end was reached."""
+    first = consumer.poll(_POLL_SECONDS)
+    if first is None:
+        return None, False
     with _no_collection():
         # Without a wait: the client's own is for all that it is asked for.
         polled = [first, *consumer.consume(count - 1, 0)] if count > 1 else [first]

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaException, TopicPartition
 
+from spark_cas.core.columns import lengths_of
 from spark_cas.core.errors import SchemaError
 from spark_cas.log.kafka.append.delivery import await_delivery
 from spark_cas.log.kafka.client.clients import TransactionalProducer
@@ -89,8 +90,11 @@ def held_back(records: pa.Table, request_bytes: int) -> int:
     It counts them, and the bytes of their keys and values.
     """
     last = records.slice(max(0, records.num_rows - (REQUEST_RECORDS - 1)))
-    sizes = sum(pc.fill_null(pc.binary_length(last.column(name)), 0).to_numpy() for name in ("key", "value"))
-    return int(np.searchsorted(np.cumsum(sizes[::-1]), request_bytes))
+    sizes = [
+        sum(lengths_of(batch.column(name), of_null=0) for name in ("key", "value")) for batch in last.to_batches()
+    ]
+    upto = np.cumsum(np.concatenate(sizes)[::-1]) if sizes else np.zeros(0)
+    return int(np.searchsorted(upto, request_bytes))
 
 
 def produce(

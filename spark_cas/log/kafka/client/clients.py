@@ -43,7 +43,7 @@ def admin_client(spec: KafkaSpec) -> Admin:
     return started(partial(Admin, spec), settings_of(spec, Client.ADMIN))
 
 
-def reader(spec: KafkaSpec, *, fetch_wait_ms: int = 500) -> Consumer:
+def reader(spec: KafkaSpec, *, fetch_wait_ms: int) -> Consumer:
     """A consumer of committed records that tells where a partition ends. It joins no group."""
     return started(
         Consumer,

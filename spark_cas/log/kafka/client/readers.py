@@ -8,6 +8,11 @@ from confluent_kafka import Consumer
 from spark_cas.log.kafka.client.clients import reader
 from spark_cas.log.kafka.spec import KafkaSpec
 
+SCAN_FETCH_MS = 1
+"""How long a broker waits for more at the end of a partition, which a read comes to know by an answer without any."""
+READ_FETCH_MS = 10
+"""The same where records are handed on to whoever may take his time: meanwhile the client asks again and again."""
+
 _MOST_OF_TOPICS = 4
 """That rest from one log to the next, beside those of the registry."""
 
@@ -42,6 +47,8 @@ class Readers:
         try:
             yield consumer
             consumer.unassign()
+            # Lets go of what it had fetched ahead, up to 64 MiB.
+            consumer.poll(0)
             if not self._closed:
                 kept = self._at_rest.setdefault(key, consumer)
         finally:

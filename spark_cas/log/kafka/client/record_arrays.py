@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_cas.core.columns import headers_of
+from spark_cas.core.columns import headers_of, nulls_of
 from spark_cas.log.kafka.client import librdkafka as c
 
 _MESSAGE = np.dtype(c.Message)
@@ -90,6 +90,6 @@ def _places(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     begin = upto[:-1] + (data.address if data is not None and data.size else _EMPTY.address)
     lengths = np.diff(upto)
     if column.null_count:
-        valid = column.is_valid().to_numpy(zero_copy_only=False)
-        begin, lengths = np.where(valid, begin, 0), np.where(valid, lengths, 0)
+        nulls = nulls_of(column)
+        begin[nulls] = lengths[nulls] = 0
     return begin, lengths
