@@ -36,11 +36,12 @@ def spare_what_is_imported() -> None:
     To look at all of that takes 15 to 40 ms of processor time.
     """
     if _in_worker():
-        _freeze_once()
+        _freeze_once(len(sys.modules))
 
 
 @cache
-def _freeze_once() -> None:
+def _freeze_once(_modules: int) -> None:
+    """Once for so many modules, and again when there are others: pyarrow imports pandas late."""
     gc.collect()
     gc.freeze()
 

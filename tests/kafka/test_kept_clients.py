@@ -185,7 +185,7 @@ def test_a_reader_serves_the_next_log_of_the_same_topic_alone(broker, topic):
 
 def test_after_an_error_the_planner_of_a_read_begins_with_new_ones(broker, topic, monkeypatch):
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("pyspark.daemon", None))
-    monkeypatch.setattr(worker, "_freeze_once", lambda: None)
+    monkeypatch.setattr(worker, "_freeze_once", lambda _: None)
     selection = parse_read({"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}).selection
     with SelectedLogs(selection) as logs:
         logs.look(waiting=False)

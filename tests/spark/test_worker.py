@@ -4,6 +4,7 @@ import gc
 import sys
 import time
 from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 import pyarrow as pa
 import pytest
@@ -63,6 +64,19 @@ def test_what_a_worker_has_imported_is_no_garbage_to_look_for(spec):
     with open_here(spec):
         pass
     assert gc.get_freeze_count() <= spared  # of later tasks nothing is: it may be garbage
+
+
+@pytest.mark.usefixtures("in_worker")
+def test_nor_is_what_it_imports_later(spec, monkeypatch):
+    with open_here(spec):
+        pass
+    spared = gc.get_freeze_count()
+    later = ModuleType("later")
+    vars(later)["things"] = [[number] for number in range(10_000)]
+    monkeypatch.setitem(sys.modules, "later", later)
+    with open_here(spec):
+        pass
+    assert gc.get_freeze_count() > spared + 10_000
 
 
 def test_no_other_program_does_so(spec):
