@@ -14,6 +14,7 @@ from spark_cas.log.open import AnySpec, answered_before, open_again, open_log
 from spark_cas.log.patience import SecondLook
 
 _SECOND_LOOK_SECONDS = 5.0
+_MANY_MODULES = 100
 
 _NOT_SHARED = (
     "the driver planned with a log that this worker does not see under the same address. A log in a local directory "
@@ -36,12 +37,12 @@ def spare_what_is_imported() -> None:
     To look at all of that takes 15 to 40 ms of processor time.
     """
     if _in_worker():
-        _freeze_once(len(sys.modules))
+        _freeze_once(len(sys.modules) // _MANY_MODULES)
 
 
 @cache
 def _freeze_once(_modules: int) -> None:
-    """Once for so many modules, and again when there are others: pyarrow imports pandas late."""
+    """Once, and again when there are many more modules: pyarrow imports pandas late."""
     gc.collect()
     gc.freeze()
 

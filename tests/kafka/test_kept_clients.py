@@ -174,12 +174,12 @@ def test_a_reader_serves_the_next_log_of_the_same_topic_alone(broker, topic):
         assert values_in(log, 0) == ["a"]
         (key,) = [each for each in log._readers._at_rest if each[0] == topic]
         rested = log._readers._at_rest[key]
-    _, log_id, fetch_wait_ms = key
+    _, log_id, scanning = key
     with handed_on(spec) as log:
         for known_as, same in [(None, False), ("another", False), (log_id, True)]:
             if known_as is not None:
                 log._readers.identify(topic, known_as)
-            with log._readers.taken(topic, fetch_wait_ms) as consumer:
+            with log._readers.taken(topic, scanning=scanning) as consumer:
                 assert (consumer is rested) is same
 
 

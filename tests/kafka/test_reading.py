@@ -3,6 +3,7 @@
 import gc
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from spark_cas.core.errors import StorageError, TrimmedError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import KafkaLog, reading
+from spark_cas.log.kafka.client import clients
 from spark_cas.log.kafka.client.clients import reader
 from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.reading import first_record, read_records
@@ -23,7 +25,7 @@ from spark_cas.spark.schema import RECORDS as SPARK_RECORDS
 from spark_cas.testing.kafka_broker.waiting import wait_until
 from tests.kafka.clients import SECONDS, configure, create_topic
 from tests.kafka.proxy.frames import Api
-from tests.kafka.proxy.rules import Fault
+from tests.kafka.proxy.rules import Fault, of_client
 from tests.kafka.readers import open_transaction
 
 pytestmark = pytest.mark.kafka
@@ -86,6 +88,19 @@ def test_nulls_and_empty_values_are_told_apart(producer, spec):
     assert [(row["key"], row["value"]) for _, row in rows_of(read(spec, 0, 6))] == given
 
 
+@pytest.mark.parametrize(
+    ("given", "scanning", "waits_ms"), [("", True, 1), ("", False, 10), ("70", True, 1), ("70", False, 70)]
+)
+def test_how_long_a_broker_waits_for_more_is_for_the_user_to_say_where_records_are_handed_on(
+    spec, monkeypatch, given, scanning, waits_ms
+):
+    options = (("fetch.max.wait.ms", given),) if given else ()
+    made: list[dict] = []
+    monkeypatch.setattr(clients, "started", lambda _, settings: made.append(settings))
+    reader(replace(spec, client_options=options), scanning=scanning)
+    assert [int(each["fetch.wait.max.ms"]) for each in made] == [waits_ms]
+
+
 def test_a_read_asks_no_more_once_its_last_records_are_handed_on(proxied):
     """Whoever takes them may take his time: a function of Spark's users, or a disk."""
     topic = create_topic(proxied.direct)
@@ -93,10 +108,11 @@ def test_a_read_asks_no_more_once_its_last_records_are_handed_on(proxied):
     for _ in range(3):
         writing.produce(topic, b"value", partition=0)
     assert writing.flush(SECONDS) == 0
-    rows = read(KafkaSpec(proxied.bootstrap, topic), 0, 3, ("value",))
+    spec = KafkaSpec(proxied.bootstrap, topic, client_options=(("client.id", topic),))
+    rows = read(spec, 0, 3, ("value",))
     assert next(rows)[1].num_rows == 3
     time.sleep(STILL_SECONDS)  # a question may be under way
-    asked = proxied.proxy.add(Fault.WATCH, Api.FETCH, times=None)
+    asked = proxied.proxy.add(Fault.WATCH, Api.FETCH, times=None, where=of_client(topic))
     time.sleep(STILL_SECONDS)
     assert not asked.met.has_come
     assert list(rows) == []

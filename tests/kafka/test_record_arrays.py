@@ -1,6 +1,8 @@
 """The arguments that librdkafka is given for a record, as it would read them from memory."""
 
 import ctypes
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -67,3 +69,19 @@ def test_one_record_with_many_headers_makes_the_array_no_larger():
     batch = pa.RecordBatch.from_pylist(rows, schema=RECORDS)
     assert max(len(counts) for _, counts in arguments_of(batch, TOPIC, PARTITION, TAG)) < 10
     assert list(read(batch)) == as_read(batch)
+
+
+def test_what_a_planner_sends_takes_no_import_of_pandas():
+    """Of 0.7 s: a plan, and the tombstone of one."""
+    program = """
+import sys
+from spark_cas.core.records import record_sizes, records_of_bytes
+from spark_cas.log.kafka.append.sending import held_back, refuse_unsendable
+from spark_cas.log.kafka.client.record_arrays import messages_of
+records = records_of_bytes([b"plan", b"gone"], [b"value", None])
+refuse_unsendable(records)
+print(held_back(records, 1000), messages_of(records, 1)["len"], *map(record_sizes, records.to_batches()))
+print("pandas" in sys.modules)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+    assert ran.stdout == "2 [5 0] [41 36]\nFalse\n"

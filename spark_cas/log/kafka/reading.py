@@ -28,7 +28,7 @@ from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import HEADERS, RECORDS, TIMESTAMP_TYPE, first_since
 from spark_cas.log.kafka.client.codes import NO_RIGHT_TO_GROUP, OUT_OF_RANGE, PARTITION_EOF, passes
 from spark_cas.log.kafka.client.error_text import plain_error
-from spark_cas.log.kafka.client.readers import READ_FETCH_MS, SCAN_FETCH_MS, Readers
+from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.patience import Wait
@@ -54,7 +54,7 @@ def first_record(readers: Readers, at: TopicPartition, offsets: OffsetRange) -> 
 
     Raises OvertakenError, StorageError.
     """
-    found = _each(readers, at, offsets, lambda each: offset_of(each[0]), fetch_wait_ms=SCAN_FETCH_MS, count=1)
+    found = _each(readers, at, offsets, lambda each: offset_of(each[0]), scanning=True, count=1)
     try:
         return next(found, None)
     except TrimmedError as overtaken:
@@ -75,7 +75,7 @@ def read_with_gaps(
 ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
     """Yield (the offset of each, records), in order. Raises TrimmedError, StorageError."""
     take = partial(_records, columns=columns)
-    return _each(readers, at, offsets, take, fetch_wait_ms=READ_FETCH_MS, count=_POLL_MESSAGES)
+    return _each(readers, at, offsets, take, scanning=False, count=_POLL_MESSAGES)
 
 
 def read_entries(
@@ -87,7 +87,7 @@ def read_entries(
 
     Raises TrimmedError, StorageError.
     """
-    for entries in _each(readers, at, offsets, _entries, fetch_wait_ms=SCAN_FETCH_MS, count=_POLL_MESSAGES):
+    for entries in _each(readers, at, offsets, _entries, scanning=True, count=_POLL_MESSAGES):
         yield from entries
 
 
@@ -110,7 +110,7 @@ def _each(
     offsets: OffsetRange,
     take: Callable[[list[Message]], _Taken],
     *,
-    fetch_wait_ms: int,
+    scanning: bool,
     count: int,
 ) -> Iterator[_Taken]:
     """Yield what is taken of the committed messages of a range, some messages at a time: none outlives that."""
@@ -120,7 +120,7 @@ def _each(
     wait = Wait(readers.spec.patience_seconds, doing)
     reached, ended, quiet_seconds = offsets.base_offset, False, readers.spec.request_seconds
     while not ended:
-        with suppress(_QuietError), readers.taken(at.topic, fetch_wait_ms) as consumer:
+        with suppress(_QuietError), readers.taken(at.topic, scanning=scanning) as consumer:
             try:
                 consumer.assign([TopicPartition(at.topic, at.partition, reached)])
                 since = time.monotonic()

@@ -33,6 +33,10 @@ _ELSE_BUSY = frozenset({KafkaError._STATE, KafkaError._CONFLICT, KafkaError._PRE
 _ABORT_SECONDS = 0.02
 _LEAST_SECONDS = 0.1
 _CONNECT_SHARE = 0.3
+_SCAN_FETCH_MS = 1
+"""How long a broker waits for more at the end of a partition, which a read comes to know by an answer without any."""
+_READ_FETCH_MS = 10
+"""The same of other reads: while their records are taken the client asks again and again."""
 _CONNECT_PAUSE_SECONDS = 0.003
 _MEETING_SECONDS = 0.1
 """So long one broker is waited for, which may be the one that stands still, before it is looked who is connected."""
@@ -43,19 +47,23 @@ def admin_client(spec: KafkaSpec) -> Admin:
     return started(partial(Admin, spec), settings_of(spec, Client.ADMIN))
 
 
-def reader(spec: KafkaSpec, *, fetch_wait_ms: int) -> Consumer:
-    """A consumer of committed records that tells where a partition ends. It joins no group."""
+def reader(spec: KafkaSpec, *, scanning: bool) -> Consumer:
+    """A consumer of committed records that tells where a partition ends. It joins no group.
+
+    ``scanning`` is one whose records are handed on to nobody who may take his time.
+    """
     return started(
         Consumer,
         {
+            "fetch.wait.max.ms": _READ_FETCH_MS,
             **settings_of(spec, Client.CONSUMER),
+            **({"fetch.wait.max.ms": _SCAN_FETCH_MS} if scanning else {}),
             "group.id": f"{spec.prefix}/no-group",
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
-            "fetch.wait.max.ms": fetch_wait_ms,
             # With its queue full, at 100,000 records, the client otherwise fetches nothing for a second.
             "fetch.queue.backoff.ms": 5,
         },

@@ -8,13 +8,8 @@ from confluent_kafka import Consumer
 from spark_cas.log.kafka.client.clients import reader
 from spark_cas.log.kafka.spec import KafkaSpec
 
-SCAN_FETCH_MS = 1
-"""How long a broker waits for more at the end of a partition, which a read comes to know by an answer without any."""
-READ_FETCH_MS = 10
-"""The same where records are handed on to whoever may take his time: meanwhile the client asks again and again."""
-
-_MOST_OF_TOPICS = 4
-"""That rest from one log to the next, beside those of the registry."""
+_MOST_AT_REST = 4
+"""From one log to the next, beside those of the registry."""
 
 
 class Readers:
@@ -24,8 +19,8 @@ class Readers:
         self.spec = spec
         self._ids: dict[str, str] = {}
         """Of topics, as the present log knows them."""
-        self._at_rest: dict[tuple[str, str, int], Consumer] = {}
-        """By topic, its id, and how long their fetches wait in milliseconds; whichever was used last at the end.
+        self._at_rest: dict[tuple[str, str, bool], Consumer] = {}
+        """By topic, its id, and whether they scan; whichever was used last at the end.
 
         The client asks for the leaders of a topic that is new to it a second after it is assigned.
         """
@@ -39,10 +34,10 @@ class Readers:
         self._ids[topic] = log_id
 
     @contextmanager
-    def taken(self, topic: str, fetch_wait_ms: int) -> Iterator[Consumer]:
+    def taken(self, topic: str, *, scanning: bool) -> Iterator[Consumer]:
         """A consumer that nothing is assigned to. One whose read failed, or was left early, is not used again."""
-        key = topic, self._ids.get(topic, ""), fetch_wait_ms
-        consumer = self._at_rest.pop(key, None) or reader(self.spec, fetch_wait_ms=fetch_wait_ms)
+        key = topic, self._ids.get(topic, ""), scanning
+        consumer = self._at_rest.pop(key, None) or reader(self.spec, scanning=scanning)
         kept = None
         try:
             yield consumer
@@ -56,11 +51,11 @@ class Readers:
                 consumer.close()
 
     def rest(self, *topics: str) -> None:
-        """Keep those of these topics for the next log, and the last few of topics that were identified."""
+        """Keep those of these topics for the next log, and the last few of identified ones."""
         self._ids.clear()
         others = [each for each in self._at_rest if each[0] not in topics]
         identified = [each for each in others if each[1]]
-        for key in {*others} - {*identified[-_MOST_OF_TOPICS:]}:
+        for key in {*others} - {*identified[-_MOST_AT_REST:]}:
             self._at_rest.pop(key).close()
 
     def close(self) -> None:
