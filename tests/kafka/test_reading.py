@@ -94,7 +94,7 @@ def test_nulls_and_empty_values_are_told_apart(producer, spec):
 def test_how_long_a_broker_waits_for_more_is_for_the_user_to_say_where_records_are_handed_on(
     spec, monkeypatch, given, scanning, waits_ms
 ):
-    options = (("fetch.max.wait.ms", given),) if given else ()
+    options = (("fetch.wait.max.ms", given),) if given else ()
     made: list[dict] = []
     monkeypatch.setattr(clients, "started", lambda _, settings: made.append(settings))
     reader(replace(spec, client_options=options), scanning=scanning)
