@@ -51,6 +51,7 @@ ON_KAFKA = (
     "floors",
 )
 WITHOUT_SESSION = ("kafka-append", "kafka-many-jobs")
+BESIDE_THE_CONNECTOR = ("kafka-restart", "kafka-quota", *ON_KAFKA)
 PARTS = (
     *IN_SESSION,
     "completed",
@@ -113,7 +114,7 @@ def _run(parts: Sequence[str], sizes: Sizes, rows: Path, scratch: Path) -> list[
 def _in_one_session(parts: Sequence[str], sizes: Sizes, path: Path, scratch: Path) -> list[Result]:
     """Make the input, and compare what one session can compare."""
     # The JVM stays for the parts on Kafka, and learns of jars when it starts.
-    spark = start_session(connector_jars() if set(parts) & {*ON_KAFKA} else ())
+    spark = start_session(connector_jars() if set(parts) & {*BESIDE_THE_CONNECTOR} else ())
     try:
         rows = make_rows(spark, path, sizes.rows)
         results = []
