@@ -82,12 +82,20 @@ def _compare_batches(spark: SparkSession, copies: Copies, scratch: Path, repeats
     return Result(f"floor of a micro-batch of {ROWS:,} rows", ours, peer, "ms", _NO_GOAL)
 
 
-def _placed(records: DataFrame) -> DataFrame:
-    def constant(keys: pa.Array) -> pa.Array:
-        acknowledge(stream_from_jvm())
-        return pa.repeat(pa.scalar(1, pa.int32()), len(keys))
+class Constant(Acknowledged):
+    """The same for every row."""
 
-    placing = arrow_udf(constant, IntegerType())  # type: ignore[call-overload]
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+
+def _placed(records: DataFrame) -> DataFrame:
+    constant = Constant(1)
+
+    def placed(keys: pa.Array) -> pa.Array:
+        return pa.repeat(pa.scalar(constant.value, pa.int32()), len(keys))
+
+    placing = arrow_udf(placed, IntegerType())  # type: ignore[call-overload]
     return records.withColumn("partition", placing("key"))
 
 
