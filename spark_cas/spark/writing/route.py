@@ -1,30 +1,25 @@
 """`route`: brings the rows of each log partition into one task, in one order, and marks the frame."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as sf
-from pyspark.sql.pandas.functions import arrow_udf
-from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, TimestampType
+from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType
 from pyspark.sql.utils import is_remote
 
 from spark_cas.core.errors import LogNotFoundError, OptionError, SchemaError, StorageError
 from spark_cas.core.guarantee import OFF, REQUIRED
-from spark_cas.core.partitioner import partition_of
 from spark_cas.core.plan import EarlierRows
 from spark_cas.core.row_claims import COLUMN, NO_CHECK
 from spark_cas.log.load.after_expansion import earlier_rows
 from spark_cas.log.open import open_log
 from spark_cas.options.parse import RouteOptions, parse_read, parse_route
-from spark_cas.spark.input_stream import Acknowledged
-from spark_cas.spark.records import as_record_column
-from spark_cas.spark.schema import HEADERS, Mark
+from spark_cas.spark.schema import Mark
 from spark_cas.spark.setup import collected, saw_it_run, was_seen_to_run
-from spark_cas.spark.worker import spare_what_is_imported
+from spark_cas.spark.writing.partition_by_key import partition_by_key
 from spark_cas.spark.writing.preflight import require_count
 from spark_cas.spark.writing.remaining_rows import without
 from spark_cas.spark.writing.sealed import sealed
@@ -190,8 +185,7 @@ def _layout_through(spark: "SparkSession", options: RouteOptions) -> tuple[int, 
 def _with_partition(df: "DataFrame", partitions: int, by: str) -> "DataFrame":
     if by == "key":
         _require_column(df, "key", BinaryType(), StringType())
-        hashed = _hashed_columns(df)
-        return df.withColumn("partition", RowPartitioner(partitions, tuple(hashed)).as_function()(*hashed.values()))
+        return df.withColumn("partition", partition_by_key(df, partitions))
     if by == "partition":
         _require_column(df, "partition", IntegerType())
         return df
@@ -205,46 +199,6 @@ def _require_column(df: "DataFrame", name: str, *kinds: DataType) -> None:
     found = df.schema[name].dataType
     if not isinstance(found, tuple(type(kind) for kind in kinds)):
         raise SchemaError(f"column {name} must be {expected}, found {found.simpleString()}. Cast it.")
-
-
-def _hashed_columns(df: "DataFrame") -> "dict[str, Column]":
-    """The key; and what there is of the rest of a row where its key is null, which is where the rest decides."""
-    key = sf.col("key")
-    if not df.schema["key"].nullable:
-        return {"key": key}
-    kinds = {"value": BinaryType(), "headers": HEADERS, "timestamp": TimestampType()}
-    rest = {
-        name: sf.when(key.isNull(), sf.col(name)).cast(kind) for name, kind in kinds.items() if name in df.columns
-    }
-    if "headers" in rest:
-        # None count as no headers. Spark (4.2) takes time for a null list that grows with the rows in front of it.
-        rest["headers"] = sf.coalesce(rest["headers"], sf.array().cast(HEADERS))
-    return {"key": key, **rest}
-
-
-class RowPartitioner(Acknowledged):
-    """Kafka's partitioner of records of which these columns are given."""
-
-    def __init__(self, partitions: int, names: tuple[str, ...]) -> None:
-        self._partitions = partitions
-        self._names = names
-
-    def of(self, columns: tuple[pa.Array, ...]) -> pa.Array:
-        """The partition of each record."""
-        named = dict(zip(self._names, columns, strict=True))
-        records = pa.RecordBatch.from_pydict({name: as_record_column(column, name) for name, column in named.items()})
-        found = partition_of(records, self._partitions)
-        spare_what_is_imported()
-        return found
-
-    def as_function(self) -> "Callable[..., Column]":
-        """The same as a function of Spark's columns."""
-
-        def partitions_of(*columns: pa.Array) -> pa.Array:
-            return self.of(columns)
-
-        # Spark takes the kind of function from these type hints; its stub wants it as an argument, which warns.
-        return arrow_udf(partitions_of, IntegerType())  # type: ignore[call-overload, no-any-return]
 
 
 def _total_order(df: "DataFrame", order_by: "Sequence[str | Column]", *, by_key: bool) -> "list[Column]":

@@ -1,0 +1,90 @@
+"""Murmur2 in Spark's JVM, by a method that is there already: no row goes to Python to be hashed (decision 0042).
+
+Spark's own `hash` is another murmur, and SQL has no words for this one. Apache Commons Codec, which Spark comes with,
+has it with Kafka's seed. It is called by the expression that Spark's own Datasets call methods of Java with.
+"""
+
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.sql import Column
+from pyspark.sql import functions as sf
+
+from spark_cas.core.partitioner import partition_of_key
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JavaObject: TypeAlias = Any
+"""py4j knows no types."""
+
+_HASH = ("org.apache.commons.codec.digest.MurmurHash2", "hash32")
+_SWAP = ("java.lang.Long", "reverseBytes")
+_TRIED = (b"", b"\x80", b"key", b"\xff\xfe\xfd\xfc", b"a longer key")
+_MOST_PARTITIONS = 2**31 - 1
+
+
+class JvmHash:
+    """What hashes columns within the JVM of a classic session."""
+
+    def __init__(self, jvm: JavaObject) -> None:
+        self._jvm = jvm
+        self._catalyst = jvm.org.apache.spark.sql.catalyst.expressions
+        self._columns = jvm.org.apache.spark.sql.classic.ExpressionUtils
+        self._int = _the(jvm.org.apache.spark.sql.types, "IntegerType")
+        self._long = _the(jvm.org.apache.spark.sql.types, "LongType")
+
+    @classmethod
+    def of(cls, spark: "SparkSession") -> Self | None:
+        """That of a session; None with Spark Connect, and where its JVM lacks what is needed, or hashes otherwise."""
+        jvm = getattr(spark, "_jvm", None)
+        if jvm is None:
+            return None
+        try:
+            found = cls(jvm)
+            return found if found._hashes_as_kafka() else None
+        except (Py4JError, TypeError):
+            # To py4j a name that the JVM does not know is a package, which cannot be called.
+            return None
+
+    def partition_of(self, keys: Column, partitions: int) -> Column:
+        """The partition of each key, which is binary: ``(murmur2(key) & 0x7fffffff) % partitions``, an int."""
+        hashed = self._called(_HASH, self._int, keys, sf.length(keys))
+        return hashed.bitwiseAND(sf.lit(0x7FFFFFFF)) % sf.lit(partitions)
+
+    def bytes_of(self, numbers: Column) -> Column:
+        """The eight bytes of each long, the lowest first."""
+        return sf.unhex(sf.lpad(sf.hex(self._called(_SWAP, self._long, numbers)), 16, "0"))
+
+    def _called(self, method: tuple[str, str], kind: JavaObject, *columns: Column) -> Column:
+        given = [self._columns.expression(each._jc) for each in columns]  # noqa: SLF001
+        return Column(self._columns.column(self._call(method, kind, given)))
+
+    def _call(self, method: tuple[str, str], kind: JavaObject, given: list[JavaObject]) -> JavaObject:
+        of, name = method
+        jvm = self._jvm
+        null_for_a_null = may_be_null = deterministic = True
+        return self._catalyst.objects.StaticInvoke(
+            jvm.java.lang.Class.forName(of),
+            kind,
+            name,
+            jvm.PythonUtils.toSeq(given),
+            jvm.PythonUtils.toSeq([]),  # no casts of what is given
+            null_for_a_null,
+            may_be_null,
+            deterministic,
+            _the(jvm.scala, "None"),
+        )
+
+    def _hashes_as_kafka(self) -> bool:
+        literal = _the(self._catalyst, "Literal")
+        for key in _TRIED:
+            hashed = self._call(_HASH, self._int, [literal.apply(key), literal.apply(len(key))]).eval(None)
+            if (hashed & 0x7FFFFFFF) % _MOST_PARTITIONS != partition_of_key(key, _MOST_PARTITIONS):
+                return False
+        return True
+
+
+def _the(package: JavaObject, name: str) -> JavaObject:
+    """An object of Scala."""
+    return getattr(getattr(package, f"{name}$"), "MODULE$")

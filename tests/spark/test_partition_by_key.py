@@ -1,0 +1,108 @@
+"""The partition of a row by its key: computed in Spark's JVM where that can, and in Python the same."""
+
+from datetime import UTC, datetime
+from itertools import product
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as sf
+
+from spark_cas.core.partitioner import partition_of
+from spark_cas.core.records import HEADERS
+from spark_cas.spark.records import records_of
+from spark_cas.spark.writing import jvm_hash
+from spark_cas.spark.writing.jvm_hash import JvmHash
+from spark_cas.spark.writing.partition_by_key import partition_by_key
+
+pytestmark = pytest.mark.spark
+
+MANY = 2**31 - 1
+"""As many partitions as a log may have: hardly two hashes share one."""
+
+KEYS = [None, b"", b"k", b"key", b"keys", b"key of some length", b"\x00\xff\xfe\x80", b"\xc3", "schlüssel".encode()]
+RESTS = [
+    (None, None, None),
+    (b"", None, None),
+    (b"\xff\x80", [], None),
+    (b"v", [{"key": "h", "value": b"\xff"}], None),
+    (b"v", [{"key": "hé", "value": None}, {"key": "", "value": b""}], None),
+    (b"v", [{"key": None, "value": b"x"}, None], None),
+    (b"v", None, datetime(2026, 11, 27, 3, 4, 5, 678_999, UTC)),
+    (b"v", None, datetime(1969, 12, 31, 23, 59, 59, 999_001, UTC)),
+    (b"v" * 300, [{"key": "h", "value": b"x" * 300}], datetime(1970, 1, 1, tzinfo=UTC)),
+]
+ROWS = pa.Table.from_pylist(
+    [
+        {"number": number, "key": key, "value": value, "headers": headers, "timestamp": at}
+        for number, (key, (value, headers, at)) in enumerate(product(KEYS, RESTS))
+    ],
+    pa.schema(
+        {
+            "number": pa.int32(),
+            "key": pa.binary(),
+            "value": pa.binary(),
+            "headers": HEADERS,
+            "timestamp": pa.timestamp("us", "UTC"),
+        }
+    ),
+)
+
+
+def expected(rows):
+    (batch,) = rows.combine_chunks().to_batches()
+    return partition_of(records_of(batch.drop_columns("number")), MANY).to_pylist()
+
+
+def found(df):
+    placed = df.withColumn("partition", partition_by_key(df, MANY)).sort("number")
+    return [row.partition for row in placed.select("partition").collect()]
+
+
+@pytest.fixture(params=["in the JVM", "in Python"])
+def either_way(request, monkeypatch):
+    if request.param == "in Python":
+        monkeypatch.setattr(JvmHash, "of", lambda _: None)
+
+
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize("names", [ROWS.column_names, ["number", "key", "timestamp"], ["number", "key"]])
+def test_both_say_what_the_partitioner_says(spark, names):
+    rows = ROWS.select(names)
+    assert found(spark.createDataFrame(rows)) == expected(rows)
+
+
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize("collation", ["UTF8_BINARY", "UTF8_LCASE"])
+def test_text_is_hashed_as_its_bytes(spark, collation):
+    rows = spark.createDataFrame([(0, "Key"), (1, "schlüssel"), (2, None), (3, "")], "number int, key string")
+    df = rows.withColumn("key", sf.col("key").cast(f"string collate {collation}"))
+    keys = pa.array([b"Key", "schlüssel".encode(), None, b""])
+    assert found(df) == partition_of(pa.record_batch({"key": keys}), MANY).to_pylist()
+
+
+@pytest.mark.usefixtures("either_way")
+def test_a_column_that_is_never_null(spark):
+    df = spark.range(20).select(sf.col("id").alias("number"), sf.col("id").cast("string").alias("key"))
+    keys = pa.array([str(number).encode() for number in range(20)])
+    assert not df.schema["key"].nullable
+    assert found(df) == partition_of(pa.record_batch({"key": keys}), MANY).to_pylist()
+
+
+def test_no_row_goes_to_python_where_the_jvm_can_hash(spark, capsys):
+    df = spark.createDataFrame(ROWS)
+    df.select(partition_by_key(df, 4)).explain()
+    assert "Python" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        ("org.apache.commons.codec.digest.NotThere", "hash32"),
+        ("org.apache.commons.codec.digest.MurmurHash2", "not_there"),
+        ("org.apache.commons.codec.digest.MurmurHash3", "hash32"),
+    ],
+)
+def test_python_hashes_where_the_jvm_cannot_or_has_another_hash(spark, monkeypatch, method):
+    monkeypatch.setattr(jvm_hash, "_HASH", method)
+    assert JvmHash.of(spark) is None
+    assert found(spark.createDataFrame(ROWS)) == expected(ROWS)
