@@ -1,4 +1,4 @@
-"""Sources, sinks and functions in Python that do nothing, against Spark's own: how near ours could come at all.
+"""Sources and sinks in Python that do nothing, against Spark's own: how near ours could come at all.
 
 What Spark itself pays to hand rows to Python and back is no part of a log. They acknowledge what Spark sends them as
 ours do (`spark_cas.spark.input_stream`), so that they do not wait for Linux either.
@@ -18,14 +18,13 @@ from pyspark.sql.datasource import (
     InputPartition,
     WriterCommitMessage,
 )
-from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import IntegerType, StructType
+from pyspark.sql.types import StructType
 
 from benchmarks.kafka_broker import Topics
 from benchmarks.kafka_micro_batch import BATCHES, ROWS, TOTAL, Copies, median_of, run_batches, told_of
 from benchmarks.measure import NO_SCRATCH, Result, compare
-from benchmarks.rows import KEY_BYTES, VALUE_BYTES, in_partitions
+from benchmarks.rows import KEY_BYTES, VALUE_BYTES
 from benchmarks.sizes import PARTITIONS
 from benchmarks.writing import discard
 from spark_cas.spark.input_stream import Acknowledged, acknowledge, stream_from_jvm
@@ -36,7 +35,7 @@ _BATCH_ROWS = 20_000
 
 
 def compare_floors(rows: DataFrame, folder: Path, topics: Topics, scratch: Path, repeats: int) -> list[Result]:
-    """A read, a route and a micro-batch, each of rows that are there already or go nowhere."""
+    """A read and a micro-batch, each of rows that are there already or go nowhere."""
     spark = rows.sparkSession
     spark.dataSource.register(Nothing)
     count = rows.count()
@@ -51,24 +50,16 @@ def compare_floors(rows: DataFrame, folder: Path, topics: Topics, scratch: Path,
             scratch=NO_SCRATCH,
             repeats=repeats,
         ),
-        compare(
-            "floor of route: a function that returns a constant / a ready column",
-            lambda _: discard(in_partitions(_placed(unplaced))),
-            lambda _: discard(in_partitions(rows)),
-            goal=_NO_GOAL,
-            scratch=NO_SCRATCH,
-            repeats=repeats,
-        ),
         _compare_batches(spark, Copies(spark, folder, topics), scratch, repeats),
     ]
 
 
 def _compare_batches(spark: SparkSession, copies: Copies, scratch: Path, repeats: int) -> Result:
-    """Between a source and a sink that do nothing there is what `route` puts there."""
+    """Between a source and a sink that do nothing there is one exchange, as on the other side."""
 
     def nothing() -> DataStreamWriter:
         records = spark.readStream.format("nothing").option("rows", ROWS).load()
-        return _placed(records).repartitionById(PARTITIONS, "partition").writeStream.format("nothing")
+        return records.repartition(PARTITIONS, "key").writeStream.format("nothing")
 
     sides: dict[str, Callable[[], DataStreamWriter]] = {"ours": nothing, "peer": lambda: copies.peer(empty=False)}
     found: dict[str, list[dict[str, int]]] = {side: [] for side in sides}
@@ -80,23 +71,6 @@ def _compare_batches(spark: SparkSession, copies: Copies, scratch: Path, repeats
                 print(f"floor of a micro-batch, {side}, {turn} of {repeats}: {told_of(batches)}", flush=True)
     ours, peer = (median_of(found[side], TOTAL) for side in ("ours", "peer"))
     return Result(f"floor of a micro-batch of {ROWS:,} rows", ours, peer, "ms", _NO_GOAL)
-
-
-class Constant(Acknowledged):
-    """The same for every row."""
-
-    def __init__(self, value: int) -> None:
-        self.value = value
-
-
-def _placed(records: DataFrame) -> DataFrame:
-    constant = Constant(1)
-
-    def placed(keys: pa.Array) -> pa.Array:
-        return pa.repeat(pa.scalar(constant.value, pa.int32()), len(keys))
-
-    placing = arrow_udf(placed, IntegerType())  # type: ignore[call-overload]
-    return records.withColumn("partition", placing("key"))
 
 
 class Nothing(DataSource):

@@ -77,15 +77,19 @@ def route(
     _make_active(df.sparkSession)
     mark = _layout_mark(df.sparkSession, options)
     if df.isStreaming:
-        placed = _with_partition(df, mark.partitions, by)
-        routed = placed.repartitionById(mark.partitions, sf.col("partition"))
-        return _marked(routed, options, mark)
+        placed = _marked(_placed(df, mark.partitions, by), mark)
+        return placed.repartitionById(mark.partitions, sf.col("partition"))
     mark = replace(mark, sorted=True, earlier=() if COLUMN in df.columns else _earlier_rows(options, mark))
     rest = df
     try:
         for earlier in mark.earlier:
-            rest = without(_arranged(rest, earlier.partitions, by, order_by, by_key=False), earlier)
-        routed = _arranged(rest, mark.partitions, by, order_by, by_key=options.by_key)
+            placed = _placed(rest, earlier.partitions, by)
+            rest = without(_arranged(placed, earlier.partitions, order_by, by_key=False), earlier)
+        placed = _placed(rest, mark.partitions, by)
+        if options.whole and options.on_brokers:
+            return _marked(sealed(_arranged(placed, mark.partitions, order_by, by_key=options.by_key)), mark)
+        # Behind the sort, a projection for the mark would copy each row once more.
+        return _arranged(_marked(placed, mark), mark.partitions, order_by, by_key=options.by_key)
     except AnalysisException as error:
         if not mark.earlier:
             raise
@@ -94,13 +98,10 @@ def route(
             "the columns of order_by the second time. Name them: order_by=['x'] or pyspark.sql.functions.col('x'), "
             "not df['x']."
         ) from error
-    return _marked(routed, options, mark)
 
 
-def _marked(routed: "DataFrame", options: RouteOptions, mark: Mark) -> "DataFrame":
-    if options.whole and options.on_brokers:
-        routed = sealed(routed)
-    return routed.withMetadata("partition", mark.metadata())
+def _marked(df: "DataFrame", mark: Mark) -> "DataFrame":
+    return df.withMetadata("partition", mark.metadata())
 
 
 def _make_active(spark: "SparkSession") -> None:
@@ -115,10 +116,9 @@ def _make_active(spark: "SparkSession") -> None:
 
 
 def _arranged(
-    df: "DataFrame", partitions: int, by: str, order_by: "Sequence[str | Column]", *, by_key: bool
+    placed: "DataFrame", partitions: int, order_by: "Sequence[str | Column]", *, by_key: bool
 ) -> "DataFrame":
     """The rows of each partition in one task, the one of its number, in one order."""
-    placed = _with_partition(df, partitions, by)
     together = placed.repartitionById(partitions, sf.col("partition"))
     return together.sortWithinPartitions(*_total_order(placed, order_by, by_key=by_key))
 
@@ -182,7 +182,8 @@ def _layout_through(spark: "SparkSession", options: RouteOptions) -> tuple[int, 
     return len(found), found[0]["layout_epoch"]
 
 
-def _with_partition(df: "DataFrame", partitions: int, by: str) -> "DataFrame":
+def _placed(df: "DataFrame", partitions: int, by: str) -> "DataFrame":
+    """The rows with the column ``partition``."""
     if by == "key":
         _require_column(df, "key", BinaryType(), StringType())
         return df.withColumn("partition", partition_by_key(df, partitions))
