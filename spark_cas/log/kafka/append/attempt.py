@@ -42,36 +42,33 @@ class Attempt:
 
     def prepare(self, bounds: Bounds) -> Landed | LayoutChanged | Again:
         """Have all of it in an open transaction, or abort that. Raises KafkaException, ConditionalLogError."""
-        at, plan = self.checks.at, self.claim.plan
         self.fence.begin()
         try:
-            sent = self._send(bounds)
-            if isinstance(sent, Again):
-                self.fence.abort()
-                return sent
-            # After the records landed: the end of another topic of this name may have fitted just as well.
-            count = len(require_planned(self.checks.admin, at.topic, plan.log_id).partitions)
+            sent = self._send(bounds) if self.chunk.records.num_rows else self._close(bounds)
         except ConditionalLogError:
             self.fence.abort()
             raise
-        # Another tool shuts nobody out. Fewer than planned are only what this broker knows yet.
-        if count > plan.layout_epoch and self.chunk.records.num_rows:
+        if not isinstance(sent, Landed):
             self.fence.abort()
-            return LayoutChanged(plan.layout_epoch, count)
         return sent
 
-    def _send(self, bounds: Bounds) -> Landed | Again:
-        records, checks = self.chunk.records, self.checks
-        wanted = OffsetRange(bounds.end_offset, bounds.end_offset + records.num_rows)
-        if not records.num_rows:
-            self._entering(wanted)()
-            return Landed(wanted, has_offset=True, time_ms=None)
-        sending = Sending(self.fence.instance, checks.at, records, self.chunk.time_ms)
+    def _close(self, bounds: Bounds) -> Landed:
+        at = OffsetRange(bounds.end_offset, bounds.end_offset)
+        self._entering(at)()
+        self._partitions_now()
+        return Landed(at, has_offset=True, time_ms=None)
+
+    def _send(self, bounds: Bounds) -> Landed | LayoutChanged | Again:
+        checks, rows = self.checks, self.chunk.records.num_rows
+        wanted = OffsetRange(bounds.end_offset, bounds.end_offset + rows)
+        sending = Sending(self.fence.instance, checks.at, self.chunk.records, self.chunk.time_ms)
         # Beside the records, not after them: nearly always they land where it says.
         entered = self._entering(wanted)
         try:
             arrived = sending.arrive(checks.spec.delivery_seconds + _OVERDUE_SECONDS)
-        except KafkaException:
+            # After the records landed: the end of another topic of this name may have fitted just as well.
+            partitions = self._partitions_now() if arrived and not sending.refused else 0
+        except (KafkaException, ConditionalLogError):
             # The transaction can be aborted only once the client is done with it, where anybody would hear of that.
             if not self.fence.instance.stranded:
                 with suppress(KafkaException):
@@ -81,13 +78,18 @@ class Attempt:
         if not arrived:
             return Again("the brokers did not acknowledge the records in time")
         checked = is_checked(self.claim, self.chunk)
-        delivered = sending.delivered()
-        sent = landed(checks, delivered, records.num_rows, bounds.end_offset, checked=checked)
+        sent = landed(checks, sending.delivered(), rows, bounds.end_offset, checked=checked)
         if sent is None:
             return Again(INTERLEAVED)
         if sent.at != wanted:
             self._entering(sent.at)()
-        return sent
+        # Another tool shuts nobody out. Fewer than planned are only what this broker knows yet.
+        planned = self.claim.plan.layout_epoch
+        return sent if partitions <= planned else LayoutChanged(planned, partitions)
+
+    def _partitions_now(self) -> int:
+        """How many the topic has. Raises LogNotFoundError where it is not the planned one, StorageError."""
+        return len(require_planned(self.checks.admin, self.checks.at.topic, self.claim.plan.log_id).partitions)
 
     def _entering(self, at: OffsetRange) -> Callable[[], None]:
         """Begin to put the job's ledger entry into the open transaction, in place of one that is there."""

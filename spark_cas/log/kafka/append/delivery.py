@@ -39,6 +39,8 @@ def await_delivery(
             flushing = waiting <= held_back or pause == _LONGEST_PAUSE_SECONDS
             if flushing:
                 client.flush(_FLUSH_SECONDS)
+                if until():
+                    return True
             # A flush lasts as long as the first pause does, and the partition may have come into the transaction
             # only then: the next one sends what this one could not.
             client.poll(0 if flushing and pause == _FIRST_PAUSE_SECONDS else pause)

@@ -70,8 +70,13 @@ class Sending:
             self._producer,
             self._held_back,
             timeout_seconds,
-            until=lambda: reports.came or reports.error is not None,
+            until=lambda: reports.came or self.refused,
         )
+
+    @property
+    def refused(self) -> bool:
+        """Whether a record was refused, as far as it is known."""
+        return self._reports.error is not None
 
     def delivered(self) -> Reports:
         """What became of the records that did `arrive`.
