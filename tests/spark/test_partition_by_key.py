@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from itertools import product
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pytest
@@ -103,6 +104,44 @@ def test_no_row_goes_to_python_where_the_jvm_can_hash(spark, capsys):
     ],
 )
 def test_python_hashes_where_the_jvm_cannot_or_has_another_hash(spark, monkeypatch, method):
+    monkeypatch.setattr(jvm_hash, "_tried", WeakKeyDictionary())
     monkeypatch.setattr(jvm_hash, "_HASH", method)
     assert JvmHash.of(spark) is None
     assert found(spark.createDataFrame(ROWS)) == expected(ROWS)
+
+
+def test_it_does_where_expressions_are_not_made_of_columns(spark, monkeypatch):
+    monkeypatch.setattr(jvm_hash, "_tried", WeakKeyDictionary())
+    monkeypatch.setattr(jvm_hash, "_COLUMNS", "org.apache.spark.sql.classic.NotThere")
+    assert JvmHash.of(spark) is None
+
+
+SETTINGS = [
+    {"spark.sql.function.concatBinaryAsString": "true"},
+    {"spark.sql.ansi.enabled": "false"},
+    {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"},
+    {"spark.sql.session.timeZone": "America/St_Johns"},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: next(iter(settings)))
+def test_settings_of_the_session_make_no_difference(spark, settings):
+    before = {name: spark.conf.get(name, None) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        assert found(spark.createDataFrame(ROWS)) == expected(ROWS)
+    finally:
+        for name, value in before.items():
+            spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+
+
+def test_what_was_tried_once_is_known(spark):
+    assert JvmHash.of(spark) is JvmHash.of(spark) is not None
+
+
+@pytest.mark.usefixtures("either_way")
+def test_a_value_may_be_text(spark):
+    rows = ROWS.set_column(2, "value", pa.array([None, "", "välue"] * (len(ROWS) // 3), pa.string()))
+    as_bytes = rows.set_column(2, "value", rows.column("value").cast(pa.binary()))
+    assert found(spark.createDataFrame(rows)) == expected(as_bytes)

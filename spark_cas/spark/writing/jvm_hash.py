@@ -4,24 +4,34 @@ Spark's own `hash` is another murmur, and SQL has no words for this one. Apache 
 has it with Kafka's seed. It is called by the expression that Spark's own Datasets call methods of Java with.
 """
 
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from weakref import WeakKeyDictionary
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
 
 from spark_cas.core.partitioner import partition_of_key
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 JavaObject: TypeAlias = Any
 """py4j knows no types."""
 
 _HASH = ("org.apache.commons.codec.digest.MurmurHash2", "hash32")
+_COLUMNS = "org.apache.spark.sql.classic.ExpressionUtils"
 _SWAP = ("java.lang.Long", "reverseBytes")
-_TRIED = (b"", b"\x80", b"key", b"\xff\xfe\xfd\xfc", b"a longer key")
+_TRIED = (b"", b"\x80", b"\xff\x80", b"\xff\x80\xfe", b"\xff\xfe\xfd\xfc", b"a longer key")
 _MOST_PARTITIONS = 2**31 - 1
+
+_BYTES_AS_TEXT = "spark.sql.function.concatBinaryAsString"
+"""A setting of Spark with which bytes that are put together become text."""
+
+_tried: "WeakKeyDictionary[SparkContext, JvmHash | None]" = WeakKeyDictionary()
+"""What was found in the JVM of a context, which stays as it is."""
 
 
 class JvmHash:
@@ -30,20 +40,30 @@ class JvmHash:
     def __init__(self, jvm: JavaObject) -> None:
         self._jvm = jvm
         self._catalyst = jvm.org.apache.spark.sql.catalyst.expressions
-        self._columns = jvm.org.apache.spark.sql.classic.ExpressionUtils
+        self._columns = reduce(getattr, _COLUMNS.split("."), jvm)
         self._int = _the(jvm.org.apache.spark.sql.types, "IntegerType")
         self._long = _the(jvm.org.apache.spark.sql.types, "LongType")
 
     @classmethod
-    def of(cls, spark: "SparkSession") -> Self | None:
+    def of(cls, spark: "SparkSession") -> "JvmHash | None":
         """That of a session; None with Spark Connect, and where its JVM lacks what is needed, or hashes otherwise."""
         jvm = getattr(spark, "_jvm", None)
-        if jvm is None:
+        if jvm is None or spark.conf.get(_BYTES_AS_TEXT, "false") == "true":
             return None
+        context = spark.sparkContext
+        if context not in _tried:
+            _tried[context] = cls._try(jvm)
+        return _tried[context]
+
+    @classmethod
+    def _try(cls, jvm: JavaObject) -> Self | None:
+        # A client of Spark Connect alone comes without py4j.
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
         try:
             found = cls(jvm)
             return found if found._hashes_as_kafka() else None
-        except (Py4JError, TypeError):
+        except (Py4JError, PySparkException, TypeError):
             # To py4j a name that the JVM does not know is a package, which cannot be called.
             return None
 
@@ -77,6 +97,9 @@ class JvmHash:
         )
 
     def _hashes_as_kafka(self) -> bool:
+        # An expression of a column cannot be evaluated here, but made.
+        self.partition_of(sf.lit(b""), 1)
+        self.bytes_of(sf.lit(0))
         literal = _the(self._catalyst, "Literal")
         for key in _TRIED:
             hashed = self._call(_HASH, self._int, [literal.apply(key), literal.apply(len(key))]).eval(None)

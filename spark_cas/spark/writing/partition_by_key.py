@@ -25,7 +25,7 @@ def partition_by_key(df: "DataFrame", partitions: int) -> "Column":
 
     Spark's JVM computes it where that can, and a function in Python where not; both say the same.
     """
-    # Spark knows of most columns that a row may lack the value, but a key that is never null stands for its row.
+    # A key that is never null decides alone; of most columns Spark does not know that.
     rest = _rest_of(df) if df.schema["key"].nullable else None
     jvm_hash = JvmHash.of(df.sparkSession)
     if jvm_hash is None:
@@ -47,14 +47,14 @@ def _content_of(rest: "Mapping[str, Column]", jvm_hash: JvmHash) -> "Column":
         length = sf.coalesce(sf.octet_length(part), sf.lit(NULL_LENGTH)).cast(LongType())
         return sf.concat(jvm_hash.bytes_of(length), sf.coalesce(part.cast(BinaryType()), sf.lit(b"")))
 
-    def followed_by(content: "Column", header: "Column") -> "Column":
-        return sf.concat(content, framed(header["key"]), framed(header["value"]))
+    def followed_by(headers: "Column", header: "Column") -> "Column":
+        return sf.concat(headers, framed(header["key"]), framed(header["value"]))
 
     time = sf.coalesce(sf.unix_millis(rest.get("timestamp", sf.lit(None))), sf.lit(NULL_TIME_MS))
-    content = sf.concat(framed(rest.get("value", sf.lit(None).cast(BinaryType()))), jvm_hash.bytes_of(time))
-    if "headers" not in rest:
-        return content
-    return sf.coalesce(sf.aggregate(rest["headers"], content, followed_by), content)
+    parts = [framed(rest.get("value", sf.lit(None).cast(BinaryType()))), jvm_hash.bytes_of(time)]
+    if "headers" in rest:
+        parts.append(sf.coalesce(sf.aggregate(rest["headers"], sf.lit(b""), followed_by), sf.lit(b"")))
+    return sf.concat(*parts)
 
 
 def _in_python(partitions: int, rest: "Mapping[str, Column]") -> "Column":

@@ -68,11 +68,16 @@ class Attempt:
             arrived = sending.arrive(checks.spec.delivery_seconds + _OVERDUE_SECONDS)
             # After the records landed: the end of another topic of this name may have fitted just as well.
             partitions = self._partitions_now() if arrived and not sending.refused else 0
-        except (KafkaException, ConditionalLogError):
+        except KafkaException:
             # The transaction can be aborted only once the client is done with it, where anybody would hear of that.
             if not self.fence.instance.stranded:
                 with suppress(KafkaException):
                     entered()
+            raise
+        except ConditionalLogError:
+            # That this writer is fenced goes before what became of the topic.
+            if not self.fence.instance.stranded:
+                entered()
             raise
         entered()
         if not arrived:
