@@ -118,6 +118,25 @@ def test_a_read_asks_no_more_once_its_last_records_are_handed_on(proxied):
     assert list(rows) == []
 
 
+def test_a_read_that_nobody_takes_from_fetches_a_part_ahead(proxied):
+    """What lies behind its range is fetched for nothing, and the client does not know where it ends."""
+    topic, sent, value = create_topic(proxied.direct), 120_000, b"x" * 100
+    writing = Producer({"bootstrap.servers": proxied.direct, "linger.ms": 100, "queue.buffering.max.messages": 0})
+    for _ in range(sent):
+        writing.produce(topic, value, partition=0)
+    assert writing.flush(SECONDS) == 0
+    fetched = proxied.proxy.traffic.response_bytes
+    fetched.clear()
+    rows = read(KafkaSpec(proxied.bootstrap, topic), 0, 60_000, ("value",))
+    next(rows)
+    before = -1
+    while fetched[Api.FETCH] > before:
+        before = fetched[Api.FETCH]
+        time.sleep(STILL_SECONDS)
+    assert 0 < before < sent * len(value) / 2
+    assert sum(batch.num_rows for _, batch in rows) > 0
+
+
 def test_headers_keep_their_order_and_repeated_keys_and_null_values(producer, spec):
     pairs = [("b", b"1"), ("a", None), ("b", b""), ("", b"\0"), ("é", b"2")]
     transaction(producer, spec.topic, [{"headers": None}, {"headers": pairs}, {"headers": []}])

@@ -37,6 +37,9 @@ _SCAN_FETCH_MS = 1
 """How long a broker waits for more at the end of a partition, which a read comes to know by an answer without any."""
 _READ_FETCH_MS = 10
 """The same of other reads: while their records are taken the client asks again and again."""
+_READ_AHEAD_RECORDS = 20_000
+"""As many as a read takes in two steps. The client does not know where a task's range ends, and what it fetches ahead
+from there on is for nothing (decision 0041)."""
 _CONNECT_PAUSE_SECONDS = 0.003
 _MEETING_SECONDS = 0.1
 """So long one broker is waited for, which may be the one that stands still, before it is looked who is connected."""
@@ -56,6 +59,7 @@ def reader(spec: KafkaSpec, *, scanning: bool) -> Consumer:
         Consumer,
         {
             "fetch.wait.max.ms": _READ_FETCH_MS,
+            "queued.min.messages": _READ_AHEAD_RECORDS,
             **settings_of(spec, Client.CONSUMER),
             **({"fetch.wait.max.ms": _SCAN_FETCH_MS} if scanning else {}),
             "group.id": f"{spec.prefix}/no-group",
@@ -64,7 +68,7 @@ def reader(spec: KafkaSpec, *, scanning: bool) -> Consumer:
             "enable.auto.offset.store": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
-            # With its queue full, at 100,000 records, the client otherwise fetches nothing for a second.
+            # With its queue full the client otherwise fetches nothing for a second.
             "fetch.queue.backoff.ms": 5,
         },
     )
