@@ -76,10 +76,8 @@ def route(
         )
     _make_active(df.sparkSession)
     mark = _layout_mark(df.sparkSession, options)
-    if df.isStreaming:
-        placed = _marked(_placed(df, mark.partitions, by), mark)
-        return placed.repartitionById(mark.partitions, sf.col("partition"))
-    mark = replace(mark, sorted=True, earlier=() if COLUMN in df.columns else _earlier_rows(options, mark))
+    if not df.isStreaming:
+        mark = replace(mark, sorted=True, earlier=() if COLUMN in df.columns else _earlier_rows(options, mark))
     rest = df
     try:
         for earlier in mark.earlier:
@@ -118,8 +116,10 @@ def _make_active(spark: "SparkSession") -> None:
 def _arranged(
     placed: "DataFrame", partitions: int, order_by: "Sequence[str | Column]", *, by_key: bool
 ) -> "DataFrame":
-    """The rows of each partition in one task, the one of its number, in one order."""
+    """The rows of each partition in one task, the one of its number; those of a batch in one order."""
     together = placed.repartitionById(partitions, sf.col("partition"))
+    if together.isStreaming:
+        return together  # which Spark sorts by no column
     return together.sortWithinPartitions(*_total_order(placed, order_by, by_key=by_key))
 
 
