@@ -31,6 +31,7 @@ class OtherAttempts:
         self._world = world
         self._recorder = recorder
         self._chance = random.Random(f"{seed}/{recorder.process}")
+        self._orphaned = World.orphaned()
 
     def run(self, stopped: Callable[[], bool]) -> None:
         """Look what is under way again and again until it is stopped."""
@@ -44,10 +45,10 @@ class OtherAttempts:
     def _attempt(self, arguments: Mapping[str, Any]) -> None:
         """Until it is told what became of it: the writer may have given up, and nobody else ends a load left open.
 
-        Where the log is damaged, nobody will be told that.
+        Where the log is damaged nobody will be told that; nor where who started this is gone, and brokers with him.
         """
         kind, result = INFO, dict[str, Any]()
-        while kind == INFO and result.get("kind") != ErrorKind.CHUNK_DAMAGED:
+        while kind == INFO and result.get("kind") != ErrorKind.CHUNK_DAMAGED and not self._orphaned():
             number = self._recorder.start(APPEND, arguments)
             kind, result = ask(self._log, arguments, f"{self._recorder.process}.{number}")
             self._recorder.finish(number, kind, result)
