@@ -118,6 +118,7 @@ def test_it_does_where_expressions_are_not_made_of_columns(spark, monkeypatch):
 
 SETTINGS = [
     {"spark.sql.function.concatBinaryAsString": "true"},
+    {"spark.sql.function.concatBinaryAsString": "TRUE"},
     {"spark.sql.ansi.enabled": "false"},
     {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"},
     {"spark.sql.session.timeZone": "America/St_Johns"},

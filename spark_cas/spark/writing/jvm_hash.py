@@ -46,9 +46,12 @@ class JvmHash:
 
     @classmethod
     def of(cls, spark: "SparkSession") -> "JvmHash | None":
-        """That of a session; None with Spark Connect, and where its JVM lacks what is needed, or hashes otherwise."""
+        """That of a session; None with Spark Connect, and where its JVM lacks what is needed, or hashes otherwise.
+
+        None as well where the session makes text of bytes.
+        """
         jvm = getattr(spark, "_jvm", None)
-        if jvm is None or spark.conf.get(_BYTES_AS_TEXT, "false") == "true":
+        if jvm is None or str(spark.conf.get(_BYTES_AS_TEXT, "false")).lower() == "true":
             return None
         context = spark.sparkContext
         if context not in _tried:
