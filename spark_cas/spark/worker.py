@@ -15,6 +15,7 @@ from spark_cas.log.patience import SecondLook
 
 _SECOND_LOOK_SECONDS = 5.0
 _MANY_MODULES = 100
+_COMMITS = "pyspark.sql.worker.python_streaming_sink_runner"
 
 _NOT_SHARED = (
     "the driver planned with a log that this worker does not see under the same address. A log in a local directory "
@@ -47,9 +48,18 @@ def _freeze_once(_modules: int) -> None:
     gc.freeze()
 
 
+def only_commits() -> bool:
+    """Whether Spark (4.2) runs this process for the commits of micro-batches, and asks nothing else of it."""
+    return _COMMITS in sys.modules or _run_as() == _COMMITS
+
+
 def _in_worker() -> bool:
+    return _run_as().startswith("pyspark.")
+
+
+def _run_as() -> str:
     run = sys.modules["__main__"].__spec__
-    return run is not None and run.name.startswith("pyspark.")
+    return "" if run is None else run.name
 
 
 @contextmanager

@@ -3,18 +3,21 @@
 import os
 import signal
 import sys
+from dataclasses import replace
 from importlib.machinery import ModuleSpec
 
 import pytest
 from confluent_kafka.admin import NewTopic
 
 from spark_cas.core.errors import ConflictError, LogNotFoundError
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.outcome import Appended
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.client import kept_clients
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.open import open_again
 from spark_cas.options.parse import parse_read
 from spark_cas.spark import worker
@@ -27,6 +30,7 @@ from tests.kafka.proxy.rules import Fault
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 
+NOTHING_NAMED = ExpectedOffsets("latest")
 API_VERSIONS = 18
 """What a client asks first on each connection."""
 
@@ -227,6 +231,44 @@ def test_a_transaction_is_tried_once_by_those_who_share_clients(proxied):
     with KafkaLog(spec) as log:
         assert log.preflight() == found
     assert tried.met.has_come
+
+
+def test_of_the_registry_the_next_log_reads_what_came_since(proxied):
+    spec = KafkaSpec(proxied.bootstrap, create_topic(proxied.direct), "team")
+    with handed_on(spec) as log:
+        pin_plan(log, "job", NOTHING_NAMED)
+        first = log.plan("job")
+    assert first is not None
+    fetched = proxied.proxy.add(Fault.WATCH, Api.FETCH, times=None)
+    with handed_on(spec) as log:
+        assert log.plan("job") == first
+        assert not fetched.met.has_come
+    with KafkaLog(replace(spec, bootstrap_servers=proxied.direct)) as another:
+        another.forget(first)
+        pin_plan(another, "job", NOTHING_NAMED)
+        second = another.plan("job")
+    with handed_on(spec) as log:
+        assert log.plan("job") == second != first
+    assert fetched.met.has_come
+
+
+@pytest.mark.parametrize(
+    "look",
+    [lambda log, plan: log.claim(0, plan), lambda log, _: log.preflight(begun=True)],
+    ids=["a claim", "a batch of a stream that has begun"],
+)
+def test_the_settings_of_a_topic_are_asked_for_once_by_those_who_share_clients(proxied, look):
+    spec = KafkaSpec(proxied.bootstrap, create_topic(proxied.direct), "team")
+    with handed_on(spec) as log:
+        plan = plan_of(log, "job")
+        found = look(log, plan)
+    asked = proxied.proxy.add(Fault.WATCH, Api.DESCRIBE_CONFIGS, times=None)
+    with handed_on(spec) as log:
+        assert look(log, plan) == found
+    assert not asked.met.has_come
+    with handed_on(spec.of_topic(create_topic(proxied.direct))) as log:
+        look(log, plan_of(log, "job"))
+    assert asked.met.has_come
 
 
 def test_producers_are_not_handed_on(broker, topic):

@@ -17,7 +17,7 @@ from spark_cas.log.kafka import KafkaLog, reading
 from spark_cas.log.kafka.client import clients
 from spark_cas.log.kafka.client.clients import reader
 from spark_cas.log.kafka.client.readers import Readers
-from spark_cas.log.kafka.reading import first_record, read_records
+from spark_cas.log.kafka.reading import first_record, read_records, read_with_gaps
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.options.parse import parse_read
 from spark_cas.spark.reading.read import RecordsReader
@@ -116,6 +116,68 @@ def test_a_read_asks_no_more_once_its_last_records_are_handed_on(proxied):
     time.sleep(STILL_SECONDS)
     assert not asked.met.has_come
     assert list(rows) == []
+
+
+def test_nor_where_its_last_offset_is_that_of_a_marker(proxied):
+    topic = create_topic(proxied.direct)
+    writing = Producer({"bootstrap.servers": proxied.direct, "transactional.id": topic, "linger.ms": 100})
+    writing.init_transactions(SECONDS)
+    transaction(writing, topic, [{"value": b"value"}] * 3)
+    spec = KafkaSpec(proxied.bootstrap, topic, client_options=(("client.id", topic),))
+    with KafkaLog(spec) as log:
+        assert log.bounds(0).end_offset == 4
+    rows = read(spec, 0, 4, ("value",))
+    assert next(rows)[1].num_rows == 3
+    time.sleep(STILL_SECONDS)
+    asked = proxied.proxy.add(Fault.WATCH, Api.FETCH, times=None, where=of_client(topic))
+    time.sleep(STILL_SECONDS)
+    assert not asked.met.has_come
+    assert list(rows) == []
+
+
+@pytest.mark.parametrize(("end", "waits_ms"), [(3, "1"), (reading._POLL_MESSAGES, "1"), (20_000, "10")])
+def test_a_broker_waits_for_more_where_a_read_is_no_few_records(producer, readers, monkeypatch, end, waits_ms):
+    made: list[str] = []
+
+    def start(make, settings):
+        made.append(str(settings["fetch.wait.max.ms"]))
+        return make(settings)
+
+    monkeypatch.setattr(clients, "started", start)
+    at = TopicPartition(readers.spec.topic, 0)
+    transaction(producer, at.topic, [{"value": b"value"}] * end)
+    assert sum(len(found) for found, _ in read_with_gaps(readers, at, OffsetRange(0, end), ())) == end
+    assert made == [waits_ms]
+
+
+def test_a_read_is_checked_while_its_records_are_on_their_way(proxied):
+    topic = create_topic(proxied.direct)
+    writing = Producer({"bootstrap.servers": proxied.direct})
+    writing.produce(topic, b"value", partition=0)
+    assert writing.flush(SECONDS) == 0
+    readers = Readers(KafkaSpec(proxied.bootstrap, topic))
+    asked = proxied.proxy.add(Fault.WATCH, Api.FETCH, times=None)
+    checked: list[bool] = []
+
+    def check() -> None:
+        wait_until(lambda: asked.met.has_come, SECONDS, lambda: "nothing is asked for")
+        checked.append(True)
+
+    rows = read_with_gaps(readers, TopicPartition(topic, 0), OffsetRange(0, 1), ("value",), check)
+    assert [each["value"] for _, batch in rows for each in batch.to_pylist()] == [b"value"]
+    assert checked == [True]
+    readers.close()
+
+
+def test_nothing_is_given_of_a_read_that_is_refused(producer, spec, readers):
+    transaction(producer, spec.topic, [{"value": b"value"}])
+
+    def check() -> None:
+        raise ValueError("refused")
+
+    for end in (0, 1):
+        with pytest.raises(ValueError, match="refused"):
+            next(read_with_gaps(readers, TopicPartition(spec.topic, 0), OffsetRange(0, end), ("value",), check))
 
 
 def test_a_read_that_nobody_takes_from_fetches_a_part_ahead(proxied):

@@ -48,13 +48,14 @@ GRANT = Grant("load-1", "run", ((0, 2),), "a process", 5, ("load-0",))
 TASK = WriteTask(SPEC, PLAN, "run", ChunkLimits(), True, 30_000, COMPLETION, GRANT)
 BATCH = BatchTask(
     SPEC,
-    Layout("log", 0, 2),
-    PLAN,
-    (PROGRESS,),
+    "load-1",
     ExpectedOffsets("none"),
+    whole=True,
+    layout=Layout("log", 0, 2),
+    plan=PLAN,
+    ledger=(PROGRESS,),
     batch_id=5,
     run=None,
-    whole=True,
     order_by=("key",),
     limits=ChunkLimits(),
     fenced_wait_ms=30_000,

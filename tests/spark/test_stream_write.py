@@ -3,7 +3,10 @@
 import json
 import os
 import shutil
+import sys
 import warnings
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 from pyspark.errors import PySparkException
@@ -17,6 +20,7 @@ from spark_cas.core.errors import (
     ConflictError,
     InputChangedError,
     JobMismatchError,
+    LogNotFoundError,
     NotRoutedError,
     OptionError,
 )
@@ -25,7 +29,7 @@ from spark_cas.log.load.planning import job_progress
 from spark_cas.log.objects import ObjectLog
 from spark_cas.spark.source import ConditionalLogSource
 from spark_cas.spark.writing.report import TaskReport
-from spark_cas.spark.writing.stream_write import StreamWriter
+from spark_cas.spark.writing.stream_write import BatchTask, StreamWriter
 from spark_cas.testing.writing import append_foreign, values_in
 from tests.spark.sinks import FORMAT, Source, finish, forget, keys, replay, run, values_of
 
@@ -267,6 +271,45 @@ def test_a_continuous_query_commits_nothing(path):
         writer.commit([TaskReport(), None], 1)
 
 
+class NotingSource(ConditionalLogSource):
+    """Adds to a file what Spark's processes get when they ask for a writer of a stream."""
+
+    @classmethod
+    def name(cls):
+        return "noting"
+
+    def streamWriter(self, schema, overwrite):  # noqa: N802 - Spark names it
+        writer = super().streamWriter(schema, overwrite)
+        assert isinstance(writer, StreamWriter)
+        with Path(f"{self.options['path']}-writers").open("a") as file:
+            file.write(f"{type(writer.sink).__name__}\n")
+        return writer
+
+
+def test_only_the_writer_of_tasks_is_planned(spark, source, checkpoint, path):
+    """When this fails, Spark commits micro-batches in a process of another name, and each is planned twice."""
+    spark.dataSource.register(NotingSource)
+    options = {"path": path, "partitions": 2, "job": "copy"}
+    rows = source.add("a", *keys(9))
+    frame = route(source.stream(), options).writeStream.format("noting").options(**options, routed="true")
+    query = frame.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    assert query.awaitTermination(60)
+    assert values_of(path) == sorted(rows)
+    assert Path(f"{path}-writers").read_text().split() == ["BatchTask", "Sink"]
+
+
+def test_a_writer_that_is_asked_to_commit_only_writes_nothing(path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyspark.sql.worker.python_streaming_sink_runner", ModuleType("runner"))
+    columns = StructType([StructField("value", StringType()), StructField("partition", IntegerType())])
+    source = ConditionalLogSource({"path": path, "partitions": "2", "job": "copy", "routed": "true"})
+    writer = source.streamWriter(columns, overwrite=False)
+    assert isinstance(writer, StreamWriter)
+    with pytest.raises(TypeError, match="no plan"):
+        writer.write(iter([]))
+    with pytest.raises(LogNotFoundError), open_log(path) as log:
+        log.layout()
+
+
 def test_what_the_log_says_of_itself_limits_each_batch_and_is_told_when_the_stream_begins(path, monkeypatch):
     with open_log(path) as log:
         log.create(1)
@@ -281,4 +324,5 @@ def test_what_the_log_says_of_itself_limits_each_batch_and_is_told_when_the_stre
         second = source.streamWriter(columns, overwrite=False)
     for writer in (first, second):
         assert isinstance(writer, StreamWriter)
-        assert writer.task.limits.max_record_bytes == 100
+        assert isinstance(writer.sink, BatchTask)
+        assert writer.sink.limits.max_record_bytes == 100

@@ -70,7 +70,7 @@ class KafkaLog(KafkaRegistry, Backend):
         self._whole: dict[str, WholeAppends] = {}
         """By group, those that this process appends to."""
         self._layouts = TopicLayouts(self._admin, self._registry, self.topic)
-        self._fences = Fences(spec, self._admin)
+        self._fences = Fences(self._clients)
         self._blind = BlindAppends(spec, self._admin, self._layouts)
         self._grantor = KafkaGrantor(self._clients.members)
         self._turn = Lock()
@@ -94,7 +94,10 @@ class KafkaLog(KafkaRegistry, Backend):
         return self._identified(self._layouts.layout(made=False))
 
     def preflight(self, *, begun: bool = False, idempotence: str = REQUIRED) -> Preflight:
-        return preflight(self._clients, self.spec, begun=begun, idempotence=idempotence)
+        def look() -> Preflight:
+            return preflight(self._clients, self.spec, begun=begun, idempotence=idempotence)
+
+        return self._clients.lately(f"preflight of {self.topic}, {idempotence}", look) if begun else look()
 
     def forget_leaders(self) -> None:
         self._admin.forget_leaders(self.topic)
@@ -172,8 +175,10 @@ class KafkaLog(KafkaRegistry, Backend):
     def read_with_gaps(
         self, partition: int, offsets: OffsetRange, columns: tuple[str, ...]
     ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
-        ends.require_kept(self._admin, self._at(partition), offsets)
-        return read_with_gaps(self._readers, self._at(partition), offsets, columns)
+        at = self._at(partition)
+        return read_with_gaps(
+            self._readers, at, offsets, columns, lambda: ends.require_kept(self._admin, at, offsets)
+        )
 
     def progress_of(
         self,

@@ -38,7 +38,15 @@ _POLL_MESSAGES = 10_000
 
 _POLL_SECONDS = 0.5
 
+_REST = 10
+"""So few offsets up to the end of a range are most likely markers, which the client tells nobody of."""
+_REST_SECONDS = 0.05
+
 _Taken = TypeVar("_Taken")
+
+
+def _unchecked() -> None:
+    """What is to be read was looked at before."""
 
 
 class _QuietError(Exception):
@@ -71,11 +79,20 @@ def read_records(
 
 
 def read_with_gaps(
-    readers: Readers, at: TopicPartition, offsets: OffsetRange, columns: tuple[str, ...]
+    readers: Readers,
+    at: TopicPartition,
+    offsets: OffsetRange,
+    columns: tuple[str, ...],
+    check: Callable[[], None] = _unchecked,
 ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
-    """Yield (the offset of each, records), in order. Raises TrimmedError, StorageError."""
+    """Yield (the offset of each, records), in order. Raises TrimmedError, StorageError; what ``check`` does.
+
+    That is called while the first records are on their way, before any is given.
+    """
     take = partial(_records, columns=columns)
-    return _each(readers, at, offsets, take, scanning=False, count=_POLL_MESSAGES)
+    # A few records are taken at once, and none is handed on before the end is known.
+    scanning = len(offsets) <= _POLL_MESSAGES
+    return _each(readers, at, offsets, take, scanning=scanning, count=_POLL_MESSAGES, check=check)
 
 
 def read_entries(
@@ -112,9 +129,11 @@ def _each(
     *,
     scanning: bool,
     count: int,
+    check: Callable[[], None] = _unchecked,
 ) -> Iterator[_Taken]:
     """Yield what is taken of the committed messages of a range, some messages at a time: none outlives that."""
     if len(offsets) == 0:
+        check()
         return
     doing = f"reading partition {at.partition} of topic {at.topic}"
     wait = Wait(readers.spec.patience_seconds, doing)
@@ -123,6 +142,8 @@ def _each(
         with suppress(_QuietError), readers.taken(at.topic, scanning=scanning) as consumer:
             try:
                 consumer.assign([TopicPartition(at.topic, at.partition, reached)])
+                check()
+                check = _unchecked
                 since = time.monotonic()
                 while not ended:
                     taken, ended = _take(consumer, count, offsets, take)
@@ -179,8 +200,16 @@ def _take(
     with _no_collection():
         # Without a wait: the client's own is for all that it is asked for.
         polled = [first, *consumer.consume(count - 1, 0)] if count > 1 else [first]
+        if len(polled) < count and _nearly_ended(polled[-1], offsets):
+            # Whoever takes these may take his time, and meanwhile the client would ask on.
+            rest = consumer.poll(_REST_SECONDS)
+            polled += [] if rest is None else [rest]
         found, ended = _within(polled, offsets)
         return take(found) if found else None, ended
+
+
+def _nearly_ended(last: Message, offsets: OffsetRange) -> bool:
+    return last.error() is None and 0 < offsets.end_offset - 1 - offset_of(last) <= _REST
 
 
 @contextmanager

@@ -84,10 +84,9 @@ def read_records(
     arrow = to_arrow_schema(schema, timezone="UTC")
     columns = tuple(name for name in (*RECORDS.names, TIMESTAMP_TYPE) if name in arrow.names)
     with planned_log(selection.spec_of(task.ranges[0][0].topic), task.log_id) as log:
-        kept_now = log.bounds_of([at.partition for at, _ in task.ranges], waiting=False)
-        for (at, offsets), bounds in zip(task.ranges, kept_now, strict=True):
+        for at, offsets in task.ranges:
             builder = RowBuilder(arrow, at.topic, at.partition)
-            found = _kept_records(log, at, offsets, bounds, columns, fail_on_data_loss=wanted.fail_on_data_loss)
+            found = _kept_records(log, at, offsets, columns, fail_on_data_loss=wanted.fail_on_data_loss)
             rows = (builder.build(each, records) for each, records in found)
             yield from newest_of_keys(rows) if newest and "key" in columns else rows
 
@@ -96,18 +95,16 @@ def _kept_records(
     log: Backend,
     at: TopicPartition,
     offsets: OffsetRange,
-    bounds: Bounds,
     columns: tuple[str, ...],
     *,
     fail_on_data_loss: bool,
 ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
     """The records that are left of a range, each with its offset, also where more is trimmed while it is read.
 
-    ``bounds`` are what the partition kept a moment ago. Raises TrimmedError when records are gone, unless that is to
-    be passed over; TruncatedError when the partition ends before the range, which it held when it was planned.
+    Raises TrimmedError when records are gone, unless that is to be passed over; TruncatedError when the partition
+    ends before the range, which it held when it was planned.
     """
     while True:
-        offsets = kept(at, offsets, bounds.start_offset, fail_on_data_loss=fail_on_data_loss)
         try:
             for found, records in log.read_with_gaps(at.partition, offsets, columns):
                 yield found, records
@@ -118,6 +115,7 @@ def _kept_records(
                 if isinstance(error, ValueError) and offsets.end_offset > bounds.end_offset:
                     raise _truncated(at, offsets, bounds) from None
                 raise
+            offsets = kept(at, offsets, bounds.start_offset, fail_on_data_loss=fail_on_data_loss)
         else:
             return
 

@@ -1,7 +1,8 @@
 """The streaming sink: a micro-batch of a query, or of ``foreachBatch``, is appended exactly once.
 
 Spark makes a writer for the tasks of each micro-batch and another, in another process, for its commit: both are made
-of the options alone. What is known of a stream is in the log: its plan, and a ledger entry for each partition.
+of the options alone, and only the first is planned. What is known of a stream is in the log: its plan, and a ledger
+entry for each partition.
 """
 
 import uuid
@@ -38,7 +39,7 @@ from spark_cas.options.parse import GRANT_TIMEOUT_MS, WriteOptions
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import check_write_schema, refuse_claims
-from spark_cas.spark.worker import local_property, open_here, planned_log, task_number
+from spark_cas.spark.worker import local_property, only_commits, open_here, planned_log, task_number
 from spark_cas.spark.writing.complete_input import whole_input
 from spark_cas.spark.writing.preflight import preflight_limits, require_layout
 from spark_cas.spark.writing.report import TaskReport, accepted, attempted
@@ -54,31 +55,47 @@ _NOTHING_EXPECTED = ExpectedOffsets("none")
 
 
 @dataclass(frozen=True, slots=True)
-class BatchTask:
-    """All that a task needs: plain values, the same for every attempt."""
+class Sink:
+    """What the options say of a stream: all that a commit needs."""
 
     spec: AnySpec
-    layout: Layout
-    plan: Plan | None
-    """None where no job is named: the query's id is, which only its tasks are told."""
-    ledger: tuple[Progress, ...]
-    """What the log held of the stream before the batch (`ledger_before`), where the driver knew its name."""
+    job: str | None
+    """None where none is named: the query's id is, which only its tasks are told."""
     expected_offsets: ExpectedOffsets
-    batch_id: int | None
-    """The batch, where Spark does not tell its tasks."""
-    run: str | None
-    """Identity of this write, where the run of the query is not."""
     whole: bool
     """Whether the rows of all partitions of a batch become visible in one step."""
-    order_by: tuple[str, ...] | None
-    """None where nothing fixes the order of the rows; empty where they come in one."""
-    limits: ChunkLimits
-    fenced_wait_ms: int
 
     @property
     def in_one_task(self) -> bool:
         """Whether one task has all rows of a batch, and makes them visible itself."""
         return self.whole and self.spec.has_brokers
+
+    def plan_in(self, log: Backend, job: str, partition: int = 0) -> Plan:
+        """The plan of the stream under this job name. Raises what `begin_stream` does."""
+        return begin_stream(log, job, self.expected_offsets, partition, whole=self.whole)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTask(Sink):
+    """All that a task needs: plain values, the same for every attempt."""
+
+    layout: Layout
+    plan: Plan | None
+    """None where no job is named."""
+    ledger: tuple[Progress, ...]
+    """What the log held of the stream before the batch (`ledger_before`), where the driver knew its name."""
+    batch_id: int | None
+    """The batch, where Spark does not tell its tasks."""
+    run: str | None
+    """Identity of this write, where the run of the query is not."""
+    order_by: tuple[str, ...] | None
+    """None where nothing fixes the order of the rows; empty where they come in one."""
+    limits: ChunkLimits
+    fenced_wait_ms: int
+
+    def plan_in(self, log: Backend, job: str, partition: int = 0) -> Plan:
+        """As of when the batch was planned, where it was."""
+        return self.plan or Sink.plan_in(self, log, job, partition)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +111,13 @@ class BatchReport(TaskReport):
 
 
 def plan_stream_write(options: WriteOptions, schema: StructType) -> "StreamWriter":
-    """The writer of a query's micro-batches: what can be checked is, and the plan is pinned or taken again."""
+    """The writer of a query's micro-batch: what can be checked is, and the plan is pinned or taken again.
+
+    Where Spark asks for it to commit what tasks have written, that was done when these were planned.
+    """
     # For each batch anew: nearly always the brokers were reached for the batch before.
-    return StreamWriter(_task(replace(options, spec=answered_before(options.spec)), schema, run=None))
+    options = replace(options, spec=answered_before(options.spec))
+    return StreamWriter(_sink(options) if only_commits() else _task(options, schema, run=None))
 
 
 def plan_batch_write(options: WriteOptions, schema: StructType) -> "BatchWriter":
@@ -108,12 +129,15 @@ def plan_batch_write(options: WriteOptions, schema: StructType) -> "BatchWriter"
 class StreamWriter(DataSourceStreamArrowWriter):
     """Appends each micro-batch of a streaming query exactly once, or says why not."""
 
-    def __init__(self, task: BatchTask) -> None:
-        self.task = task
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         """Append a task's rows of the batch. A batch that comes again is completed or verified."""
-        return _write(self.task, iterator)
+        if not isinstance(self.sink, BatchTask):
+            msg = "a writer that was made for a commit has no plan for tasks"
+            raise TypeError(msg)
+        return _write(self.sink, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
         """Raise what was refused, once, which stops the query."""
@@ -124,11 +148,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 "the query has a continuous trigger, in which Spark gives no rows to a sink in Python: nothing was "
                 "appended. Use .trigger(processingTime=...) or .trigger(availableNow=True), and a new checkpoint."
             )
-        _commit(self.task, messages)
+        _commit(self.sink, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """What was appended is known to the ledger when the batch comes again, unless it is so as a whole."""
-        _abort(self.task, messages, batchId)
+        _abort(self.sink, messages, batchId)
 
 
 @called_by_spark
@@ -169,17 +193,22 @@ def _task(options: WriteOptions, schema: StructType, run: str | None) -> BatchTa
         ledger = () if plan is None else ledger_before(log, plan)
     return BatchTask(
         spec=options.spec,
+        job=options.job,
+        expected_offsets=options.expected_offsets,
+        whole=options.whole,
         layout=layout,
         plan=plan,
         ledger=ledger,
-        expected_offsets=options.expected_offsets,
         batch_id=options.batch_id,
         run=run,
-        whole=options.whole,
         order_by=options.order_by or (() if mark is not None and mark.sorted else None),
         limits=limits,
         fenced_wait_ms=options.fenced_wait_ms,
     )
+
+
+def _sink(options: WriteOptions) -> Sink:
+    return Sink(options.spec, options.job, options.expected_offsets, options.whole)
 
 
 def _write(task: BatchTask, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
@@ -202,7 +231,7 @@ def _append(task: BatchTask, job: str, batch: Batch, pairs: Iterator[tuple[int, 
     if task.in_one_task:
         return _append_in_one_transaction(task, job, batch, rows)
     with planned_log(task.spec, task.layout.log_id) as log:
-        plan = _plan(task, log, job, first[0])
+        plan = task.plan_in(log, job, first[0])
         if task.whole and not is_committed(log, with_group(log, plan, batch.id)):
             # Else two could wait for each other. The first task of a batch has it for all of them.
             applicant = Applicant(job, run, wait_seconds=GRANT_TIMEOUT_MS / 1000, batch_id=batch.id)
@@ -216,7 +245,7 @@ def _append_in_one_transaction(
     task: BatchTask, job: str, batch: Batch, pairs: Iterable[tuple[int, pa.RecordBatch]]
 ) -> BatchReport:
     with Spool(pairs) as rows, planned_log(for_one_transaction(task.spec, rows.bytes), task.layout.log_id) as log:
-        plan = with_group(log, _plan(task, log, job), batch.id)
+        plan = with_group(log, task.plan_in(log, job), batch.id)
         results = in_one_transaction(
             log,
             plan,
@@ -247,11 +276,6 @@ def _run(task: BatchTask, batch: Batch) -> str:
     return f"{task.run or local_property(_RUN_ID) or uuid.uuid4().hex}/{batch.id}"
 
 
-def _plan(task: BatchTask, log: Backend, job: str, partition: int = 0) -> Plan:
-    """The plan of the stream; where no job was named, it is found by the query's id."""
-    return task.plan or begin_stream(log, job, task.expected_offsets, partition, whole=task.whole)
-
-
 def _batch(task: BatchTask) -> Batch:
     query = local_property(_QUERY_ID)
     number = local_property(_BATCH_ID) if task.batch_id is None else task.batch_id
@@ -265,53 +289,50 @@ def _batch(task: BatchTask) -> Batch:
     return Batch(query, int(number))
 
 
-def _commit(task: BatchTask, messages: Sequence[WriterCommitMessage | None]) -> None:
+def _commit(sink: Sink, messages: Sequence[WriterCommitMessage | None]) -> None:
     try:
         reports = [report for report in accepted(messages) if isinstance(report, BatchReport)]
     except ConditionalLogError as refusal:
-        raise _told(task, refusal, messages) from None
+        raise _told(sink, refusal, messages) from None
     if not reports:
         return
     results = [result for report in reports for result in report.results]
     groups = {report.group for report in reports if report.group}
-    with open_here(answered_before(task.spec)) as log:
-        plan = _plan(task, log, reports[0].job)
+    with open_here(answered_before(sink.spec)) as log:
+        plan = sink.plan_in(log, reports[0].job)
         if len(groups) > 1:
             # A task begins another group where that of the others was aborted.
             raise aborted(replace(plan, group=min(groups)))
         complete_batch(log, replace(plan, group="".join(groups)), reports[0].batch, results)
-        held = None if task.in_one_task or not groups else _grant(log, reports[0])
+        held = None if sink.in_one_task or not groups else _grant(log, reports[0])
         give_back(log, held)
 
 
 def _told(
-    task: BatchTask, refusal: ConditionalLogError, messages: Sequence[WriterCommitMessage | None]
+    sink: Sink, refusal: ConditionalLogError, messages: Sequence[WriterCommitMessage | None]
 ) -> ConditionalLogError:
     """A refusal of tasks with what is in the log, as far as it can be asked: the others have appended."""
-    if isinstance(refusal, ConflictError) and task.plan is not None:
-        return told_whole(task.spec, task.plan, refusal, messages)
     report = next((each for each in messages if isinstance(each, BatchReport)), None)
-    if report is None:
-        return refusal
-    try:
-        with planned_log(task.spec, task.layout.log_id) as log:
+    with suppress(ConditionalLogError), open_here(answered_before(sink.spec)) as log:
+        if isinstance(refusal, ConflictError) and sink.job is not None:
+            return told_whole(sink.spec, sink.plan_in(log, sink.job), refusal, messages)
+        if report is not None:
             return refused_batch(log, report.job, report.batch, refusal)
-    except ConditionalLogError:
-        return refusal
+    return refusal
 
 
-def _abort(task: BatchTask, messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> None:
+def _abort(sink: Sink, messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> None:
     """Keep nobody waiting any more for a batch that failed: of one as a whole nothing becomes visible.
 
     Unless another run goes on with it. A transaction was aborted by its task.
     """
     report = next((each for each in messages if isinstance(each, BatchReport)), None)
-    if not task.whole or task.in_one_task or batch_id is None or report is None:
+    if not sink.whole or sink.in_one_task or batch_id is None or report is None:
         return
-    with suppress(ConditionalLogError), open_here(for_a_look(answered_before(task.spec), END_MS)) as log:
+    with suppress(ConditionalLogError), open_here(for_a_look(answered_before(sink.spec), END_MS)) as log:
         held = _grant(log, report)
         if held is not None:
-            abort_group(log, with_group(log, _plan(task, log, report.job), batch_id))
+            abort_group(log, with_group(log, sink.plan_in(log, report.job), batch_id))
             give_back(log, held)
 
 

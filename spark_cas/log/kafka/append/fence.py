@@ -9,12 +9,11 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from spark_cas.core.errors import LogNotFoundError
 from spark_cas.core.offsets import Bounds
-from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.codes import PURGED, Meaning, meaning_of, passes, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
+from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.rights import to_claim
-from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import topic_settings
 from spark_cas.log.patience import Wait
 
@@ -29,9 +28,9 @@ _NEVER = (math.inf, math.inf)
 class Fences:
     """The fences of one process: of each transactional id the newest only, and only some with a producer instance."""
 
-    def __init__(self, spec: KafkaSpec, admin: Admin) -> None:
-        self.spec = spec
-        self.admin = admin
+    def __init__(self, clients: ClientSet) -> None:
+        self.spec = clients.readers.spec
+        self._clients = clients
         self._holders: dict[str, Fence] = {}
         self._with_instance: dict[Fence, None] = {}
         """Whichever was used last at the end."""
@@ -54,6 +53,11 @@ class Fences:
     def forget(self, fence: "Fence") -> None:
         """It has no instance any more."""
         self._with_instance.pop(fence, None)
+
+    def most_batch_bytes(self, topic: str) -> int | None:
+        """What a topic takes at once; None where this principal may not see that. Raises as `topic_settings`."""
+        settings = self._clients.lately(f"settings of {topic}", lambda: topic_settings(self._clients.admin, topic))
+        return None if settings is None else settings.max_message_bytes
 
     def close(self) -> None:
         """Let go of all instances."""
@@ -100,8 +104,7 @@ class Fence:
                 self._next = None
 
     def _new_instance(self) -> TransactionalProducer:
-        settings = topic_settings(self._fences.admin, self._at.topic)
-        most = None if settings is None else settings.max_message_bytes
+        most = self._fences.most_batch_bytes(self._at.topic)
         return TransactionalProducer(self._spec, self._id, most, self._at.partition)
 
     def put_up(self) -> None:

@@ -55,7 +55,7 @@ class WholeAppends:
         self._layouts = layouts
         self._plan = plan
         self._is_aborted = is_aborted
-        self._fence = Fence(Fences(spec, self._admin), self._at(0), spec.whole_id(plan.job))
+        self._fence = Fence(Fences(clients), self._at(0), spec.whole_id(plan.job))
         self._claimed: set[int] = set()
         """Partitions that were claimed since the fence is up."""
         self._entries: dict[int, Progress] = {}

@@ -135,7 +135,8 @@ class KafkaRegistry:
         self._clients = clients
         self._spec = clients.readers.spec
         self._topic = self._spec.topic
-        self._registry = Registry(clients)
+        # A look asks where the topic ends, and reads what came since it was last looked.
+        self._registry = clients.lately("registry", lambda: Registry(clients))
 
     def entry(self, kind: EntryKind, job: str) -> str | None:
         return self._registry.of_job(self._topic, job).text(self._key(kind, job))
