@@ -30,7 +30,7 @@ from benchmarks.writing import discard
 from spark_cas.spark.input_stream import Acknowledged, acknowledge, stream_from_jvm
 
 _NO_GOAL = "none: the floor"
-_BATCH_ROWS = 20_000
+_BATCH_ROWS = 8_000
 """As the reader of a log hands them over."""
 
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
 
@@ -30,6 +31,7 @@ from tests.kafka.proxy.rules import Fault
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 
+STILL_SECONDS = 0.3
 NOTHING_NAMED = ExpectedOffsets("latest")
 API_VERSIONS = 18
 """What a client asks first on each connection."""
@@ -239,6 +241,7 @@ def test_of_the_registry_the_next_log_reads_what_came_since(proxied):
         pin_plan(log, "job", NOTHING_NAMED)
         first = log.plan("job")
     assert first is not None
+    time.sleep(STILL_SECONDS)  # a fetch may be under way
     fetched = proxied.proxy.add(Fault.WATCH, Api.FETCH, times=None)
     with handed_on(spec) as log:
         assert log.plan("job") == first

@@ -261,16 +261,18 @@ class PartitionWriter:
         """
         chunk, at = attempt.chunk, sent.at
         self._known = attempt.claim.progress_after(chunk, at)
-        if chunk.complete:
-            # A process may run thousands of jobs.
-            self._fence.drop()
-        if not chunk.records.num_rows:
-            return Appended(at, 0, None, bounds.start_offset, has_offset=True, resolved=resolved)
+        decided: Bounds | Truncated | None = None
         try:
-            decided = await_visible(self._admin, self._at, at, self._fence.producer)
+            if chunk.records.num_rows:
+                decided = await_visible(self._admin, self._at, at, self._fence.producer)
         except ConditionalLogError:
             self._fence.drop()
             return Unknown("it was committed, but then the brokers did not say whether the log still holds it")
+        if chunk.complete:
+            # A process may run thousands of jobs.
+            self._fence.drop()
+        if decided is None:
+            return Appended(at, 0, None, bounds.start_offset, has_offset=True, resolved=resolved)
         if isinstance(decided, Truncated):
             return decided
         own = decided.end_offset == at.end_offset + 1
