@@ -13,12 +13,14 @@ from spark_cas.core.errors import ConditionalLogError, LogNotFoundError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, Fenced, LayoutChanged
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.append import fence
+from spark_cas.log.kafka.append import fence, writer
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.client.array_producer import ArrayProducer
 from spark_cas.log.kafka.client.clients import TransactionalProducer, admin_client
+from spark_cas.log.kafka.registry import layouts
 from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.topic_settings import require_planned
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.testing.kafka_broker import KafkaBroker
 from spark_cas.testing.kafka_broker.waiting import wait_until
@@ -119,10 +121,10 @@ def test_a_claim_connects_while_it_looks_whether_it_is_for_nothing(broker, topic
         connect(instance, *given)
         connected.set()
 
-    def waiting(checks, plan):
+    def waiting(checks, *given):
         assert connected.wait(SECONDS)
         up.append(made[0]._connections.up)
-        return changed(checks, plan)
+        return changed(checks, *given)
 
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
         plan = pin_plan(log, "job", ExpectedOffsets("end"))
@@ -210,6 +212,32 @@ def test_a_claim_that_would_be_for_nothing_fences_nobody_and_keeps_no_instance(b
         assert log.claim(0, void) == LayoutChanged(1, 2)
         assert alive == set()
     assert fencing == []
+
+
+def test_a_claim_asks_for_its_topic_anew_behind_its_fence_only_where_that_was_looked_at_just_now(
+    broker, topic, monkeypatch
+):
+    asked: list[str] = []
+    fencing: list[int] = []
+
+    def asking(admin, name, log_id):
+        asked.append(name)
+        return require_planned(admin, name, log_id)
+
+    monkeypatch.setattr(layouts, "require_planned", asking)
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
+        plan = pin_plan(log, "job", ExpectedOffsets("end"))
+        log.layout_now()
+        assert isinstance(log.claim(0, plan), Claim)
+        assert len(asked) == 1
+        monkeypatch.setattr(writer, "_LATELY_SECONDS", 0.0)
+        assert isinstance(log.claim(0, plan), Claim)
+        assert len(asked) == 3
+        monkeypatch.setattr(writer, "_LATELY_SECONDS", 60.0)
+        monkeypatch.setattr(TransactionalProducer, "init", lambda *_: fencing.append(1))
+        log.layout_now()
+        assert log.claim(0, replace(plan, layout_epoch=2)) == LayoutChanged(2, 1)
+        assert fencing == []
 
 
 def test_an_attempt_that_was_overtaken_before_its_fence_stays_refused(broker, topic, monkeypatch):
