@@ -225,6 +225,7 @@ def test_a_claim_asks_for_its_topic_anew_behind_its_fence_only_where_that_was_lo
         return require_planned(admin, name, log_id)
 
     monkeypatch.setattr(layouts, "require_planned", asking)
+    monkeypatch.setattr(writer, "_LATELY_SECONDS", 60.0)
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
         plan = pin_plan(log, "job", ExpectedOffsets("end"))
         log.layout_now()

@@ -10,7 +10,7 @@ from importlib.machinery import ModuleSpec
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from spark_cas.core.errors import ConflictError, LogNotFoundError
+from spark_cas.core.errors import ConflictError, LogNotFoundError, StorageError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.outcome import Appended
@@ -25,7 +25,7 @@ from spark_cas.spark import worker
 from spark_cas.spark.reading.selected_logs import SelectedLogs
 from spark_cas.testing.kafka_broker.waiting import wait_until
 from spark_cas.testing.writing import JobWriter, plan_of, table_of, values_in
-from tests.kafka.clients import SECONDS, admin_of, create_topic
+from tests.kafka.clients import SECONDS, admin_of, configure, create_topic
 from tests.kafka.proxy.frames import Api
 from tests.kafka.proxy.rules import Fault
 
@@ -211,7 +211,7 @@ def test_a_topic_that_was_recreated_meanwhile_is_read_and_written_as_the_new_one
         assert values_in(log, 0) == ["a", "b"]
     admin = admin_of(broker.bootstrap)
     admin.delete_topics([topic])[topic].result(SECONDS)
-    wait_until(lambda: topic not in admin.list_topics(timeout=SECONDS).topics, SECONDS, lambda: "it is still there")
+    wait_until(lambda: topic not in admin.list_topics(timeout=SECONDS).topics, SECONDS, lambda: "it is there")
     admin.create_topics([NewTopic(topic, 1)])[topic].result(SECONDS)
     with handed_on(spec) as log:
         wait_until(lambda: is_another(log, gone), SECONDS, lambda: "it is not known")
@@ -255,23 +255,58 @@ def test_of_the_registry_the_next_log_reads_what_came_since(proxied):
     assert fetched.met.has_come
 
 
-@pytest.mark.parametrize(
-    "look",
-    [lambda log, plan: log.claim(0, plan), lambda log, _: log.preflight(begun=True)],
-    ids=["a claim", "a batch of a stream that has begun"],
-)
-def test_the_settings_of_a_topic_are_asked_for_once_by_those_who_share_clients(proxied, look):
+def test_claims_that_share_clients_ask_once_what_their_topic_takes(proxied):
     spec = KafkaSpec(proxied.bootstrap, create_topic(proxied.direct), "team")
     with handed_on(spec) as log:
         plan = plan_of(log, "job")
-        found = look(log, plan)
+        log.claim(0, plan)
     asked = proxied.proxy.add(Fault.WATCH, Api.DESCRIBE_CONFIGS, times=None)
     with handed_on(spec) as log:
-        assert look(log, plan) == found
+        log.claim(0, plan)
     assert not asked.met.has_come
     with handed_on(spec.of_topic(create_topic(proxied.direct))) as log:
-        look(log, plan_of(log, "job"))
+        log.claim(0, plan_of(log, "job"))
     assert asked.met.has_come
+
+
+def test_a_batch_that_the_brokers_refused_is_no_reason_to_believe_what_was_seen_before(broker, topic):
+    spec = KafkaSpec(broker.bootstrap, topic, "team")
+    with handed_on(spec) as log:
+        log.claim(0, plan_of(log, "before"))
+        configure(broker.bootstrap, topic, max_message_bytes="1000")
+        refused = JobWriter(log, plan_of(log, "job"))
+        with pytest.raises(StorageError, match="larger than"):
+            refused.append(table_of(["x" * 100] * 20))
+        JobWriter(log, plan_of(log, "again")).must_append(*["x" * 100] * 20)
+
+
+def test_of_a_stream_that_has_begun_only_what_its_topic_takes_is_asked_for_each_batch(proxied):
+    topic = create_topic(proxied.direct)
+    spec, asked = KafkaSpec(proxied.bootstrap, topic, "team"), proxied.proxy.traffic.requests
+    for begun, most in [(False, 2), (True, 2), (True, 1), (False, 2)]:
+        asked.clear()
+        with handed_on(spec) as log:
+            found = log.preflight(begun=begun)
+        assert (asked[Api.DESCRIBE_CONFIGS] >= most) if most > 1 else (asked[Api.DESCRIBE_CONFIGS] == most)
+    configure(proxied.direct, topic, max_message_bytes="5000")
+    with handed_on(spec) as log:
+        assert found.max_record_bytes != log.preflight(begun=True).max_record_bytes == 5000 - 512
+
+
+def test_a_registry_that_is_gone_is_made_anew_by_the_next_log(broker, topic):
+    spec = KafkaSpec(broker.bootstrap, topic, topic)
+    with handed_on(spec) as log:
+        pin_plan(log, "job", NOTHING_NAMED)
+        assert log.plan("job") is not None
+    admin, names = admin_of(broker.bootstrap), [spec.registry_topic, spec.layouts_topic]
+    for gone in admin.delete_topics(names).values():
+        gone.result(SECONDS)
+    wait_until(
+        lambda: not {*names} & {*admin.list_topics(timeout=SECONDS).topics}, SECONDS, lambda: "it is still there"
+    )
+    with handed_on(spec) as log:
+        wait_until(lambda: log.plan("job") is None, SECONDS, lambda: "it is believed to be there")
+        assert not pin_plan(log, "job", NOTHING_NAMED).rejoined
 
 
 def test_producers_are_not_handed_on(broker, topic):

@@ -135,9 +135,49 @@ def test_nor_where_its_last_offset_is_that_of_a_marker(proxied):
     assert list(rows) == []
 
 
-@pytest.mark.parametrize(("end", "waits_ms"), [(3, "1"), (reading._POLL_MESSAGES, "1"), (20_000, "10")])
-def test_a_broker_waits_for_more_where_a_read_is_no_few_records(producer, readers, monkeypatch, end, waits_ms):
+def test_nor_of_a_short_read_of_several_answers_that_ends_behind_aborted_records(proxied):
+    topic, value = create_topic(proxied.direct), b"x" * 20_000
+    writing = Producer({"bootstrap.servers": proxied.direct, "transactional.id": topic, "linger.ms": 100})
+    writing.init_transactions(SECONDS)
+    transaction(writing, topic, [{"value": value}] * 200)
+    transaction(writing, topic, [{"value": value}] * 50, commit=False)
+    with KafkaLog(KafkaSpec(proxied.bootstrap, topic)) as log:
+        end = log.bounds(0).end_offset
+    spec = KafkaSpec(proxied.bootstrap, topic, client_options=(("client.id", topic),))
+    rows = read(spec, 0, end, ("value",))
+    first = next(rows)[1].num_rows
+    time.sleep(STILL_SECONDS)
+    asked = proxied.proxy.add(Fault.WATCH, Api.FETCH, times=None, where=of_client(topic))
+    time.sleep(STILL_SECONDS)
+    assert not asked.met.has_come
+    assert first + sum(batch.num_rows for _, batch in rows) == 200
+
+
+def test_a_short_read_of_large_records_is_handed_on_as_it_comes(producer, readers, monkeypatch):
+    monkeypatch.setattr(reading, "_SHORT_BYTES", 15)
+    monkeypatch.setattr(reading, "_POLL_MESSAGES", 2)
+    topic, taken, take = readers.spec.topic, [0], reading._take
+    transaction(producer, topic, [{"value": b"value"}] * 8)
+
+    def counted(*given):
+        records, ended = take(*given)
+        taken[0] += 0 if records is None else len(records[0])
+        return records, ended
+
+    monkeypatch.setattr(reading, "_take", counted)
+    rows = read_with_gaps(readers, TopicPartition(topic, 0), OffsetRange(0, 8), ("value",))
+    assert next(rows)[0][0] == 0
+    assert 0 < taken[0] <= 4
+    assert sum(len(found) for found, _ in rows) + 2 >= taken[0] == 8
+
+
+@pytest.mark.parametrize(
+    "case", [(3, "", "1"), (reading._SHORT, "", "1"), (20_000, "", "10"), (3, "70", "70"), (20_000, "70", "70")]
+)
+def test_a_broker_waits_for_more_where_a_read_is_no_few_records(producer, readers, monkeypatch, case):
     made: list[str] = []
+    end, given, waits_ms = case
+    readers.spec = replace(readers.spec, client_options=(("fetch.wait.max.ms", given),) if given else ())
 
     def start(make, settings):
         made.append(str(settings["fetch.wait.max.ms"]))
@@ -288,6 +328,28 @@ def test_what_lies_between_two_gaps_is_no_batch_of_its_own(producer, spec):
     assert [row["value"] for _, batch in found for row in batch.to_pylist()] == [b"%d" % (at // 2) for at in offsets]
 
 
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("kept", [2, 4])
+def test_what_was_trimmed_between_the_planning_of_a_read_and_its_task(producer, spec, strict, kept):
+    transaction(producer, spec.topic, ({"value": b"%d" % i} for i in range(4)))
+    options = {
+        "kafka.bootstrap.servers": spec.bootstrap_servers,
+        "subscribe": spec.topic,
+        "failOnDataLoss": str(strict),
+    }
+    wanted = parse_read(options)
+    one = RecordsReader(wanted.selection, wanted.range, wanted.splitting, SPARK_RECORDS)
+    (part,) = one.partitions()
+    with KafkaLog(spec) as log:
+        log.trim(0, kept)
+    if strict:
+        with pytest.raises(TrimmedError, match=f"offsets 0 to {kept - 1}"):
+            list(one.read(part))
+    else:
+        found = [offset for batch in one.read(part) for offset in batch.column("offset").to_pylist()]
+        assert found == [*range(kept, 4)]
+
+
 def test_whose_a_records_time_is(producer, broker, spec):
     """It is each record's own, as the topic was when that was appended."""
     wanted = parse_read({"kafka.bootstrap.servers": broker.bootstrap, "subscribe": spec.topic})
@@ -397,6 +459,12 @@ def test_a_consumer_serves_one_topic(producer, broker, spec, readers, opened):
     assert len(opened) == 2
 
 
+@pytest.fixture
+def none_is_short(monkeypatch):
+    monkeypatch.setattr(reading, "_SHORT", 0)
+
+
+@pytest.mark.usefixtures("none_is_short")
 def test_two_reads_at_once_have_a_consumer_each(producer, spec, readers, opened):
     transaction(producer, spec.topic, ({"value": b"%d" % i} for i in range(4)))
     at = TopicPartition(spec.topic, 0)
@@ -406,6 +474,7 @@ def test_two_reads_at_once_have_a_consumer_each(producer, spec, readers, opened)
     assert list(map(is_closed, opened)) == [False, True], "one is enough to keep"
 
 
+@pytest.mark.usefixtures("none_is_short")
 def test_a_consumer_whose_read_was_left_or_failed_is_not_used_again(producer, spec, readers, opened):
     transaction(producer, spec.topic, ({"value": b"%d" % i} for i in range(4)))
     at = TopicPartition(spec.topic, 0)

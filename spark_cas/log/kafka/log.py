@@ -36,7 +36,7 @@ from spark_cas.log.kafka.expanding import add_partitions, fence
 from spark_cas.log.kafka.grants import KafkaGrantor
 from spark_cas.log.kafka.ledger import Ledger
 from spark_cas.log.kafka.marks import proven_bounds
-from spark_cas.log.kafka.preflight import preflight
+from spark_cas.log.kafka.preflight import most_record_bytes, preflight
 from spark_cas.log.kafka.reading import first_offset_since, read_records, read_with_gaps
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
 from spark_cas.log.kafka.registry.registry import KafkaRegistry
@@ -97,7 +97,11 @@ class KafkaLog(KafkaRegistry, Backend):
         def look() -> Preflight:
             return preflight(self._clients, self.spec, begun=begun, idempotence=idempotence)
 
-        return self._clients.lately(f"preflight of {self.topic}, {idempotence}", look) if begun else look()
+        if not begun:
+            return look()
+        found = self._clients.lately(f"preflight of {self.topic}, {idempotence}", look)
+        # It may have been raised since, as the error of a row that is too large advises.
+        return replace(found, max_record_bytes=most_record_bytes(topic_settings(self._admin, self.topic)))
 
     def forget_leaders(self) -> None:
         self._admin.forget_leaders(self.topic)

@@ -54,8 +54,12 @@ def preflight(clients: ClientSet, spec: KafkaSpec, *, begun: bool, idempotence: 
             guarantee = IDEMPOTENT
     broker = description.partitions[0].leader.id
     notes += _notes_on_brokers(clients.lately(f"broker {broker}", lambda: broker_settings(admin, broker)))
-    room = None if settings is None else max(1, settings.max_message_bytes - _BATCH_OVERHEAD_BYTES)
-    return Preflight(max_record_bytes=room, notes=tuple(notes), guarantee=guarantee)
+    return Preflight(most_record_bytes(settings), notes=tuple(notes), guarantee=guarantee)
+
+
+def most_record_bytes(settings: TopicSettings | None) -> int | None:
+    """How large a record a topic of these settings takes; None where they may not be seen."""
+    return None if settings is None else max(1, settings.max_message_bytes - _BATCH_OVERHEAD_BYTES)
 
 
 _NOT_EXACTLY_ONCE = (

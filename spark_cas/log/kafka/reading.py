@@ -38,9 +38,9 @@ _POLL_MESSAGES = 10_000
 
 _POLL_SECONDS = 0.5
 
-_REST = 10
-"""So few offsets up to the end of a range are most likely markers, which the client tells nobody of."""
-_REST_SECONDS = 0.05
+_SHORT = _POLL_MESSAGES
+"""A read of no more offsets is over before its first records are handed on, unless they are many bytes."""
+_SHORT_BYTES = 16 * 1024 * 1024
 
 _Taken = TypeVar("_Taken")
 
@@ -90,9 +90,25 @@ def read_with_gaps(
     That is called while the first records are on their way, before any is given.
     """
     take = partial(_records, columns=columns)
-    # A few records are taken at once, and none is handed on before the end is known.
-    scanning = len(offsets) <= _POLL_MESSAGES
-    return _each(readers, at, offsets, take, scanning=scanning, count=_POLL_MESSAGES, check=check)
+    short = len(offsets) <= _SHORT
+    scanning = short and readers.spec.fetch_wait_ms is None
+    found = _each(readers, at, offsets, take, scanning=scanning, count=_POLL_MESSAGES, check=check)
+    return _taken_first(found) if short else found
+
+
+def _taken_first(found: Iterator[tuple[np.ndarray, pa.RecordBatch]]) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
+    """The same, where the read is over before the first is given: whoever takes that may take his time.
+
+    Meanwhile the client would ask on, most often for what follows a marker.
+    """
+    taken, size = [], 0
+    for each in found:
+        taken.append(each)
+        size += each[1].nbytes
+        if size > _SHORT_BYTES:
+            break
+    yield from taken
+    yield from found
 
 
 def read_entries(
@@ -200,16 +216,8 @@ def _take(
     with _no_collection():
         # Without a wait: the client's own is for all that it is asked for.
         polled = [first, *consumer.consume(count - 1, 0)] if count > 1 else [first]
-        if len(polled) < count and _nearly_ended(polled[-1], offsets):
-            # Whoever takes these may take his time, and meanwhile the client would ask on.
-            rest = consumer.poll(_REST_SECONDS)
-            polled += [] if rest is None else [rest]
         found, ended = _within(polled, offsets)
         return take(found) if found else None, ended
-
-
-def _nearly_ended(last: Message, offsets: OffsetRange) -> bool:
-    return last.error() is None and 0 < offsets.end_offset - 1 - offset_of(last) <= _REST
 
 
 @contextmanager

@@ -45,6 +45,12 @@ class KafkaSpec:
         """How long anything goes on against brokers that are slow, restarting or electing: delivery.timeout.ms."""
         return int(dict(self.client_options).get("message.timeout.ms", PATIENCE_MS)) / 1000
 
+    @property
+    def fetch_wait_ms(self) -> int | None:
+        """How long a broker is to wait for more before it answers a fetch; None where the user does not say."""
+        given = dict(self.client_options).get("fetch.wait.max.ms")
+        return None if given is None else int(given)
+
     def with_patience(self, most_ms: int) -> Self:
         """The same topic for who waits no longer than this: not for others' transactions either."""
         shorter = min(most_ms, int(1000 * self.patience_seconds))

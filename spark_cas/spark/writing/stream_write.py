@@ -313,11 +313,14 @@ def _told(
 ) -> ConditionalLogError:
     """A refusal of tasks with what is in the log, as far as it can be asked: the others have appended."""
     report = next((each for each in messages if isinstance(each, BatchReport)), None)
-    with suppress(ConditionalLogError), open_here(answered_before(sink.spec)) as log:
-        if isinstance(refusal, ConflictError) and sink.job is not None:
-            return told_whole(sink.spec, sink.plan_in(log, sink.job), refusal, messages)
-        if report is not None:
-            return refused_batch(log, report.job, report.batch, refusal)
+    job = sink.job if isinstance(refusal, ConflictError) else None
+    with suppress(ConditionalLogError):
+        with open_here(answered_before(sink.spec)) as log:
+            plan = None if job is None else sink.plan_in(log, job)
+            if plan is None and report is not None:
+                return refused_batch(log, report.job, report.batch, refusal)
+        if plan is not None:
+            return told_whole(sink.spec, plan, refusal, messages)
     return refusal
 
 

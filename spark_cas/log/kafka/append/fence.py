@@ -22,6 +22,7 @@ _MOST_INSTANCES = 8
 
 _FATAL_PAUSE_SECONDS = 0.0005
 _FATAL_WITHIN_SECONDS = 0.5
+_SETTINGS = "settings of {}"
 _NEVER = (math.inf, math.inf)
 
 
@@ -56,8 +57,13 @@ class Fences:
 
     def most_batch_bytes(self, topic: str) -> int | None:
         """What a topic takes at once; None where this principal may not see that. Raises as `topic_settings`."""
-        settings = self._clients.lately(f"settings of {topic}", lambda: topic_settings(self._clients.admin, topic))
+        what = _SETTINGS.format(topic)
+        settings = self._clients.lately(what, lambda: topic_settings(self._clients.admin, topic))
         return None if settings is None else settings.max_message_bytes
+
+    def forget_batch_bytes(self, topic: str) -> None:
+        """What a topic takes is to be asked anew."""
+        self._clients.forget(_SETTINGS.format(topic))
 
     def close(self) -> None:
         """Let go of all instances."""
@@ -106,6 +112,10 @@ class Fence:
     def _new_instance(self) -> TransactionalProducer:
         most = self._fences.most_batch_bytes(self._at.topic)
         return TransactionalProducer(self._spec, self._id, most, self._at.partition)
+
+    def forget_batch_bytes(self) -> None:
+        """The brokers refused a batch: the next instance is to learn anew what the topic takes."""
+        self._fences.forget_batch_bytes(self._at.topic)
 
     def put_up(self) -> None:
         """Fence earlier holders of the id, and end what they left open. Raises KafkaException, StorageError."""

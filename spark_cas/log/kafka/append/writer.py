@@ -215,6 +215,7 @@ class PartitionWriter:
         meaning = meaning_of(code)
         if meaning is Meaning.REFUSED and self._fence.producer is not None:
             self._fence.producer.abort()  # readers need not wait for the transaction's timeout
+            self._fence.forget_batch_bytes()
         self._fence.drop()
         if meaning is Meaning.FENCED:
             self._fence.lost = True

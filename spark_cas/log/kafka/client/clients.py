@@ -53,7 +53,7 @@ def admin_client(spec: KafkaSpec) -> Admin:
 def reader(spec: KafkaSpec, *, scanning: bool) -> Consumer:
     """A consumer of committed records that tells where a partition ends. It joins no group.
 
-    ``scanning`` is one whose records are handed on to nobody who may take his time.
+    ``scanning`` is one whose records are all taken before any is handed on to somebody who may take his time.
     """
     return started(
         Consumer,

@@ -24,7 +24,7 @@ Found = TypeVar("Found")
 class ClientSet:
     """What asks the brokers of a spec, reads from them, and knows groups: all but the producers.
 
-    One log has it at a time.
+    One log has it at a time, with what was found out `lately`.
     """
 
     def __init__(self, spec: KafkaSpec) -> None:
@@ -61,12 +61,19 @@ class ClientSet:
         _at_rest[key] = now, self
 
     def lately(self, what: str, look: Callable[[], Found]) -> Found:
-        """What a look of the last minute found, or what it finds now: for what an append would meet anyway."""
+        """What a look of the last minute found, or what it finds now.
+
+        For what an append would meet anyway, and for what is brought up to date whenever it is used.
+        """
         since, found = self._seen.get(what, (-math.inf, None))
         if time.monotonic() - since > REST_SECONDS:
             found = look()
             self._seen[what] = time.monotonic(), found
         return cast(Found, found)
+
+    def forget(self, what: str) -> None:
+        """What a look found is not so any more: the next who asks looks again."""
+        self._seen.pop(what, None)
 
     def close(self) -> None:
         """Let go of all clients."""

@@ -12,7 +12,6 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -94,6 +93,11 @@ class Entries:
     def prove(self) -> None:
         """As `refresh`, whichever broker answers. Raises StorageError."""
         self.take_in(proven_bounds(self._admin, self._spec, self.at, self._drawn_id()))
+
+    def forget(self) -> None:
+        """There is no topic, or no more: what it held is not recorded."""
+        self._held.clear()
+        self._read_to = 0
 
     def text(self, key: str) -> str | None:
         """The value of an entry as of the last `refresh`, None when it has none. Raises FormatError."""
@@ -238,10 +242,13 @@ class Entries:
 
 def refreshed(admin: Admin, partitions: list[Entries], timeout_seconds: float) -> list[Entries]:
     """Several partitions of one topic, as `Entries.refresh` leaves each, with as few requests as can be."""
-    with suppress(LogNotFoundError):
+    try:
         bounds = ends.barriers(admin, [each.at for each in partitions], timeout_seconds)
         for each, found in zip(partitions, bounds, strict=True):
             each.take_in(found)
+    except LogNotFoundError:
+        for each in partitions:
+            each.forget()
     return partitions
 
 

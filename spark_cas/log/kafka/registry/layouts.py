@@ -27,7 +27,7 @@ from spark_cas.log.kafka.topic_settings import describe, require_planned
 
 @dataclass(slots=True)
 class TopicLayouts:
-    """The layouts of one topic, asked for anew each time; what was seen stays."""
+    """The layouts of one topic, asked for anew each time but where it is said otherwise; what was seen stays."""
 
     admin: Admin
     registry: Registry

@@ -83,7 +83,7 @@ def _tuning(given: Mapping[str, str]) -> dict[str, str]:
     if int(found.get("fetch.wait.max.ms", 500)) + 1000 > int(found.get("socket.timeout.ms", 60_000)):
         raise OptionError(
             "option kafka.request.timeout.ms (without it 60000) must be at least 1000 above kafka.fetch.max.wait.ms "
-            "(without it 500); what was given is not."
+            "(for which 500 is taken without it); what was given is not."
         )
     return found
 
