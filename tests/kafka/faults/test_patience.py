@@ -205,7 +205,7 @@ def test_questions_are_asked_by_another_client_once_theirs_was_told_of_no_broker
 
 def test_records_are_read_by_another_client_once_theirs_was_told_of_no_brokers(proxied, proxied_topic):
     spec = spec_of(proxied.bootstrap, proxied_topic, request_seconds=REQUEST_SECONDS / 2, queued_min_messages="1")
-    values = [f"{number:01000}" for number in range(5_000)]
+    values = [f"{number:01000}" for number in range(12_000)]  # handed on as they come, and not all at once
     with KafkaLog(spec) as log:
         planned_writer(log).must_append(*values)
         found, fenced = list[str](), list[Moment]()
