@@ -211,7 +211,7 @@ def test_a_topic_that_was_recreated_meanwhile_is_read_and_written_as_the_new_one
         assert values_in(log, 0) == ["a", "b"]
     admin = admin_of(broker.bootstrap)
     admin.delete_topics([topic])[topic].result(SECONDS)
-    wait_until(lambda: topic not in admin.list_topics(timeout=SECONDS).topics, SECONDS, lambda: "it is there")
+    wait_until(lambda: topic not in admin.list_topics(timeout=SECONDS).topics, SECONDS, lambda: "it is still there")
     admin.create_topics([NewTopic(topic, 1)])[topic].result(SECONDS)
     with handed_on(spec) as log:
         wait_until(lambda: is_another(log, gone), SECONDS, lambda: "it is not known")
@@ -269,15 +269,17 @@ def test_claims_that_share_clients_ask_once_what_their_topic_takes(proxied):
     assert asked.met.has_come
 
 
-def test_a_batch_that_the_brokers_refused_is_no_reason_to_believe_what_was_seen_before(broker, topic):
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_batch_that_the_brokers_refused_is_no_reason_to_believe_what_was_seen_before(broker, topic, whole):
     spec = KafkaSpec(broker.bootstrap, topic, "team")
     with handed_on(spec) as log:
         log.claim(0, plan_of(log, "before"))
         configure(broker.bootstrap, topic, max_message_bytes="1000")
-        refused = JobWriter(log, plan_of(log, "job"))
+        refused = JobWriter(log, pin_plan(log, f"{topic}-job", NOTHING_NAMED, whole=whole))
         with pytest.raises(StorageError, match="larger than"):
             refused.append(table_of(["x" * 100] * 20))
-        JobWriter(log, plan_of(log, "again")).must_append(*["x" * 100] * 20)
+        again = JobWriter(log, pin_plan(log, f"{topic}-again", NOTHING_NAMED, whole=whole))
+        again.must_append(*["x" * 100] * 20)
 
 
 def test_of_a_stream_that_has_begun_only_what_its_topic_takes_is_asked_for_each_batch(proxied):

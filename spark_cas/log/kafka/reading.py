@@ -91,7 +91,7 @@ def read_with_gaps(
     """
     take = partial(_records, columns=columns)
     short = len(offsets) <= _SHORT
-    scanning = short and readers.spec.fetch_wait_ms is None
+    scanning = short and not readers.spec.says_fetch_wait
     found = _each(readers, at, offsets, take, scanning=scanning, count=_POLL_MESSAGES, check=check)
     return _taken_first(found) if short else found
 

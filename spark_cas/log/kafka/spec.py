@@ -46,10 +46,9 @@ class KafkaSpec:
         return int(dict(self.client_options).get("message.timeout.ms", PATIENCE_MS)) / 1000
 
     @property
-    def fetch_wait_ms(self) -> int | None:
-        """How long a broker is to wait for more before it answers a fetch; None where the user does not say."""
-        given = dict(self.client_options).get("fetch.wait.max.ms")
-        return None if given is None else int(given)
+    def says_fetch_wait(self) -> bool:
+        """Whether the user says how long a broker is to wait for more before it answers a fetch."""
+        return "fetch.wait.max.ms" in dict(self.client_options)
 
     def with_patience(self, most_ms: int) -> Self:
         """The same topic for who waits no longer than this: not for others' transactions either."""

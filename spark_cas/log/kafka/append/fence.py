@@ -113,10 +113,6 @@ class Fence:
         most = self._fences.most_batch_bytes(self._at.topic)
         return TransactionalProducer(self._spec, self._id, most, self._at.partition)
 
-    def forget_batch_bytes(self) -> None:
-        """The brokers refused a batch: the next instance is to learn anew what the topic takes."""
-        self._fences.forget_batch_bytes(self._at.topic)
-
     def put_up(self) -> None:
         """Fence earlier holders of the id, and end what they left open. Raises KafkaException, StorageError."""
         self._fences.take(self, self._id)
@@ -173,6 +169,12 @@ class Fence:
         """Abort the open transaction; where the brokers do not take that, drop the instance, and time ends it."""
         if not self.instance.abort():
             self.drop()
+
+    def end_refused(self) -> None:
+        """The brokers refused what was sent: readers need not wait, and what the topic takes is to be learnt anew."""
+        if self.producer is not None:
+            self.producer.abort()
+        self._fences.forget_batch_bytes(self._at.topic)
 
     def code_of(self, error: KafkaException) -> int:
         """What went wrong first: once an instance is fenced, its messages are purged and say no more than that."""

@@ -283,8 +283,8 @@ class WholeAppends:
         """No commit was asked for, so nothing is or becomes visible. Raises StorageError unless it was fenced."""
         code = self._fence.code_of(error)
         meaning = meaning_of(code)
-        if meaning is Meaning.REFUSED and self._fence.producer is not None:
-            self._fence.producer.abort()  # readers need not wait for the transaction's timeout
+        if meaning is Meaning.REFUSED:
+            self._fence.end_refused()
         timed_out = self._fence.timed_out
         self._drop()
         if meaning is Meaning.FENCED and not timed_out:

@@ -213,9 +213,8 @@ class PartitionWriter:
         timed_out = self._fence.timed_out
         code = self._fence.code_of(error)
         meaning = meaning_of(code)
-        if meaning is Meaning.REFUSED and self._fence.producer is not None:
-            self._fence.producer.abort()  # readers need not wait for the transaction's timeout
-            self._fence.forget_batch_bytes()
+        if meaning is Meaning.REFUSED:
+            self._fence.end_refused()
         self._fence.drop()
         if meaning is Meaning.FENCED:
             self._fence.lost = True
