@@ -11,6 +11,7 @@ from spark_cas.core.errors import ClaimError, InputChangedError, TruncatedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Conflict, Truncated
+from spark_cas.log.expanding import expand_log
 from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.memory import MemoryLog
@@ -260,6 +261,35 @@ def test_what_another_call_committed_is_no_conflict_although_others_came_since(l
         mine = append_once(late, given[0], job="one", expected_offset=given[1])
     assert isinstance(mine[0], Appended), mine
     assert (values(log, 0), values(log, 1)) == ([b"a"], [b"since"])
+
+
+def append_to_one(log):
+    return {0: append_once(log, 0, records(b"a"), job="one", expected_offset=0)}
+
+
+def append_to_both(log):
+    return append_once(log, {0: records(b"a"), 1: records(b"a")}, job="one", expected_offset={0: 0, 1: 0})
+
+
+@pytest.mark.parametrize("step", ["claim", "append"])
+@pytest.mark.parametrize("append", [append_to_one, append_to_both])
+def test_what_another_call_committed_is_found_although_partitions_were_added_since(
+    log, tmp_path, monkeypatch, append, step
+):
+    """And no conflict is told: what lies where this call wants to append is its own job's."""
+    inner = getattr(type(log), step)
+
+    def overtaken(self, *given):
+        monkeypatch.setattr(type(log), step, inner)
+        append(log)
+        expand_log(log, 3)
+        return inner(self, *given)
+
+    monkeypatch.setattr(type(log), step, overtaken)
+    with log if isinstance(log, MemoryLog) else open_log(str(tmp_path / "flights")) as late:
+        mine = append(late)
+    assert all(isinstance(each, Appended) and each.resolved for each in mine.values()), mine
+    assert [values(log, each) for each in mine] == [[b"a"]] * len(mine)
 
 
 def test_what_another_call_commits_behind_the_last_look_is_no_conflict_although_others_came_since(log):

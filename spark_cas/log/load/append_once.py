@@ -11,8 +11,8 @@ from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.key_claims import check_keys
-from spark_cas.core.outcome import Appended, Outcome
-from spark_cas.core.plan import PartitionResult
+from spark_cas.core.outcome import Appended, LayoutChanged, Outcome
+from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import layout_with
 from spark_cas.log.load.append_by_key import KeyedAppends
@@ -80,18 +80,23 @@ def append_once(
     # Who has just recorded the plan is the first.
     before = job_progress(log, job) if plan.rejoined else ()
     if not before:
-        claim = log.claim(partition, plan)
-        if not isinstance(claim, Claim):
-            return claim
-        if claim.progress is None:
-            return _append(log, claim, chunk, expected_offset)
-        # Another call came in between.
+        outcome = _append(log, plan, partition, chunk, expected_offset)
+        if outcome is not None and not isinstance(outcome, LayoutChanged):
+            return outcome
+        # Another call came in between, or may have before partitions were added.
         before = job_progress(log, job)
+        if outcome is not None and not before:
+            return outcome
     return found_before(log, plan, before, {partition: chunk})[partition]
 
 
-def _append(log: Backend, claim: Claim, chunk: Chunk, expected_offset: int | None) -> Outcome:
-    plan = claim.plan
+def _append(log: Backend, plan: Plan, partition: int, chunk: Chunk, expected_offset: int | None) -> Outcome | None:
+    """None where another call has appended."""
+    claim = log.claim(partition, plan)
+    if not isinstance(claim, Claim):
+        return claim
+    if claim.progress is not None:
+        return None
     if plan.by_key and expected_offset is not None:
         claims = pa.repeat(pa.scalar(expected_offset, pa.int64()), chunk.records.num_rows)
         check_keys(chunk.records.column("key").combine_chunks(), claims, 0)

@@ -130,6 +130,9 @@ def _append(log: Backend, plan: Plan, chunks: Mapping[int, Chunk], holding_secon
             raise error_of(outcome, partition)
         if result is None or not isinstance(outcome, Appended):
             abort_group(log, plan)
+            if is_committed(log, plan):
+                # By another call: what lies where this one wanted to append is its own.
+                raise error_of(Fenced(None), partition)
             return {**mismatches_now(log, plan, plan.named, {}), partition: outcome}
         found[partition] = outcome
         results.append(result)

@@ -22,6 +22,7 @@ from spark_cas.core.micro_batch import Batch
 from spark_cas.core.outcome import Appended, Conflict, Fenced
 from spark_cas.core.plan import PartitionResult, Plan
 from spark_cas.log.backend import Backend
+from spark_cas.log.expanding import expand_log
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append import fence
 from spark_cas.log.kafka.append.checks import Checks
@@ -422,3 +423,21 @@ def test_who_aborts_what_is_committed_leaves_its_writer_alone(broker):
         abort_group(late, with_group(late, replace(plan, group=""), 0))
         complete_batch(log, plan, Batch("q", 1), results)
         assert everything(late) == {0: ["a", "c"], 1: ["b"]}
+
+
+def test_what_another_call_committed_before_partitions_were_added_is_no_conflict(broker, monkeypatch):
+    """Between the two looks of a claim: nobody is fenced any more, and what lies there is the job's own."""
+    topic = create_topic(broker.bootstrap, 2)
+    given, take_over = {0: table_of("a"), 1: table_of("b")}, WholeAppends._take_over
+    with KafkaLog(spec_of(broker.bootstrap, topic)) as log, KafkaLog(spec_of(broker.bootstrap, topic)) as other:
+
+        def overtaken(self, checks, plan):
+            monkeypatch.setattr(WholeAppends, "_take_over", take_over)
+            append_once(other, given, job=JOB, expected_offset={0: 0, 1: 0})
+            expand_log(other, 3)
+            return take_over(self, checks, plan)
+
+        monkeypatch.setattr(WholeAppends, "_take_over", overtaken)
+        found = append_once(log, given, job=JOB, expected_offset={0: 0, 1: 0})
+        assert all(isinstance(each, Appended) and each.resolved for each in found.values()), found
+        assert everything(log) == {0: ["a"], 1: ["b"], 2: []}
