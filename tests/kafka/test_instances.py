@@ -13,7 +13,7 @@ from spark_cas.core.errors import ConditionalLogError, LogNotFoundError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, Fenced, LayoutChanged
 from spark_cas.log.kafka import KafkaLog
-from spark_cas.log.kafka.append import fence, writer
+from spark_cas.log.kafka.append import attempt, fence
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.client.array_producer import ArrayProducer
@@ -214,9 +214,7 @@ def test_a_claim_that_would_be_for_nothing_fences_nobody_and_keeps_no_instance(b
     assert fencing == []
 
 
-def test_a_claim_asks_for_its_topic_anew_behind_its_fence_only_where_that_was_looked_at_just_now(
-    broker, topic, monkeypatch
-):
+def test_a_claim_asks_for_its_topic_unless_that_was_told_just_now_and_an_append_always(broker, topic, monkeypatch):
     asked: list[str] = []
     fencing: list[int] = []
 
@@ -224,19 +222,20 @@ def test_a_claim_asks_for_its_topic_anew_behind_its_fence_only_where_that_was_lo
         asked.append(name)
         return require_planned(admin, name, log_id)
 
-    monkeypatch.setattr(layouts, "require_planned", asking)
-    monkeypatch.setattr(writer, "_LATELY_SECONDS", 60.0)
+    for each in (layouts, attempt):
+        monkeypatch.setattr(each, "require_planned", asking)
+    monkeypatch.setattr(layouts, "_LATELY_SECONDS", 60.0)
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
         plan = pin_plan(log, "job", ExpectedOffsets("end"))
-        log.layout_now()
-        assert isinstance(log.claim(0, plan), Claim)
+        job = JobWriter(log, plan)
+        assert len(asked) == 0
+        job.must_append("a")
         assert len(asked) == 1
-        monkeypatch.setattr(writer, "_LATELY_SECONDS", 0.0)
+        monkeypatch.setattr(layouts, "_LATELY_SECONDS", 0.0)
         assert isinstance(log.claim(0, plan), Claim)
         assert len(asked) == 3
-        monkeypatch.setattr(writer, "_LATELY_SECONDS", 60.0)
+        monkeypatch.setattr(layouts, "_LATELY_SECONDS", 60.0)
         monkeypatch.setattr(TransactionalProducer, "init", lambda *_: fencing.append(1))
-        log.layout_now()
         assert log.claim(0, replace(plan, layout_epoch=2)) == LayoutChanged(2, 1)
         assert fencing == []
 

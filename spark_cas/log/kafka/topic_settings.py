@@ -1,5 +1,6 @@
 """A topic as its brokers know it: partitions, rights, and the settings that decide what an append may promise."""
 
+import time
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaException, TopicCollection
@@ -18,10 +19,12 @@ def describe(admin: Admin, topic: str, *, made: bool = False, with_rights: bool 
     """
 
     def question() -> TopicDescription:
+        asked_at = time.monotonic()
         asked = admin.client.describe_topics(
             TopicCollection([topic]), include_authorized_operations=with_rights, request_timeout=admin.request_seconds
         )
         description: TopicDescription = admin.answer(asked[topic])
+        admin.was_told(asked_at, topic, str(description.topic_id), len(description.partitions))
         return description
 
     def look() -> TopicDescription:

@@ -81,9 +81,9 @@ class Checks:
             return ends.bounds_to_high_watermark(self.admin, self.at)
         return self.barrier()
 
-    def changed(self, plan: Plan, lately_seconds: float = 0.0) -> LayoutChanged | None:
+    def changed(self, plan: Plan) -> LayoutChanged | None:
         """Whether a plan is void, as `TopicLayouts.changed` tells: that of a claim may be an earlier one."""
-        return self.layouts.changed(plan, lately_seconds)
+        return self.layouts.changed(plan)
 
     def overtaken(self, known: Progress | None, timeout_seconds: float | None = None) -> Fenced | None:
         """Whether the job's ledger entry is not the known one: another writer of the job was at work.

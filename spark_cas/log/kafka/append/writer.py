@@ -29,9 +29,6 @@ from spark_cas.log.patience import Wait, anew, within
 _TRIES = 6
 """Writers that came in between and then aborted push an append aside this often before it gives up."""
 
-_LATELY_SECONDS = 1.0
-"""Before anybody is fenced, what a look found so long ago will do: behind the fence it is asked anew."""
-
 _NOTHING = "Nothing of this chunk is in the log; what the job appended before stays."
 
 _FIRST_PAUSE_SECONDS = 0.1
@@ -61,7 +58,7 @@ class PartitionWriter:
         Raises LogNotFoundError, LogNotSharedError, UndecidedError, StorageError.
         """
         with self._fence.approaching():
-            return self._checks.changed(self._checks.plan, _LATELY_SECONDS) or self._claim()
+            return self._checks.changed(self._checks.plan) or self._claim()
 
     def _claim(self) -> Claim | Refusal:
         checks, plan, partition = self._checks, self._checks.plan, self._at.partition

@@ -62,6 +62,7 @@ class Admin:
         """Whether these brokers ever answered: then a connection that does not come about is one that comes back."""
         self.seen = set[str]()
         """Topics that somebody saw: a broker that does not know one lags behind, or it is gone."""
+        self._told: dict[str, tuple[float, str, int]] = {}
         self._topic = spec.topic
         self._leaders: dict[str, tuple[float, frozenset[int]]] = {}
         self._settings = settings
@@ -104,6 +105,15 @@ class Admin:
         # Not while the error is handled, see `ask`.
         if unanswered:
             self._begin()
+
+    def was_told(self, asked_at: float, topic: str, topic_id: str, partitions: int) -> None:
+        """Remember what brokers told of a topic that were asked at that time."""
+        self._told[topic] = asked_at, topic_id, partitions
+
+    def told_lately(self, topic: str, seconds: float) -> tuple[str, int] | None:
+        """The id of a topic and its partitions, where brokers that were asked within so long told them."""
+        asked_at, topic_id, partitions = self._told.get(topic, (-math.inf, "", 0))
+        return (topic_id, partitions) if time.monotonic() - asked_at < seconds else None
 
     def waited_lately(self) -> bool:
         """Whether an answer was long on its way, or did not come, so lately that who gave it may go on just now."""

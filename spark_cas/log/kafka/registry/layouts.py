@@ -5,8 +5,6 @@ of the topic: that it was begun, which from then on voids every plan of an earli
 """
 
 import json
-import math
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
@@ -24,6 +22,8 @@ from spark_cas.log.kafka.client.rights import lacking, on_topic
 from spark_cas.log.kafka.registry.registry import Registry
 from spark_cas.log.kafka.topic_settings import describe, require_planned
 
+_LATELY_SECONDS = 1.0
+
 
 @dataclass(slots=True)
 class TopicLayouts:
@@ -33,19 +33,16 @@ class TopicLayouts:
     registry: Registry
     topic: str
     _newest: Layout | None = field(default=None, init=False)
-    _looked_at: float = field(default=-math.inf, init=False)
 
     def layout(self, *, made: bool = True) -> Layout:
         """What the brokers say, or said: partitions never get fewer, so one that knows of fewer lags behind.
 
         Raises LogNotFoundError, at once unless somebody ``made`` the topic or saw it; StorageError.
         """
-        looked_at = time.monotonic()
         described = describe(self.admin, self.topic, made=made)
         found, newest = _layout(str(described.topic_id), len(described.partitions)), self._newest
         if newest is None or newest.log_id != found.log_id or newest.epoch < found.epoch:
             self._newest = newest = found
-        self._looked_at = looked_at
         return newest
 
     def await_partitions(self, partitions: Sequence[int]) -> Layout:
@@ -67,19 +64,18 @@ class TopicLayouts:
         """Whether the topic was seen with this partition."""
         return self._newest is not None and 0 <= partition < self._newest.partitions
 
-    def changed(self, plan: Plan, lately_seconds: float = 0.0) -> LayoutChanged | None:
+    def changed(self, plan: Plan) -> LayoutChanged | None:
         """Whether a plan is void; as of what was recorded before this is asked, whichever broker answers.
 
         A broker may not know yet that there are more partitions, but the record that there are to be has one place.
-        That the topic is the planned one is not asked once more where a look of the last ``lately_seconds`` found it
-        so: with many partitions the answer takes long.
+        That the topic is the planned one is not asked where it was told just now: with many partitions the answer
+        takes long, and an append asks once more before its commit.
 
         Raises LogNotSharedError when the topic is another; LogNotFoundError, FormatError, StorageError.
         """
         log_id, epoch = plan.log_id, plan.layout_epoch
-        lately = time.monotonic() - self._looked_at < lately_seconds
-        as_planned = self._newest is not None and (self._newest.log_id, self._newest.epoch) == (log_id, epoch)
-        counted = None if lately and as_planned else self._changed_as_counted(log_id, epoch)
+        as_planned = self.admin.told_lately(self.topic, _LATELY_SECONDS) == (log_id, epoch)
+        counted = None if as_planned else self._changed_as_counted(log_id, epoch)
         return counted or self._changed_as_recorded(log_id, epoch)
 
     def changed_as_seen(self, layout: Layout) -> LayoutChanged | None:
