@@ -6,7 +6,7 @@ from threading import Event, Lock
 from threading import enumerate as enumerate_threads
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from spark_cas.core.claim import Claim
 from spark_cas.core.errors import ConditionalLogError, LogNotFoundError
@@ -217,27 +217,55 @@ def test_a_claim_that_would_be_for_nothing_fences_nobody_and_keeps_no_instance(b
 def test_a_claim_asks_for_its_topic_unless_that_was_told_just_now_and_an_append_always(broker, topic, monkeypatch):
     asked: list[str] = []
     fencing: list[int] = []
+    own = TransactionalProducer.describe
 
     def asking(admin, name, log_id):
-        asked.append(name)
+        asked.append("any broker")
         return require_planned(admin, name, log_id)
+
+    def asking_leader(instance, leader):
+        asked.append("the leader")
+        return own(instance, leader)
 
     for each in (layouts, attempt):
         monkeypatch.setattr(each, "require_planned", asking)
+    monkeypatch.setattr(TransactionalProducer, "describe", asking_leader)
     monkeypatch.setattr(layouts, "_LATELY_SECONDS", 60.0)
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
         plan = pin_plan(log, "job", ExpectedOffsets("end"))
         job = JobWriter(log, plan)
-        assert len(asked) == 0
+        assert asked == []
         job.must_append("a")
-        assert len(asked) == 1
+        assert asked == ["the leader"]
         monkeypatch.setattr(layouts, "_LATELY_SECONDS", 0.0)
         assert isinstance(log.claim(0, plan), Claim)
-        assert len(asked) == 3
+        assert asked == ["the leader", "any broker", "any broker"]
         monkeypatch.setattr(layouts, "_LATELY_SECONDS", 60.0)
         monkeypatch.setattr(TransactionalProducer, "init", lambda *_: fencing.append(1))
         assert log.claim(0, replace(plan, layout_epoch=2)) == LayoutChanged(2, 1)
         assert fencing == []
+
+
+def test_what_the_leader_tells_of_a_topic_is_what_the_next_claim_knows_of_it(broker, topic, monkeypatch):
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
+        plan = pin_plan(log, "job", ExpectedOffsets("end"))
+        job = JobWriter(log, plan)
+        job.must_append("a")
+        monkeypatch.setattr(log._admin, "_told", {})
+        job.must_append("b")
+        assert log._admin.told_lately(topic, SECONDS) == (plan.log_id, 1)
+
+
+def test_where_the_leader_does_not_tell_what_is_planned_any_broker_is_asked(broker, topic, monkeypatch):
+    def unanswered(*_):
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
+        plan = pin_plan(log, "job", ExpectedOffsets("end"))
+        job = JobWriter(log, plan)
+        for each in (lambda *_: ("another", 1), lambda *_: (plan.log_id, 2), unanswered):
+            monkeypatch.setattr(TransactionalProducer, "describe", each)
+            job.must_append("a")
 
 
 def test_an_attempt_that_was_overtaken_before_its_fence_stays_refused(broker, topic, monkeypatch):

@@ -25,6 +25,7 @@ from spark_cas.log.kafka.client.clients import PlainProducer, TransactionalProdu
 from spark_cas.log.kafka.client.object_producer import SLICE_ROWS, ObjectProducer
 from spark_cas.log.kafka.client.reports import Reports
 from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.topic_settings import describe
 from spark_cas.testing.kafka_broker.waiting import wait_until
 from tests.kafka.clients import SECONDS
 from tests.kafka.proxy.frames import Api
@@ -365,6 +366,30 @@ def test_what_is_in_an_open_transaction_is_not_decided_and_what_was_committed_so
     admin = admin_client(KafkaSpec(broker.bootstrap, topic))
     # Its commit record has an offset. A client that cannot be asked has another ask.
     assert await_visible(admin, at, OffsetRange(0, 2), producer) == Bounds(0, 3)
+
+
+def test_what_its_topic_is_one_broker_tells_at_once_or_nobody(broker, topic, producer):
+    admin = admin_client(KafkaSpec(broker.bootstrap, topic))
+    admin.ask_leaders(topic)
+    leader = admin.leader_of(topic, 0)
+    assert leader is not None
+    if isinstance(producer.client, ObjectProducer):
+        with pytest.raises(KafkaException):
+            producer.describe(leader)
+        return
+    planned = describe(admin, topic)
+    assert producer.describe(leader) == (str(planned.topic_id), len(planned.partitions))
+    with pytest.raises(KafkaException):
+        producer.describe(leader + 1)
+    broker.freeze()
+    try:
+        with pytest.raises(KafkaException):
+            producer.describe(leader)
+    finally:
+        broker.thaw()
+    assert producer.describe(leader) == (str(planned.topic_id), len(planned.partitions))
+    admin.client.delete_topics([topic])[topic].result(SECONDS)
+    wait_until(lambda: producer.describe(leader) != (str(planned.topic_id), 1), SECONDS, lambda: "it is still there")
 
 
 def test_a_thread_that_is_in_a_call_may_outstay_the_client(producer):

@@ -1,5 +1,6 @@
 """One transaction up to its commit: a chunk's records and the job's ledger entry, where the claim wants them."""
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -94,7 +95,17 @@ class Attempt:
 
     def _partitions_now(self) -> int:
         """How many the topic has. Raises LogNotFoundError where it is not the planned one, StorageError."""
-        return len(require_planned(self.checks.admin, self.checks.at.topic, self.claim.plan.log_id).partitions)
+        admin, at, plan = self.checks.admin, self.checks.at, self.claim.plan
+        leader = admin.leader_of(at.topic, at.partition)
+        if leader is not None:
+            asked_at = time.monotonic()
+            with suppress(KafkaException), admin.noticing_late():
+                told = self.fence.instance.describe(leader)
+                if told == (plan.log_id, plan.layout_epoch):
+                    admin.was_told(asked_at, at.topic, *told)
+                    return plan.layout_epoch
+        # A broker may lag behind: others are asked, and asked again.
+        return len(require_planned(admin, at.topic, plan.log_id).partitions)
 
     def _entering(self, at: OffsetRange) -> Callable[[], None]:
         """Begin to put the job's ledger entry into the open transaction, in place of one that is there."""

@@ -127,6 +127,33 @@ class ArrayProducer:
         return Bounds(start.value, end.value)
 
     @_call
+    def describe(self, broker: int, seconds: float) -> tuple[str, int]:
+        """Ask a broker for the topic's id, and how many partitions it has. Raises KafkaException.
+
+        Of a topic that the broker does not know no id is told that there is.
+        """
+        lib, text = self._lib, ctypes.create_string_buffer(c.ERROR_TEXT_BYTES)
+        names, queue = (ctypes.c_char_p * 1)(self._name), lib.rd_kafka_queue_new(self._client)
+        topics = lib.rd_kafka_TopicCollection_of_topic_names(names, len(names))
+        options = lib.rd_kafka_AdminOptions_new(self._client, c.OP_DESCRIBE_TOPICS)
+        event = None
+        try:
+            lib.rd_kafka_AdminOptions_set_request_timeout(options, _ms(seconds), text, len(text))
+            lib.rd_kafka_AdminOptions_set_broker(options, broker, text, len(text))
+            lib.rd_kafka_DescribeTopics(self._client, topics, options, queue)
+            event = lib.rd_kafka_queue_poll(queue, _ms(seconds))
+            error = lib.rd_kafka_event_error(event) if event else KafkaError._TIMED_OUT
+            if error:
+                raise KafkaException(KafkaError(error))
+            return _described(lib, lib.rd_kafka_event_DescribeTopics_result(event))
+        finally:
+            if event:
+                lib.rd_kafka_event_destroy(event)
+            lib.rd_kafka_AdminOptions_destroy(options)
+            lib.rd_kafka_TopicCollection_destroy(topics)
+            lib.rd_kafka_queue_destroy(queue)
+
+    @_call
     def init_transactions(self, seconds: float) -> None:
         """Raises KafkaException."""
         self._check(self._lib.rd_kafka_init_transactions(self._client, _ms(seconds)))
@@ -272,6 +299,15 @@ def _destroy(lib: ctypes.CDLL, client: int, queue: int, topic: int, lent: list[p
     lib.rd_kafka_destroy(client)
     lent.clear()
     ctypes.pythonapi.Py_DecRef(ctypes.py_object(lent))
+
+
+def _described(lib: ctypes.CDLL, result: int) -> tuple[str, int]:
+    """The id of the one topic that was asked for, and its partitions."""
+    count = ctypes.c_size_t()
+    topic = lib.rd_kafka_DescribeTopics_result_topics(result, ctypes.byref(count))[0]
+    topic_id = _text(lib.rd_kafka_Uuid_base64str(lib.rd_kafka_TopicDescription_topic_id(topic)))
+    lib.rd_kafka_TopicDescription_partitions(topic, ctypes.byref(count))
+    return topic_id, count.value
 
 
 def _entries(lib: ctypes.CDLL, offsets: Sequence[TopicPartition]) -> int:

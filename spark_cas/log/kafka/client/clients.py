@@ -41,6 +41,8 @@ _READ_AHEAD_RECORDS = 20_000
 """As many as a read takes in two steps. The client does not know where a task's range ends, and what it fetches ahead
 from there on is for nothing (decision 0041)."""
 _CONNECT_PAUSE_SECONDS = 0.003
+_DESCRIBING_SECONDS = 0.5
+"""Who is not answered by then asks the brokers as one asks who may be waiting long."""
 _MEETING_SECONDS = 0.1
 """So long one broker is waited for, which may be the one that stands still, before it is looked who is connected."""
 
@@ -262,6 +264,13 @@ class TransactionalProducer:
         """
         with self.watched():
             return self.client.decided_bounds(partition, self._request_seconds)
+
+    def describe(self, broker: int) -> tuple[str, int]:
+        """The topic's id, and how many partitions it has, as a broker tells at once. Raises KafkaException.
+
+        Another client makes objects of what it is told of each partition, which with many takes ten times as long.
+        """
+        return self.client.describe(broker, min(_DESCRIBING_SECONDS, self._request_seconds))
 
     def commit(self) -> None:
         """Commit. Raises KafkaException: then only the ledger, read under a new claim, tells what became of it."""

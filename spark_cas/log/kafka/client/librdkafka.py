@@ -19,6 +19,8 @@ EVENT_ERROR = 0x8
 
 TIMESTAMP_LOG_APPEND_TIME = 2
 
+OP_DESCRIBE_TOPICS = 19
+
 V_RKT, V_PARTITION, V_VALUE, V_KEY, V_OPAQUE, V_MSGFLAGS, V_TIMESTAMP, V_HEADER = range(2, 10)
 """What a `VU` holds."""
 
@@ -105,6 +107,20 @@ _HOLDING_THE_GIL = {
     "rd_kafka_topic_partition_list_add": (POINTER(TopicPartitionEntry), c_void_p, c_char_p, c_int32),
     "rd_kafka_topic_partition_list_destroy": (None, c_void_p),
     "rd_kafka_mem_malloc": (c_void_p, c_void_p, c_size_t),
+    "rd_kafka_queue_new": (c_void_p, c_void_p),
+    "rd_kafka_AdminOptions_new": (c_void_p, c_void_p, c_int),
+    "rd_kafka_AdminOptions_destroy": (None, c_void_p),
+    "rd_kafka_AdminOptions_set_request_timeout": (c_int, c_void_p, c_int, c_char_p, c_size_t),
+    "rd_kafka_AdminOptions_set_broker": (c_int, c_void_p, c_int32, c_char_p, c_size_t),
+    "rd_kafka_TopicCollection_of_topic_names": (c_void_p, POINTER(c_char_p), c_size_t),
+    "rd_kafka_TopicCollection_destroy": (None, c_void_p),
+    "rd_kafka_DescribeTopics": (None, c_void_p, c_void_p, c_void_p, c_void_p),
+    "rd_kafka_event_error": (c_int, c_void_p),
+    "rd_kafka_event_DescribeTopics_result": (c_void_p, c_void_p),
+    "rd_kafka_DescribeTopics_result_topics": (POINTER(c_void_p), c_void_p, POINTER(c_size_t)),
+    "rd_kafka_TopicDescription_topic_id": (c_void_p, c_void_p),
+    "rd_kafka_TopicDescription_partitions": (c_void_p, c_void_p, POINTER(c_size_t)),
+    "rd_kafka_Uuid_base64str": (c_char_p, c_void_p),
     "rd_kafka_error_code": (c_int, c_void_p),
     "rd_kafka_error_string": (c_char_p, c_void_p),
     "rd_kafka_error_is_fatal": (c_int, c_void_p),

@@ -48,6 +48,10 @@ class ObjectProducer(Producer):
         """Raises KafkaException: confluent-kafka's producers ask for no offsets."""
         raise KafkaException(KafkaError(KafkaError._NOT_IMPLEMENTED))  # noqa: SLF001 - librdkafka names it so
 
+    def describe(self, _broker: int, _seconds: float) -> tuple[str, int]:
+        """Raises KafkaException: confluent-kafka's producers ask for no topics."""
+        raise KafkaException(KafkaError(KafkaError._NOT_IMPLEMENTED))  # noqa: SLF001 - as above
+
     def drop(self) -> None:
         """Let go of what was not acknowledged; of the client, who holds it. Its own close aborts a transaction."""
         self.purge()
