@@ -60,6 +60,13 @@ class Backend(Log, Blind, Admin, Expandable, Registry, Grantor):
         """
         return self.layout()
 
+    def has_id(self, log_id: str) -> bool:
+        """Whether this is the log with an id, as of now, or of a moment ago: an append finds out before it is made.
+
+        Raises what `layout_now` does.
+        """
+        return self.layout_now().log_id == log_id
+
     def bounds(self, partition: int) -> Bounds:
         """What a partition keeps: every append acknowledged before this call lies below ``end_offset``.
 

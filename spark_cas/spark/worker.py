@@ -63,11 +63,14 @@ def _run_as() -> str:
 
 
 @contextmanager
-def planned_log(spec: AnySpec, log_id: str) -> Iterator[Backend]:
-    """The log of a spec, open; LogNotSharedError when it is not the very log that has ``log_id``."""
+def planned_log(spec: AnySpec, log_id: str, *, appending: bool = False) -> Iterator[Backend]:
+    """The log of a spec, open; LogNotSharedError when it is not the very log that has ``log_id``.
+
+    Who is ``appending`` finds that out once more, so what the worker's last task was told will do.
+    """
     with open_here(answered_before(spec)) as log:
         wait = SecondLook(_SECOND_LOOK_SECONDS, "looking for the log that the driver planned with")
-        while not _is(log, log_id):
+        while not _is(log, log_id, appending=appending):
             # A broker may not know yet what the driver's does.
             if not wait.again("it is not there, or another is"):
                 raise LogNotSharedError(_NOT_SHARED)
@@ -77,9 +80,9 @@ def planned_log(spec: AnySpec, log_id: str) -> Iterator[Backend]:
             raise LogNotSharedError(_NOT_SHARED) from None
 
 
-def _is(log: Backend, log_id: str) -> bool:
+def _is(log: Backend, log_id: str, *, appending: bool) -> bool:
     try:
-        return log.layout_now().log_id == log_id
+        return log.has_id(log_id) if appending else log.layout_now().log_id == log_id
     except LogNotFoundError:
         return False
 

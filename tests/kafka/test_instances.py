@@ -16,6 +16,7 @@ from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.append import attempt, fence
 from spark_cas.log.kafka.append.checks import Checks
 from spark_cas.log.kafka.append.fence import Fence
+from spark_cas.log.kafka.client import admin
 from spark_cas.log.kafka.client.array_producer import ArrayProducer
 from spark_cas.log.kafka.client.clients import TransactionalProducer, admin_client
 from spark_cas.log.kafka.registry import layouts
@@ -219,9 +220,9 @@ def test_a_claim_asks_for_its_topic_unless_that_was_told_just_now_and_an_append_
     fencing: list[int] = []
     own = TransactionalProducer.describe
 
-    def asking(admin, name, log_id):
+    def asking(asker, name, log_id):
         asked.append("any broker")
-        return require_planned(admin, name, log_id)
+        return require_planned(asker, name, log_id)
 
     def asking_leader(instance, leader):
         asked.append("the leader")
@@ -230,17 +231,17 @@ def test_a_claim_asks_for_its_topic_unless_that_was_told_just_now_and_an_append_
     for each in (layouts, attempt):
         monkeypatch.setattr(each, "require_planned", asking)
     monkeypatch.setattr(TransactionalProducer, "describe", asking_leader)
-    monkeypatch.setattr(layouts, "_LATELY_SECONDS", 60.0)
+    monkeypatch.setattr(admin, "_JUST_NOW_SECONDS", 60.0)
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
         plan = pin_plan(log, "job", ExpectedOffsets("end"))
         job = JobWriter(log, plan)
         assert asked == []
         job.must_append("a")
         assert asked == ["the leader"]
-        monkeypatch.setattr(layouts, "_LATELY_SECONDS", 0.0)
+        monkeypatch.setattr(admin, "_JUST_NOW_SECONDS", 0.0)
         assert isinstance(log.claim(0, plan), Claim)
         assert asked == ["the leader", "any broker", "any broker"]
-        monkeypatch.setattr(layouts, "_LATELY_SECONDS", 60.0)
+        monkeypatch.setattr(admin, "_JUST_NOW_SECONDS", 60.0)
         monkeypatch.setattr(TransactionalProducer, "init", lambda *_: fencing.append(1))
         assert log.claim(0, replace(plan, layout_epoch=2)) == LayoutChanged(2, 1)
         assert fencing == []
@@ -253,7 +254,7 @@ def test_what_the_leader_tells_of_a_topic_is_what_the_next_claim_knows_of_it(bro
         job.must_append("a")
         monkeypatch.setattr(log._admin, "_told", {})
         job.must_append("b")
-        assert log._admin.told_lately(topic, SECONDS) == (plan.log_id, 1)
+        assert log._admin.told_just_now(topic) == (plan.log_id, 1)
 
 
 def test_where_the_leader_does_not_tell_what_is_planned_any_broker_is_asked(broker, topic, monkeypatch):

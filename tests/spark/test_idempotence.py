@@ -170,8 +170,8 @@ def test_what_the_store_will_never_take_is_not_tried_again(path, monkeypatch, er
         raise error("rows are too old.")
 
     @contextmanager
-    def refusing(spec, log_id):
-        with planned_log(spec, log_id) as log:
+    def refusing(spec, log_id, **how):
+        with planned_log(spec, log_id, **how) as log:
             yield FaultyLog(log, Fault("append_blind", 2, When.BEFORE, refuse))
 
     monkeypatch.setattr(blind_write, "planned_log", refusing)

@@ -93,6 +93,13 @@ class KafkaLog(KafkaRegistry, Backend):
     def layout_now(self) -> Layout:
         return self._identified(self._layouts.layout(made=False))
 
+    def has_id(self, log_id: str) -> bool:
+        told = self._admin.told_just_now(self.topic)
+        if told is None or told[0] != log_id:
+            return super().has_id(log_id)
+        self._readers.identify(self.topic, log_id)
+        return True
+
     def preflight(self, *, begun: bool = False, idempotence: str = REQUIRED) -> Preflight:
         def look() -> Preflight:
             return preflight(self._clients, self.spec, begun=begun, idempotence=idempotence)

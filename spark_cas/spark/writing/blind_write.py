@@ -63,7 +63,7 @@ class BlindWriter(DataSourceArrowWriter):
 
     def _append(self, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> TaskReport:
         task = self.task
-        with planned_log(task.spec, task.layout.log_id) as log:
+        with planned_log(task.spec, task.layout.log_id, appending=True) as log:
             results = load_blind(
                 log,
                 task.layout,

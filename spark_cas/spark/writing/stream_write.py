@@ -230,7 +230,7 @@ def _append(task: BatchTask, job: str, batch: Batch, pairs: Iterator[tuple[int, 
     rows = chain([first], pairs)
     if task.in_one_task:
         return _append_in_one_transaction(task, job, batch, rows)
-    with planned_log(task.spec, task.layout.log_id) as log:
+    with planned_log(task.spec, task.layout.log_id, appending=True) as log:
         plan = task.plan_in(log, job, first[0])
         if task.whole and not is_committed(log, with_group(log, plan, batch.id)):
             # Else two could wait for each other. The first task of a batch has it for all of them.

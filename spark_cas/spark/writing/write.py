@@ -196,7 +196,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         first = next(pairs, None)
         if first is None:
             return TaskReport()
-        with planned_log(task.spec, task.plan.log_id) as log:
+        with planned_log(task.spec, task.plan.log_id, appending=True) as log:
             results = load_rows(
                 log,
                 task.plan,

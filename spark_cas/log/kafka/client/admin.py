@@ -24,6 +24,7 @@ _NOTICE = 5
 _BACKSTOP_SHARE = 1.1
 """Every question has its own, shorter time; the client does not always say that it is over."""
 
+_JUST_NOW_SECONDS = 1.0
 _LATE_SECONDS = 1.0
 """A broker that stands still for less is not deposed for it."""
 _LATELY_SECONDS = 2 * _LATE_SECONDS
@@ -110,10 +111,13 @@ class Admin:
         """Remember what brokers told of a topic that were asked at that time."""
         self._told[topic] = asked_at, topic_id, partitions
 
-    def told_lately(self, topic: str, seconds: float) -> tuple[str, int] | None:
-        """The id of a topic and its partitions, where brokers that were asked within so long told them."""
+    def told_just_now(self, topic: str) -> tuple[str, int] | None:
+        """The id of a topic and its partitions, where the brokers were asked a moment ago.
+
+        Good for who asks anew before anything rests on it: with many partitions the answer takes long.
+        """
         asked_at, topic_id, partitions = self._told.get(topic, (-math.inf, "", 0))
-        return (topic_id, partitions) if time.monotonic() - asked_at < seconds else None
+        return (topic_id, partitions) if time.monotonic() - asked_at < _JUST_NOW_SECONDS else None
 
     def waited_lately(self) -> bool:
         """Whether an answer was long on its way, or did not come, so lately that who gave it may go on just now."""

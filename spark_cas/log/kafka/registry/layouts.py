@@ -22,8 +22,6 @@ from spark_cas.log.kafka.client.rights import lacking, on_topic
 from spark_cas.log.kafka.registry.registry import Registry
 from spark_cas.log.kafka.topic_settings import describe, require_planned
 
-_LATELY_SECONDS = 1.0
-
 
 @dataclass(slots=True)
 class TopicLayouts:
@@ -68,13 +66,12 @@ class TopicLayouts:
         """Whether a plan is void; as of what was recorded before this is asked, whichever broker answers.
 
         A broker may not know yet that there are more partitions, but the record that there are to be has one place.
-        That the topic is the planned one is not asked where it was told just now: with many partitions the answer
-        takes long, and an append asks once more before its commit.
+        That the topic is the planned one is not asked where it was told just now: an append asks before its commit.
 
         Raises LogNotSharedError when the topic is another; LogNotFoundError, FormatError, StorageError.
         """
         log_id, epoch = plan.log_id, plan.layout_epoch
-        as_planned = self.admin.told_lately(self.topic, _LATELY_SECONDS) == (log_id, epoch)
+        as_planned = self.admin.told_just_now(self.topic) == (log_id, epoch)
         counted = None if as_planned else self._changed_as_counted(log_id, epoch)
         return counted or self._changed_as_recorded(log_id, epoch)
 
