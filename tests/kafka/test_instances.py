@@ -224,30 +224,30 @@ def test_a_claim_asks_for_its_topic_unless_that_was_told_just_now_and_an_append_
         asked.append("any broker")
         return require_planned(asker, name, log_id)
 
-    def asking_leader(instance, leader):
-        asked.append("the leader")
-        return own(instance, leader)
+    def asking_one(instance):
+        asked.append("who took the records")
+        return own(instance)
 
     for each in (layouts, attempt):
         monkeypatch.setattr(each, "require_planned", asking)
-    monkeypatch.setattr(TransactionalProducer, "describe", asking_leader)
+    monkeypatch.setattr(TransactionalProducer, "describe", asking_one)
     monkeypatch.setattr(admin, "_JUST_NOW_SECONDS", 60.0)
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
         plan = pin_plan(log, "job", ExpectedOffsets("end"))
         job = JobWriter(log, plan)
         assert asked == []
         job.must_append("a")
-        assert asked == ["the leader"]
+        assert asked == ["who took the records"]
         monkeypatch.setattr(admin, "_JUST_NOW_SECONDS", 0.0)
         assert isinstance(log.claim(0, plan), Claim)
-        assert asked == ["the leader", "any broker", "any broker"]
+        assert asked == ["who took the records", "any broker", "any broker"]
         monkeypatch.setattr(admin, "_JUST_NOW_SECONDS", 60.0)
         monkeypatch.setattr(TransactionalProducer, "init", lambda *_: fencing.append(1))
         assert log.claim(0, replace(plan, layout_epoch=2)) == LayoutChanged(2, 1)
         assert fencing == []
 
 
-def test_what_the_leader_tells_of_a_topic_is_what_the_next_claim_knows_of_it(broker, topic, monkeypatch):
+def test_what_is_told_of_a_topic_behind_an_append_is_what_the_next_claim_knows_of_it(broker, topic, monkeypatch):
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
         plan = pin_plan(log, "job", ExpectedOffsets("end"))
         job = JobWriter(log, plan)
@@ -257,16 +257,35 @@ def test_what_the_leader_tells_of_a_topic_is_what_the_next_claim_knows_of_it(bro
         assert log._admin.told_just_now(topic) == (plan.log_id, 1)
 
 
-def test_where_the_leader_does_not_tell_what_is_planned_any_broker_is_asked(broker, topic, monkeypatch):
-    def unanswered(*_):
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+@pytest.mark.parametrize(
+    ("told", "becomes"),
+    [
+        (KafkaError._TIMED_OUT, 1),
+        (KafkaError._ALL_BROKERS_DOWN, 2),
+        (("another", 1), 2),
+        (None, LayoutChanged(1, 2)),
+    ],
+)
+def test_who_took_the_records_is_asked_whether_they_are_in_the_planned_topic(
+    broker, topic, monkeypatch, told, becomes
+):
+    """Then whatever another broker says of it, it may lag behind. The number is that of the attempts."""
+    own = TransactionalProducer.describe
+
+    def once(instance):
+        monkeypatch.setattr(TransactionalProducer, "describe", own)
+        if isinstance(told, int):
+            monkeypatch.setattr(instance._connections, "stranded", told == KafkaError._ALL_BROKERS_DOWN)
+            raise KafkaException(KafkaError(told))
+        return told or (plan.log_id, 2)
 
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
         plan = pin_plan(log, "job", ExpectedOffsets("end"))
         job = JobWriter(log, plan)
-        for each in (lambda *_: ("another", 1), lambda *_: (plan.log_id, 2), unanswered):
-            monkeypatch.setattr(TransactionalProducer, "describe", each)
-            job.must_append("a")
+        monkeypatch.setattr(TransactionalProducer, "describe", once)
+        outcome = job.append(table_of("a"))
+        assert (outcome.attempts if isinstance(outcome, Appended) else outcome) == becomes
+        assert values_in(log, 0) == ([] if isinstance(becomes, LayoutChanged) else ["a"])
 
 
 def test_an_attempt_that_was_overtaken_before_its_fence_stays_refused(broker, topic, monkeypatch):

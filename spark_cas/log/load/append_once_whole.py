@@ -77,7 +77,7 @@ def append_whole(
         return _append_yielding(log, plan, wanted, chunks)
     except (FencedError, InputChangedError):
         # Another call of the job is at work, or was: its group is left alone.
-        before = job_progress(log, job)
+        before = job_progress(log, job, proven=True)
         if not before:
             raise
         return {**found_before(log, plan, before, chunks)}
@@ -130,8 +130,8 @@ def _append(log: Backend, plan: Plan, chunks: Mapping[int, Chunk], holding_secon
             raise error_of(outcome, partition)
         if result is None or not isinstance(outcome, Appended):
             abort_group(log, plan)
-            if is_committed(log, plan):
-                # By another call: what lies where this one wanted to append is its own.
+            if job_progress(log, plan.job, proven=True):
+                # Another call committed: what lies where this one wanted to append is its own.
                 raise error_of(Fenced(None), partition)
             return {**mismatches_now(log, plan, plan.named, {}), partition: outcome}
         found[partition] = outcome

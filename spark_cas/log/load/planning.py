@@ -75,8 +75,8 @@ def pin_plan(
     the same,
     LayoutChangedError when partitions were added since and the input is not the rest, or they were added since the
     offsets that are ``wanted`` were read, unless ``any_layout`` will do. That is for who names the one partition that
-    it writes, and asks what the job appended before: every claim by a plan of an earlier layout is refused, and the
-    append itself looks at that partition.
+    it writes, and asks what the job appended before: every claim or append by a plan of an earlier layout is refused,
+    and the append itself looks at that partition.
     ProgressLostError when nothing tells any more what of the input is the rest.
     """
     check_name(job, "the job name")
@@ -216,22 +216,23 @@ def _kind(round_of: str) -> str:
     return f"a round of append_if_unchanged, of job {round_of!r}" if round_of else "a write of its own"
 
 
-def job_results(log: Backend, job: str) -> tuple[PartitionResult, ...]:
+def job_results(log: Backend, job: str, *, proven: bool = False) -> tuple[PartitionResult, ...]:
     """What is known of a job in each partition that holds rows of it.
 
     The registry tells of a complete job, and keeps it for ever; the ledger tells of any other how far it came. Of
-    what another run with other rows appended beside a complete job, only the error of that run tells.
+    what another run with other rows appended beside a complete job, only the error of that run tells. ``proven``
+    is as `Log.progress_of` has it.
     """
     completion = log.completion(job)
     if completion is not None:
         return completion.partitions
-    found = log.progress_of(range(log.layout().partitions), job)
+    found = log.progress_of(range(log.layout().partitions), job, proven=proven)
     return tuple(PartitionResult(progress, None, None) for progress in found if progress is not None)
 
 
-def job_progress(log: Backend, job: str) -> tuple[Progress, ...]:
+def job_progress(log: Backend, job: str, *, proven: bool = False) -> tuple[Progress, ...]:
     """How far a job came in each partition that holds rows of it."""
-    return tuple(result.progress for result in job_results(log, job))
+    return tuple(result.progress for result in job_results(log, job, proven=proven))
 
 
 def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...]) -> Completion:

@@ -9,6 +9,7 @@ from spark_cas.core.errors import InputChangedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.log.expanding import expand_log
+from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.load.after_expansion import earlier_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.testing.loads import LIMITS, load
@@ -94,3 +95,22 @@ def test_a_job_is_not_complete_whose_input_lacks_what_it_appended_elsewhere(dire
     depose()
     with pytest.raises(InputChangedError, match="holds 1 rows"):
         complete_job(log, again, results)
+
+
+def test_who_is_refused_for_new_partitions_finds_what_another_call_of_the_job_committed(
+    direct, log, depose, monkeypatch
+):
+    claim, plan = KafkaLog.claim, pin_plan(direct, JOB, at(0))
+    assert log.progress(0, JOB) is None
+
+    def overtaken(self, *given):
+        monkeypatch.setattr(KafkaLog, "claim", claim)
+        depose()
+        JobWriter(direct, plan).must_append("a", complete=True)
+        direct.begin_expansion(direct.layout(), 2)
+        return claim(self, *given)
+
+    monkeypatch.setattr(KafkaLog, "claim", overtaken)
+    outcome = append_once(log, 0, table_of("a"), job=JOB, expected_offset=0)
+    assert isinstance(outcome, Appended)
+    assert outcome.resolved

@@ -13,12 +13,15 @@ from spark_cas.core.errors import (
     ProgressLostError,
     TrimmedError,
 )
+from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended
 from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.client import admin as client_admin
+from spark_cas.log.load.planning import pin_plan
 from spark_cas.testing.batches import run_batch
 from spark_cas.testing.kafka_broker.waiting import wait_until
 from spark_cas.testing.loads import TEN, crash_after_chunks, run_job
-from spark_cas.testing.writing import append_foreign, table_of, values_in
+from spark_cas.testing.writing import JobWriter, append_foreign, table_of, values_in
 from tests.kafka.clients import SECONDS, admin_of, append, committed_values
 from tests.kafka.faulted import JOB, planned_writer, spec_of
 from tests.kafka.proxy.frames import Api
@@ -171,3 +174,16 @@ def test_a_topic_that_was_created_again_is_not_the_planned_one(broker, topic, fi
             outcome = job.append(table_of("xyz"))
         assert not isinstance(outcome, Appended), outcome
     assert committed_values(broker.bootstrap, topic) == others
+
+
+def test_a_topic_that_was_created_again_a_moment_ago_has_not_lost_what_the_planned_one_held(
+    broker, topic, monkeypatch
+):
+    monkeypatch.setattr(client_admin, "_JUST_NOW_SECONDS", SECONDS)
+    with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
+        planned_writer(log).must_append("a")
+        plan = pin_plan(log, "next", ExpectedOffsets("end"))
+        recreate(broker.bootstrap, topic)
+        with pytest.raises(LogNotSharedError):
+            JobWriter(log, plan).append(table_of("b"))
+    assert committed_values(broker.bootstrap, topic) == []

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
@@ -53,11 +53,11 @@ class Attempt:
             self.fence.abort()
         return sent
 
-    def _close(self, bounds: Bounds) -> Landed:
+    def _close(self, bounds: Bounds) -> Landed | Again:
         at = OffsetRange(bounds.end_offset, bounds.end_offset)
         self._entering(at)()
-        self._partitions_now()
-        return Landed(at, has_offset=True, time_ms=None)
+        partitions = self._partitions_now()
+        return partitions if isinstance(partitions, Again) else Landed(at, has_offset=True, time_ms=None)
 
     def _send(self, bounds: Bounds) -> Landed | LayoutChanged | Again:
         checks, rows = self.checks, self.chunk.records.num_rows
@@ -83,6 +83,8 @@ class Attempt:
         entered()
         if not arrived:
             return Again("the brokers did not acknowledge the records in time")
+        if isinstance(partitions, Again):
+            return partitions
         checked = is_checked(self.claim, self.chunk)
         sent = landed(checks, sending.delivered(), rows, bounds.end_offset, checked=checked)
         if sent is None:
@@ -93,19 +95,24 @@ class Attempt:
         planned = self.claim.plan.layout_epoch
         return sent if partitions <= planned else LayoutChanged(planned, partitions)
 
-    def _partitions_now(self) -> int:
-        """How many the topic has. Raises LogNotFoundError where it is not the planned one, StorageError."""
-        admin, at, plan = self.checks.admin, self.checks.at, self.claim.plan
-        leader = admin.leader_of(at.topic, at.partition)
-        if leader is not None:
-            asked_at = time.monotonic()
-            with suppress(KafkaException), admin.noticing_late():
-                told = self.fence.instance.describe(leader)
-                if told == (plan.log_id, plan.layout_epoch):
-                    admin.was_told(asked_at, at.topic, *told)
-                    return plan.layout_epoch
-        # A broker may lag behind: others are asked, and asked again.
-        return len(require_planned(admin, at.topic, plan.log_id).partitions)
+    def _partitions_now(self) -> int | Again:
+        """How many the topic has, as the broker tells that took the records, or any where that does not answer.
+
+        Raises LogNotFoundError, LogNotSharedError where it is not the planned one, StorageError; KafkaException once
+        the instance is stranded.
+        """
+        admin, at, plan, instance = self.checks.admin, self.checks.at, self.claim.plan, self.fence.instance
+        asked_at, told = time.monotonic(), None
+        with suppress(KafkaException), admin.noticing_late():
+            told = instance.describe()
+        if instance.stranded:
+            raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))  # noqa: SLF001 - it is public
+        if told is not None and told[0] == plan.log_id:
+            admin.was_told(asked_at, at.topic, *told)
+            return told[1]
+        partitions = len(require_planned(admin, at.topic, plan.log_id).partitions)
+        # Of the two that are told the records may be in either.
+        return partitions if told is None else Again("the brokers do not agree which topic has its name")
 
     def _entering(self, at: OffsetRange) -> Callable[[], None]:
         """Begin to put the job's ledger entry into the open transaction, in place of one that is there."""

@@ -20,6 +20,7 @@ from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.ledger import Ledger
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
 from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.kafka.topic_settings import require_planned
 
 POLITE_SECONDS = 0.5
 """How long it is waited for a ledger entry before anybody is fenced: an open transaction may hold it for longer."""
@@ -27,7 +28,7 @@ POLITE_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """A job in a partition, as the brokers tell when they are asked: nothing is kept, and nobody is fenced."""
+    """A job in a partition, as the brokers tell when they are asked, or told just now; nobody is fenced."""
 
     clients: ClientSet
     layouts: TopicLayouts
@@ -160,6 +161,8 @@ class Checks:
             # A broker that was deposed, and does not know it yet, answers as of then.
             self.admin.forget_leaders(self.at.topic)
             if not wait.again("it ends before what was seen of it"):
+                # It may have been deleted, and another one made of its name.
+                require_planned(self.admin, self.at.topic, self.plan.log_id)
                 break
             refusal = look()
         return refusal

@@ -65,7 +65,7 @@ class Admin:
         """Topics that somebody saw: a broker that does not know one lags behind, or it is gone."""
         self._told: dict[str, tuple[float, str, int]] = {}
         self._topic = spec.topic
-        self._leaders: dict[str, tuple[float, dict[int, int]]] = {}
+        self._leaders: dict[str, tuple[float, frozenset[int]]] = {}
         self._settings = settings
         self._late_at = -math.inf
         self._begin()
@@ -111,6 +111,11 @@ class Admin:
         """Remember what brokers told of a topic that were asked at that time."""
         self._told[topic] = asked_at, topic_id, partitions
 
+    def missed(self, topic: str) -> None:
+        """A topic is not there, whatever was seen or told of it."""
+        self.seen.discard(topic)
+        self._told.pop(topic, None)
+
     def told_just_now(self, topic: str) -> tuple[str, int] | None:
         """The id of a topic and its partitions, where the brokers were asked a moment ago.
 
@@ -129,14 +134,10 @@ class Admin:
         Asked for offsets without knowing it, librdkafka (2.16) asks by itself: that takes longer, and a reply that
         comes at a bad moment can end the process (decision 0018).
         """
-        since, known = self._leaders.get(topic, (-math.inf, dict[int, int]()))
-        if time.monotonic() - since > _LEADERS_HOLD_SECONDS or not known.keys() >= set(partitions):
+        since, known = self._leaders.get(topic, (-math.inf, frozenset[int]()))
+        if time.monotonic() - since > _LEADERS_HOLD_SECONDS or not known.issuperset(partitions):
             self.ask_leaders(topic)
-        return self._leaders[topic][1].keys() >= set(partitions)
-
-    def leader_of(self, topic: str, partition: int) -> int | None:
-        """The broker that led a partition when that was last asked; None where nobody knew."""
-        return self._leaders.get(topic, (-math.inf, dict[int, int]()))[1].get(partition)
+        return self._leaders[topic][1].issuperset(partitions)
 
     def ask_leaders(self, topic: str) -> bool:
         """Ask who leads the partitions of a topic: till then the client keeps to whom it once learnt of, dead or not.
@@ -152,13 +153,13 @@ class Admin:
         partitions = found.topics[topic].partitions
         if partitions:
             self.seen.add(topic)
-        led = {number: partition.leader for number, partition in partitions.items() if partition.leader >= 0}
+        led = frozenset(number for number, partition in partitions.items() if partition.leader >= 0)
         self._leaders[topic] = time.monotonic(), led
         return True
 
     def forget_leaders(self, topic: str) -> None:
         """Who leads the partitions of a topic is to be asked before the next question."""
-        self._leaders[topic] = -math.inf, {}
+        self._leaders[topic] = -math.inf, frozenset()
 
     def answer(self, asked: "Future[Answer]") -> Answer:
         """Wait for the answer to a question.

@@ -69,6 +69,8 @@ class ArrayProducer:
         self._lifetime = Lifetime(end)
         self._reports = Reports(0, None)
         self._handed_over = 0
+        self._acknowledged_by = -1
+        """The broker that acknowledged records last; none where it is negative."""
         self._gives_time = False
 
     @_call
@@ -127,11 +129,14 @@ class ArrayProducer:
         return Bounds(start.value, end.value)
 
     @_call
-    def describe(self, broker: int, seconds: float) -> tuple[str, int]:
-        """Ask a broker for the topic's id, and how many partitions it has. Raises KafkaException.
+    def describe(self, seconds: float) -> tuple[str, int]:
+        """Ask who acknowledged records last for the topic's id, and how many partitions it has.
 
-        Of a topic that the broker does not know no id is told that there is.
+        Of a topic that is not there any more no id is told that there is. Raises KafkaException, at once where no
+        records were acknowledged.
         """
+        if self._acknowledged_by < 0:
+            raise KafkaException(KafkaError(KafkaError._STATE))
         lib, text = self._lib, ctypes.create_string_buffer(c.ERROR_TEXT_BYTES)
         names, queue = (ctypes.c_char_p * 1)(self._name), lib.rd_kafka_queue_new(self._client)
         topics = lib.rd_kafka_TopicCollection_of_topic_names(names, len(names))
@@ -139,7 +144,7 @@ class ArrayProducer:
         event = None
         try:
             lib.rd_kafka_AdminOptions_set_request_timeout(options, _ms(seconds), text, len(text))
-            lib.rd_kafka_AdminOptions_set_broker(options, broker, text, len(text))
+            lib.rd_kafka_AdminOptions_set_broker(options, self._acknowledged_by, text, len(text))
             lib.rd_kafka_DescribeTopics(self._client, topics, options, queue)
             event = lib.rd_kafka_queue_poll(queue, _ms(seconds))
             error = lib.rd_kafka_event_error(event) if event else KafkaError._TIMED_OUT
@@ -257,6 +262,7 @@ class ArrayProducer:
             reports.take_error(count - begin, KafkaError(error))
             return
         reports.take(count - begin, first.offset, last.offset)
+        self._acknowledged_by = self._lib.rd_kafka_message_broker_id(pointers[count - 1])
         whose = ctypes.c_int()
         time_ms = self._lib.rd_kafka_message_timestamp(pointers[count - 1], ctypes.byref(whose))
         if self._gives_time or whose.value == c.TIMESTAMP_LOG_APPEND_TIME:

@@ -39,7 +39,7 @@ def looked_for(admin: Admin, topic: str, look: Callable[[], Answer], *, made: bo
             if wait is None:
                 wait = _look_for_it_again(admin, topic, made=made)
             if wait is None or not wait.again("a broker does not know it"):
-                admin.seen.discard(topic)
+                admin.missed(topic)
                 raise
         else:
             admin.seen.add(topic)

@@ -41,8 +41,8 @@ _READ_AHEAD_RECORDS = 20_000
 """As many as a read takes in two steps. The client does not know where a task's range ends, and what it fetches ahead
 from there on is for nothing (decision 0041)."""
 _CONNECT_PAUSE_SECONDS = 0.003
-_DESCRIBING_SECONDS = 0.5
-"""Who is not answered by then asks the brokers as one asks who may be waiting long."""
+_DESCRIBING_SECONDS = 1.2
+"""Who is not answered by then was kept waiting for long (`Admin.noticing_late`), and asks other brokers."""
 _MEETING_SECONDS = 0.1
 """So long one broker is waited for, which may be the one that stands still, before it is looked who is connected."""
 
@@ -265,12 +265,17 @@ class TransactionalProducer:
         with self.watched():
             return self.client.decided_bounds(partition, self._request_seconds)
 
-    def describe(self, broker: int) -> tuple[str, int]:
-        """The topic's id, and how many partitions it has, as a broker tells at once. Raises KafkaException.
+    def describe(self) -> tuple[str, int]:
+        """The topic's id, and how many partitions it has, as the broker tells that took the last records.
 
         Another client makes objects of what it is told of each partition, which with many takes ten times as long.
+        Raises KafkaException. Behind it the instance may be `stranded`: the broker may have told it of no brokers.
         """
-        return self.client.describe(broker, min(_DESCRIBING_SECONDS, self._request_seconds))
+        with self.watched():
+            try:
+                return self.client.describe(min(_DESCRIBING_SECONDS, self._request_seconds))
+            finally:
+                self.client.poll(0)
 
     def commit(self) -> None:
         """Commit. Raises KafkaException: then only the ledger, read under a new claim, tells what became of it."""
@@ -312,7 +317,8 @@ class TransactionalProducer:
         """Whether every request since `init` was answered on the connection that it was sent on, once.
 
         Of a transaction that was committed or aborted all requests were answered; one that was sent again had lost
-        its connection before, and of that there is a line before the end of the transaction was known.
+        its connection before, and of that there is a line before the end of the transaction was known. A question may
+        not be answered: it changes nothing.
         """
         if not self._idle:
             return False

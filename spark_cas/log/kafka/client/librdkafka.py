@@ -100,6 +100,7 @@ _HOLDING_THE_GIL = {
     "rd_kafka_event_log": (c_int, c_void_p, POINTER(c_char_p), POINTER(c_char_p), POINTER(c_int)),
     "rd_kafka_event_message_count": (c_size_t, c_void_p),
     "rd_kafka_event_message_array": (c_size_t, c_void_p, POINTER(POINTER(Message)), c_size_t),
+    "rd_kafka_message_broker_id": (c_int32, POINTER(Message)),
     "rd_kafka_message_timestamp": (c_int64, POINTER(Message), POINTER(c_int)),
     "rd_kafka_consumer_group_metadata_new": (c_void_p, c_char_p),
     "rd_kafka_consumer_group_metadata_destroy": (None, c_void_p),

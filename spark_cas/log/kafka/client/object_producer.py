@@ -48,7 +48,7 @@ class ObjectProducer(Producer):
         """Raises KafkaException: confluent-kafka's producers ask for no offsets."""
         raise KafkaException(KafkaError(KafkaError._NOT_IMPLEMENTED))  # noqa: SLF001 - librdkafka names it so
 
-    def describe(self, _broker: int, _seconds: float) -> tuple[str, int]:
+    def describe(self, _seconds: float) -> tuple[str, int]:
         """Raises KafkaException: confluent-kafka's producers ask for no topics."""
         raise KafkaException(KafkaError(KafkaError._NOT_IMPLEMENTED))  # noqa: SLF001 - as above
 
