@@ -41,7 +41,7 @@ class Log(Protocol):
         appended meanwhile (decision 0019); elsewhere a claim is advice and safety rests on `append` alone. Refused
         with LayoutChanged when the plan's layout epoch is not the newest or an expansion is pending, and with
         ProgressLost when rows of the job may have been trimmed unseen. What other tools than this package did to the
-        log a moment ago may be left for the append to find.
+        log a moment ago may be left for the append of rows to find.
 
         Raises LogNotSharedError when this is not the log that the plan was made for; StoreUnsafeError when the
         store cannot keep the promise of `append`; ChunkDamagedError, FormatError, StorageError.

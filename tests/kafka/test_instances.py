@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 from threading import Event, Lock
 from threading import enumerate as enumerate_threads
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -260,24 +261,27 @@ def test_what_is_told_of_a_topic_behind_an_append_is_what_the_next_claim_knows_o
 @pytest.mark.parametrize(
     ("told", "becomes"),
     [
-        (KafkaError._TIMED_OUT, 1),
+        (KafkaError._TIMED_OUT, LayoutChanged(1, 2)),
         (KafkaError._ALL_BROKERS_DOWN, 2),
         (("another", 1), 2),
-        (None, LayoutChanged(1, 2)),
+        (0, LayoutChanged(1, 2)),
+        (2, LayoutChanged(1, 2)),
     ],
 )
 def test_who_took_the_records_is_asked_whether_they_are_in_the_planned_topic(
     broker, topic, monkeypatch, told, becomes
 ):
-    """Then whatever another broker says of it, it may lag behind. The number is that of the attempts."""
+    """Whatever else is told of it, one of the brokers may lag behind. The number is that of the attempts."""
     own = TransactionalProducer.describe
 
     def once(instance):
+        if told in (KafkaError._TIMED_OUT, 0):
+            monkeypatch.setattr(attempt, "require_planned", lambda *_: SimpleNamespace(partitions=[0, 1]))
         monkeypatch.setattr(TransactionalProducer, "describe", own)
-        if isinstance(told, int):
+        if isinstance(told, int) and told < 0:
             monkeypatch.setattr(instance._connections, "stranded", told == KafkaError._ALL_BROKERS_DOWN)
             raise KafkaException(KafkaError(told))
-        return told or (plan.log_id, 2)
+        return (plan.log_id, told) if isinstance(told, int) else told
 
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
         plan = pin_plan(log, "job", ExpectedOffsets("end"))
@@ -286,6 +290,17 @@ def test_who_took_the_records_is_asked_whether_they_are_in_the_planned_topic(
         outcome = job.append(table_of("a"))
         assert (outcome.attempts if isinstance(outcome, Appended) else outcome) == becomes
         assert values_in(log, 0) == ([] if isinstance(becomes, LayoutChanged) else ["a"])
+
+
+def test_nothing_is_known_of_a_topic_that_is_gone(broker, topic, monkeypatch):
+    monkeypatch.setattr(admin, "_JUST_NOW_SECONDS", 60.0)
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
+        log_id = log.layout().log_id
+        log._admin.client.delete_topics([topic])[topic].result(SECONDS)
+        with pytest.raises(LogNotFoundError):
+            wait_until(lambda: log.layout().partitions == 0, SECONDS, lambda: "it is still there")
+        with pytest.raises(LogNotFoundError):
+            log.has_id(log_id)
 
 
 def test_an_attempt_that_was_overtaken_before_its_fence_stays_refused(broker, topic, monkeypatch):

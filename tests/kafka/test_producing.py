@@ -384,6 +384,9 @@ def test_what_its_topic_is_who_took_the_records_tells_at_once_or_nobody(broker, 
         assert told() is None
         return
     assert told() == planned
+    producer.client._acknowledged_by += 1
+    assert told() is None  # another broker is not asked in its place
+    producer.client._acknowledged_by -= 1
     broker.freeze()
     try:
         assert told() is None

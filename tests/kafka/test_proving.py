@@ -6,6 +6,7 @@ from spark_cas.core.chunks import Chunk
 from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.core.records import RECORDS
 from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.testing.writing import JobWriter, plan_of, without_end
 
@@ -33,3 +34,14 @@ def test_a_claim_is_shown_to_be_the_newest_until_another_comes(broker, topic):
         assert log.append(writer.claim, proof(writer)) == Fenced(None)
         rival.must_append("3")
         assert isinstance(other.append(rival.claim, proof(rival)), Appended)
+
+
+@pytest.mark.parametrize("is_aborted", [True, False])
+def test_no_claim_is_shown_where_the_name_has_another_topic(broker, topic, monkeypatch, is_aborted):
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic)) as log:
+        writer = JobWriter(log, plan_of(log, "first"))
+        writer.must_append("1")
+        monkeypatch.setattr(TransactionalProducer, "describe", lambda _: ("another", 1))
+        if not is_aborted:
+            monkeypatch.setattr(TransactionalProducer, "abort", lambda _: False)
+        assert log.append(writer.claim, proof(writer)) == Fenced(None)

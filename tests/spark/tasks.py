@@ -2,6 +2,8 @@
 
 from pyspark import SparkContext, SparkStageInfo
 
+_MOST_TASKS = 1_000
+
 
 def stages_of(context: SparkContext, group: str) -> list[SparkStageInfo]:
     """The stages of a job group that began, as of now."""
@@ -13,8 +15,18 @@ def stages_of(context: SparkContext, group: str) -> list[SparkStageInfo]:
     return [stage for stage in infos if stage]
 
 
-def failed_tasks(context: SparkContext, group: str) -> int:
-    """How many attempts of tasks of a job group failed, some of whose tasks ran."""
+def failed_tasks(context: SparkContext, group: str) -> list[str]:
+    """What each attempt of a task failed with, in a job group some of whose tasks ran."""
     stages = stages_of(context, group)
     assert stages, f"no stage of job group {group} began"
-    return sum(stage.numFailedTasks for stage in stages)
+    found = [why for stage in stages for why in _failures(context, stage)]
+    assert len(found) == sum(stage.numFailedTasks for stage in stages)
+    return found
+
+
+def _failures(context: SparkContext, stage: SparkStageInfo) -> list[str]:
+    if not stage.numFailedTasks:
+        return []
+    tasks = context._jsc.sc().statusStore().taskList(stage.stageId, stage.currentAttemptId, _MOST_TASKS)
+    said = [tasks.apply(each).errorMessage() for each in range(tasks.size())]
+    return [each.get() for each in said if each.isDefined()]

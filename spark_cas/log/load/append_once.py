@@ -84,7 +84,7 @@ def append_once(
         if outcome is not None and not isinstance(outcome, LayoutChanged):
             return outcome
         # Another call came in between, or may have before partitions were added.
-        before = job_progress(log, job, proven=outcome is not None)
+        before = job_progress(log, job, proven=True)
         if outcome is not None and not before:
             return outcome
     return found_before(log, plan, before, {partition: chunk})[partition]

@@ -75,8 +75,8 @@ def pin_plan(
     the same,
     LayoutChangedError when partitions were added since and the input is not the rest, or they were added since the
     offsets that are ``wanted`` were read, unless ``any_layout`` will do. That is for who names the one partition that
-    it writes, and asks what the job appended before: every claim or append by a plan of an earlier layout is refused,
-    and the append itself looks at that partition.
+    it writes, and asks what the job appended before: every append of rows by a plan of an earlier layout is refused,
+    and looks at that partition itself.
     ProgressLostError when nothing tells any more what of the input is the rest.
     """
     check_name(job, "the job name")

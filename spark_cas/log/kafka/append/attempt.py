@@ -107,12 +107,14 @@ class Attempt:
             told = instance.describe()
         if instance.stranded:
             raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))  # noqa: SLF001 - it is public
-        if told is not None and told[0] == plan.log_id:
+        if told is not None and told[0] == plan.log_id and told[1] >= plan.layout_epoch:
             admin.was_told(asked_at, at.topic, *told)
             return told[1]
         partitions = len(require_planned(admin, at.topic, plan.log_id).partitions)
+        if told is None or told[0] == plan.log_id:
+            return partitions
         # Of the two that are told the records may be in either.
-        return partitions if told is None else Again("the brokers do not agree which topic has its name")
+        return Again("the brokers do not agree which topic has its name")
 
     def _entering(self, at: OffsetRange) -> Callable[[], None]:
         """Begin to put the job's ledger entry into the open transaction, in place of one that is there."""

@@ -10,6 +10,7 @@ from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Fenced, Outcome
 from spark_cas.log.kafka.append.attempt import Attempt
 from spark_cas.log.kafka.append.fence import Fence
+from spark_cas.log.kafka.append.placement import Landed
 
 
 def prove(fence: Fence, attempt: Attempt) -> Outcome:
@@ -22,7 +23,9 @@ def prove(fence: Fence, attempt: Attempt) -> Outcome:
     fence.mark_used()
     end_offset = attempt.claim.end_offset
     try:
-        attempt.prepare(Bounds(0, end_offset))
+        if not isinstance(attempt.prepare(Bounds(0, end_offset)), Landed):
+            fence.give_way()
+            return Fenced(None)
         fence.instance.commit()
     except KafkaException:
         fence.give_way()
