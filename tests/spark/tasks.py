@@ -28,5 +28,6 @@ def _failures(context: SparkContext, stage: SparkStageInfo) -> list[str]:
     if not stage.numFailedTasks:
         return []
     tasks = context._jsc.sc().statusStore().taskList(stage.stageId, stage.currentAttemptId, _MOST_TASKS)
-    said = [tasks.apply(each).errorMessage() for each in range(tasks.size())]
-    return [each.get() for each in said if each.isDefined()]
+    found = [tasks.apply(each) for each in range(tasks.size())]
+    # One that was killed, with its stage, has a message too, and did not fail.
+    return [each.errorMessage().get() for each in found if each.status() == "FAILED"]

@@ -23,11 +23,12 @@ def prove(fence: Fence, attempt: Attempt) -> Outcome:
     fence.mark_used()
     end_offset = attempt.claim.end_offset
     try:
-        if not isinstance(attempt.prepare(Bounds(0, end_offset)), Landed):
-            fence.give_way()
-            return Fenced(None)
-        fence.instance.commit()
+        shown = isinstance(attempt.prepare(Bounds(0, end_offset)), Landed)
+        if shown:
+            fence.instance.commit()
     except KafkaException:
+        shown = False
+    if not shown:
         fence.give_way()
         return Fenced(None)
     at = OffsetRange(end_offset, end_offset)
