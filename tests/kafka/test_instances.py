@@ -262,8 +262,8 @@ def test_what_is_told_of_a_topic_behind_an_append_is_what_the_next_claim_knows_o
     ("told", "becomes"),
     [
         (KafkaError._TIMED_OUT, LayoutChanged(1, 2)),
-        (KafkaError._ALL_BROKERS_DOWN, 2),
-        (("another", 1), 2),
+        (KafkaError._ALL_BROKERS_DOWN, (2, 0)),
+        (("another", 1), (2, 1)),
         (0, LayoutChanged(1, 2)),
         (2, LayoutChanged(1, 2)),
     ],
@@ -271,7 +271,7 @@ def test_what_is_told_of_a_topic_behind_an_append_is_what_the_next_claim_knows_o
 def test_who_took_the_records_is_asked_whether_they_are_in_the_planned_topic(
     broker, topic, monkeypatch, told, becomes
 ):
-    """Whatever else is told of it, one of the brokers may lag behind. The number is that of the attempts."""
+    """Whatever else is told of it, one of the brokers may lag behind. Numbers: attempts, and rows taken back."""
     own = TransactionalProducer.describe
 
     def once(instance):
@@ -288,7 +288,8 @@ def test_who_took_the_records_is_asked_whether_they_are_in_the_planned_topic(
         job = JobWriter(log, plan)
         monkeypatch.setattr(TransactionalProducer, "describe", once)
         outcome = job.append(table_of("a"))
-        assert (outcome.attempts if isinstance(outcome, Appended) else outcome) == becomes
+        counted = (outcome.attempts, outcome.aborted_rows) if isinstance(outcome, Appended) else outcome
+        assert counted == becomes
         assert values_in(log, 0) == ([] if isinstance(becomes, LayoutChanged) else ["a"])
 
 

@@ -64,8 +64,13 @@ class KeyedAppends:
         raise not_appended(self._partition, cause)
 
     def _overtaken(self, claim: Claim) -> Fenced | None:
-        """Whether another writer of the job was at work since it was claimed: the records met may be its own."""
-        known, found = claim.progress, self._log.progress(self._partition, claim.plan.job, claim.plan.group)
+        """Whether another writer of the job was at work since it was claimed: the records met may be its own.
+
+        Where nobody was a refusal is definite: so it is proven, unless the plan is not recorded, under which nobody
+        else writes.
+        """
+        plan, known = claim.plan, claim.progress
+        (found,) = self._log.progress_of([self._partition], plan.job, plan.group, proven=bool(plan.pinned_by))
         if found is None or (known is not None and (found.rows, found.batch) == (known.rows, known.batch)):
             return None
         return Fenced(found.task)

@@ -8,16 +8,20 @@ from spark_cas import append_once
 from spark_cas.core.errors import InputChangedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.outcome import Appended, Fenced
+from spark_cas.core.plan import BY_KEY
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.append.whole_load import WholeAppends
 from spark_cas.log.load.after_expansion import earlier_rows
-from spark_cas.log.load.planning import complete_job, pin_plan
+from spark_cas.log.load.append_by_key import KeyedAppends
+from spark_cas.log.load.planning import complete_job, job_progress, pin_plan
+from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
 from spark_cas.testing.loads import LIMITS, load
 from spark_cas.testing.writing import JobWriter, claim_of, table_of
 from tests.kafka.clients import committed_values
 from tests.kafka.faulted import JOB
+from tests.kafka.proxy import rules
 from tests.kafka.proxy.frames import Api
-from tests.kafka.proxy.rules import Fault
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 
@@ -34,8 +38,8 @@ def depose(proxied):
         deposed.clear()
         return False
 
-    proxied.proxy.add(Fault.OLD_RESPONSE, Api.OFFSET_FETCH, times=None, deposed_for=is_deposed)
-    proxied.proxy.add(Fault.WATCH, Api.OFFSET_COMMIT, where=to_write)
+    proxied.proxy.add(rules.Fault.OLD_RESPONSE, Api.OFFSET_FETCH, times=None, deposed_for=is_deposed)
+    proxied.proxy.add(rules.Fault.WATCH, Api.OFFSET_COMMIT, where=to_write)
     return deposed.set
 
 
@@ -84,6 +88,15 @@ def test_who_lost_to_another_attempt_of_its_job_is_told_so_and_of_no_conflict(di
     assert isinstance(mine.append(table_of("a")), Fenced)
 
 
+def test_who_meets_a_key_of_another_attempt_of_its_job_is_told_so_and_of_no_conflict(direct, log, depose):
+    plan = pin_plan(direct, JOB, ExpectedOffsets("none"), compare=BY_KEY)
+    mine = JobWriter(log, plan)
+    depose()
+    JobWriter(direct, plan).must_append("a")
+    outcome, _ = KeyedAppends(log, 0).append(mine.claim, mine.chunk(table_of("a"), claims=[0]))
+    assert isinstance(outcome, Fenced)
+
+
 def test_a_job_is_not_complete_whose_input_lacks_what_it_appended_elsewhere(direct, log, depose):
     expand_log(direct, 2)
     writer = JobWriter(direct, pin_plan(direct, JOB, ExpectedOffsets("none")), 1)
@@ -114,3 +127,27 @@ def test_who_is_refused_for_new_partitions_finds_what_another_call_of_the_job_co
     outcome = append_once(log, 0, table_of("a"), job=JOB, expected_offset=0)
     assert isinstance(outcome, Appended)
     assert outcome.resolved
+
+
+@pytest.mark.parametrize("step", [(KafkaLog, "claim"), (WholeAppends, "_send")])
+def test_who_appends_to_several_finds_likewise_what_another_call_of_the_job_committed(
+    direct, log, depose, monkeypatch, step
+):
+    """Refused for new partitions by its claim, or fenced when it sends."""
+    inner = getattr(*step)
+    expand_log(direct, 2)
+    given = {0: table_of("a"), 1: table_of("a")}
+    assert job_progress(log, JOB) == ()
+
+    def overtaken(self, *asked):
+        monkeypatch.setattr(*step, inner)
+        depose()
+        killed = FaultyLog(direct, Fault("record_completion", 1, When.BEFORE))
+        with pytest.raises(InjectedFaultError):
+            append_once(killed, given, job=JOB, expected_offset={0: 0, 1: 0})
+        direct.begin_expansion(direct.layout(), 3)
+        return inner(self, *asked)
+
+    monkeypatch.setattr(*step, overtaken)
+    found = append_once(log, given, job=JOB, expected_offset={0: 0, 1: 0})
+    assert all(isinstance(each, Appended) and each.resolved for each in found.values()), found

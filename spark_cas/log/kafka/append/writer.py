@@ -158,7 +158,7 @@ class PartitionWriter:
         except KafkaException as error:
             return self._failed_before_commit(attempt, error)
         if not isinstance(sent, Landed):
-            self._aborted_rows += chunk.records.num_rows if sent == Again(INTERLEAVED) else 0
+            self._aborted_rows += chunk.records.num_rows if isinstance(sent, Again) else 0
             return sent
         try:
             self._fence.instance.commit()
