@@ -15,7 +15,7 @@ class Appends:
     attempts: int | None = None
     """How often it was tried to append a chunk: more than there were chunks tells of retries."""
     aborted_rows: int | None = None
-    """Rows that were sent and taken back, because others came in between or a reply was lost."""
+    """Rows that were sent and taken back, as far as it is known that they were sent."""
     timestamp_ms: int | None = None
     """The time that the log gave to records of the newest chunk that it gave one; None also when it gave none."""
     has_offset: bool | None = None

@@ -66,11 +66,10 @@ class KeyedAppends:
     def _overtaken(self, claim: Claim) -> Fenced | None:
         """Whether another writer of the job was at work since it was claimed: the records met may be its own.
 
-        Where nobody was a refusal is definite: so it is proven, unless the plan is not recorded, under which nobody
-        else writes.
+        Where nobody was, the refusal is definite: so the ledger entry is proven.
         """
         plan, known = claim.plan, claim.progress
-        (found,) = self._log.progress_of([self._partition], plan.job, plan.group, proven=bool(plan.pinned_by))
+        (found,) = self._log.progress_of([self._partition], plan.job, plan.group, proven=True)
         if found is None or (known is not None and (found.rows, found.batch) == (known.rows, known.batch)):
             return None
         return Fenced(found.task)
