@@ -14,6 +14,7 @@ from spark_cas.testing.kafka_broker.waiting import wait_until
 from spark_cas.testing.writing import values_in
 from tests.long import full
 from tests.spark.addresses import KAFKA
+from tests.spark.session_settings import session_settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -23,9 +24,8 @@ EXPECTED = [f"{number:04}" for number in range(ROWS)]
 
 @pytest.fixture
 def small_batches(spark):
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 4)
-    yield
-    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    with session_settings(spark, {"spark.sql.execution.arrow.maxRecordsPerBatch": "4"}):
+        yield
 
 
 def options_of(address):

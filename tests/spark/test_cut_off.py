@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 
 from spark_cas import open_log
 from spark_cas.core.errors import LogNotFoundError
+from tests.spark.session_settings import session_settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -27,11 +28,8 @@ LATE_SECONDS = 3
 @pytest.fixture(autouse=True)
 def small_batches(spark):
     """Of so many rows each, as they pass between Spark and Python."""
-    batch_rows = "spark.sql.execution.arrow.maxRecordsPerBatch"
-    before = spark.conf.get(batch_rows)
-    spark.conf.set(batch_rows, str(BATCH))
-    yield
-    spark.conf.set(batch_rows, before)
+    with session_settings(spark, {"spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH)}):
+        yield
 
 
 def slow_rows(numbers, release: Path):

@@ -14,6 +14,7 @@ from spark_cas.spark.records import records_of
 from spark_cas.spark.writing import jvm_hash
 from spark_cas.spark.writing.jvm_hash import JvmHash
 from spark_cas.spark.writing.partition_by_key import partition_by_key
+from tests.spark.session_settings import session_settings
 
 pytestmark = pytest.mark.spark
 
@@ -127,14 +128,8 @@ SETTINGS = [
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: next(iter(settings)))
 def test_settings_of_the_session_make_no_difference(spark, settings):
-    before = {name: spark.conf.get(name, None) for name in settings}
-    try:
-        for name, value in settings.items():
-            spark.conf.set(name, value)
+    with session_settings(spark, settings):
         assert found(spark.createDataFrame(ROWS)) == expected(ROWS)
-    finally:
-        for name, value in before.items():
-            spark.conf.unset(name) if value is None else spark.conf.set(name, value)
 
 
 def test_what_was_tried_once_is_known(spark):

@@ -1,26 +1,20 @@
 """The settings of Spark that docs/performance.md advises where rows are small."""
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
 from benchmarks.session import SMALL_ROWS
+from tests.spark.session_settings import session_settings
 
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+
+ROOT = Path(__file__).parents[2]
 BYTES = 80_000_000
 """More than a batch has where Spark's own limit holds."""
 
 
-@pytest.fixture
-def small_rows(spark):
-    """The session has them while the test runs."""
-    before = {name: spark.conf.get(name) for name in SMALL_ROWS}
-    for name, value in SMALL_ROWS.items():
-        spark.conf.set(name, value)
-    yield
-    for name, value in before.items():
-        spark.conf.set(name, value)
-
-
-@pytest.mark.usefixtures("small_rows")
 def test_a_batch_of_more_than_sparks_own_limit_comes_whole(spark):
     """So its bytes end no batch, and Spark does not measure it before each row."""
     rows = int(SMALL_ROWS["spark.sql.execution.arrow.maxRecordsPerBatch"])
@@ -30,4 +24,11 @@ def test_a_batch_of_more_than_sparks_own_limit_comes_whole(spark):
             yield pa.RecordBatch.from_pydict({"rows": [batch.num_rows]})
 
     values = spark.range(0, rows, 1, 1).selectExpr(f"repeat('x', {BYTES // rows}) AS value")
-    assert [each.rows for each in values.mapInArrow(count, "rows long").collect()] == [rows]
+    with session_settings(spark, SMALL_ROWS):
+        assert [each.rows for each in values.mapInArrow(count, "rows long").collect()] == [rows]
+
+
+@pytest.mark.parametrize("file", ["docs/performance.md", "conf/spark-defaults.conf"])
+def test_the_benchmarks_have_what_is_advised(file):
+    text = (ROOT / file).read_text()
+    assert [name for name, value in SMALL_ROWS.items() if f"{name} {value}\n" not in text] == []
