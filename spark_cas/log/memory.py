@@ -27,6 +27,7 @@ from spark_cas.core.plan import (
     Layout,
     Plan,
     Progress,
+    input_entry,
     progress_lost,
     resume_offset,
     trimmed_unseen,
@@ -242,6 +243,7 @@ class MemoryLog(Backend):
             for at in self._partitions:
                 at.ledger.pop(plan.job, None)
             self._entries.pop(("completion", plan.job), None)
+            self._entries.pop(("input", input_entry(plan.job, plan.input)), None)
             self._entries.pop(("plan", plan.job), None)
 
     def grants(self) -> Grants:

@@ -20,8 +20,9 @@ from spark_cas.core.outcome import Outcome, Refusal
 from spark_cas.core.plan import Layout, Plan, Progress
 from spark_cas.core.records import RECORDS
 
-EntryKind = Literal["plan", "completion", "outcome"]
-"""What is recorded of a job; and of a group, under its name, what was decided of it (`spark_cas.core.group`)."""
+EntryKind = Literal["plan", "completion", "outcome", "input"]
+"""The kinds of registry entries: plan and completion of a job by its name, the outcome of a commit group by the name
+of the group (`spark_cas.core.group`), and the input list of a bulk load by `spark_cas.core.plan.input_entry`."""
 
 
 class Log(Protocol):

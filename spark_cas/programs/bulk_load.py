@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from spark_cas.core.errors import ConditionalLogError, ConflictError, LogError, LogNotFoundError, UnknownOutcomeError
+from spark_cas.core.errors import (
+    ConditionalLogError,
+    ConflictError,
+    LogError,
+    LogNotFoundError,
+    UnknownOutcomeError,
+)
 from spark_cas.core.guarantee import EXACTLY_ONCE, REQUIRED
 from spark_cas.core.plan_json import completion_from_json
 from spark_cas.core.refusal import offsets_to_go_on
@@ -21,6 +27,7 @@ from spark_cas.log.load.planning import require_same_kind
 from spark_cas.log.open import AnySpec, is_named, open_log
 from spark_cas.options import report_file
 from spark_cas.programs.exit_codes import ExitCode, UsageError
+from spark_cas.programs.input.recorded_list import FoundInput, listed_input, record_list, require_same_list
 from spark_cas.programs.load_arguments import Arguments, parse_arguments
 from spark_cas.programs.load_progress import console_for_people, live_progress
 from spark_cas.programs.load_report import (
@@ -40,6 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark_cas.options.parse import WriteOptions
+    from spark_cas.programs.load_input import RowCounts
 
 StartSession = Callable[[], "SparkSession"]
 
@@ -72,12 +80,12 @@ def bulk_load(
     *,
     on_incomplete: Callable[[], None] = lambda: None,
 ) -> LoadReport:
-    """Load the input of a request, or find in the registry that this was done.
+    """Load the input of a request, or find in the registry that an earlier run completed the job.
 
-    ``on_incomplete`` is called when the job was found not to be complete, before anything is appended.
+    ``on_incomplete`` is called if the job is not complete, before anything is appended.
 
-    Raises a ConditionalLogError as the log or `route` raised it, UsageError when input or expressions are
-    wrong, and Spark's own errors.
+    Raises a ConditionalLogError as the log or `route` raised it, InputChangedError if the job began with another
+    input list, UsageError if input or expressions are wrong, and Spark's own errors.
     """
     began = time.monotonic()
     options = request.parse()
@@ -91,16 +99,23 @@ def bulk_load(
     if before is None:
         on_incomplete()
         there = Held(()) if options.job is None else held_now(options.spec, options.job)
-        done = _write(request, options, start_session(), console, verifying=False)
+        spark = start_session()
+        found = listed_input(request, options, spark, console)
+        done = _write(request, options, spark, console, found, verifying=False)
         seconds, rows_before = time.monotonic() - began, None if there is None else there.rows
         if done is None:
-            return LoadReport(None, options.spec.url, ExitCode.COMPLETE, seconds, partitions=None)
-        job, held = done
-        return completed_report(job, held, options.spec.url, seconds, rows_before)
+            return LoadReport(None, options.spec.url, ExitCode.COMPLETE, seconds, partitions=None, input=found.totals)
+        job, held, counts = done
+        report = completed_report(job, held, options.spec.url, seconds, rows_before)
+        return replace(report, input=found.totals, null_keys=counts.null_keys(held.rows))
+    again = require_same_list(request, options, start_session, console)
     if request.verify:
-        _write(request, options, start_session(), console, verifying=True)
+        spark = start_session()
+        again = listed_input(request, options, spark, console) if again is None else again
+        _write(request, options, spark, console, again, verifying=True)
     report = completed_report(options.job, before, options.spec.url, time.monotonic() - began, before.rows)
-    return replace(report, already_complete=True, verified=request.verify)
+    totals = None if again is None else again.totals
+    return replace(report, already_complete=True, verified=request.verify, input=totals)
 
 
 def _held_before(log: Backend, options: "WriteOptions", job: str) -> Held | None:
@@ -206,13 +221,19 @@ def _failed(error: BaseException, request: LoadRequest, seconds: float, *, incom
 
 
 def _write(
-    request: LoadRequest, options: "WriteOptions", spark: "SparkSession", console: Console, *, verifying: bool
-) -> tuple[str | None, Held] | None:
-    """Write, and return what came of it; None where it is not known, for a driver elsewhere has it."""
-    # Here and not above: a complete job is found without loading pyspark.
+    request: LoadRequest,
+    options: "WriteOptions",
+    spark: "SparkSession",
+    console: Console,
+    found: FoundInput,
+    *,
+    verifying: bool,
+) -> tuple[str | None, Held, "RowCounts"] | None:
+    """Write the rows; return the job, its rows in the log and counts of the input, None if only the driver knows."""
+    # Imported here, so that a complete job is found without pyspark.
     from pyspark.sql.utils import is_remote
 
-    from spark_cas.programs.load_input import routed_input
+    from spark_cas.programs.load_input import RowCounts, ordered_rows, routed_rows
     from spark_cas.spark.source import ConditionalLogSource
 
     report = None if options.report is None else Path(options.report)
@@ -223,9 +244,15 @@ def _write(
             f"appended, and with which guarantee, would be told nowhere. Nothing was appended. Name a file on the "
             f"driver with --log-option report=FILE, or say idempotence={REQUIRED}."
         )
-    # Spark finds it by itself only where the first python3 on its PATH has this package.
+    # Spark finds the data source without this only if the first python3 on its PATH has this package.
     spark.dataSource.register(ConditionalLogSource)
-    routed = routed_input(spark, request)
+    rows, order = ordered_rows(spark, request, found.files)
+    if not request.allow_empty and rows.isEmpty():
+        raise UsageError("the input has no rows. Nothing was appended. Add --allow-empty if this is right.")
+    counts = RowCounts()
+    routed = routed_rows(counts.observed(rows), order, request, found.list.digest)
+    if not verifying and options.job is not None:
+        record_list(options, options.job, found.list)
     ledger = None if options.job is None else LedgerWatch(options.spec, options.job)
     watch = LoadWatch(ledger, StageWatch(spark, request.job), verifying=verifying)
     given = request.write_options()
@@ -238,12 +265,12 @@ def _write(
         if report is not None and not is_remote():
             completion = completion_from_json(report.read_text(encoding="utf-8"))
             if not completion.job:
-                return None, Held.of(completion.partitions, None)
+                return None, Held.of(completion.partitions, None), counts
             job = options.job or completion.job
-            return job, _done(options.spec, job)
+            return job, _done(options.spec, job), counts
     if options.job is None or not is_recorded(options):
         return None
-    return options.job, _done(options.spec, options.job)
+    return options.job, _done(options.spec, options.job), counts
 
 
 def is_recorded(options: "WriteOptions") -> bool:

@@ -11,8 +11,8 @@ from spark_cas.programs.exit_codes import UsageError
 _RAISED_IN_PYTHON = re.compile(r"^\s*[\w.]*(?:Error|Exception): \S.*$", re.MULTILINE)
 _SQLSTATE = re.compile(r"\s*SQLSTATE: (\w{5})\b")
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]*\] ")
-_WRONG_IN_THE_CALL = ("22", "42", "KD")
-"""Classes of SQLSTATE: data, names and syntax, and files that are not what they were said to be."""
+_WRONG_IN_THE_CALL = ("22", "42", "KD", "P0001")
+"""SQLSTATE classes of errors that the same command meets again: data, names, syntax, files, and raise_error."""
 _NO_HINT = "[FAILED_READ_FILE.NO_HINT]"
 _UNREADABLE = frozenset(
     {

@@ -131,12 +131,15 @@ class Mark:
     """Whether the rows of a partition come in one order, whatever happens."""
     earlier: tuple[EarlierRows, ...] = ()
     """What the load had appended before partitions were added: these rows are not in the frame."""
+    input: str = ""
+    """Digest of the bulk load's input list (`spark_cas.core.input_list`); empty for any other frame."""
 
     def metadata(self) -> dict[str, Any]:
         """The mark as column metadata."""
         known: dict[str, Any] = {} if self.layout_epoch is None else {"layout_epoch": self.layout_epoch}
         known |= {"sorted": 1} if self.sorted else {}
         known |= {"earlier": json.dumps([asdict(each) for each in self.earlier])} if self.earlier else {}
+        known |= {"input": self.input} if self.input else {}
         return {MARK: {"partitions": self.partitions, **known}}
 
     def require_whole(self) -> None:
@@ -183,7 +186,8 @@ def mark_of(schema: StructType) -> Mark | None:
     if not isinstance(partitions, int) or not isinstance(epoch, int | None):
         return None
     earlier = earlier_from_fields(json.loads(found.get("earlier", "[]")))
-    return Mark(partitions, epoch, sorted=found.get("sorted") == 1, earlier=earlier)
+    in_order, input_digest = found.get("sorted") == 1, str(found.get("input", ""))
+    return Mark(partitions, epoch, sorted=in_order, earlier=earlier, input=input_digest)
 
 
 _WRITTEN: dict[str, tuple[DataType, ...]] = {

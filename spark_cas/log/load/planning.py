@@ -58,6 +58,7 @@ def pin_plan(
     any_layout: bool = False,
     earlier: tuple[EarlierRows, ...] = (),
     whole: bool = False,
+    input_digest: str = "",
 ) -> Plan:
     """The plan of a job on a log: its first plan where it has one, else one pinned and recorded now.
 
@@ -73,6 +74,7 @@ def pin_plan(
     Raises OptionError for a bad name or expectation, JobMismatchError when the job was planned with
     another kind of expectation or is a load where a stream is wanted or the other way round, or not a round of
     the same,
+    InputChangedError if ``input_digest`` is not that of the input list the job was planned with,
     LayoutChangedError when partitions were added since and the input is not the rest, or they were added since the
     offsets that are ``wanted`` were read, unless ``any_layout`` will do. That is for who names the one partition that
     it writes, and asks what the job appended before: every append of rows by a plan of an earlier layout is refused,
@@ -101,6 +103,7 @@ def pin_plan(
             round_of=round_of,
             named=() if compare == BY_KEY else wanted.named,
             whole=whole,
+            input=input_digest,
         )
         refuse_by_key(mine)
         _require_input_of(mine, earlier)
@@ -119,6 +122,7 @@ def pin_plan(
         layout = layout_since(log, first.layout_epoch)
     require_same_kind(log, first, stream=stream, compare=compare, round_of=round_of, whole=whole)
     require_same_log(job, first.log_id, layout)
+    require_same_input(first, input_digest)
     plan = first
     if first.layout_epoch != layout.epoch and not any_layout:
         plan = newest_plan(log, first)
@@ -160,6 +164,18 @@ def require_same_log(job: str, log_id: str, layout: Layout) -> None:
         raise TruncatedError(
             f"job {job!r} was planned on another log that had this name; this one was created later, and no row of "
             f"the job is in it. Nothing was appended. Use another job name if the rows are to go into the new log."
+        )
+
+
+def require_same_input(plan: Plan, input_digest: str, difference: str = "its files or arguments differ") -> None:
+    """InputChangedError if a bulk load began with another input list than the one with this digest.
+
+    A write that has no list, such as one of a DataFrame, is compared by its rows alone.
+    """
+    if plan.input and input_digest and plan.input != input_digest:
+        raise InputChangedError(
+            f"job {plan.told_as!r} began with another input: {difference}. This run appended nothing. Run the job "
+            f"with the input that it began with, or load other rows under another job name."
         )
 
 

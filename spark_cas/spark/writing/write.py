@@ -147,6 +147,7 @@ def _plan(log: Backend, options: WriteOptions, job: str, mark: Mark | None, layo
         round_of=options.round_of,
         earlier=mark.earlier if mark else (),
         whole=options.whole,
+        input_digest=mark.input if mark else "",
     )
     if plan.layout_epoch != layout.epoch:
         raise LayoutChangedError(
