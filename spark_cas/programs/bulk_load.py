@@ -233,7 +233,8 @@ def _write(
     # Imported here, so that a complete job is found without pyspark.
     from pyspark.sql.utils import is_remote
 
-    from spark_cas.programs.load_input import RowCounts, ordered_rows, routed_rows
+    from spark_cas.programs.input.session_settings import pinned_settings
+    from spark_cas.programs.load_input import RowCounts, input_settings, ordered_rows, routed_rows
     from spark_cas.spark.source import ConditionalLogSource
 
     report = None if options.report is None else Path(options.report)
@@ -246,31 +247,32 @@ def _write(
         )
     # Spark finds the data source without this only if the first python3 on its PATH has this package.
     spark.dataSource.register(ConditionalLogSource)
-    rows, order = ordered_rows(spark, request, found.files)
-    if not request.allow_empty and rows.isEmpty():
-        raise UsageError("the input has no rows. Nothing was appended. Add --allow-empty if this is right.")
-    counts = RowCounts()
-    routed = routed_rows(counts.observed(rows), order, request, found.list.digest)
-    if not verifying and options.job is not None:
-        record_list(options, options.job, found.list)
-    ledger = None if options.job is None else LedgerWatch(options.spec, options.job)
-    watch = LoadWatch(ledger, StageWatch(spark, request.job), verifying=verifying)
-    given = request.write_options()
-    with TemporaryDirectory() as folder, live_progress(console, watch.look):
-        if options.idempotence != REQUIRED and report is None and not is_remote():
-            report = Path(folder) / "report.json"
-            given["report"] = str(report)
-        routed.write.format("conditional-log").mode("append").options(**given).save()
-        # With Spark Connect a file of that name here would be another one.
-        if report is not None and not is_remote():
-            completion = completion_from_json(report.read_text(encoding="utf-8"))
-            if not completion.job:
-                return None, Held.of(completion.partitions, None), counts
-            job = options.job or completion.job
-            return job, _done(options.spec, job), counts
-    if options.job is None or not is_recorded(options):
-        return None
-    return options.job, _done(options.spec, options.job), counts
+    with pinned_settings(spark, input_settings(spark, request, found.files)):
+        rows, order = ordered_rows(spark, request, found.files)
+        if not request.allow_empty and rows.isEmpty():
+            raise UsageError("the input has no rows. Nothing was appended. Add --allow-empty if this is right.")
+        counts = RowCounts()
+        routed = routed_rows(counts.observed(rows), order, request, found.list.digest)
+        if not verifying and options.job is not None:
+            record_list(options, options.job, found.list)
+        ledger = None if options.job is None else LedgerWatch(options.spec, options.job)
+        watch = LoadWatch(ledger, StageWatch(spark, request.job), verifying=verifying)
+        given = request.write_options()
+        with TemporaryDirectory() as folder, live_progress(console, watch.look):
+            if options.idempotence != REQUIRED and report is None and not is_remote():
+                report = Path(folder) / "report.json"
+                given["report"] = str(report)
+            routed.write.format("conditional-log").mode("append").options(**given).save()
+            # With Spark Connect a file of that name here would be another one.
+            if report is not None and not is_remote():
+                completion = completion_from_json(report.read_text(encoding="utf-8"))
+                if not completion.job:
+                    return None, Held.of(completion.partitions, None), counts
+                job = options.job or completion.job
+                return job, _done(options.spec, job), counts
+        if options.job is None or not is_recorded(options):
+            return None
+        return options.job, _done(options.spec, options.job), counts
 
 
 def is_recorded(options: "WriteOptions") -> bool:

@@ -10,10 +10,16 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 from pyspark.sql.types import BinaryType, StringType, TimestampType
+from pyspark.sql.utils import is_remote
 
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.exit_codes import UsageError
-from spark_cas.programs.input.listing import literal
+from spark_cas.programs.input.columnar_files import columnar_rows
+from spark_cas.programs.input.csv_dialect import parse_csv_options
+from spark_cas.programs.input.csv_rows import csv_rows
+from spark_cas.programs.input.file_index import spark_uri, with_folder_columns
+from spark_cas.programs.input.parts import POSITION_COLUMNS
+from spark_cas.programs.input.text_files import whole_file_settings
 from spark_cas.programs.load_request import LoadRequest
 from spark_cas.programs.plain_errors import in_short
 from spark_cas.spark.schema import mark_of
@@ -24,9 +30,12 @@ if TYPE_CHECKING:
 
 _DIRECTION = re.compile(r"(?P<expression>.+?)\s+(?P<direction>asc|desc)\s*", re.IGNORECASE | re.DOTALL)
 _ORDER = "_order_"
-_READ_DEFAULTS = {
-    "csv": {"header": "true", "mode": "FAILFAST", "escape": '"', "multiLine": "true", "enforceSchema": "false"},
-    "json": {"mode": "FAILFAST"},
+_JSON = {
+    "timeZone": "UTC",
+    "ignoreNullFields": "false",
+    "dateFormat": "yyyy-MM-dd",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 _RECORD = ("key", "value", "headers", "timestamp")
 
@@ -52,7 +61,7 @@ def ordered_rows(
     """
     with wrong_call():
         frame, positions = _read(spark, request, files)
-        columns = [_key(request), _value(request), *_headers(request), *_timestamp(request)]
+        columns = [_key(request), _value(request, frame, positions), *_headers(request), *_timestamp(request)]
         rows = frame.select(*columns, *_order_columns(request), *positions)
         _require_types(rows)
     named = [F.col(name).desc() if falling else F.col(name).asc() for name, falling in _order(request)]
@@ -90,15 +99,33 @@ def wrong_call() -> "Iterator[None]":
         raise UsageError(in_short(error)) from error
 
 
+def input_settings(spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile]) -> dict[str, str]:
+    """Return the settings of Spark that the plan of the input needs, besides the pinned ones."""
+    whole = request.format == "csv" and parse_csv_options(dict(request.read_options))[0].multi_line
+    return whole_file_settings(files, _parallelism(spark)) if whole else {}
+
+
+def _parallelism(spark: "SparkSession") -> int:
+    if is_remote():
+        return int(str(spark.conf.get("spark.sql.shuffle.partitions")))  # the client does not see the cores
+    return spark.sparkContext.defaultParallelism
+
+
 def _read(spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile]) -> "tuple[DataFrame, list[str]]":
     """Return the columns of the input, and the names of those that hold the position of a row."""
     if request.query is not None:
         return spark.sql(request.query), []
-    reader = spark.read.format(request.format)
-    if request.schema is not None:
-        reader = reader.schema(request.schema)
-    options = {**_READ_DEFAULTS.get(request.format, {}), **dict(request.read_options)}
-    return reader.options(**options).load([literal(each.path) for each in files]), []
+    options = dict(request.read_options)
+    if request.format in ("parquet", "orc"):
+        return columnar_rows(spark, files, request.format, options)
+    if not files:
+        return spark.createDataFrame([], request.schema or "value STRING"), []
+    located = [replace(each, path=spark_uri(each.path)) for each in files]
+    if request.format == "csv":
+        frame = csv_rows(spark, located, request.schema, options)
+    else:
+        raise NotImplementedError(request.format)
+    return with_folder_columns(spark, frame, files), list(POSITION_COLUMNS)
 
 
 def _key(request: LoadRequest) -> "Column":
@@ -106,9 +133,9 @@ def _key(request: LoadRequest) -> "Column":
     return key.alias("key")
 
 
-def _value(request: LoadRequest) -> "Column":
+def _value(request: LoadRequest, frame: "DataFrame", positions: Sequence[str]) -> "Column":
     expression = request.value_expression
-    value = F.to_json(F.struct("*")) if expression is None else F.expr(expression)
+    value = F.to_json(F.struct(*_data(frame, positions)), _JSON) if expression is None else F.expr(expression)
     if not request.tombstones:
         missing = F.raise_error(
             F.lit(
@@ -118,6 +145,10 @@ def _value(request: LoadRequest) -> "Column":
         )
         value = F.when(value.isNull(), missing).otherwise(value)
     return value.alias("value")
+
+
+def _data(frame: "DataFrame", positions: Sequence[str]) -> "list[Column]":
+    return [F.col(f"`{name.replace('`', '``')}`") for name in frame.columns if name not in positions]
 
 
 def _headers(request: LoadRequest) -> "list[Column]":

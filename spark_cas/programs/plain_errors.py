@@ -19,11 +19,16 @@ _UNREADABLE = frozenset(
         "AccessControlException",
         "AccessDeniedException",
         "ChecksumException",
+        "EOFException",
         "FileNotFoundException",
         "SparkIllegalArgumentException",
+        "ZipException",
+        "ZStandardException",
     }
 )
-"""Why a file is not read, where Spark has no hint: to read it again changes nothing."""
+"""Java exceptions for a file that stays unreadable, if Spark has no hint."""
+_NOT_COMPRESSED = re.compile(r"gzip|zip2|stream|header|crc|corrupt|compress", re.IGNORECASE)
+"""In the message of a plain IOException of a decompressor."""
 _CSV_HEADER = "CSV header "
 """Begins what Spark says of a header that is not the expected one: what is wrong with it comes in further lines."""
 _FILE = re.compile(r"reading file (\S+?)\.(?:\s|$)")
@@ -76,7 +81,7 @@ def _root_cause(causes: list[tuple[str, str]]) -> Exception:
     state = _SQLSTATE.search(named[-1])
     wrong = state is not None and state[1].startswith(_WRONG_IN_THE_CALL)
     if wrong and named[-1].startswith(_NO_HINT):
-        wrong = kind in _UNREADABLE
+        wrong = kind in _UNREADABLE or (kind == "IOException" and bool(_NOT_COMPRESSED.search(causes[-1][1])))
     if not wrong:
         return RuntimeError(said)
     option = "--read-option enforceSchema=true: by place" if text.startswith(_CSV_HEADER) else "--read-option"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from spark_cas.core.input_list import InputFile
 from spark_cas.core.readable import readable
 from spark_cas.log.load.planning import fresh_job_name
 from spark_cas.programs.exit_codes import ExitCode, UsageError
@@ -62,11 +63,23 @@ def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
 
 
 def _verify(given: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, Result]:
+    from spark_cas.programs.input.session_settings import pinned_settings
+    from spark_cas.programs.load_input import input_settings
+
+    files = list_input(given.request.inputs, spark).files
+    request = replace(given.request, tombstones=True)
+    with pinned_settings(spark, input_settings(spark, request, files)):
+        return _compared(given, spark, request, files)
+
+
+def _compared(
+    given: argparse.Namespace, spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile]
+) -> tuple[ExitCode, Result]:
     from spark_cas.programs.load_input import ordered_rows
     from spark_cas.spark.reading.verify_log import verify_log
 
-    files = list_input(given.request.inputs, spark).files
-    rows, order = ordered_rows(spark, replace(given.request, tombstones=True), files)
+    rows, order = ordered_rows(spark, request, files)
+    order = order if request.order_by else []
     options = {**dict(given.request.log_options), "path": given.request.log}
     found = verify_log(rows, options, order_by=order, first=given.first)
     _tell(found, console_for_people())

@@ -22,6 +22,7 @@ _LINES = {
     # Hadoop would skip longer lines without an error.
     "mapreduce.input.linerecordreader.line.maxlength": str(2**31 - 1),
 }
+_FOREIGN = (".lz4", ".snappy", ".lzo")
 _FIRST_BYTES = 8 << 20
 _OPEN_COST = 4 << 20
 _PARTITION_BYTES = 128 << 20
@@ -118,4 +119,10 @@ def _lines(spark: "SparkSession", paths: Sequence[str]) -> "DataFrame":
     hidden = [path for path in paths if path.rsplit("/", 1)[-1].startswith(("_", "."))]
     if hidden:
         raise UsageError(f"{hidden[0]}: Spark reads no file whose name begins with _ or a point. Rename it.")
+    other = [path for path in paths if path.lower().endswith(_FOREIGN)]
+    if other:
+        raise UsageError(
+            f"{other[0]}: Spark reads this compression only in Hadoop's own framing, and fails for the files of the "
+            f"usual tools. Nothing was appended. Compress the file with gzip, bzip2 or zstd."
+        )
     return spark.read.options(**_LINES).text([literal_path(path) for path in paths])
