@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from spark_cas.core.offsets import OffsetRange
+from spark_cas.core.records import first_since
 from spark_cas.log import clock
 from spark_cas.log.kafka import KafkaLog, reading
 from spark_cas.log.kafka import log as log_module
@@ -163,6 +164,23 @@ def test_records_that_are_removed_during_a_lookup_are_skipped(log, writer, broke
 
     monkeypatch.setattr(log_module, "first_offset_since", after_removal)
     assert log.offset_since(0, TIME_MS) == 6
+
+
+def test_a_lookup_stops_at_its_record(log, writer, monkeypatch):
+    writer.abort(TIME_MS)
+    for _ in range(20):
+        writer.commit(TIME_MS - 1)
+        writer.commit(TIME_MS)
+    examined = []
+
+    def counting(records, timestamp_ms):
+        examined.append(records.num_rows)
+        return first_since(records, timestamp_ms)
+
+    monkeypatch.setattr(reading, "first_since", counting)
+    monkeypatch.setattr(reading, "_POLL_MESSAGES", 1)
+    assert log.offset_since(0, TIME_MS) == 4
+    assert examined == [1, 1]
 
 
 def test_a_lookup_costs_one_round_trip_and_one_fetch(proxied):
