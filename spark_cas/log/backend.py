@@ -107,18 +107,33 @@ class Backend(Log, Blind, Admin, Expandable, Registry, Grantor):
             yield np.arange(base_offset, base_offset + records.num_rows), records
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
-        """Where a read begins that is to have every record from a time on, in milliseconds since 1970.
+        """Return the offset of the first committed record with a timestamp of at least this time.
 
-        All committed records below it are older, and the first that is not lies there or behind it: an offset that
-        holds no record, such as that of Kafka's marker, may have a time too. None when nothing is as new. Times need
-        not rise with offsets.
+        Timestamps need not rise with offsets, so records after it may be older.
 
-        Raises LogNotFoundError, ChunkDamagedError, StorageError.
+        Args:
+            partition: The partition to search, from its start to its end.
+            timestamp_ms: The time in milliseconds since 1970.
+
+        Returns:
+            The offset of a record, or None if all committed records are older.
+
+        Raises:
+            LogNotFoundError, ChunkDamagedError, StorageError.
+        """
+        first = self.dated_since(partition, timestamp_ms)
+        return None if first is None else first[0]
+
+    def dated_since(self, partition: int, timestamp_ms: int) -> tuple[int, int] | None:
+        """Return the first offset with a timestamp of at least this time, and that timestamp in milliseconds.
+
+        This is evidence of the time at which the log held something. Unlike `offset_since` it costs one request on
+        Kafka, and counts transaction markers and aborted records. Raises as `offset_since`.
         """
         for base, records in self.read(partition, self.bounds(partition).range, ("timestamp",)):
             found = first_since(records, timestamp_ms)
             if found is not None:
-                return base + found
+                return base + found, records.column("timestamp").cast(pa.int64())[found].as_py()
         return None
 
     def forget_leaders(self) -> None:

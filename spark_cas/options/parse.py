@@ -46,6 +46,8 @@ class StreamOptions:
     trigger: TriggerLimits
     whole_loads: bool
     """Whether no micro-batch ends within a load as a whole."""
+    allow_unsubscribed: bool
+    """Whether the checkpoint may have topics and partitions that the selection does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,7 @@ def parse_read_stream(options: Mapping[str, str]) -> StreamOptions:
         _splitting(given),
         TriggerLimits(most, least, given.need("maxTriggerDelay", int)),
         whole_loads,
+        given.need("allowUnsubscribedTopics", bool),
     )
 
 

@@ -399,8 +399,9 @@ OPTIONS: tuple[Option, ...] = (
         None,
         STREAMING_READ,
         per_log=True,
-        doc="At most so many offsets are in one micro-batch, of all partitions together: in proportion to what each "
-        "has waiting, at least one of each where that many are allowed.",
+        doc="The most offsets of one micro-batch, over all partitions: at least one of each partition that has new "
+        "ones, and the remainder in proportion to them. If it is below the number of these partitions, they take "
+        "turns from batch to batch.",
     ),
     Option(
         "isolation",
@@ -435,8 +436,19 @@ OPTIONS: tuple[Option, ...] = (
         "true",
         READING,
         per_log=True,
-        doc="What becomes of a read whose first records are not kept any more, and of a stream whose topic or "
-        "partition is gone: `true` is an error, `false` reads what is left.",
+        doc="`true`: a read fails if its first records were removed, and a stream if a topic or partition no longer "
+        "exists. `false`: they read the remaining records. It does not cover a topic that the options of a stream no "
+        "longer select: `allowUnsubscribedTopics` does.",
+    ),
+    Option(
+        "allowUnsubscribedTopics",
+        flag,
+        "false",
+        STREAMING_READ,
+        per_log=False,
+        doc="`true`: a stream may restart with options that select fewer topics or partitions than its checkpoint "
+        "has. It does not read the remaining records of the others, and keeps their offsets: it resumes there if the "
+        "options select them again. `false`: such a restart fails before it reads anything new.",
     ),
     Option(
         "includeHeaders",

@@ -111,6 +111,9 @@ class FaultyLog(Backend):
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
         return self._at("offset_since", lambda: self._inner.offset_since(partition, timestamp_ms))
 
+    def dated_since(self, partition: int, timestamp_ms: int) -> tuple[int, int] | None:
+        return self._at("dated_since", lambda: self._inner.dated_since(partition, timestamp_ms))
+
     def preflight(self, *, begun: bool = False, idempotence: str = REQUIRED) -> Preflight:
         return self._at("preflight", lambda: self._inner.preflight(begun=begun, idempotence=idempotence))
 

@@ -11,7 +11,7 @@ from confluent_kafka.admin import NewTopic
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
-from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
+from spark_cas.core.errors import LogNotFoundError, LogNotSharedError, TrimmedError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.grants import Grants
 from spark_cas.core.group import ABORTED, job_of, outcome_from_json, outcome_to_json
@@ -137,16 +137,16 @@ class KafkaLog(KafkaRegistry, Backend):
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
         at = self._at(partition)
-        found = ends.offset_since(self._admin, at, timestamp_ms)
-        if found is None and timestamp_ms <= ends.newest_ms(self._admin, at):
-            decided = ends.stable_bounds(self._admin, at).range
-            found = ends.offset_since(self._admin, at, timestamp_ms, decided=False)
-            if found is None:
-                # Brokers (4.1) find none either when the first that is as new was deleted by DeleteRecords.
-                return first_offset_since(self._readers, at, decided, timestamp_ms)
-            # Behind the end it is of a transaction that is open.
-            return found if found < decided.end_offset else None
-        return found
+        wait = Wait(self.patience_seconds, f"looking up a time in partition {partition} of topic {self.topic}")
+        while True:
+            try:
+                return self._offset_since(at, timestamp_ms)
+            except TrimmedError:
+                if not wait.again("records were removed during the lookup"):
+                    raise
+
+    def dated_since(self, partition: int, timestamp_ms: int) -> tuple[int, int] | None:
+        return ends.dated_since(self._admin, self._at(partition), timestamp_ms)
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
         with self._turn, within(self.patience_seconds):
@@ -285,6 +285,21 @@ class KafkaLog(KafkaRegistry, Backend):
 
     def put_grants(self, grants: Grants) -> bool:
         return self._grantor.put_grants(grants)
+
+    def _offset_since(self, at: TopicPartition, timestamp_ms: int) -> int | None:
+        """Read from the broker's offset, which may hold no committed record, up to the first record that matches."""
+        first, bounds = ends.lookup_time(self._admin, at, timestamp_ms)
+        if first is None:
+            if timestamp_ms > ends.newest_ms(self._admin, at):
+                return None
+            # A record may have been appended between the two requests.
+            first, bounds = ends.lookup_time(self._admin, at, timestamp_ms)
+        if first is None:
+            # Brokers (4.1) also find none if DeleteRecords removed the first match of a segment.
+            first = bounds.start_offset
+        if first >= bounds.end_offset:
+            return None
+        return first_offset_since(self._readers, at, OffsetRange(first, bounds.end_offset), timestamp_ms)
 
     def _identified(self, layout: Layout) -> Layout:
         self._readers.identify(self.topic, layout.log_id)
