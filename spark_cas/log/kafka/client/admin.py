@@ -63,6 +63,8 @@ class Admin:
         """Whether these brokers ever answered: then a connection that does not come about is one that comes back."""
         self.seen = set[str]()
         """Topics that somebody saw: a broker that does not know one lags behind, or it is gone."""
+        self.coordinated = False
+        """Whether a check found that the brokers can have coordinators of transactions and groups."""
         self._told: dict[str, tuple[float, str, int]] = {}
         self._topic = spec.topic
         self._leaders: dict[str, tuple[float, frozenset[int]]] = {}
