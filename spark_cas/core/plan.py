@@ -140,6 +140,9 @@ class Plan:
     those that a re-run names."""
     whole: bool = False
     """Whether the rows of all partitions become visible in one step."""
+    partitioner: str = ""
+    """The partitioner that assigned the rows to partitions (`spark_cas.core.partitioner`); empty if that was not
+    recorded, or the caller assigned them."""
     rejoined: bool = field(default=False, compare=False)
     """Whether an earlier run may have appended under this plan: not so for the run that recorded it."""
     group: str = field(default="", compare=False)
