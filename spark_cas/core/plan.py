@@ -142,6 +142,9 @@ class Plan:
     """Whether the rows of all partitions become visible in one step."""
     input: str = ""
     """Digest of the bulk load's input list (`spark_cas.core.input_list`); empty for any other write."""
+    partitioner: str = ""
+    """The partitioner that assigned the rows to partitions (`spark_cas.core.partitioner`); empty if that was not
+    recorded, or the caller assigned them."""
     rejoined: bool = field(default=False, compare=False)
     """Whether an earlier run may have appended under this plan: not so for the run that recorded it."""
     group: str = field(default="", compare=False)

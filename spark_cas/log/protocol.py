@@ -17,6 +17,7 @@ from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.grants import Grants
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Outcome, Refusal
+from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner
 from spark_cas.core.plan import Layout, Plan, Progress
 from spark_cas.core.records import RECORDS
 
@@ -112,8 +113,10 @@ class Log(Protocol):
 class Admin(Protocol):
     """Creating and trimming: what a task that writes rows never needs."""
 
-    def create(self, partitions: int) -> Layout:
+    def create(self, partitions: int, partitioner: Partitioner = DEFAULT_PARTITIONER) -> Layout:
         """Create the log unless it is there, and return its layout, which another creator may have chosen.
+
+        A backend whose layout records the partitioner records it now, others with the first plan that names one.
 
         Raises FormatError when the place holds something else, StoreUnsafeError, StorageError.
         """

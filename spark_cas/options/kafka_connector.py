@@ -88,7 +88,7 @@ SINK: tuple[SparkOption, ...] = (
     SparkOption("includeHeaders", _NO_EFFECT, "A column headers is written wherever it is there."),
     SparkOption("kafka.key.serializer", _REFUSED, "Keys are written as they are; cast the column."),
     SparkOption("kafka.value.serializer", _REFUSED, "Values are written as they are; cast the column."),
-    SparkOption("kafka.partitioner.class", _REFUSED, "`route` places rows, as Kafka's Java client does unless told."),
+    SparkOption("kafka.partitioner.class", _REFUSED, "Use option `partitioner`, which `route` takes."),
 )
 """Options of ``df.write.format("kafka")`` and ``df.writeStream.format("kafka")``."""
 

@@ -26,6 +26,7 @@ from spark_cas.options.option import (
     milliseconds,
     one_of,
     one_topic,
+    partitioner,
     pattern,
     seconds,
     some_of,
@@ -210,6 +211,18 @@ OPTIONS: tuple[Option, ...] = (
         "replication and retention that are the brokers' defaults (seven days with Kafka as it comes). Given for a "
         "log that exists, it must be that log's count, or one that it had before partitions were added; as a per-log "
         "default it counts for new logs only.",
+    ),
+    Option(
+        "partitioner",
+        partitioner,
+        None,
+        WRITING_AND_ROUTING,
+        per_log=True,
+        doc="How `route` assigns a key to a partition. `murmur2` (or `murmur2_random`): as Kafka's Java client does. "
+        "`crc32` (or `consistent`, `consistent_random`): as clients on librdkafka do by default, such as "
+        "confluent-kafka for Python. The log records it, so later writes need not name it, and another value is an "
+        "error. A log without a record has `murmur2`. Rows without a key are assigned by their content. See "
+        "[partitioners](kafka.md#partitioners).",
     ),
     Option(
         "maxRecordsPerChunk",

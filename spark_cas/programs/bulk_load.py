@@ -23,6 +23,7 @@ from spark_cas.core.guarantee import EXACTLY_ONCE, REQUIRED
 from spark_cas.core.plan_json import completion_from_json
 from spark_cas.core.refusal import offsets_to_go_on
 from spark_cas.log.backend import Backend
+from spark_cas.log.load.placing import placement_on, recorded_partitioner
 from spark_cas.log.load.planning import require_same_kind
 from spark_cas.log.open import AnySpec, is_named, open_log
 from spark_cas.options import report_file
@@ -93,7 +94,7 @@ def bulk_load(
         console.print(_not_named(options), style="yellow", soft_wrap=True)
     with open_log(options.spec) as log:
         before = None if options.job is None else _held_before(log, options, options.job)
-        notes = _notes(log, options.idempotence) if before is None else ()
+        notes = _notes(log, options) if before is None else ()
     for note in notes:
         console.print(f"note: {note}", style="yellow", markup=False, highlight=False, soft_wrap=True)
     if before is None:
@@ -133,6 +134,7 @@ def _held_before(log: Backend, options: "WriteOptions", job: str) -> Held | None
             compare=options.compare,
             round_of=options.round_of,
             whole=options.whole,
+            partitioner=options.partitioner,
         )
     return held
 
@@ -146,11 +148,15 @@ def _not_named(options: "WriteOptions") -> str:
     )
 
 
-def _notes(log: Backend, idempotence: str) -> tuple[str, ...]:
-    """What weakens a promise on this log; nothing is known of one that the load makes."""
+def _notes(log: Backend, options: "WriteOptions") -> tuple[str, ...]:
+    """Return the notes of a preflight; there are none on a log that the load creates.
+
+    Raises OptionError if the load names another partitioner than the log has.
+    """
     try:
         log.layout_now()  # a preflight takes it for granted that there is one
-        return log.preflight(idempotence=idempotence).notes
+        placement = placement_on(recorded_partitioner(log, options.idempotence), options.partitioner)
+        return log.preflight(idempotence=options.idempotence, placement=placement).notes
     except LogNotFoundError:
         return ()
 

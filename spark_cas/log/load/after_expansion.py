@@ -89,6 +89,7 @@ def plan_of_rest(log: Backend, layout: Layout, newest: Plan, job: str, earlier: 
         named=tuple(each for each in newest.named if not is_complete(found[each])),
         whole=newest.whole,
         input=newest.input,
+        partitioner=newest.partitioner,
     )
 
 

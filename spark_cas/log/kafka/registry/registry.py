@@ -27,7 +27,7 @@ from spark_cas.log.protocol import EntryKind
 
 _SETTLED = "registry"
 _OF_JOBS = ("plan", "completion", "input", "piece")
-_OF_LAYOUTS = ("expansion", "layout")
+_OF_LAYOUTS = ("expansion", "layout", "partitioner")
 
 
 class Registry:
