@@ -133,16 +133,6 @@ def session(spark):
     return spark.newSession()
 
 
-@pytest.fixture
-def connect_session(spark, connect_port, monkeypatch):
-    from pyspark.sql.connect.session import SparkSession
-
-    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
-    session = SparkSession.builder.remote(f"sc://127.0.0.1:{connect_port}").create()
-    yield session
-    session.stop()
-
-
 def outcome(frame):
     """The types and rows of a frame that is yet to be built, or the class of the error."""
     try:
