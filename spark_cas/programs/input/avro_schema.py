@@ -1,4 +1,4 @@
-"""Avro schemas: the columns that they stand for, and a form that fastavro decodes without loss.
+"""Avro schemas: their columns, and a form that fastavro decodes without loss.
 
 fastavro decodes logical types into Python objects, which cannot hold every value. It also accepts some invalid data.
 The reader therefore gives fastavro a schema of plain types, and converts the decoded columns with Arrow:
