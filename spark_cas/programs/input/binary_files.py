@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_cas.core.errors import UnreadableInputError
 from spark_cas.core.input_list import InputFile
@@ -29,11 +30,8 @@ def binary_rows(spark: "SparkSession", files: Sequence[InputFile]) -> "DataFrame
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            found = [
-                numbers.of(path, len(content))
-                for path, content in zip(batch["path"].to_pylist(), batch["value"], strict=True)
-            ]
-            index = pa.array(found, pa.int32())
+            sizes = pc.binary_length(batch["value"]).to_pylist()
+            index = pa.array(map(numbers.of, batch["path"].to_pylist(), sizes), pa.int32())
             position = pa.array(np.zeros(batch.num_rows, np.int64))
             yield pa.RecordBatch.from_arrays(
                 [*batch.columns, index, position], names=[*batch.schema.names, FILE, POSITION]
