@@ -14,11 +14,15 @@ from pyspark.sql.utils import is_remote
 
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.input.avro_files import avro_rows
+from spark_cas.programs.input.binary_files import binary_rows
 from spark_cas.programs.input.columnar_files import columnar_rows
 from spark_cas.programs.input.csv_dialect import parse_csv_options
 from spark_cas.programs.input.csv_rows import csv_rows
 from spark_cas.programs.input.file_index import spark_uri, with_folder_columns
 from spark_cas.programs.input.parts import POSITION_COLUMNS
+from spark_cas.programs.input.read_options import ReadOptions
+from spark_cas.programs.input.row_json import row_json
 from spark_cas.programs.input.text_files import whole_file_settings
 from spark_cas.programs.load_request import LoadRequest
 from spark_cas.programs.plain_errors import in_short
@@ -30,13 +34,6 @@ if TYPE_CHECKING:
 
 _DIRECTION = re.compile(r"(?P<expression>.+?)\s+(?P<direction>asc|desc)\s*", re.IGNORECASE | re.DOTALL)
 _ORDER = "_order_"
-_JSON = {
-    "timeZone": "UTC",
-    "ignoreNullFields": "false",
-    "dateFormat": "yyyy-MM-dd",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 _RECORD = ("key", "value", "headers", "timestamp")
 
 
@@ -121,7 +118,10 @@ def _read(spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile
     if not files:
         return spark.createDataFrame([], request.schema or "value STRING"), []
     located = [replace(each, path=spark_uri(each.path)) for each in files]
-    if request.format == "csv":
+    if request.format in ("avro", "binary"):
+        ReadOptions(options, ())
+        frame = avro_rows(spark, files) if request.format == "avro" else binary_rows(spark, files)
+    elif request.format == "csv":
         frame = csv_rows(spark, located, request.schema, options)
     else:
         raise NotImplementedError(request.format)
@@ -135,7 +135,7 @@ def _key(request: LoadRequest) -> "Column":
 
 def _value(request: LoadRequest, frame: "DataFrame", positions: Sequence[str]) -> "Column":
     expression = request.value_expression
-    value = F.to_json(F.struct(*_data(frame, positions)), _JSON) if expression is None else F.expr(expression)
+    value = row_json(frame, positions) if expression is None else F.expr(expression)
     if not request.tombstones:
         missing = F.raise_error(
             F.lit(
@@ -145,10 +145,6 @@ def _value(request: LoadRequest, frame: "DataFrame", positions: Sequence[str]) -
         )
         value = F.when(value.isNull(), missing).otherwise(value)
     return value.alias("value")
-
-
-def _data(frame: "DataFrame", positions: Sequence[str]) -> "list[Column]":
-    return [F.col(f"`{name.replace('`', '``')}`") for name in frame.columns if name not in positions]
 
 
 def _headers(request: LoadRequest) -> "list[Column]":

@@ -1,18 +1,19 @@
 """Read Parquet and ORC files with Spark's readers, whose schemas are merged or rejected before any row is read."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.input.file_index import with_file_index, with_folder_columns
 from spark_cas.programs.input.listing import literal
+from spark_cas.programs.input.merged_columns import merged_columns
 from spark_cas.programs.input.parts import FILE, POSITION
 from spark_cas.programs.input.read_options import ReadOptions
+from spark_cas.programs.plain_errors import in_short
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 _BLOCK = "_input_block"
 """Column: where the part of the file that a task reads begins, in bytes."""
@@ -61,23 +62,6 @@ def _load(
     except Exception as error:
         if "[CANNOT_MERGE_SCHEMAS]" not in str(error):
             raise
-        schemas = ((each.path, reader.load(literal(each.path)).schema) for each in files)
-        raise UsageError(f"--input: {_conflict(schemas)}. Nothing was appended. Load these files apart.") from error
-
-
-def _conflict(schemas: "Iterable[tuple[str, StructType]]") -> str:
-    """Describe the first column whose type, or the case of whose name, differs between two files."""
-    seen: dict[str, tuple[str, str, str]] = {}
-    for path, schema in schemas:
-        for field in schema:
-            kind = field.dataType.simpleString()
-            name, other_kind, other_path = seen.setdefault(field.name.lower(), (field.name, kind, path))
-            if name != field.name:
-                return f"column {field.name} of file {path} is named {name} in file {other_path}"
-            if kind != other_kind and not _both_nested(kind, other_kind):
-                return f"column {field.name} of file {path} is {kind}, but {other_kind} in file {other_path}"
-    return "a nested field has different types in different files"
-
-
-def _both_nested(kind: str, other: str) -> bool:
-    return kind.partition("<")[0] == other.partition("<")[0] and "<" in kind
+        # Spark's error names no file.
+        merged_columns((each.path, reader.load(literal(each.path)).schema) for each in files)
+        raise UsageError(in_short(error)) from error

@@ -108,7 +108,7 @@ class CsvText:
         removed = np.zeros(len(self.bytes) + 1, np.int8)
         removed[first[drop]] = 1
         removed[end[drop]] = -1
-        return self.bytes[np.cumsum(removed)[:-1] == 0].tobytes()
+        return bytes(self.bytes[np.cumsum(removed)[:-1] == 0].data)
 
     def _find_quotes(self) -> tuple[Positions, Positions]:
         none = np.empty(0, np.intp)
