@@ -20,8 +20,10 @@ from spark_cas.core.outcome import Outcome, Refusal
 from spark_cas.core.plan import Layout, Plan, Progress
 from spark_cas.core.records import RECORDS
 
-EntryKind = Literal["plan", "completion", "outcome"]
-"""What is recorded of a job; and of a group, under its name, what was decided of it (`spark_cas.core.group`)."""
+EntryKind = Literal["plan", "completion", "outcome", "cancelled"]
+"""The kinds of entries: the plan and completion of a job, the outcome of a group under the group's name
+(`spark_cas.core.group`), and the rejection that cancelled a run under the run's name
+(`spark_cas.log.load.cancelling`)."""
 
 
 class Log(Protocol):
@@ -182,17 +184,24 @@ class Expandable(Protocol):
 
 
 class Registry(Protocol):
-    """What is recorded of jobs: kept until they are forgotten, written by drivers only, the first writer wins."""
+    """The entries of jobs: the first writer wins. Drivers write them, and keep them until they forget the job.
+
+    Only a ``cancelled`` entry is written by a task, and removed when its run ends.
+    """
 
     def entry(self, kind: EntryKind, job: str) -> str | None:
-        """What is recorded of a job, None when nothing is. Raises FormatError, StorageError."""
+        """Return the entry of a job, group or run, None if there is none. Raises FormatError, StorageError."""
         ...
 
     def put_entry(self, kind: EntryKind, job: str, text: str) -> str:
         """Record one line of JSON of a job unless there is one, and return the first one.
 
-        Raises FormatError, StorageError.
+        A log whose registry is not created yet records no ``cancelled`` entry. Raises FormatError, StorageError.
         """
+        ...
+
+    def remove_cancelled(self, run: str) -> None:
+        """Remove the ``cancelled`` entry of a run, if there is one. Raises StorageError."""
         ...
 
     def jobs(self) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ _PIECE_BYTES = 250_000
 _DEFLATED = b"x"
 """What zlib's format begins with, and no JSON does."""
 _IN_PIECES = re.compile(rb'\{"pieces":([0-9]+)\}')
-_KEY = re.compile(r"registry|([^/]+)/(plan|completion|outcome|piece|expansion|layout)/(.+)", re.DOTALL)
+_KEY = re.compile(r"registry|([^/]+)/(plan|completion|outcome|cancelled|piece|expansion|layout)/(.+)", re.DOTALL)
 
 _CHANCE = random.SystemRandom()
 _LOG = logging.getLogger("spark_cas")
