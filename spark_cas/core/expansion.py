@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from spark_cas.core.errors import LayoutChangedError
 from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.partitioner import Partitioner
 from spark_cas.core.plan import Layout
 
 
@@ -69,6 +70,8 @@ class Layouts:
     """Oldest first."""
     pending: Intent | None = None
     """An expansion that is not finished."""
+    partitioner: Partitioner | None = None
+    """The partitioner that is recorded with the log; None if no write of the log has named one."""
 
 
 def reading_limits(
@@ -109,6 +112,14 @@ def layout_at(expansions: Sequence[Expansion], partition: int, offset: int) -> i
         ),
         default=0,
     )
+
+
+def partitions_at(layouts: Layouts, partition: int, offset: int) -> int:
+    """Return the partition count of a log when the record at an offset was appended."""
+    passed = layout_at(layouts.expansions, partition, offset)
+    if passed < len(layouts.expansions):
+        return layouts.expansions[passed].before
+    return layouts.layout.partitions
 
 
 def require_named_as_now(wanted: ExpectedOffsets, expansions: Sequence[Expansion], partitions: int) -> None:

@@ -7,7 +7,7 @@ import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, assert_never
+from typing import Literal, TypeAlias, assert_never, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,11 @@ from spark_cas.core.records import RECORDS
 
 Partitioner: TypeAlias = Literal["murmur2", "crc32"]
 """``murmur2`` is the Java client's default, ``crc32`` is librdkafka's ``consistent``."""
+
+DEFAULT_PARTITIONER: Partitioner = "murmur2"
+"""Of a log without a recorded partitioner."""
+
+PARTITIONERS: tuple[Partitioner, ...] = get_args(Partitioner)
 
 _Words: TypeAlias = NDArray[np.uint32]
 
@@ -35,24 +40,24 @@ _MURMUR2_TAIL_FACTORS = np.array([1, _MURMUR2_M, _MURMUR2_M, _MURMUR2_M], dtype=
 _UINT32 = 0xFFFFFFFF
 
 
-def partition_of(records: pa.RecordBatch, partitions: int, partitioner: Partitioner = "murmur2") -> pa.Int32Array:
-    """The partition of each row: an int32 array of ``records.num_rows`` numbers in ``range(partitions)``.
+def partition_of(
+    records: pa.RecordBatch, partitions: int, partitioner: Partitioner = DEFAULT_PARTITIONER
+) -> pa.Int32Array:
+    """Return the partition of each row: an int32 array of ``records.num_rows`` numbers in ``range(partitions)``.
 
-    ``murmur2`` is ``(murmur2(key) & 0x7fffffff) % partitions``, ``crc32`` is ``crc32(key) % partitions``. An
-    empty key is a key, as in Java's client and librdkafka's ``murmur2`` and ``consistent``; of librdkafka's
-    partitioners by key only ``consistent_random``, its default, scatters rows with empty keys.
+    ``murmur2`` is ``(murmur2(key) & 0x7fffffff) % partitions``, ``crc32`` is ``crc32(key) % partitions``. An empty
+    key is a key, as in the Java client and in librdkafka's ``murmur2``, ``murmur2_random`` and ``consistent``.
+    librdkafka's default, ``consistent_random``, assigns rows with empty keys at random.
 
-    A null key has no place of its own in Kafka: Java's client and librdkafka's ``*_random`` choose any
-    partition, ``murmur2`` and ``consistent`` that of the empty key. Here the content of such a row says where
-    it goes, so that a second attempt puts it there too. The same hash is taken of these bytes, numbers being
-    int64, little-endian: length of the value (-1 for null), value, timestamp in milliseconds (-2**63 for
-    null), and for each header the length of its key (-1 for null), its key, the length of its value (-1 for
-    null), its value. Rows without a key and with the same content share a partition.
+    Kafka does not define the partition of a null key: the Java client and librdkafka's ``*_random`` choose any
+    partition, ``murmur2`` and ``consistent`` that of the empty key. Here the content of the row is hashed in place of
+    the key, so that a second attempt assigns the same partition. The content is these bytes, where numbers are
+    int64, little-endian: length of the value (-1 for null), value, timestamp in milliseconds (-2**63 for null), and
+    for each header the length of its key (-1 for null), its key, the length of its value (-1 for null), its value.
 
-    ``records`` is in ``RECORDS``, except that its key may also be large_binary, string or large_string, and
-    that the other columns may be missing, which is as if they were null. Raises ``ValueError`` for
-    ``partitions`` below 1 or above 2**31 - 1, ``KeyError`` when there is no column ``key``, and ``TypeError``
-    for a column of another type.
+    ``records`` is in ``RECORDS``. Its key may also be large_binary, string or large_string. A missing column other
+    than the key counts as null. Raises ``ValueError`` for ``partitions`` below 1 or above 2**31 - 1, ``KeyError`` if
+    there is no column ``key``, and ``TypeError`` for a column of another type.
     """
     if not 1 <= partitions <= _MAX_PARTITIONS:
         raise ValueError(f"a log has from 1 to {_MAX_PARTITIONS} partitions, got {partitions}")
@@ -71,8 +76,29 @@ def partition_of(records: pa.RecordBatch, partitions: int, partitioner: Partitio
     return pa.array((hashes % np.uint32(partitions)).astype(np.int32))
 
 
-def partition_of_key(key: bytes, partitions: int) -> int:
-    """The partition of one key by murmur2, as `partition_of` has it: an array around one would take the longest."""
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """How the rows of a write were assigned to partitions by their keys."""
+
+    partitioner: Partitioner
+    named: bool
+    """Whether an option of the write names it. Then the first plan of a log without a record records it."""
+
+
+def known_partitioner(name: object) -> Partitioner:
+    """Return a partitioner from its recorded name. Raises ValueError for the name of another version."""
+    for each in PARTITIONERS:
+        if name == each:
+            return each
+    raise ValueError(f"expected one of {', '.join(PARTITIONERS)}")
+
+
+def partition_of_key(key: bytes, partitions: int, partitioner: Partitioner = DEFAULT_PARTITIONER) -> int:
+    """Return the partition of one key, as `partition_of` does, without the cost of an array."""
+    return (zlib.crc32(key) if partitioner == "crc32" else _positive_murmur2_of(key)) % partitions
+
+
+def _positive_murmur2_of(key: bytes) -> int:
     words = len(key) // 4
     state = (_MURMUR2_SEED ^ len(key)) & _UINT32
     for word in struct.unpack_from(f"<{words}I", key):
@@ -82,7 +108,7 @@ def partition_of_key(key: bytes, partitions: int) -> int:
     if rest:
         state = (state ^ int.from_bytes(rest, "little")) * _MURMUR2_M & _UINT32
     state = (state ^ state >> 13) * _MURMUR2_M & _UINT32
-    return ((state ^ state >> 15) & 0x7FFFFFFF) % partitions
+    return (state ^ state >> 15) & 0x7FFFFFFF
 
 
 def murmur2(keys: pa.Array | pa.ChunkedArray) -> NDArray[np.int32]:

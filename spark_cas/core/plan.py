@@ -140,6 +140,11 @@ class Plan:
     those that a re-run names."""
     whole: bool = False
     """Whether the rows of all partitions become visible in one step."""
+    input: str = ""
+    """Digest of the bulk load's input list (`spark_cas.core.input_list`); empty for any other write."""
+    partitioner: str = ""
+    """The partitioner that assigned the rows to partitions (`spark_cas.core.partitioner`); empty if that was not
+    recorded, or the caller assigned them."""
     rejoined: bool = field(default=False, compare=False)
     """Whether an earlier run may have appended under this plan: not so for the run that recorded it."""
     group: str = field(default="", compare=False)
@@ -207,6 +212,11 @@ class Completion:
     def rows(self) -> int:
         """Rows of the job in all partitions."""
         return sum(result.progress.rows for result in self.partitions)
+
+
+def input_entry(job: str, digest: str) -> str:
+    """The name under which the registry keeps the input list with a digest, of a job."""
+    return f"{job}/{digest}"
 
 
 def resume_offset(plan: Plan, partition: int, progress: Progress | None) -> int | None:

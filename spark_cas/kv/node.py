@@ -14,7 +14,8 @@ from spark_cas.core.errors import (
     StorageError,
     UnknownOutcomeError,
 )
-from spark_cas.core.partitioner import partition_of_key
+from spark_cas.core.expansion import Layouts
+from spark_cas.core.partitioner import DEFAULT_PARTITIONER, partition_of_key
 from spark_cas.kv.batching import Leading, Reading, Writing
 from spark_cas.kv.hint import preferred_node
 from spark_cas.kv.records import LEADER_KEY
@@ -60,8 +61,9 @@ class Node:
         self._address = address
         self._shards: dict[int, Shard] = {}
         with log() if callable(log) else open_log(log, settings) as opened:
-            layout = opened.layout()
-            _refuse_expanded(opened)
+            layout, layouts = opened.layout(), opened.layouts()
+        _refuse_expanded(layouts)
+        self._partitioner = layouts.partitioner or DEFAULT_PARTITIONER
         opens = log if callable(log) else partial(open_log, answered_before(parse_address(log, settings)))
         self._transactions = Transactions(opens, layout)
         self._partitions = layout.partitions
@@ -95,8 +97,8 @@ class Node:
         self._transactions.close()
 
     def shard_of(self, key: bytes) -> int:
-        """The shard of a key: Kafka's murmur2, as its Java client and `spark_cas.route` place it."""
-        return partition_of_key(key, self._partitions)
+        """Return the shard of a key, as `spark_cas.route` places it: by the partitioner of the log."""
+        return partition_of_key(key, self._partitions, self._partitioner)
 
     def get(self, key: bytes, *, stale: bool = False, timeout: float = REQUEST_SECONDS) -> Versioned:
         """What a key holds.
@@ -244,8 +246,8 @@ class Node:
             ) from None
 
 
-def _refuse_expanded(log: Backend) -> None:
-    if log.layouts().expansions:
+def _refuse_expanded(layouts: Layouts) -> None:
+    if layouts.expansions:
         raise LayoutChangedError(
             "partitions were added to this log since it was made, so keys lie in other shards than before. The store "
             "takes a log that keeps its partitions: copy what it holds to a new one."

@@ -14,6 +14,7 @@ import pyarrow as pa
 from spark_cas.core.expansion import Intent
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUIRED
 from spark_cas.core.offsets import Bounds, OffsetRange
+from spark_cas.core.partitioner import Partitioner, Placement
 from spark_cas.core.plan import Completion, Layout, Plan, Progress
 from spark_cas.core.plan_json import recorded_completion, recorded_plan, to_json
 from spark_cas.core.records import TIMESTAMP_TYPE, first_since
@@ -31,6 +32,8 @@ class Preflight:
     """What weakens a promise, each in plain words with what to do about it."""
     guarantee: str = EXACTLY_ONCE
     """What a write can have here, of what it asked for."""
+    keys_elsewhere: str = ""
+    """Evidence and fix if existing keys are in other partitions than the write assigns; empty if none were found."""
 
 
 class Backend(Log, Blind, Admin, Expandable, Registry, Grantor):
@@ -60,6 +63,14 @@ class Backend(Log, Blind, Admin, Expandable, Registry, Grantor):
         """
         return self.layout()
 
+    def record_partitioner(self, partitioner: Partitioner) -> Partitioner:
+        """Record the partitioner of the log unless one is recorded, and return the recorded one.
+
+        Where `create` does not record it, a backend overrides this. Raises LogNotFoundError, FormatError,
+        StorageError.
+        """
+        return self.layouts().partitioner or partitioner
+
     def has_id(self, log_id: str) -> bool:
         """Whether this is the log with an id, as of now, or of a moment ago: an append finds out before it is made.
 
@@ -81,13 +92,22 @@ class Backend(Log, Blind, Admin, Expandable, Registry, Grantor):
         """
         return self.progress_of([partition], job, group)[0]
 
-    def preflight(self, *, begun: bool = False, idempotence: str = REQUIRED) -> Preflight:  # noqa: ARG002
+    def preflight(
+        self,
+        *,
+        begun: bool = False,  # noqa: ARG002
+        idempotence: str = REQUIRED,
+        placement: Placement | None = None,  # noqa: ARG002
+    ) -> Preflight:
         """Find out whether this log can be written to from here, before anything is.
 
         Of a stream that has ``begun``, for each of whose batches this is asked, nothing is tried: it is only looked.
         With ``idempotence`` `REQUESTED` a log that does not give exactly once tells which guarantee it gives, where
         it else raises; with `OFF` it is not looked whether it would. A log that cannot keep one writer from
         overwriting another's rows is refused with each of them.
+
+        With ``placement``, a backend that other producers write to samples existing keys, and reports the keys that
+        are in other partitions than that partitioner assigns.
 
         Raises what an append would come to later: LogNotFoundError, StoreUnsafeError when the promises of `append`
         cannot be kept, StorageError when the store cannot be reached or refuses the credentials or the right.
@@ -107,18 +127,33 @@ class Backend(Log, Blind, Admin, Expandable, Registry, Grantor):
             yield np.arange(base_offset, base_offset + records.num_rows), records
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
-        """Where a read begins that is to have every record from a time on, in milliseconds since 1970.
+        """Return the offset of the first committed record with a timestamp of at least this time.
 
-        All committed records below it are older, and the first that is not lies there or behind it: an offset that
-        holds no record, such as that of Kafka's marker, may have a time too. None when nothing is as new. Times need
-        not rise with offsets.
+        Timestamps need not rise with offsets, so records after it may be older.
 
-        Raises LogNotFoundError, ChunkDamagedError, StorageError.
+        Args:
+            partition: The partition to search, from its start to its end.
+            timestamp_ms: The time in milliseconds since 1970.
+
+        Returns:
+            The offset of a record, or None if all committed records are older.
+
+        Raises:
+            LogNotFoundError, ChunkDamagedError, StorageError.
+        """
+        first = self.dated_since(partition, timestamp_ms)
+        return None if first is None else first[0]
+
+    def dated_since(self, partition: int, timestamp_ms: int) -> tuple[int, int] | None:
+        """Return the first offset with a timestamp of at least this time, and that timestamp in milliseconds.
+
+        This is evidence of the time at which the log held something. Unlike `offset_since` it costs one request on
+        Kafka, and counts transaction markers and aborted records. Raises as `offset_since`.
         """
         for base, records in self.read(partition, self.bounds(partition).range, ("timestamp",)):
             found = first_since(records, timestamp_ms)
             if found is not None:
-                return base + found
+                return base + found, records.column("timestamp").cast(pa.int64())[found].as_py()
         return None
 
     def forget_leaders(self) -> None:

@@ -23,10 +23,12 @@ from spark_cas.core.outcome import (
     Refusal,
     Truncated,
 )
+from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner
 from spark_cas.core.plan import (
     Layout,
     Plan,
     Progress,
+    input_entry,
     progress_lost,
     resume_offset,
     trimmed_unseen,
@@ -50,12 +52,14 @@ class MemoryLog(Backend):
         self._partitions: list[Partition] = []
         self._expansions: tuple[Expansion, ...] = ()
         self._pending: Intent | None = None
+        self._partitioner = DEFAULT_PARTITIONER
         self._entries: dict[tuple[EntryKind, str], str] = {}
         self._grants = Grants()
 
-    def create(self, partitions: int) -> Layout:
+    def create(self, partitions: int, partitioner: Partitioner = DEFAULT_PARTITIONER) -> Layout:
         with self._lock:
             if self._layout is None:
+                self._partitioner = partitioner
                 self._layout = Layout(log_id=uuid.uuid4().hex, epoch=0, partitions=partitions)
                 self._partitions = [Partition() for _ in range(partitions)]
             return self._layout
@@ -201,7 +205,7 @@ class MemoryLog(Backend):
 
     def layouts(self, known_epoch: int | None = None) -> Layouts:  # noqa: ARG002
         """All there is: no other tool adds partitions."""
-        return Layouts(self.layout(), self._expansions, self._pending)
+        return Layouts(self.layout(), self._expansions, self._pending, self._partitioner)
 
     def begin_expansion(self, layout: Layout, partitions: int) -> Intent:
         with self._lock:
@@ -246,6 +250,7 @@ class MemoryLog(Backend):
             for at in self._partitions:
                 at.ledger.pop(plan.job, None)
             self._entries.pop(("completion", plan.job), None)
+            self._entries.pop(("input", input_entry(plan.job, plan.input)), None)
             self._entries.pop(("plan", plan.job), None)
 
     def grants(self) -> Grants:

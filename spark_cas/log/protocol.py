@@ -17,13 +17,14 @@ from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.grants import Grants
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Outcome, Refusal
+from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner
 from spark_cas.core.plan import Layout, Plan, Progress
 from spark_cas.core.records import RECORDS
 
-EntryKind = Literal["plan", "completion", "outcome", "cancelled"]
-"""The kinds of entries: the plan and completion of a job, the outcome of a group under the group's name
-(`spark_cas.core.group`), and the rejection that cancelled a run under the run's name
-(`spark_cas.log.load.cancelling`)."""
+EntryKind = Literal["plan", "completion", "outcome", "input", "cancelled"]
+"""The kinds of registry entries: plan and completion of a job by its name, the outcome of a commit group by the name
+of the group (`spark_cas.core.group`), the input list of a bulk load by `spark_cas.core.plan.input_entry`, and the
+rejection that cancelled a run by the name of the run (`spark_cas.log.load.cancelling`)."""
 
 
 class Log(Protocol):
@@ -113,8 +114,10 @@ class Log(Protocol):
 class Admin(Protocol):
     """Creating and trimming: what a task that writes rows never needs."""
 
-    def create(self, partitions: int) -> Layout:
+    def create(self, partitions: int, partitioner: Partitioner = DEFAULT_PARTITIONER) -> Layout:
         """Create the log unless it is there, and return its layout, which another creator may have chosen.
+
+        A backend whose layout records the partitioner records it now, others with the first plan that names one.
 
         Raises FormatError when the place holds something else, StoreUnsafeError, StorageError.
         """

@@ -51,8 +51,9 @@ SOURCE: tuple[SparkOption, ...] = (
     SparkOption(
         "failOnDataLoss",
         _DIFFERENT,
-        "It is about records that retention removed. A topic that was deleted and recreated, or that lost "
-        "records at its end, is an error in any case.",
+        "It covers records that retention removed, and topics that no longer exist. A topic that was deleted and "
+        "recreated, or that lost records at its end, always fails. A stream that subscribes to fewer topics needs "
+        "`allowUnsubscribedTopics`.",
     ),
     SparkOption("minPartitions", _DIFFERENT, "At least so many tasks where there are as many offsets, never fewer."),
     SparkOption("maxRecordsPerPartition", _SAME, ""),
@@ -60,7 +61,8 @@ SOURCE: tuple[SparkOption, ...] = (
     SparkOption(
         "maxOffsetsPerTrigger",
         _DIFFERENT,
-        "It is never exceeded; Spark's takes one offset of every partition at least.",
+        "It is never exceeded: below the number of partitions with new offsets, these take turns. Spark's takes at "
+        "least one offset of each.",
     ),
     SparkOption("minOffsetsPerTrigger", _DIFFERENT, "`Trigger.AvailableNow` passes over it, and reads everything."),
     SparkOption("maxTriggerDelay", _SAME, ""),
@@ -86,7 +88,7 @@ SINK: tuple[SparkOption, ...] = (
     SparkOption("includeHeaders", _NO_EFFECT, "A column headers is written wherever it is there."),
     SparkOption("kafka.key.serializer", _REFUSED, "Keys are written as they are; cast the column."),
     SparkOption("kafka.value.serializer", _REFUSED, "Values are written as they are; cast the column."),
-    SparkOption("kafka.partitioner.class", _REFUSED, "`route` places rows, as Kafka's Java client does unless told."),
+    SparkOption("kafka.partitioner.class", _REFUSED, "Use option `partitioner`, which `route` takes."),
 )
 """Options of ``df.write.format("kafka")`` and ``df.writeStream.format("kafka")``."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from spark_cas.core.guarantee import OFF, REQUESTED, REQUIRED
+from spark_cas.core.partitioner import Partitioner
 
 _MAX_INT = 2**31 - 1
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
@@ -117,6 +118,24 @@ def idempotence(text: str) -> str:
     if word not in (REQUIRED, REQUESTED, OFF):
         raise ValueError(f"one of {REQUIRED}, {REQUESTED}, {OFF}")
     return word
+
+
+_PARTITIONERS: dict[str, Partitioner] = {
+    "murmur2": "murmur2",
+    "murmur2_random": "murmur2",
+    "crc32": "crc32",
+    "consistent": "crc32",
+    "consistent_random": "crc32",
+}
+"""The names that the option takes, those of librdkafka among them."""
+
+
+def partitioner(text: str) -> Partitioner:
+    """Return the partitioner of one of its names."""
+    found = _PARTITIONERS.get(text.strip().lower())
+    if found is None:
+        raise ValueError(f"one of {', '.join(_PARTITIONERS)}")
+    return found
 
 
 def some_of(*choices: str) -> Callable[[str], tuple[str, ...]]:

@@ -9,6 +9,7 @@ from spark_cas.core.errors import OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.guarantee import OFF, REQUIRED
 from spark_cas.core.names import check_name
+from spark_cas.core.partitioner import Partitioner, known_partitioner
 from spark_cas.core.plan import BY_KEY
 from spark_cas.log.open import AnySpec
 from spark_cas.options.contradictions import refuse_for_views, refuse_of_loads, refuse_of_plans, warn_of_deprecated
@@ -46,6 +47,8 @@ class StreamOptions:
     trigger: TriggerLimits
     whole_loads: bool
     """Whether no micro-batch ends within a load as a whole."""
+    allow_unsubscribed: bool
+    """Whether the checkpoint may have topics and partitions that the selection does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,8 @@ class WriteOptions:
     """The count that the user says the log has."""
     new_partitions: int | None
     """The count that a new log gets: that above, or the default of the log."""
+    partitioner: Partitioner | None
+    """The partitioner that the user names."""
     limits: ChunkLimits
     routed: bool
     fenced_wait_ms: int
@@ -91,6 +96,8 @@ class RouteOptions:
     job: str | None
     partitions: int | None
     new_partitions: int | None
+    partitioner: Partitioner | None
+    """The partitioner that the user names."""
     by_key: bool
     """Whether what rows expect is about their keys, and tells nothing of their order."""
     whole: bool
@@ -150,6 +157,7 @@ def parse_read_stream(options: Mapping[str, str]) -> StreamOptions:
         _splitting(given),
         TriggerLimits(most, least, given.need("maxTriggerDelay", int)),
         whole_loads,
+        given.need("allowUnsubscribedTopics", bool),
     )
 
 
@@ -206,6 +214,7 @@ def _write_options(given: Given, *, stream: bool) -> WriteOptions:
         whole=given.need("atomic", str) == ATOMIC_LOAD,
         partitions=given.get("partitions", int),
         new_partitions=given.get("partitions", int, explicit=False),
+        partitioner=_partitioner(given),
         limits=ChunkLimits(
             given.need("maxRecordsPerChunk", int),
             given.need("maxBytesPerChunk", int),
@@ -231,12 +240,18 @@ def parse_route(options: Mapping[str, str]) -> RouteOptions:
         job=given.get("job", str),
         partitions=given.get("partitions", int),
         new_partitions=given.get("partitions", int, explicit=False),
+        partitioner=_partitioner(given),
         by_key=given.need("compare", str) == BY_KEY,
         whole=given.need("atomic", str) == ATOMIC_LOAD,
         idempotence=given.need("idempotence", str),
         on_brokers=spec.has_brokers,
         reading=tuple(sorted((key, value) for key, value in given.explicit.items() if is_for(key, Scope.READ))),
     )
+
+
+def _partitioner(given: Given) -> Partitioner | None:
+    name = given.get("partitioner", str, explicit=False)
+    return None if name is None else known_partitioner(name)
 
 
 def _range(given: Given, first: int, ending: ReadLimit) -> ReadRange:

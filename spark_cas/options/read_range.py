@@ -13,7 +13,7 @@ LATEST = -1
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 Since = Callable[[TopicPartition, int], int | None]
-"""Where a partition's records from a time on begin: `spark_cas.log.protocol.Admin.offset_since`."""
+"""The offset of a partition's first record that is as new as a time: `Backend.offset_since`."""
 
 
 def parse_offsets(text: str) -> int | Numbers:

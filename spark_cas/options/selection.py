@@ -1,5 +1,6 @@
 """Which logs a read takes, and which of their partitions."""
 
+import re
 from dataclasses import dataclass, replace
 
 from spark_cas.core.errors import OptionError, TruncatedError
@@ -30,6 +31,12 @@ class Selection:
     def answered_before(self) -> "Selection":
         """The same for somebody who knows that they were reached, as `spark_cas.log.open.answered_before` says."""
         return replace(self, spec=answered_before(self.spec))
+
+    def selects(self, at: TopicPartition) -> bool:
+        """Whether these options select a partition, if it exists."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, at.topic) is not None
+        return at.topic in self.topics and (not self.assigned or at in self.assigned)
 
     def only(self) -> AnySpec:
         """The one log; OptionError where several may be read."""

@@ -26,6 +26,7 @@ from spark_cas.options.option import (
     milliseconds,
     one_of,
     one_topic,
+    partitioner,
     pattern,
     seconds,
     some_of,
@@ -210,6 +211,18 @@ OPTIONS: tuple[Option, ...] = (
         "replication and retention that are the brokers' defaults (seven days with Kafka as it comes). Given for a "
         "log that exists, it must be that log's count, or one that it had before partitions were added; as a per-log "
         "default it counts for new logs only.",
+    ),
+    Option(
+        "partitioner",
+        partitioner,
+        None,
+        WRITING_AND_ROUTING,
+        per_log=True,
+        doc="How `route` assigns a key to a partition. `murmur2` (or `murmur2_random`): as Kafka's Java client does. "
+        "`crc32` (or `consistent`, `consistent_random`): as clients on librdkafka do by default, such as "
+        "confluent-kafka for Python. The log records it, so later writes need not name it, and another value is an "
+        "error. A log without a record has `murmur2`. Rows without a key are assigned by their content. See "
+        "[partitioners](kafka.md#partitioners).",
     ),
     Option(
         "maxRecordsPerChunk",
@@ -399,8 +412,9 @@ OPTIONS: tuple[Option, ...] = (
         None,
         STREAMING_READ,
         per_log=True,
-        doc="At most so many offsets are in one micro-batch, of all partitions together: in proportion to what each "
-        "has waiting, at least one of each where that many are allowed.",
+        doc="The most offsets of one micro-batch, over all partitions: at least one of each partition that has new "
+        "ones, and the remainder in proportion to them. If it is below the number of these partitions, they take "
+        "turns from batch to batch.",
     ),
     Option(
         "isolation",
@@ -435,8 +449,19 @@ OPTIONS: tuple[Option, ...] = (
         "true",
         READING,
         per_log=True,
-        doc="What becomes of a read whose first records are not kept any more, and of a stream whose topic or "
-        "partition is gone: `true` is an error, `false` reads what is left.",
+        doc="`true`: a read fails if its first records were removed, and a stream if a topic or partition no longer "
+        "exists. `false`: they read the remaining records. It does not cover a topic that the options of a stream no "
+        "longer select: `allowUnsubscribedTopics` does.",
+    ),
+    Option(
+        "allowUnsubscribedTopics",
+        flag,
+        "false",
+        STREAMING_READ,
+        per_log=False,
+        doc="`true`: a stream may restart with options that select fewer topics or partitions than its checkpoint "
+        "has. It does not read the remaining records of the others, and keeps their offsets: it resumes there if the "
+        "options select them again. `false`: such a restart fails before it reads anything new.",
     ),
     Option(
         "includeHeaders",

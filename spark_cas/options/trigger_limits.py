@@ -1,4 +1,4 @@
-"""How much of what there is one micro-batch of a stream takes."""
+"""The size of a micro-batch of a stream, and how partitions share it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,35 +9,44 @@ Place = TypeVar("Place")
 
 @dataclass(frozen=True, slots=True)
 class TriggerLimits:
-    """What the options maxOffsetsPerTrigger, minOffsetsPerTrigger and maxTriggerDelay ask for."""
+    """The values of the options maxOffsetsPerTrigger, minOffsetsPerTrigger and maxTriggerDelay."""
 
     max_offsets: int | None = None
     min_offsets: int | None = None
     max_delay_ms: int = 0
-    """How long a batch waits for ``min_offsets``."""
+    """The longest wait of a batch for ``min_offsets``, in milliseconds."""
 
     def waits(self, offsets: int, since_last_batch_ms: float) -> bool:
-        """Whether so few new offsets wait for more."""
+        """Whether a batch with this number of new offsets waits for more."""
         return offsets < (self.min_offsets or 0) and since_last_batch_ms < self.max_delay_ms
 
 
-def share(sizes: Mapping[Place, int], limit: int) -> dict[Place, int]:
-    """How much of each size is taken so that it is ``limit`` in sum, or all where there is no more.
+def share(sizes: Mapping[Place, int], limit: int, position: int) -> dict[Place, int]:
+    """Divide the offsets of a micro-batch among partitions: ``limit`` in sum, or all if there are no more.
 
-    In proportion to the sizes, but at least one of each that is not empty where the limit allows: nothing starves
-    beside a large neighbour. Where it does not, the largest come first.
+    Each partition with new offsets gets at least one, and the remainder is divided in proportion to the sizes. If the
+    limit is below the number of these partitions, they take turns: the partitions from ``position`` on, modulo their
+    number, get one offset each.
+
+    Args:
+        sizes: The number of new offsets of each partition, in an order that stays the same.
+        limit: The most offsets of a micro-batch.
+        position: The number of offsets that the stream has read. A batch of turns raises it by ``limit``, so the next
+            one begins with the partition after the last one, and a restart changes nothing.
     """
-    taken = dict.fromkeys(sizes, 0)
-    total = sum(sizes.values())
-    if total <= limit:
+    if sum(sizes.values()) <= limit:
         return dict(sizes)
-    largest_first = sorted((place for place in sizes if sizes[place]), key=lambda place: -sizes[place])
-    for place in largest_first[:limit]:
+    taken = dict.fromkeys(sizes, 0)
+    places = list(sizes)
+    first = position % len(places)
+    waiting = [place for place in (*places[first:], *places[:first]) if sizes[place]]
+    for place in waiting[:limit]:
         taken[place] = 1
-    spare, rest = limit - sum(taken.values()), total - len(largest_first)
+    spare, more = limit - sum(taken.values()), sum(sizes.values()) - len(waiting)
     if spare:
-        for place in largest_first:
-            taken[place] += (sizes[place] - 1) * spare // rest
-    for place in largest_first[: limit - sum(taken.values())]:
-        taken[place] += 1
+        for place in waiting:
+            taken[place] += (sizes[place] - 1) * spare // more
+        largest_first = sorted(waiting, key=lambda place: -sizes[place])
+        for place in largest_first[: limit - sum(taken.values())]:
+            taken[place] += 1
     return taken

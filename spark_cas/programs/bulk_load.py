@@ -11,15 +11,23 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from spark_cas.core.errors import ConditionalLogError, ConflictError, LogError, LogNotFoundError, UnknownOutcomeError
+from spark_cas.core.errors import (
+    ConditionalLogError,
+    ConflictError,
+    LogError,
+    LogNotFoundError,
+    UnknownOutcomeError,
+)
 from spark_cas.core.guarantee import EXACTLY_ONCE, REQUIRED
 from spark_cas.core.plan_json import completion_from_json
 from spark_cas.core.refusal import offsets_to_go_on
 from spark_cas.log.backend import Backend
+from spark_cas.log.load.placing import placement_on, recorded_partitioner
 from spark_cas.log.load.planning import require_same_kind
 from spark_cas.log.open import AnySpec, is_named, open_log
 from spark_cas.options import report_file
 from spark_cas.programs.exit_codes import ExitCode, UsageError
+from spark_cas.programs.input.recorded_list import FoundInput, listed_input, record_list, require_same_list
 from spark_cas.programs.load_arguments import Arguments, parse_arguments
 from spark_cas.programs.load_progress import console_for_people, live_progress
 from spark_cas.programs.load_report import (
@@ -39,6 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark_cas.options.parse import WriteOptions
+    from spark_cas.programs.load_input import RowCounts
 
 StartSession = Callable[[], "SparkSession"]
 
@@ -71,13 +80,13 @@ def bulk_load(
     *,
     on_incomplete: Callable[[Held | None], None] = lambda _: None,
 ) -> LoadReport:
-    """Load the input of a request, or find in the registry that this was done.
+    """Load the input of a request, or find in the registry that an earlier run completed the job.
 
     If the job is not complete, ``on_incomplete`` is called before the first append, with the rows of the job in the
     log; None if they are not known.
 
-    Raises a ConditionalLogError as the log or `route` raised it, UsageError when input or expressions are
-    wrong, and Spark's own errors.
+    Raises a ConditionalLogError as the log or `route` raised it, InputChangedError if the job began with another
+    input list, UsageError if input or expressions are wrong, and Spark's own errors.
     """
     began = time.monotonic()
     options = request.parse()
@@ -85,22 +94,29 @@ def bulk_load(
         console.print(_not_named(options), style="yellow", soft_wrap=True)
     with open_log(options.spec) as log:
         before = None if options.job is None else _held_before(log, options, options.job)
-        notes = _notes(log, options.idempotence) if before is None else ()
+        notes = _notes(log, options) if before is None else ()
     for note in notes:
         console.print(f"note: {note}", style="yellow", markup=False, highlight=False, soft_wrap=True)
     if before is None:
         there = Held(()) if options.job is None else held_now(options.spec, options.job)
         on_incomplete(there)
-        done = _write(request, options, start_session(), console, verifying=False)
+        spark = start_session()
+        found = listed_input(request, options, spark, console)
+        done = _write(request, options, spark, console, found, verifying=False)
         seconds, rows_before = time.monotonic() - began, None if there is None else there.rows
         if done is None:
-            return LoadReport(None, options.spec.url, ExitCode.COMPLETE, seconds, partitions=None)
-        job, held = done
-        return completed_report(job, held, options.spec.url, seconds, rows_before)
+            return LoadReport(None, options.spec.url, ExitCode.COMPLETE, seconds, partitions=None, input=found.totals)
+        job, held, counts = done
+        report = completed_report(job, held, options.spec.url, seconds, rows_before)
+        return replace(report, input=found.totals, null_keys=counts.null_keys(held.rows))
+    again = require_same_list(request, options, start_session, console)
     if request.verify:
-        _write(request, options, start_session(), console, verifying=True)
+        spark = start_session()
+        again = listed_input(request, options, spark, console) if again is None else again
+        _write(request, options, spark, console, again, verifying=True)
     report = completed_report(options.job, before, options.spec.url, time.monotonic() - began, before.rows)
-    return replace(report, already_complete=True, verified=request.verify)
+    totals = None if again is None else again.totals
+    return replace(report, already_complete=True, verified=request.verify, input=totals)
 
 
 def _held_before(log: Backend, options: "WriteOptions", job: str) -> Held | None:
@@ -118,6 +134,7 @@ def _held_before(log: Backend, options: "WriteOptions", job: str) -> Held | None
             compare=options.compare,
             round_of=options.round_of,
             whole=options.whole,
+            partitioner=options.partitioner,
         )
     return held
 
@@ -131,11 +148,15 @@ def _not_named(options: "WriteOptions") -> str:
     )
 
 
-def _notes(log: Backend, idempotence: str) -> tuple[str, ...]:
-    """What weakens a promise on this log; nothing is known of one that the load makes."""
+def _notes(log: Backend, options: "WriteOptions") -> tuple[str, ...]:
+    """Return the notes of a preflight; there are none on a log that the load creates.
+
+    Raises OptionError if the load names another partitioner than the log has.
+    """
     try:
         log.layout_now()  # a preflight takes it for granted that there is one
-        return log.preflight(idempotence=idempotence).notes
+        placement = placement_on(recorded_partitioner(log, options.idempotence), options.partitioner)
+        return log.preflight(idempotence=options.idempotence, placement=placement).notes
     except LogNotFoundError:
         return ()
 
@@ -211,13 +232,20 @@ def _failed(error: BaseException, request: LoadRequest, seconds: float, before: 
 
 
 def _write(
-    request: LoadRequest, options: "WriteOptions", spark: "SparkSession", console: Console, *, verifying: bool
-) -> tuple[str | None, Held] | None:
-    """Write, and return what came of it; None where it is not known, for a driver elsewhere has it."""
-    # Here and not above: a complete job is found without loading pyspark.
+    request: LoadRequest,
+    options: "WriteOptions",
+    spark: "SparkSession",
+    console: Console,
+    found: FoundInput,
+    *,
+    verifying: bool,
+) -> tuple[str | None, Held, "RowCounts"] | None:
+    """Write the rows; return the job, its rows in the log and counts of the input, None if only the driver knows."""
+    # Imported here, so that a complete job is found without pyspark.
     from pyspark.sql.utils import is_remote
 
-    from spark_cas.programs.load_input import routed_input
+    from spark_cas.programs.input.session_settings import pinned_settings
+    from spark_cas.programs.load_input import RowCounts, input_settings, ordered_rows, routed_rows
     from spark_cas.spark.source import ConditionalLogSource
 
     report = None if options.report is None else Path(options.report)
@@ -228,27 +256,34 @@ def _write(
             f"appended, and with which guarantee, would be told nowhere. Nothing was appended. Name a file on the "
             f"driver with --log-option report=FILE, or say idempotence={REQUIRED}."
         )
-    # Spark finds it by itself only where the first python3 on its PATH has this package.
+    # Spark finds the data source without this only if the first python3 on its PATH has this package.
     spark.dataSource.register(ConditionalLogSource)
-    routed = routed_input(spark, request)
-    ledger = None if options.job is None else LedgerWatch(options.spec, options.job)
-    watch = LoadWatch(ledger, StageWatch(spark, request.job), verifying=verifying)
-    given = request.write_options()
-    with TemporaryDirectory() as folder, live_progress(console, watch.look):
-        if options.idempotence != REQUIRED and report is None and not is_remote():
-            report = Path(folder) / "report.json"
-            given["report"] = str(report)
-        routed.write.format("conditional-log").mode("append").options(**given).save()
-        # With Spark Connect a file of that name here would be another one.
-        if report is not None and not is_remote():
-            completion = completion_from_json(report.read_text(encoding="utf-8"))
-            if not completion.job:
-                return None, Held.of(completion.partitions, None)
-            job = options.job or completion.job
-            return job, _done(options.spec, job)
-    if options.job is None or not is_recorded(options):
-        return None
-    return options.job, _done(options.spec, options.job)
+    with pinned_settings(spark, input_settings(spark, request, found.files)):
+        rows, order = ordered_rows(spark, request, found.files)
+        if not request.allow_empty and rows.isEmpty():
+            raise UsageError("the input has no rows. Nothing was appended. Add --allow-empty if this is right.")
+        counts = RowCounts()
+        routed = routed_rows(counts.observed(rows), order, request, found.list.digest)
+        if not verifying and options.job is not None:
+            record_list(options, options.job, found.list)
+        ledger = None if options.job is None else LedgerWatch(options.spec, options.job)
+        watch = LoadWatch(ledger, StageWatch(spark, request.job), verifying=verifying)
+        given = request.write_options()
+        with TemporaryDirectory() as folder, live_progress(console, watch.look):
+            if options.idempotence != REQUIRED and report is None and not is_remote():
+                report = Path(folder) / "report.json"
+                given["report"] = str(report)
+            routed.write.format("conditional-log").mode("append").options(**given).save()
+            # With Spark Connect a file of that name here would be another one.
+            if report is not None and not is_remote():
+                completion = completion_from_json(report.read_text(encoding="utf-8"))
+                if not completion.job:
+                    return None, Held.of(completion.partitions, None), counts
+                job = options.job or completion.job
+                return job, _done(options.spec, job), counts
+        if options.job is None or not is_recorded(options):
+            return None
+        return options.job, _done(options.spec, options.job), counts
 
 
 def is_recorded(options: "WriteOptions") -> bool:

@@ -3,12 +3,13 @@
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from spark_cas.log.load.planning import fresh_job_name
 from spark_cas.options import report_file
 from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION
 from spark_cas.programs.exit_codes import UsageError
-from spark_cas.programs.load_request import FORMATS, LoadRequest, guess_format
+from spark_cas.programs.load_request import ALL_FORMATS, QUERY, ROWS_ARE_VALUES, LoadRequest, guess_format
 from spark_cas.programs.log_argument import Group, add_log_arguments, log_address, name_and_value, options_beside
 from spark_cas.programs.program import add_traceback
 
@@ -50,20 +51,15 @@ def _arguments(given: argparse.Namespace) -> Arguments:
     plain |= {name: getattr(given, name) for name in _LIMITS}
     said = {name: value for name, value in plain.items() if value is not None}
     options = options_beside(given.log_option, "--log-option", "job", *said) | said
-    inputs = tuple(given.input)
     request = LoadRequest(
-        inputs=inputs,
-        format=given.format or guess_format(inputs),
+        **rows_of(given),
         log=log_address(given.log, given.bootstrap_servers, given.topic),
         job=given.job if given.job is not None else fresh_job_name(),
-        key=given.key,
-        value=given.value,
-        order_by=tuple(given.order_by),
-        schema=given.schema,
-        read_options=tuple(given.read_option),
         log_options=tuple(options.items()),
         verify=given.verify,
         job_is_fresh=given.job is None,
+        tombstones=given.tombstones,
+        allow_empty=given.allow_empty,
     )
     return Arguments(request, given.report, given.traceback)
 
@@ -83,10 +79,45 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
+def rows_of(given: argparse.Namespace) -> dict[str, Any]:
+    """The fields of a `LoadRequest` that `add_input` and `add_rows` parse. Raises UsageError."""
+    inputs = tuple(given.input or ())
+    if given.query is not None:
+        if given.format or given.schema or given.read_option:
+            raise UsageError("--query takes no --format, --schema or --read-option: these describe files")
+        formatted = QUERY
+    else:
+        formatted = given.format or guess_format(inputs)
+    if given.value is None and not given.value_json and formatted not in ROWS_ARE_VALUES:
+        raise UsageError("one of the arguments --value --value-json is required")
+    if given.value_json and formatted in ROWS_ARE_VALUES:
+        raise UsageError(f"--value-json is for rows with columns, and --format {formatted} has one value per row")
+    return {
+        "inputs": inputs,
+        "format": formatted,
+        "key": given.key,
+        "value": given.value,
+        "order_by": tuple(given.order_by),
+        "schema": given.schema,
+        "read_options": tuple(given.read_option),
+        "query": given.query,
+        "headers": tuple(given.header),
+        "timestamp": given.timestamp,
+    }
+
+
 def add_input(group: Group) -> None:
-    """Add the arguments that say which files are read, and how."""
-    group.add_argument("--input", required=True, nargs="+", action="extend", metavar="PATH", help="files or folders")
-    group.add_argument("--format", choices=sorted(set(FORMATS.values())), help="guessed from the suffix of --input")
+    """Add the arguments that name the input and its format."""
+    source = group.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--input",
+        nargs="+",
+        action="extend",
+        metavar="PATH",
+        help="files, folders or patterns; a folder is read recursively without names that begin with _ or .",
+    )
+    source.add_argument("--query", metavar="SQL", help="load the rows of a query in place of files")
+    group.add_argument("--format", choices=ALL_FORMATS, help="default: by the suffix of --input")
     group.add_argument("--schema", metavar="DDL", help="columns of csv or json, such as 'id BIGINT, name STRING'")
     group.add_argument(
         "--read-option",
@@ -94,26 +125,41 @@ def add_input(group: Group) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="an option of Spark's reader, such as sep=; (csv is that of RFC 4180 with a header, and one task reads "
-        "a file, unless multiLine=false says that no value holds a line break; its header has to name the columns in "
-        "their order, unless enforceSchema=true takes them by place; csv and json have mode=FAILFAST)",
+        help="an option of the reader, such as sep=; (docs/loading.md lists them)",
     )
 
 
 def add_rows(group: Group) -> None:
-    """Add the arguments that make rows of the files."""
+    """Add the arguments that make records of the rows."""
     group.add_argument(
-        "--key", metavar="SQL", help="the key as an SQL expression, string or binary; without it rows have none"
+        "--key",
+        metavar="SQL",
+        help="the key as a SQL expression, string or binary; for json also a path such as $.id; default: no key",
     )
-    value = group.add_mutually_exclusive_group(required=True)
-    value.add_argument("--value", metavar="SQL", help="the value as an SQL expression, string or binary")
-    value.add_argument("--value-json", action="store_true", help="the value is the whole row as JSON")
+    value = group.add_mutually_exclusive_group()
+    value.add_argument(
+        "--value",
+        metavar="SQL",
+        help="the value as a SQL expression, string or binary; default for text and binary: the line or file",
+    )
+    value.add_argument(
+        "--value-json", action="store_true", help="the value is the row as JSON; for json the document as it is"
+    )
+    group.add_argument(
+        "--header",
+        type=name_and_value,
+        action="append",
+        default=[],
+        metavar="NAME=SQL",
+        help="a header of each record, string or binary; repeat for more",
+    )
+    group.add_argument("--timestamp", metavar="SQL", help="the timestamp of each record; default: set by the log")
     group.add_argument(
         "--order-by",
         action="append",
         default=[],
         metavar="SQL",
-        help="order of the rows in a partition, may end in DESC; repeat for more (then by key and value)",
+        help="order of the rows in a partition, may end in DESC; repeat for more (then by position in the input)",
     )
 
 
@@ -138,5 +184,7 @@ def _add_log(group: Group) -> None:
 
 def _add_run(group: Group) -> None:
     group.add_argument("--report", metavar="FILE", help="write the JSON result to a file as well")
-    group.add_argument("--verify", action="store_true", help="of a complete job, read the input again and compare")
+    group.add_argument("--verify", action="store_true", help="compare the rows of a complete job with the input")
+    group.add_argument("--tombstones", action="store_true", help="allow null values, which delete their keys")
+    group.add_argument("--allow-empty", action="store_true", help="complete the job if the input has no rows")
     add_traceback(group)

@@ -1,62 +1,131 @@
-"""From files to a frame that can be written: Spark reads them, SQL expressions make key and value."""
+"""Make the rows of a load: a reader gives columns, SQL expressions make records of them."""
 
 import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+from pyspark.sql.types import BinaryType, StringType, TimestampType
+from pyspark.sql.utils import is_remote
 
+from spark_cas.core.input_list import InputFile
 from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.input.avro_files import avro_rows
+from spark_cas.programs.input.binary_files import binary_rows
+from spark_cas.programs.input.columnar_files import columnar_rows
+from spark_cas.programs.input.csv_dialect import parse_csv_options
+from spark_cas.programs.input.csv_rows import csv_rows
+from spark_cas.programs.input.file_index import spark_uri, with_folder_columns
+from spark_cas.programs.input.parts import POSITION_COLUMNS
+from spark_cas.programs.input.read_options import ReadOptions
+from spark_cas.programs.input.row_json import row_json
+from spark_cas.programs.input.text_files import whole_file_settings
 from spark_cas.programs.load_request import LoadRequest
 from spark_cas.programs.plain_errors import in_short
+from spark_cas.spark.schema import mark_of
 from spark_cas.spark.writing.route import route
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_JSON = {"timeZone": "UTC"}
-"""Times in a value must not depend on the session that loads it: another one may resume the job."""
-
-# A malformed row is an error: Spark's default would load it as nulls, silently and for ever. CSV is that of RFC 4180:
-# a quote in a value is doubled, and a value may hold line breaks. Without multiLine Spark makes of such a row two,
-# and finds nothing wrong where the columns fit; with it a file is read by one task. Spark would take columns by their
-# place alone, whatever the header of a file calls them.
-_READ_DEFAULTS = {
-    "csv": {"header": "true", "mode": "FAILFAST", "escape": '"', "multiLine": "true", "enforceSchema": "false"},
-    "json": {"mode": "FAILFAST"},
-    "parquet": {},
-}
 _DIRECTION = re.compile(r"(?P<expression>.+?)\s+(?P<direction>asc|desc)\s*", re.IGNORECASE | re.DOTALL)
 _ORDER = "_order_"
+_RECORD = ("key", "value", "headers", "timestamp")
 
 
-def routed_input(spark: "SparkSession", request: LoadRequest) -> "DataFrame":
-    """The rows of a load, routed to the partitions of its log.
+def routed_rows(rows: "DataFrame", order: "list[Column]", request: LoadRequest, digest: str) -> "DataFrame":
+    """Route the rows of `ordered_rows`, and record the digest of the input list with the plan of the load.
 
-    Raises UsageError when the input is not there or an expression does not fit it; what `route` raises.
+    Raises what `route` raises.
     """
-    rows, order = ordered_input(spark, request)
-    # The load itself has told by now that no job was named, where that is so.
     routed = route(rows, {**request.write_options(), "job": request.job}, order_by=order)
-    return routed.drop(*(name for name, _ in _order(request)))
+    mark = mark_of(routed.schema)
+    if mark is not None:
+        routed = routed.withMetadata("partition", replace(mark, input=digest).metadata())
+    return routed.select(*(name for name in routed.columns if name in (*_RECORD, "partition")))
 
 
-def ordered_input(spark: "SparkSession", request: LoadRequest) -> "tuple[DataFrame, list[Column]]":
-    """The rows of a load as columns key, value and those that order them, and the order. Raises UsageError."""
+def ordered_rows(
+    spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile]
+) -> "tuple[DataFrame, list[Column]]":
+    """Return the records of a load, with further columns that order them, and that order.
+
+    The order is that of ``--order-by``, then the position in the input. Raises UsageError.
+    """
+    with wrong_call():
+        frame, positions = _read(spark, request, files)
+        columns = [_key(request), _value(request, frame, positions), *_headers(request), *_timestamp(request)]
+        rows = frame.select(*columns, *_order_columns(request), *positions)
+        _require_types(rows)
+    named = [F.col(name).desc() if falling else F.col(name).asc() for name, falling in _order(request)]
+    return rows, [*named, *map(F.col, positions)]
+
+
+class RowCounts:
+    """Counts of the input's rows, taken while Spark reads them."""
+
+    def __init__(self) -> None:
+        self._observation = Observation()
+
+    def observed(self, rows: "DataFrame") -> "DataFrame":
+        """The same rows, counted by the action that reads them."""
+        null_keys = F.count_if(F.col("key").isNull())
+        return rows.observe(self._observation, F.count(F.lit(1)).alias("rows"), null_keys.alias("null_keys"))
+
+    def null_keys(self, rows: int) -> int | None:
+        """Rows without a key, once the action has succeeded; None if Spark read some rows twice.
+
+        Spark counts the rows of a task again if it repeats the task after it succeeded, for a lost executor.
+        """
+        if rows == 0:
+            return 0  # Spark's optimizer removes the counts together with rows that cannot be there
+        found = self._observation.get
+        return int(found["null_keys"]) if found["rows"] == rows else None
+
+
+@contextmanager
+def wrong_call() -> "Iterator[None]":
+    """Raise UsageError in place of Spark's error for an expression or input that it cannot analyze."""
     try:
-        frame = _read(spark, request)
-        rows = frame.select(_key(request), _value(request), *_order_columns(request))
+        yield
     except AnalysisException as error:
         raise UsageError(in_short(error)) from error
-    return rows, [F.col(name).desc() if falling else F.col(name).asc() for name, falling in _order(request)]
 
 
-def _read(spark: "SparkSession", request: LoadRequest) -> "DataFrame":
-    reader = spark.read.format(request.format)
-    if request.schema is not None:
-        reader = reader.schema(request.schema)
-    options = {**_READ_DEFAULTS[request.format], **dict(request.read_options)}
-    return reader.options(**options).load(list(request.inputs))
+def input_settings(spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile]) -> dict[str, str]:
+    """Return the settings of Spark that the plan of the input needs, besides the pinned ones."""
+    whole = request.format == "csv" and parse_csv_options(dict(request.read_options))[0].multi_line
+    return whole_file_settings(files, _parallelism(spark)) if whole else {}
+
+
+def _parallelism(spark: "SparkSession") -> int:
+    if is_remote():
+        return int(str(spark.conf.get("spark.sql.shuffle.partitions")))  # the client does not see the cores
+    return spark.sparkContext.defaultParallelism
+
+
+def _read(spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile]) -> "tuple[DataFrame, list[str]]":
+    """Return the columns of the input, and the names of those that hold the position of a row."""
+    if request.query is not None:
+        return spark.sql(request.query), []
+    options = dict(request.read_options)
+    if request.format in ("parquet", "orc"):
+        return columnar_rows(spark, files, request.format, options)
+    if not files:
+        return spark.createDataFrame([], request.schema or "value STRING"), []
+    located = [replace(each, path=spark_uri(each.path)) for each in files]
+    if request.format in ("avro", "binary"):
+        ReadOptions(options, ())
+        frame = avro_rows(spark, files) if request.format == "avro" else binary_rows(spark, files)
+    elif request.format == "csv":
+        frame = csv_rows(spark, located, request.schema, options)
+    else:
+        raise NotImplementedError(request.format)
+    return with_folder_columns(spark, frame, files), list(POSITION_COLUMNS)
 
 
 def _key(request: LoadRequest) -> "Column":
@@ -64,14 +133,48 @@ def _key(request: LoadRequest) -> "Column":
     return key.alias("key")
 
 
-def _value(request: LoadRequest) -> "Column":
-    value = F.to_json(F.struct("*"), _JSON) if request.value is None else F.expr(request.value)
+def _value(request: LoadRequest, frame: "DataFrame", positions: Sequence[str]) -> "Column":
+    expression = request.value_expression
+    value = row_json(frame, positions) if expression is None else F.expr(expression)
+    if not request.tombstones:
+        missing = F.raise_error(
+            F.lit(
+                "a row has a null value, which would delete its key. Nothing was appended. Add --tombstones if null "
+                "values are meant to delete keys, or give another --value."
+            )
+        )
+        value = F.when(value.isNull(), missing).otherwise(value)
     return value.alias("value")
 
 
+def _headers(request: LoadRequest) -> "list[Column]":
+    if not request.headers:
+        return []
+    each = [
+        F.struct(F.lit(name).alias("key"), F.expr(expression).cast("binary").alias("value"))
+        for name, expression in request.headers
+    ]
+    return [F.array(*each).alias("headers")]
+
+
+def _timestamp(request: LoadRequest) -> "list[Column]":
+    return [] if request.timestamp is None else [F.expr(request.timestamp).alias("timestamp")]
+
+
+def _require_types(rows: "DataFrame") -> None:
+    for field in rows.schema:
+        if field.name in ("key", "value") and not isinstance(field.dataType, StringType | BinaryType):
+            found = field.dataType.simpleString()
+            how = "Cast it, or use --value-json or to_json(...)" if field.name == "value" else "Cast it to string"
+            raise UsageError(f"--{field.name} must be a string or binary expression, found {found}. {how}.")
+        if field.name == "timestamp" and not isinstance(field.dataType, TimestampType):
+            raise UsageError(
+                f"--timestamp must be of type timestamp, found {field.dataType.simpleString()}. Cast it."
+            )
+
+
 def _order_columns(request: LoadRequest) -> "list[Column]":
-    # What orders the rows may be neither key nor value, so it comes along as columns of its own.
-    # Within CASE a word behind an expression is an error: alone it would be an alias, "x DSC" as good as "x".
+    # CASE makes a wrong word after an expression, such as "x DSC", an error. Alone, Spark takes it for an alias.
     return [
         F.expr(f"CASE WHEN true THEN {_split(text)[0]} END").alias(name)
         for text, (name, _) in zip(request.order_by, _order(request), strict=True)
@@ -83,6 +186,6 @@ def _order(request: LoadRequest) -> list[tuple[str, bool]]:
 
 
 def _split(text: str) -> tuple[str, bool]:
-    """An expression, and whether it is to fall."""
+    """Split the text of ``--order-by`` into its expression and whether the order is descending."""
     found = _DIRECTION.fullmatch(text)
     return (found["expression"], found["direction"].lower() == "desc") if found else (text, False)

@@ -50,8 +50,19 @@ class PartitionReport:
 
 
 @dataclass(frozen=True, slots=True)
+class InputTotals:
+    """The files of a load."""
+
+    files: int
+    bytes: int
+    """Before decompression."""
+    skipped: tuple[str, ...]
+    """Hidden names in input folders."""
+
+
+@dataclass(frozen=True, slots=True)
 class LoadReport:
-    """What became of a load."""
+    """The result of a load."""
 
     job: str | None
     """None of a load without one, which nothing knows when it is run again."""
@@ -69,6 +80,10 @@ class LoadReport:
     completed_meanwhile: bool = False
     """The job is complete, and was not when a run began that an error ended: by that very run, or by another."""
     verified: bool = False
+    input: InputTotals | None = None
+    """None if the input was not listed."""
+    null_keys: int | None = None
+    """Rows of the input without a key; None if this run did not count them."""
     error: str | None = None
     """The stable token of the error, or its class."""
     message: str | None = None
@@ -111,7 +126,8 @@ class LoadReport:
         speed = f", {appended / self.seconds:,.0f} rows/s" if self.seconds else ""
         before = (self.rows or 0) - appended
         resumed = f", {before:,} were there before" if before else ""
-        return f"{load} is complete: {appended:,} rows appended in {self.seconds:.1f} s{speed}{resumed}"
+        null_keys = f", {self.null_keys:,} rows have no key" if self.null_keys else ""
+        return f"{load} is complete: {appended:,} rows appended in {self.seconds:.1f} s{speed}{resumed}{null_keys}"
 
     def _failure(self) -> str:
         """What is known of a job whose run an error ended."""

@@ -11,19 +11,24 @@ from spark_cas.programs.exit_codes import UsageError
 _RAISED_IN_PYTHON = re.compile(r"^\s*[\w.]*(?:Error|Exception): \S.*$", re.MULTILINE)
 _SQLSTATE = re.compile(r"\s*SQLSTATE: (\w{5})\b")
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]*\] ")
-_WRONG_IN_THE_CALL = ("22", "42", "KD")
-"""Classes of SQLSTATE: data, names and syntax, and files that are not what they were said to be."""
+_WRONG_IN_THE_CALL = ("22", "42", "KD", "P0001")
+"""SQLSTATE classes of errors that the same command meets again: data, names, syntax, files, and raise_error."""
 _NO_HINT = "[FAILED_READ_FILE.NO_HINT]"
 _UNREADABLE = frozenset(
     {
         "AccessControlException",
         "AccessDeniedException",
         "ChecksumException",
+        "EOFException",
         "FileNotFoundException",
         "SparkIllegalArgumentException",
+        "ZipException",
+        "ZStandardException",
     }
 )
-"""Why a file is not read, where Spark has no hint: to read it again changes nothing."""
+"""Java exceptions for a file that stays unreadable, if Spark has no hint."""
+_NOT_COMPRESSED = re.compile(r"gzip|zip2|stream|header|crc|corrupt|compress", re.IGNORECASE)
+"""In the message of a plain IOException of a decompressor."""
 _CSV_HEADER = "CSV header "
 """Begins what Spark says of a header that is not the expected one: what is wrong with it comes in further lines."""
 _FILE = re.compile(r"reading file (\S+?)\.(?:\s|$)")
@@ -77,7 +82,7 @@ def _root_cause(causes: list[tuple[str, str]]) -> Exception:
     states = _SQLSTATE.findall(named[-1].split("\n== SQL (")[0])
     wrong = bool(states) and states[-1].startswith(_WRONG_IN_THE_CALL)
     if wrong and named[-1].startswith(_NO_HINT):
-        wrong = kind in _UNREADABLE
+        wrong = kind in _UNREADABLE or (kind == "IOException" and bool(_NOT_COMPRESSED.search(causes[-1][1])))
     if not wrong:
         return RuntimeError(said)
     option = "--read-option enforceSchema=true: by place" if text.startswith(_CSV_HEADER) else "--read-option"

@@ -2,17 +2,19 @@
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from spark_cas.core.input_list import InputFile
 from spark_cas.core.readable import readable
 from spark_cas.log.load.planning import fresh_job_name
 from spark_cas.programs.exit_codes import ExitCode, UsageError
-from spark_cas.programs.load_arguments import add_input, add_rows
+from spark_cas.programs.input.listing import list_input
+from spark_cas.programs.load_arguments import add_input, add_rows, rows_of
 from spark_cas.programs.load_progress import console_for_people
-from spark_cas.programs.load_request import LoadRequest, guess_format
+from spark_cas.programs.load_request import LoadRequest
 from spark_cas.programs.log_argument import add_log_arguments, log_address, options_beside
 from spark_cas.programs.program import Result, StartSession, parser_of, run
 
@@ -42,18 +44,11 @@ def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
         "--first", type=int, default=10, metavar="N", help="how many differences to list of each kind"
     )
     given = parser.parse_args(argv)
-    inputs = tuple(given.input)
     try:
         given.request = LoadRequest(
-            inputs=inputs,
-            format=given.format or guess_format(inputs),
+            **rows_of(given),
             log=log_address(given.log, given.bootstrap_servers, given.topic),
             job=fresh_job_name(),  # nothing is loaded: the name is never used
-            key=given.key,
-            value=given.value,
-            order_by=tuple(given.order_by),
-            schema=given.schema,
-            read_options=tuple(given.read_option),
             log_options=tuple(options_beside(given.log_option, "--log-option").items()),
         )
     except UsageError as error:
@@ -68,10 +63,23 @@ def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
 
 
 def _verify(given: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, Result]:
-    from spark_cas.programs.load_input import ordered_input
+    from spark_cas.programs.input.session_settings import pinned_settings
+    from spark_cas.programs.load_input import input_settings
+
+    files = list_input(given.request.inputs, spark).files
+    request = replace(given.request, tombstones=True)
+    with pinned_settings(spark, input_settings(spark, request, files)):
+        return _compared(given, spark, request, files)
+
+
+def _compared(
+    given: argparse.Namespace, spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile]
+) -> tuple[ExitCode, Result]:
+    from spark_cas.programs.load_input import ordered_rows
     from spark_cas.spark.reading.verify_log import verify_log
 
-    rows, order = ordered_input(spark, given.request)
+    rows, order = ordered_rows(spark, request, files)
+    order = order if request.order_by else []
     options = {**dict(given.request.log_options), "path": given.request.log}
     found = verify_log(rows, options, order_by=order, first=given.first)
     _tell(found, console_for_people())

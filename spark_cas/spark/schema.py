@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 )
 
 from spark_cas.core.errors import LayoutChangedError, NotRoutedError, OptionError, SchemaError
+from spark_cas.core.partitioner import Partitioner, known_partitioner
 from spark_cas.core.plan import EarlierRows, Layout
 from spark_cas.core.plan_json import earlier_from_fields
 from spark_cas.core.row_claims import COLUMN
@@ -50,6 +51,7 @@ OFFSETS = StructType(
         StructField("layout_epoch", IntegerType()),
         StructField("log_id", StringType()),
         StructField("thresholds", MapType(IntegerType(), LongType())),
+        StructField("partitioner", StringType()),
     ]
 )
 
@@ -131,12 +133,18 @@ class Mark:
     """Whether the rows of a partition come in one order, whatever happens."""
     earlier: tuple[EarlierRows, ...] = ()
     """What the load had appended before partitions were added: these rows are not in the frame."""
+    input: str = ""
+    """Digest of the bulk load's input list (`spark_cas.core.input_list`); empty for any other frame."""
+    partitioner: Partitioner | None = None
+    """The partitioner that assigned the rows; None if the caller of `route` assigned them."""
 
     def metadata(self) -> dict[str, Any]:
         """The mark as column metadata."""
         known: dict[str, Any] = {} if self.layout_epoch is None else {"layout_epoch": self.layout_epoch}
         known |= {"sorted": 1} if self.sorted else {}
         known |= {"earlier": json.dumps([asdict(each) for each in self.earlier])} if self.earlier else {}
+        known |= {"input": self.input} if self.input else {}
+        known |= {"partitioner": self.partitioner} if self.partitioner else {}
         return {MARK: {"partitions": self.partitions, **known}}
 
     def require_whole(self) -> None:
@@ -183,7 +191,19 @@ def mark_of(schema: StructType) -> Mark | None:
     if not isinstance(partitions, int) or not isinstance(epoch, int | None):
         return None
     earlier = earlier_from_fields(json.loads(found.get("earlier", "[]")))
-    return Mark(partitions, epoch, sorted=found.get("sorted") == 1, earlier=earlier)
+    placed_by = found.get("partitioner")
+    try:
+        partitioner = None if placed_by is None else known_partitioner(placed_by)
+    except ValueError:
+        return None
+    return Mark(
+        partitions,
+        epoch,
+        sorted=found.get("sorted") == 1,
+        earlier=earlier,
+        partitioner=partitioner,
+        input=str(found.get("input", "")),
+    )
 
 
 _WRITTEN: dict[str, tuple[DataType, ...]] = {

@@ -16,6 +16,7 @@ from spark_cas.core.grants import Grants
 from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Outcome, Refusal, Unknown
+from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, Placement
 from spark_cas.core.plan import Completion, Layout, Plan, Progress
 from spark_cas.core.records import RECORDS
 from spark_cas.log.backend import Backend, Preflight
@@ -111,8 +112,16 @@ class FaultyLog(Backend):
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
         return self._at("offset_since", lambda: self._inner.offset_since(partition, timestamp_ms))
 
-    def preflight(self, *, begun: bool = False, idempotence: str = REQUIRED) -> Preflight:
-        return self._at("preflight", lambda: self._inner.preflight(begun=begun, idempotence=idempotence))
+    def dated_since(self, partition: int, timestamp_ms: int) -> tuple[int, int] | None:
+        return self._at("dated_since", lambda: self._inner.dated_since(partition, timestamp_ms))
+
+    def preflight(
+        self, *, begun: bool = False, idempotence: str = REQUIRED, placement: Placement | None = None
+    ) -> Preflight:
+        return self._at(
+            "preflight",
+            lambda: self._inner.preflight(begun=begun, idempotence=idempotence, placement=placement),
+        )
 
     def append_blind(self, partition: int, layout: Layout, chunk: Chunk, guarantee: str) -> Outcome:
         return self._at("append_blind", lambda: self._inner.append_blind(partition, layout, chunk, guarantee))
@@ -124,8 +133,11 @@ class FaultyLog(Backend):
     def tombstones_kept_ms(self) -> int | None:
         return self._at("tombstones_kept_ms", self._inner.tombstones_kept_ms)
 
-    def create(self, partitions: int) -> Layout:
-        return self._at("create", lambda: self._inner.create(partitions))
+    def create(self, partitions: int, partitioner: Partitioner = DEFAULT_PARTITIONER) -> Layout:
+        return self._at("create", lambda: self._inner.create(partitions, partitioner))
+
+    def record_partitioner(self, partitioner: Partitioner) -> Partitioner:
+        return self._at("record_partitioner", lambda: self._inner.record_partitioner(partitioner))
 
     def trim(self, partition: int, before_offset: int) -> Bounds:
         return self._at("trim", lambda: self._inner.trim(partition, before_offset))

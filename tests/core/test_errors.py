@@ -34,6 +34,7 @@ ConditionalLogError
     CheckpointMismatchError CHECKPOINT_MISMATCH
     BatchTooLargeError BATCH_TOO_LARGE
     SparkSetupError SPARK_SETUP
+    UnreadableInputError INPUT_UNREADABLE
   LogError
     LogNotFoundError LOG_NOT_FOUND
     LogNotSharedError LOG_NOT_SHARED

@@ -14,7 +14,14 @@ from confluent_kafka import KafkaError, Message, Producer, cimpl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_cas.core.partitioner import Partitioner, crc32, murmur2, partition_of, partition_of_key
+from spark_cas.core.partitioner import (
+    Partitioner,
+    crc32,
+    known_partitioner,
+    murmur2,
+    partition_of,
+    partition_of_key,
+)
 from spark_cas.core.records import HEADERS, RECORDS
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -83,6 +90,22 @@ def test_murmur2_is_that_of_kafka(key, expected):
 def test_crc32_is_the_common_one():
     """The check value of CRC-32, and what librdkafka has for an empty key."""
     assert crc32(pa.array([b"123456789", b""])).tolist() == [0xCBF43926, 0]
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [(b"", 0), (b"123456789", 5), (b"N14228", 2), (b"foobar", 6), (b"a-little-bit-long-string", 3)],
+)
+def test_the_crc32_partition_of_known_keys(key, expected):
+    """As confluent-kafka's producer with ``partitioner=consistent`` delivers them to a topic of 7 partitions."""
+    assert partitions_of(pa.array([key]), 7, "crc32") == [expected]
+    assert partition_of_key(key, 7, "crc32") == expected
+
+
+@pytest.mark.parametrize("name", ["", "random", None, 3])
+def test_an_unknown_recorded_partitioner_is_rejected(name):
+    with pytest.raises(ValueError, match="murmur2"):
+        known_partitioner(name)
 
 
 @given(st.lists(st.none() | keys), st.sampled_from([pa.binary(), pa.large_binary()]))
@@ -298,7 +321,7 @@ def test_records_of_another_form_are_refused(records, error):
         partition_of(records, 4)
 
 
-@given(st.binary(max_size=40), partition_counts)
-def test_one_key_goes_where_a_column_of_it_goes(key, partitions):
+@given(st.binary(max_size=40), partition_counts, st.sampled_from(PARTITIONERS))
+def test_one_key_goes_where_a_column_of_it_goes(key, partitions, partitioner):
     column = pa.record_batch({"key": pa.array([key], pa.binary())})
-    assert partition_of_key(key, partitions) == partition_of(column, partitions)[0].as_py()
+    assert partition_of_key(key, partitions, partitioner) == partition_of(column, partitions, partitioner)[0].as_py()

@@ -84,8 +84,8 @@ def sasl(user: str = USER, password: str = PASSWORD, protocol: str = "SASL_PLAIN
 
 
 @contextmanager
-def secured_broker(conf: Path, folder: Path) -> Iterator[Secured]:
-    """One broker with all of that; ``folder`` is for its certificate."""
+def secured_broker(conf: Path, folder: Path, **more: str) -> Iterator[Secured]:
+    """Start one broker with all of that and ``more`` settings; ``folder`` is for its certificate."""
     subprocess.run(_CERTIFICATE, cwd=folder, shell=True, check=True, capture_output=True)  # noqa: S602
     settings = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -96,6 +96,7 @@ def secured_broker(conf: Path, folder: Path) -> Iterator[Secured]:
         "listener.name.sasl.plain.sasl.jaas.config": f'{_PLAIN} user_{USER}="{PASSWORD}";',
         "listener.name.tls.ssl.keystore.type": "PEM",
         "listener.name.tls.ssl.keystore.location": str(folder / "store.pem"),
+        **more,
     }
     listeners = {"SASL": "SASL_PLAINTEXT", "TLS": "SSL"}
     with KafkaBroker(conf, settings=settings, secured=listeners) as broker:

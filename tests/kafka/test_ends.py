@@ -5,9 +5,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from spark_cas.core.errors import LogNotFoundError
-from spark_cas.log import clock
-from spark_cas.log.kafka import KafkaLog, ends
-from spark_cas.log.kafka import log as log_module
+from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.client import admin as admin_module
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import admin_client
@@ -15,7 +13,6 @@ from spark_cas.log.kafka.client.codes import NO_LEADER
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.testing.kafka_broker.waiting import wait_until
 from tests.kafka.clients import SECONDS, admin_of, append, create_topic
-from tests.kafka.readers import open_transaction
 
 pytestmark = pytest.mark.kafka
 
@@ -84,21 +81,6 @@ def test_the_newest_time_is_asked_of_known_leaders_too(broker, asked):
     admin = admin_client(KafkaSpec(broker.bootstrap, topic))
     assert ends.newest_ms(admin, TopicPartition(topic, 0)) == -1
     assert asked == ["list_topics", "list_offsets"]
-
-
-def test_nothing_is_read_to_find_that_what_is_new_enough_is_undecided(broker, monkeypatch):
-    topic = create_topic(broker.bootstrap)
-    append(broker.bootstrap, topic, "a", "b")
-    with KafkaLog(KafkaSpec(broker.bootstrap, topic)) as log:
-        end = log.bounds(0).end_offset
-        since = clock.now_ms() + 1
-        wait_until(lambda: clock.now_ms() > since, SECONDS, lambda: "time stands still")
-        other = open_transaction(broker.bootstrap, topic, f"other-{topic}")
-        monkeypatch.setattr(log_module, "first_offset_since", None)
-        assert log.offset_since(0, since) is None
-        other.commit_transaction(SECONDS)
-        assert log.bounds(0).end_offset > end
-        assert log.offset_since(0, since) == end
 
 
 @pytest.mark.parametrize(

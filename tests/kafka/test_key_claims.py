@@ -8,6 +8,7 @@ from spark_cas.core.claim import _MOST_OWN_RANGES
 from spark_cas.core.outcome import Appended, KeyConflict
 from spark_cas.core.plan import BY_KEY, Progress
 from spark_cas.core.plan_json import to_json
+from spark_cas.log import clock
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka.group_metadata import MAX_METADATA_BYTES
 from spark_cas.log.kafka.ledger import _entry
@@ -34,6 +35,23 @@ def test_on_a_compacted_topic_an_old_claim_proves_nothing(broker):
         append_foreign(log, 0, "z")
         again = append_once(log, 0, table_of("l"), job="again", expected_offset=since, compare="key")
         assert isinstance(again, Appended), "what lies in front of the claim is young"
+
+
+def test_an_aborted_record_ahead_of_now_is_no_evidence_of_age(broker):
+    topic = create_topic(broker.bootstrap, cleanup_policy="compact", delete_retention_ms="86400000")
+    ordinary = Producer({"bootstrap.servers": broker.bootstrap})
+    ordinary.produce(topic, "x", "x", partition=0, timestamp=TIME_MS)
+    assert ordinary.flush(SECONDS) == 0
+    aborting = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    aborting.init_transactions(SECONDS)
+    aborting.begin_transaction()
+    aborting.produce(topic, "y", "y", partition=0, timestamp=clock.now_ms() + 1_800_000)
+    assert aborting.flush(SECONDS) == 0
+    aborting.abort_transaction(SECONDS)
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000)) as log:
+        end, marker = log.bounds(0).end_offset, 2
+        outcome = append_once(log, 0, table_of("k"), job="job", expected_offset=marker, compare="key")
+        assert outcome == KeyConflict(0, "k", marker, None, end)
 
 
 def test_a_ledger_entry_with_as_many_ranges_as_there_may_be_fits():

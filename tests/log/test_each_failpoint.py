@@ -77,6 +77,7 @@ STEPS: list[Callable[[Backend], object]] = [
     lambda log: run_job(log, "later", {2: ["h"]}),
     lambda log: log.progress(0, "load"),
     lambda log: log.offset_since(0, 0),
+    lambda log: log.dated_since(0, 0),
     lambda log: values_in(log, 0),
     lambda log: log.trim(0, 0),
     forgotten,

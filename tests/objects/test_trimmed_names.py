@@ -7,7 +7,7 @@ from spark_cas.core.errors import ChunkDamagedError, StorageError, TrimmedError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Conflict, Fenced, ProgressLost, Unknown
 from spark_cas.core.put_reply import PutReply
-from spark_cas.log.objects import paths, trimming
+from spark_cas.log.objects import paths, reading, trimming
 from spark_cas.testing.writing import JobWriter, append_foreign, claim_of, plan_of, table_of, values_in
 from tests.objects.flaky_store import lost
 from tests.objects.places import flaky_log, reopened
@@ -341,3 +341,18 @@ def test_what_is_trimmed_behind_a_listing_is_not_missing():
     store.before |= {"below": listing, "get_end": meanwhile}
     assert log.bounds(0) == Bounds(6, 7)
     assert not store.before
+
+
+def test_a_lookup_by_time_goes_past_chunks_that_are_trimmed_meanwhile(monkeypatch):
+    log, _ = flaky_log()
+    for values in ["ab", "cd", "efg"]:
+        append_foreign(log, 0, *values)
+    read = reading.read_chunks
+
+    def after_trimming(*arguments):
+        monkeypatch.setattr(reading, "read_chunks", read)
+        reopened(log).trim(0, 4)
+        return read(*arguments)
+
+    monkeypatch.setattr(reading, "read_chunks", after_trimming)
+    assert log.offset_since(0, 0) == 4

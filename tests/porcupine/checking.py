@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from spark_cas.testing.kafka_broker.jars import cache_folder
+from tests.executables import executable
 
 SOURCE = Path(__file__).parent
 BUILD_SECONDS = 300
@@ -45,17 +45,18 @@ def linearizable(history: Iterable[Mapping[str, Any]], seconds: float = 60) -> V
 
 
 def built() -> Path:
-    """The program, built unless it was built from these sources before. Raises CheckerFailedError."""
+    """Build the program unless the cache has it, and return its path.
+
+    Raises CheckerFailedError, or MissingProgramError if there is no Go.
+    """
     sources = [SOURCE / name for name in ("go.mod", "go.sum", "main.go", "model.go")]
     digest = hashlib.sha256(b"".join(each.read_bytes() for each in sources)).hexdigest()[:16]
     program = cache_folder() / "porcupine" / digest
     if program.exists():
         return program
-    go = shutil.which("go")
-    if go is None:
-        raise CheckerFailedError("Go 1.26 or newer builds the linearizability checker: install it, then run again")
+    go = executable("go")
     program.parent.mkdir(parents=True, exist_ok=True)
-    # Others may build at the same time: each puts a whole program in place.
+    # Several processes may build at the same time: each moves a complete program to the path.
     new = program.with_name(f"{digest}.{os.getpid()}")
     command = [go, "build", "-o", str(new), "."]
     ran = subprocess.run(command, cwd=SOURCE, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
@@ -63,3 +64,7 @@ def built() -> Path:
         raise CheckerFailedError(f"the linearizability checker could not be built:\n{ran.stderr}")
     new.replace(program)
     return program
+
+
+if __name__ == "__main__":
+    built()

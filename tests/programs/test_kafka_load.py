@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic
 from typer.testing import CliRunner
 
 from spark_cas import cli, open_log
@@ -139,3 +140,40 @@ def test_what_weakens_a_promise_is_told(load, broker, topic):
     code, _, told = load("--job", "load-2")
     assert code == 0
     assert "note: records whose timestamp is older than 7 days are deleted" in told
+
+
+def test_a_load_names_the_partitioner_of_a_topic_that_another_client_filled(load, broker, topic):
+    admin = clients.admin_of(broker.bootstrap)
+    admin.create_topics([NewTopic(topic, 4)])[topic].result(clients.SECONDS)
+    with open_log(f"kafka://{broker.bootstrap}/{topic}") as log:
+        assert log.layout().partitions == 4  # its brokers know it
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(10):
+        producer.produce(topic, b"0", f"N{number}")
+    assert producer.flush(clients.SECONDS) == 0
+    producer.close()
+
+    named = ("--log-option", "partitioner=crc32")
+    code, _, told = load("--job", "load-1", *named)
+    assert (code, "sampled keys" in told) == (0, False)
+    code, _, told = load("--job", "load-2")
+    assert (code, "sampled keys" in told) == (0, False)
+    with open_log(f"kafka://{broker.bootstrap}/{topic}") as log:
+        keys = [{row["key"] for _, row in records_in(log, partition)} for partition in range(4)]
+    assert sum(map(len, keys)) == 10
+    code, report, _ = load("--job", "load-3", "--log-option", "partitioner=murmur2")
+    assert (code, report["error"], report["rows"]) == (2, "OPTION", 0)
+    code, report, _ = load("--job", "load-1", "--log-option", "partitioner=murmur2")
+    assert (code, report["error"], report["already_complete"]) == (2, "JOB_MISMATCH", True)
+
+
+def test_a_load_is_told_of_keys_that_are_elsewhere(load, broker, topic):
+    admin = clients.admin_of(broker.bootstrap)
+    admin.create_topics([NewTopic(topic, 4)])[topic].result(clients.SECONDS)
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(10):
+        producer.produce(topic, b"0", f"N{number}")
+    assert producer.flush(clients.SECONDS) == 0
+    producer.close()
+    code, _, told = load("--job", "load-1")
+    assert (code, "partitioner=crc32" in told) == (0, True)

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from spark_cas.core import errors
+from spark_cas.core.input_list import InputList
 from spark_cas.core.plan import EarlierRows, PartitionResult, Plan, Progress
 from spark_cas.core.rejection import with_appended_rows
 from spark_cas.log.kafka.spec import KafkaSpec
@@ -18,6 +19,7 @@ from spark_cas.log.load.planning import complete_job, job_results
 from spark_cas.log.memory import MemoryLog
 from spark_cas.programs import bulk_load, load_report
 from spark_cas.programs.exit_codes import ExitCode, UsageError, exit_code_of
+from spark_cas.programs.input.recorded_list import FoundInput
 from spark_cas.programs.load_arguments import parse_arguments
 from spark_cas.programs.load_progress import describe, duration, live_progress
 from spark_cas.programs.load_report import Held, completed_report, failed_report
@@ -413,6 +415,7 @@ def test_a_run_that_an_error_ended_after_the_completion_is_told_as_such(complete
         raise error
 
     monkeypatch.setattr(bulk_load, "_write", write)
+    monkeypatch.setattr(bulk_load, "listed_input", lambda *_: FoundInput((), InputList((), ()), ()))
     code, report = load_again(start=lambda _: SimpleNamespace(stop=lambda: None))
     assert code in (1, 130)
     assert (report["already_complete"], report["completed_meanwhile"], report["rows"]) == (False, True, 1)

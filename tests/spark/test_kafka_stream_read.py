@@ -7,7 +7,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import NewPartitions, NewTopic
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from spark_cas.core.errors import StorageError, TruncatedError
+from spark_cas.core.errors import LogNotFoundError, OptionError, StorageError, TruncatedError
 from spark_cas.options.parse import parse_read_stream
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.schema import RECORDS
@@ -109,6 +109,27 @@ def test_new_partitions_and_topics_are_noticed_and_a_topic_made_anew_is_told(spa
     send(broker, topic, 0, "d", "e")
     assert f"topic {topic} was deleted and recreated" in stream.refused(TruncatedError)
     assert stream.values() == ["a", "b", "c"]
+
+
+def test_a_stream_continues_with_fewer_topics_if_that_is_allowed(spark, broker, tmp_path):
+    kept, dropped = (create_topic(broker.bootstrap) for _ in range(2))
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "startingOffsets": "earliest"}
+    stream = Stream(spark, tmp_path / "query", **options)
+    send(broker, kept, 0, "a")
+    send(broker, dropped, 0, "b")
+    assert stream.run(subscribe=f"{kept},{dropped}") == [2]
+    send(broker, kept, 0, "c")
+    send(broker, dropped, 0, "d")
+    stream.refused(OptionError, subscribe=kept)
+    stream.refused(OptionError, subscribe=kept, failOnDataLoss="false")
+    assert stream.run(subscribe=kept, allowUnsubscribedTopics="true") == [1]
+    assert stream.values() == ["a", "b", "c"]
+    assert stream.run(subscribe=f"{kept},{dropped}") == [1]
+    assert stream.values() == ["a", "b", "c", "d"]
+    admin = admin_of(broker.bootstrap)
+    admin.delete_topics([kept])[kept].result(60)
+    both = f"{kept}|{dropped}"
+    stream.refused(LogNotFoundError, subscribePattern=both, allowUnsubscribedTopics="true")
 
 
 @pytest.mark.full

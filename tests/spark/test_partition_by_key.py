@@ -6,9 +6,11 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pyspark.sql import functions as sf
 
-from spark_cas.core.partitioner import partition_of
+from spark_cas.core.partitioner import DEFAULT_PARTITIONER, PARTITIONERS, partition_of, partition_of_key
 from spark_cas.core.records import HEADERS
 from spark_cas.spark.records import records_of
 from spark_cas.spark.writing import jvm_hash
@@ -50,13 +52,13 @@ ROWS = pa.Table.from_pylist(
 )
 
 
-def expected(rows):
+def expected(rows, partitioner=DEFAULT_PARTITIONER):
     (batch,) = rows.combine_chunks().to_batches()
-    return partition_of(records_of(batch.drop_columns("number")), MANY).to_pylist()
+    return partition_of(records_of(batch.drop_columns("number")), MANY, partitioner).to_pylist()
 
 
-def found(df):
-    placed = df.withColumn("partition", partition_by_key(df, MANY)).sort("number")
+def found(df, partitioner=DEFAULT_PARTITIONER):
+    placed = df.withColumn("partition", partition_by_key(df, MANY, partitioner)).sort("number")
     return [row.partition for row in placed.select("partition").collect()]
 
 
@@ -68,9 +70,27 @@ def either_way(request, monkeypatch):
 
 @pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("names", [ROWS.column_names, ["number", "key", "timestamp"], ["number", "key"]])
-def test_both_say_what_the_partitioner_says(spark, names):
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_both_say_what_the_partitioner_says(spark, names, partitioner):
     rows = ROWS.select(names)
-    assert found(spark.createDataFrame(rows)) == expected(rows)
+    assert found(spark.createDataFrame(rows), partitioner) == expected(rows, partitioner)
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(keys=st.lists(st.none() | st.binary(max_size=70), min_size=1, max_size=300), partitions=st.integers(1, MANY))
+def test_random_keys_get_the_same_partition_in_the_jvm_and_in_python(spark, partitioner, keys, partitions):
+    rows = pa.table({"number": pa.array(range(len(keys)), pa.int32()), "key": pa.array(keys, pa.binary())})
+    df = spark.createDataFrame(rows)
+    assert JvmHash.of(spark) is not None
+    placed = df.withColumn("partition", partition_by_key(df, partitions, partitioner)).sort("number").collect()
+    records = pa.record_batch({"key": rows["key"].combine_chunks()})
+    assert [row.partition for row in placed] == partition_of(records, partitions, partitioner).to_pylist()
+    assert [
+        row.partition
+        for row, key in zip(placed, keys, strict=True)
+        if key is not None and row.partition != partition_of_key(key, partitions, partitioner)
+    ] == []
 
 
 @pytest.mark.usefixtures("either_way")
@@ -90,9 +110,10 @@ def test_a_column_that_is_never_null(spark):
     assert found(df) == partition_of(pa.record_batch({"key": keys}), MANY).to_pylist()
 
 
-def test_no_row_goes_to_python_where_the_jvm_can_hash(spark, capsys):
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_no_row_goes_to_python_where_the_jvm_can_hash(spark, capsys, partitioner):
     df = spark.createDataFrame(ROWS)
-    df.select(partition_by_key(df, 4)).explain()
+    df.select(partition_by_key(df, 4, partitioner)).explain()
     assert "Python" not in capsys.readouterr().out
 
 
@@ -126,10 +147,11 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: next(iter(settings)))
-def test_settings_of_the_session_make_no_difference(spark, settings):
-    with session_settings(spark, settings):
-        assert found(spark.createDataFrame(ROWS)) == expected(ROWS)
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+@pytest.mark.parametrize("of_session", SETTINGS, ids=lambda settings: next(iter(settings)))
+def test_settings_of_the_session_make_no_difference(spark, of_session, partitioner):
+    with session_settings(spark, of_session):
+        assert found(spark.createDataFrame(ROWS), partitioner) == expected(ROWS, partitioner)
 
 
 def test_what_was_tried_once_is_known(spark):

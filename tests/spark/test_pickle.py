@@ -78,7 +78,9 @@ VALUES = [
     BatchReport((PartitionResult(IN_BATCH, 0, 0),), job="load-1", batch=Batch("query", 5), run="run/5"),
     ViewPartition((("flights", 0, 0, 5, 0), ("flights", True))),
 ]
-STREAM = StreamOptions(SELECTION, ReadRange(), Splitting(), TriggerLimits(), whole_loads=True)
+STREAM = StreamOptions(
+    SELECTION, ReadRange(), Splitting(), TriggerLimits(), whole_loads=True, allow_unsubscribed=False
+)
 HOLDERS = [
     ConditionalLogSource({"path": "/data/logs/flights"}),
     RecordsStreamReader(STREAM, RECORDS),

@@ -1,11 +1,13 @@
 """The same on Spark Connect: route, write, refusal, read and views through a remote session."""
 
+from zlib import crc32
+
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as sf
 
-from spark_cas import bootstrap, error_from_text, route
-from spark_cas.core.errors import ConflictError, LogNotFoundError
+from spark_cas import bootstrap, error_from_text, open_log, route
+from spark_cas.core.errors import ConflictError, LogNotFoundError, OptionError
 
 # A Connect session starts Python workers of its own, which takes a while on a busy machine.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -48,3 +50,14 @@ def test_in_foreach_batch_on_connect_a_batch_is_a_load_of_its_own(connect, path,
         run("refused", lambda number: {"job": "load", "batchId": number})
     run("loads", lambda number: {"job": f"load-{number}"})
     assert connect.read.format("conditional-log").load(path).count() == 20
+
+
+def test_on_connect_rows_go_where_the_recorded_partitioner_puts_them(connect, path):
+    with open_log(path) as log:
+        log.create(4, "crc32")
+    keys = [f"N{number}" for number in range(40)]
+    df = connect.createDataFrame([(key, "value") for key in keys], "key string, value string")
+    found = route(df, {"path": path, "job": "load"}).select("key", "partition").collect()
+    assert {row.key: row.partition for row in found} == {key: crc32(key.encode()) % 4 for key in keys}
+    with pytest.raises(OptionError):
+        route(df, {"path": path, "job": "load", "partitioner": "murmur2"})

@@ -124,7 +124,8 @@ def test_given_ids_are_kept(spark, log_path):
 
 def test_the_mark_is_in_the_metadata(spark, log_path):
     routed = route(some(spark), log_path)
-    assert routed.schema["partition"].metadata == {"spark_cas": {"partitions": 4, "layout_epoch": 0, "sorted": 1}}
+    marks = {"partitions": 4, "layout_epoch": 0, "sorted": 1, "partitioner": "murmur2"}
+    assert routed.schema["partition"].metadata == {"spark_cas": marks}
 
 
 def test_a_log_still_to_be_created_needs_a_count(spark, path):

@@ -4,8 +4,10 @@ import json
 
 import pytest
 
-from spark_cas.core.errors import FormatError, LogNotFoundError, TrimmedError, TruncatedError
+from spark_cas.core.errors import FormatError, LogNotFoundError, OptionError, TrimmedError, TruncatedError
 from spark_cas.core.offsets import Bounds
+from spark_cas.log.spec import LogSpec
+from spark_cas.options.selection import Selection
 from spark_cas.options.topic_partitions import TopicPartition
 from spark_cas.spark.reading.selected_logs import LogState
 from spark_cas.spark.reading.stream_offsets import LogOffsets, StreamOffsets, advanced, available, between
@@ -98,6 +100,45 @@ def test_what_is_absent_in_one_look_is_not_read_again_when_it_comes_back():
     assert advanced(end, {}, available(end, {}, fail_on_data_loss=False), None) == end
     back = available(end, both, fail_on_data_loss=True)
     assert parts(back) == [("flights", 0, 10, 10), ("flights", 1, 20, 20), ("more", 0, 2, 3)]
+
+
+def test_partitions_that_the_options_no_longer_select_are_an_error_unless_that_is_allowed():
+    start = StreamOffsets(stream(7, 20).logs | stream(2, log_id="B", topic="more").logs)
+
+    def selected(*topics, assigned=(), pattern=None, allow=True):
+        selection = Selection(LogSpec.parse("/data/logs/flights", {}), topics, pattern, assigned)
+        return start.selected(selection.selects, allow_unsubscribed=allow)
+
+    assert selected("flights", "more", allow=False) == start
+    assert selected(pattern="flights|mor.", allow=False) == start
+    assert selected("flights") == selected(pattern="fl.*") == stream(7, 20)
+    assert selected("flights", assigned=(TopicPartition("flights", 0),)) == stream(7)
+    for narrower in (
+        {"pattern": "more"},
+        {"pattern": "flight"},
+        {"assigned": (TopicPartition("flights", 0), TopicPartition("more", 0))},
+    ):
+        with pytest.raises(OptionError):
+            selected("flights", "more", allow=False, **narrower)
+    with pytest.raises(OptionError):
+        selected("flights", allow=False)
+
+
+def test_an_unselected_topic_keeps_its_offset():
+    start = StreamOffsets(stream(7, 20).logs | stream(2, log_id="B", topic="more").logs)
+    ranges = available(stream(7, 20), SEEN, fail_on_data_loss=True)
+    end = advanced(start, SEEN, ranges, None)
+    assert end == StreamOffsets(stream(10, 20).logs | stream(2, log_id="B", topic="more").logs)
+
+
+def test_partitions_take_turns_below_the_limit_of_one_each():
+    seen = {"flights": state((0, 100), (0, 100), (0, 100), (0, 1))}
+    position, turns = stream(0, 0, 0, 0), []
+    for _ in range(8):
+        start = StreamOffsets.from_json(json.loads(json.dumps(position.to_json())))
+        position = advanced(start, seen, available(start, seen, fail_on_data_loss=True), 1)
+        turns += [at.partition for at in between(start, position)]
+    assert turns == [0, 1, 2, 3, 0, 1, 2, 0]
 
 
 def test_what_a_batch_holds():

@@ -62,6 +62,14 @@ def test_a_stream_of_1000_partitions_goes_on_where_it_was(spark, path, tmp_path)
     assert {partition: end for partition, end in ends.items() if end} == {"0": 2, "500": 2, "999": 2}
 
 
+def test_a_limit_below_the_number_of_partitions_starves_none(stream, log):
+    append_foreign(log, 0, *"abcd")
+    append_foreign(log, 1, *"xy")
+    assert stream.run(maxOffsetsPerTrigger=1) == [1] * 6
+    ends = [each["flights"]["offsets"] for each in stream.offsets()]
+    assert [(each["0"], each["1"]) for each in ends] == [(1, 0), (1, 1), (2, 1), (2, 2), (3, 2), (4, 2)]
+
+
 def test_few_records_wait_for_more_up_to_the_delay(stream, log):
     with stream.running(minOffsetsPerTrigger=3, maxTriggerDelay="1h") as query:
         query.processAllAvailable()

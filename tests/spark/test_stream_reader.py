@@ -235,6 +235,54 @@ def test_how_far_the_first_batch_is_behind(reader, log):
     assert records_behind(told) == 3
 
 
+def test_partitions_take_turns_through_restarts(tmp_path):
+    """A limit below the number of partitions, one of which always has the most new records."""
+    path = str(tmp_path / "turns")
+    with open_log(path) as log:
+        log.create(4)
+        options = {"path": path, "startingoffsets": "earliest", "maxoffsetspertrigger": "2"}
+        position, read = None, []
+        for batch in range(6):
+            append_foreign(log, 1, *"abcd")
+            if batch == 0:
+                for partition in (0, 2, 3):
+                    append_foreign(log, partition, *"xyz")
+            one = RecordsStreamReader(parse_read_stream(options), RECORDS)
+            start = one.initialOffset() if position is None else json.loads(json.dumps(position))
+            position = one.latestOffset(start, one.getDefaultReadLimit())
+            read.append([partition for partition, _ in rows_in(one, start, position)])
+    assert read == [[0, 1], [2, 3]] * 3
+
+
+def test_a_narrower_selection_needs_its_own_option(tmp_path):
+    path = str(tmp_path / "wide")
+    with open_log(path) as log:
+        log.create(2)
+
+        def reader(*partitions, **more):
+            assigned = json.dumps({"wide": partitions})
+            options = {"path": path, "startingoffsets": "earliest", "assign": assigned, **more}
+            return RecordsStreamReader(parse_read_stream(options), RECORDS)
+
+        append_foreign(log, 0, *"ab")
+        append_foreign(log, 1, *"cd")
+        first = reader(0, 1)
+        start = first.initialOffset()
+        end = first.latestOffset(start, ALL)
+        append_foreign(log, 0, "e")
+        append_foreign(log, 1, "f")
+        for more in ({}, {"failondataloss": "false"}):
+            with pytest.raises(OptionError):
+                reader(0, **more).latestOffset(end, ALL)
+        narrower = reader(0, allowunsubscribedtopics="true")
+        assert rows_in(narrower, start, end) == [(0, 0), (0, 1), (1, 0), (1, 1)], "the planned batch is the same"
+        later = narrower.latestOffset(end, ALL)
+        assert rows_in(narrower, end, later) == [(0, 2)]
+        assert narrower.latestOffset(later, ALL) == later
+        again = reader(0, 1)
+        assert rows_in(again, later, again.latestOffset(later, ALL)) == [(1, 2)]
+
+
 def test_limits_hold_unless_spark_wants_everything_at_once(reader, log):
     assert reader().getDefaultReadLimit() == ALL
     assert reader(minoffsetspertrigger="2").getDefaultReadLimit() == ReadMinRows(2)

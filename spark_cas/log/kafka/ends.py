@@ -133,29 +133,53 @@ def bounds_to_high_watermark(admin: Admin, at: TopicPartition) -> Bounds:
     return Bounds(*_offsets(admin, at, _START, _END))
 
 
-def offset_since(admin: Admin, at: TopicPartition, timestamp_ms: int, *, decided: bool = True) -> int | None:
-    """The first offset that is not older than a time; None when all are, or, with ``decided``, all decided ones.
+def lookup_time(admin: Admin, at: TopicPartition, timestamp_ms: int) -> tuple[int | None, Bounds]:
+    """Return the first offset with a timestamp of at least this time, and the partition's decided bounds.
 
-    What lies there may be a marker or a record of an aborted transaction: they have times too. No committed record
-    that is as new lies before it.
+    The offset is None if the broker finds none. It may be the offset of a transaction marker, whose timestamp is the
+    wall clock of a broker, or of a record whose transaction was aborted or is open. No committed record that is as
+    new has a lower offset. All answers come in one round trip.
     """
-    # Below 0 the protocol has names for ends, and no records.
-    isolation = IsolationLevel.READ_COMMITTED if decided else IsolationLevel.READ_UNCOMMITTED
-    asked = OffsetSpec.for_timestamp(max(0, timestamp_ms)), isolation
-    (found,) = _offsets(admin, at, asked, absent=_NO_SUCH_OFFSET)
-    return None if found == _NO_SUCH_OFFSET else found
+    spec = _at_time(timestamp_ms), IsolationLevel.READ_UNCOMMITTED
+    first, start, end = _offsets(admin, at, spec, _START, _DECIDED_END, absent=_NO_SUCH_OFFSET)
+    return (None if first == _NO_SUCH_OFFSET else first), Bounds(start, end)
+
+
+def dated_since(admin: Admin, at: TopicPartition, timestamp_ms: int) -> tuple[int, int] | None:
+    """Return the first decided offset with a timestamp of at least this time, and that timestamp.
+
+    None if there is none. Transaction markers and aborted records count, as in `lookup_time`.
+    """
+    offset, found_ms = _dated(admin, at, _at_time(timestamp_ms), IsolationLevel.READ_COMMITTED)
+    return None if offset == _NO_SUCH_OFFSET else (offset, found_ms)
 
 
 def newest_ms(admin: Admin, at: TopicPartition) -> int:
-    """The highest timestamp in a partition, -1 when it is empty. What has it may be undecided or no record."""
+    """Return the highest timestamp in a partition, -1 if it is empty.
+
+    Transaction markers and records of aborted and open transactions count.
+    """
     which = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
+    return _dated(admin, at, which, IsolationLevel.READ_UNCOMMITTED)[1]
 
-    def question() -> int:
-        return int(
-            admin.answer(admin.client.list_offsets({at: which}, request_timeout=admin.request_seconds)[at]).timestamp
+
+def _at_time(timestamp_ms: int) -> OffsetSpec:
+    """The request for an offset by time. The protocol uses negative times for other requests; no record has one."""
+    spec: OffsetSpec = OffsetSpec.for_timestamp(max(0, timestamp_ms))
+    return spec
+
+
+def _dated(admin: Admin, at: TopicPartition, which: OffsetSpec, isolation: IsolationLevel) -> tuple[int, int]:
+    """The offset and the timestamp that the leader returns, each -1 if there is none."""
+
+    def question() -> tuple[int, int]:
+        asked = admin.client.list_offsets(
+            {at: which}, isolation_level=isolation, request_timeout=admin.request_seconds
         )
+        answer = admin.answer(asked[at])
+        return int(answer.offset), int(answer.timestamp)
 
-    return _ask_of_leaders(admin, [at], question, f"asking for the newest time of topic {at.topic}")
+    return _ask_of_leaders(admin, [at], question, f"looking up a time in topic {at.topic}")
 
 
 def _offsets(admin: Admin, at: TopicPartition, *wanted: _Asked, absent: int = 0) -> list[int]:

@@ -11,7 +11,7 @@ from confluent_kafka.admin import NewTopic
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
-from spark_cas.core.errors import LogNotFoundError, LogNotSharedError
+from spark_cas.core.errors import LogNotFoundError, LogNotSharedError, TrimmedError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.grants import Grants
 from spark_cas.core.group import ABORTED, job_of, outcome_from_json, outcome_to_json
@@ -19,6 +19,7 @@ from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.names import check_name
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Outcome, Refusal
+from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, Placement
 from spark_cas.core.plan import Layout, Plan, Progress
 from spark_cas.core.records import RECORDS
 from spark_cas.log.backend import Backend, Preflight
@@ -34,6 +35,7 @@ from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.consistent_bounds import WholeLoads, at_one_moment
 from spark_cas.log.kafka.expanding import add_partitions, fence
 from spark_cas.log.kafka.grants import KafkaGrantor
+from spark_cas.log.kafka.key_sample import keys_elsewhere
 from spark_cas.log.kafka.ledger import Ledger
 from spark_cas.log.kafka.marks import proven_bounds
 from spark_cas.log.kafka.preflight import most_record_bytes, preflight
@@ -100,12 +102,14 @@ class KafkaLog(KafkaRegistry, Backend):
         self._readers.identify(self.topic, log_id)
         return True
 
-    def preflight(self, *, begun: bool = False, idempotence: str = REQUIRED) -> Preflight:
+    def preflight(
+        self, *, begun: bool = False, idempotence: str = REQUIRED, placement: Placement | None = None
+    ) -> Preflight:
         def look() -> Preflight:
             return preflight(self._clients, self.spec, begun=begun, idempotence=idempotence)
 
         if not begun:
-            return look()
+            return self._with_keys_elsewhere(look(), placement)
         found = self._clients.lately(f"preflight of {self.topic}, {idempotence}", look)
         # It may have been raised since, as the error of a row that is too large advises.
         return replace(found, max_record_bytes=most_record_bytes(topic_settings(self._admin, self.topic)))
@@ -119,10 +123,13 @@ class KafkaLog(KafkaRegistry, Backend):
             return 0
         return settings.delete_retention_ms if settings.compacted else None
 
-    def create(self, partitions: int) -> Layout:
+    def create(self, partitions: int, partitioner: Partitioner = DEFAULT_PARTITIONER) -> Layout:  # noqa: ARG002
         topic = NewTopic(self.topic, partitions, -1)
         create_topic(self._admin, topic, f"creating topic {self.topic}")
         return self._await_layout()
+
+    def record_partitioner(self, partitioner: Partitioner) -> Partitioner:
+        return self._layouts.record_partitioner(partitioner)
 
     def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
         ats = [self._at(each) for each in partitions]
@@ -137,16 +144,16 @@ class KafkaLog(KafkaRegistry, Backend):
 
     def offset_since(self, partition: int, timestamp_ms: int) -> int | None:
         at = self._at(partition)
-        found = ends.offset_since(self._admin, at, timestamp_ms)
-        if found is None and timestamp_ms <= ends.newest_ms(self._admin, at):
-            decided = ends.stable_bounds(self._admin, at).range
-            found = ends.offset_since(self._admin, at, timestamp_ms, decided=False)
-            if found is None:
-                # Brokers (4.1) find none either when the first that is as new was deleted by DeleteRecords.
-                return first_offset_since(self._readers, at, decided, timestamp_ms)
-            # Behind the end it is of a transaction that is open.
-            return found if found < decided.end_offset else None
-        return found
+        wait = Wait(self.patience_seconds, f"looking up a time in partition {partition} of topic {self.topic}")
+        while True:
+            try:
+                return self._offset_since(at, timestamp_ms)
+            except TrimmedError:
+                if not wait.again("records were removed during the lookup"):
+                    raise
+
+    def dated_since(self, partition: int, timestamp_ms: int) -> tuple[int, int] | None:
+        return ends.dated_since(self._admin, self._at(partition), timestamp_ms)
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
         with self._turn, within(self.patience_seconds):
@@ -285,6 +292,26 @@ class KafkaLog(KafkaRegistry, Backend):
 
     def put_grants(self, grants: Grants) -> bool:
         return self._grantor.put_grants(grants)
+
+    def _offset_since(self, at: TopicPartition, timestamp_ms: int) -> int | None:
+        """Read from the broker's offset, which may hold no committed record, up to the first record that matches."""
+        first, bounds = ends.lookup_time(self._admin, at, timestamp_ms)
+        if first is None:
+            if timestamp_ms > ends.newest_ms(self._admin, at):
+                return None
+            # A record may have been appended between the two requests.
+            first, bounds = ends.lookup_time(self._admin, at, timestamp_ms)
+        if first is None:
+            # Brokers (4.1) also find none if DeleteRecords removed the first match of a segment.
+            first = bounds.start_offset
+        if first >= bounds.end_offset:
+            return None
+        return first_offset_since(self._readers, at, OffsetRange(first, bounds.end_offset), timestamp_ms)
+
+    def _with_keys_elsewhere(self, found: Preflight, placement: Placement | None) -> Preflight:
+        """Add a note if a sample has keys in other partitions than the partitioner of a write assigns."""
+        elsewhere = "" if placement is None else keys_elsewhere(self._clients, self._layouts, placement)
+        return replace(found, notes=(*found.notes, elsewhere), keys_elsewhere=elsewhere) if elsewhere else found
 
     def _identified(self, layout: Layout) -> Layout:
         self._readers.identify(self.topic, layout.log_id)

@@ -1,6 +1,6 @@
 """What can be known of a topic before the first row: whether it can be written to, and what weakens a promise."""
 
-from confluent_kafka import KafkaException, TopicPartition, TopicPartitionInfo
+from confluent_kafka import KafkaError, KafkaException, TopicPartition, TopicPartitionInfo
 from confluent_kafka.admin import AclOperation, TopicDescription
 
 from spark_cas.core.errors import LogNotFoundError, StorageError
@@ -10,10 +10,11 @@ from spark_cas.log.kafka.broker_settings import broker_settings
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.ask import ask
 from spark_cas.log.kafka.client.clients import TransactionalProducer
-from spark_cas.log.kafka.client.codes import Meaning, meaning_of
+from spark_cas.log.kafka.client.codes import TIMED_OUT, Meaning, meaning_of
 from spark_cas.log.kafka.client.error_text import NotGivenError, NotPermittedError
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.rights import lacking, on_topic, to_append
+from spark_cas.log.kafka.coordinators import require_coordinators
 from spark_cas.log.kafka.registry.topics import create_registry_topics
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import TopicSettings, describe, topic_settings
@@ -137,7 +138,11 @@ def _require_id(description: TopicDescription) -> None:
 
 
 def _require_transactions(clients: ClientSet, spec: KafkaSpec) -> None:
-    """A transaction with a ledger entry can be made, with the timeout that is asked for. It is aborted."""
+    """Check that the brokers accept a transaction with a ledger entry and the requested timeout, and abort it.
+
+    Raises NotGivenError, StorageError.
+    """
+    require_coordinators(clients.admin)
     group = spec.group("preflight")
     member = clients.members.of(group)
 
@@ -150,8 +155,11 @@ def _require_transactions(clients: ClientSet, spec: KafkaSpec) -> None:
             producer.adding([entry], group, member).result()
             producer.abort()
         except KafkaException as error:
-            # Another preflight may have come in between, which takes the same rights.
-            if meaning_of(error.args[0].code()) is not Meaning.FENCED:
+            code = error.args[0].code()
+            if code in TIMED_OUT and producer.connected:
+                raise KafkaException(KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE)) from None
+            # Another preflight, which needs the same rights, may have fenced this one.
+            if meaning_of(code) is not Meaning.FENCED:
                 raise
         finally:
             producer.close()

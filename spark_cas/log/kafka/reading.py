@@ -129,25 +129,36 @@ def _entries(messages: list[Message]) -> list[tuple[int, bytes | None, bytes | N
 
 
 def first_offset_since(readers: Readers, at: TopicPartition, offsets: OffsetRange, timestamp_ms: int) -> int | None:
-    """Offset of the first committed record in a range that is not older than a time. Raises StorageError."""
-    for base, records in read_records(readers, at, offsets, ("timestamp",)):
-        found = first_since(records, timestamp_ms)
-        if found is not None:
-            return base + found
-    return None
+    """Return the offset of the first committed record in a range with a timestamp of at least this time.
+
+    The read stops there, so it takes one fetch if the range begins at or just before the record. Raises TrimmedError,
+    StorageError.
+    """
+
+    def take(messages: list[Message]) -> int | None:
+        records = pa.RecordBatch.from_arrays([_times(messages)], ["timestamp"])
+        position = first_since(records, timestamp_ms)
+        return None if position is None else offset_of(messages[position])
+
+    # A list, because a read that completes leaves its consumer for the next one.
+    return next(iter([*_each(readers, at, offsets, take, scanning=True, count=_POLL_MESSAGES, once=True)]), None)
 
 
 def _each(
     readers: Readers,
     at: TopicPartition,
     offsets: OffsetRange,
-    take: Callable[[list[Message]], _Taken],
+    take: Callable[[list[Message]], _Taken | None],
     *,
     scanning: bool,
     count: int,
     check: Callable[[], None] = _unchecked,
+    once: bool = False,
 ) -> Iterator[_Taken]:
-    """Yield what is taken of the committed messages of a range, some messages at a time: none outlives that."""
+    """Pass the committed messages of a range to ``take``, some at a time, and yield its results other than None.
+
+    No message outlives its call. With ``once`` the read ends after the first result.
+    """
     if len(offsets) == 0:
         check()
         return
@@ -164,7 +175,7 @@ def _each(
                 while not ended:
                     taken, ended = _take(consumer, count, offsets, take)
                     before, reached = reached, max(reached, _position(consumer, at))
-                    ended = ended or reached >= offsets.end_offset
+                    ended = ended or reached >= offsets.end_offset or (once and taken is not None)
                     if ended:
                         # Whoever takes the last of it may take his time, and the client would fetch on.
                         consumer.unassign()
@@ -207,7 +218,7 @@ def _failure(
 
 
 def _take(
-    consumer: Consumer, count: int, offsets: OffsetRange, take: Callable[[list[Message]], _Taken]
+    consumer: Consumer, count: int, offsets: OffsetRange, take: Callable[[list[Message]], _Taken | None]
 ) -> tuple[_Taken | None, bool]:
     """Take of the next message and of those that are there with it; and whether the range's end was reached."""
     first = consumer.poll(_POLL_SECONDS)

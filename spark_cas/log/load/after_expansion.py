@@ -88,6 +88,8 @@ def plan_of_rest(log: Backend, layout: Layout, newest: Plan, job: str, earlier: 
         # What is complete is expected of nobody any more: others may have appended there since.
         named=tuple(each for each in newest.named if not is_complete(found[each])),
         whole=newest.whole,
+        input=newest.input,
+        partitioner=newest.partitioner,
     )
 
 

@@ -24,6 +24,7 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.micro_batch import Batch, batch_so_far, begun_after, forgot_none, in_order, told_batch
 from spark_cas.core.multiset_digest import joined_digest, multiset_digest
 from spark_cas.core.outcome import Appended, Fenced, ProgressLost, Refusal
+from spark_cas.core.partitioner import Placement
 from spark_cas.core.plan import BatchProgress, PartitionResult, Plan, Progress
 from spark_cas.core.records import RECORDS
 from spark_cas.core.refusal import error_of, raise_for_outcome
@@ -39,7 +40,15 @@ _LOOK_SECONDS = 0.5
 """No batch is held up for longer by the look before it, as by an open transaction of a dead task."""
 
 
-def begin_stream(log: Backend, job: str, wanted: ExpectedOffsets, partition: int = 0, *, whole: bool = False) -> Plan:
+def begin_stream(
+    log: Backend,
+    job: str,
+    wanted: ExpectedOffsets,
+    partition: int = 0,
+    *,
+    whole: bool = False,
+    placement: Placement | None = None,
+) -> Plan:
     """The plan of a stream, as `pin_plan`; the first time, the ledger is marked.
 
     The mark, in any partition, is an entry without rows. Without a check nothing but the ledger tells whether a row
@@ -47,7 +56,7 @@ def begin_stream(log: Backend, job: str, wanted: ExpectedOffsets, partition: int
 
     Raises what `pin_plan` raises; the error of a refused append.
     """
-    plan = pin_plan(log, job, wanted, stream=True, whole=whole)
+    plan = pin_plan(log, job, wanted, stream=True, whole=whole, placement=placement)
     if not plan.rejoined and not plan.checked:
         claim = log.claim(partition, plan)
         if not isinstance(claim, Claim):

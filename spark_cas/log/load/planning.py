@@ -18,6 +18,7 @@ from spark_cas.core.errors import (
 from spark_cas.core.expansion import require_named_as_now
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.names import check_name
+from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, Placement
 from spark_cas.core.plan import (
     BY_KEY,
     BY_PARTITION,
@@ -35,6 +36,7 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import layout_since, settled_layouts
 from spark_cas.log.load.after_expansion import newest_plan, plan_now, plan_of_rest, require_rest_of
 from spark_cas.log.load.cancelling import is_of_run, rows_since
+from spark_cas.log.load.placing import require_partitioner
 from spark_cas.log.load.require_expected import (
     mismatch_now,
     require_expected,
@@ -65,26 +67,34 @@ def pin_plan(
     any_layout: bool = False,
     earlier: tuple[EarlierRows, ...] = (),
     whole: bool = False,
+    input_digest: str = "",
+    placement: Placement | None = None,
 ) -> Plan:
-    """The plan of a job on a log: its first plan where it has one, else one pinned and recorded now.
+    """Return the plan of a job on a log: its first plan if it has one, otherwise one that is recorded now.
 
-    Where partitions were added since its first plan it is the plan for the rest of the job, if the input lacks the
-    rows that the job had appended before: ``earlier`` says which were taken out of it (`earlier_rows`).
+    After an expansion it is the plan for the remaining rows, if the input lacks the rows that the job had appended
+    before. ``earlier`` lists the rows that `earlier_rows` took out of the input.
 
-    With ``whole`` the rows of all partitions become visible in one step, that of `complete_job`; the plan tells which
-    group this run appends to.
+    With ``whole`` the rows of all partitions become visible in one step, that of `complete_job`. The plan names the
+    group that this run appends to.
 
-    Before it is recorded, and before a load that is not complete goes on, each partition that ``wanted`` names is
-    looked at: where one does not end as expected, ConflictError or TruncatedError names all of them.
+    ``placement`` is how the rows were assigned to partitions, None if the caller assigned them. The plan records the
+    partitioner: a re-run by another one would append some rows twice. If the log has no recorded partitioner and the
+    write names one, the first plan records that with the log.
 
-    Raises OptionError for a bad name or expectation, JobMismatchError when the job was planned with
-    another kind of expectation or is a load where a stream is wanted or the other way round, or not a round of
-    the same,
-    LayoutChangedError when partitions were added since and the input is not the rest, or they were added since the
-    offsets that are ``wanted`` were read, unless ``any_layout`` will do. That is for who names the one partition that
-    it writes, and asks what the job appended before: every append of rows by a plan of an earlier layout is refused,
-    and looks at that partition itself.
-    ProgressLostError when nothing tells any more what of the input is the rest.
+    Before a plan is recorded, and before an incomplete load resumes, the ends of all partitions in ``wanted`` are
+    checked. ConflictError or TruncatedError names all that differ.
+
+    With ``any_layout``, expansions are not checked. That is for a caller that names the one partition that it writes
+    and reads the existing rows of the job first: an append by a plan of an earlier layout is refused.
+
+    Raises:
+        OptionError: For a bad name or expectation, or another partitioner than the log has.
+        InputChangedError: If ``input_digest`` is not that of the input list that the job was planned with.
+        JobMismatchError: If the job was planned as another kind of write, or with another partitioner.
+        LayoutChangedError: If partitions were added since the first plan, and the input is not the remaining rows; or
+            since the ``wanted`` offsets were read.
+        ProgressLostError: If the ledger has lost which rows of the input remain.
     """
     check_name(job, "the job name")
     first, pinned_by, now_ms = log.plan(job), uuid.uuid4().hex, clock.now_ms()
@@ -108,8 +118,11 @@ def pin_plan(
             round_of=round_of,
             named=() if compare == BY_KEY else wanted.named,
             whole=whole,
+            input=input_digest,
+            partitioner="" if placement is None else placement.partitioner,
         )
         refuse_by_key(mine)
+        require_partitioner(settled.partitioner, placement)
         _require_input_of(mine, earlier)
         if not any_layout:
             try:
@@ -119,13 +132,19 @@ def pin_plan(
                 first = log.plan(job)
                 if first is None:
                     raise
+        if first is None and placement is not None and placement.named and settled.partitioner is None:
+            require_partitioner(log.record_partitioner(placement.partitioner), placement)
         first = first or log.record_plan(mine)
         if first == mine:
             return with_group(log, mine)
     else:
         layout = layout_since(log, first.layout_epoch)
-    require_same_kind(log, first, stream=stream, compare=compare, round_of=round_of, whole=whole)
+    partitioner = None if placement is None else placement.partitioner
+    require_same_kind(
+        log, first, stream=stream, compare=compare, round_of=round_of, whole=whole, partitioner=partitioner
+    )
     require_same_log(job, first.log_id, layout)
+    require_same_input(first, input_digest)
     plan = first
     if first.layout_epoch != layout.epoch and not any_layout:
         plan = newest_plan(log, first)
@@ -170,9 +189,34 @@ def require_same_log(job: str, log_id: str, layout: Layout) -> None:
         )
 
 
-def require_same_kind(log: Backend, first: Plan, *, stream: bool, compare: str, round_of: str, whole: bool) -> None:
-    """JobMismatchError unless a job that is known comes again as what it was planned as."""
+def require_same_input(plan: Plan, input_digest: str, difference: str = "its files or arguments differ") -> None:
+    """InputChangedError if a bulk load began with another input list than the one with this digest.
+
+    A write that has no list, such as one of a DataFrame, is compared by its rows alone.
+    """
+    if plan.input and input_digest and plan.input != input_digest:
+        raise InputChangedError(
+            f"job {plan.told_as!r} began with another input: {difference}. This run appended nothing. Run the job "
+            f"with the input that it began with, or load other rows under another job name."
+        )
+
+
+def require_same_kind(
+    log: Backend,
+    first: Plan,
+    *,
+    stream: bool,
+    compare: str,
+    round_of: str,
+    whole: bool,
+    partitioner: Partitioner | None,
+) -> None:
+    """Raise JobMismatchError unless the re-run of a job is the kind of write that it was planned as.
+
+    ``partitioner`` is None if the caller assigned the rows of the re-run.
+    """
     found = None
+    planned = first.partitioner or DEFAULT_PARTITIONER
     if first.stream != stream:
         was, is_ = ("a stream", "a load") if first.stream else ("a load", "a stream")
         found = f"is {was}, and its name was now given to {is_}"
@@ -183,6 +227,8 @@ def require_same_kind(log: Backend, first: Plan, *, stream: bool, compare: str, 
     elif first.whole != whole:
         was, is_ = ("as a whole", "partition by partition")[:: 1 if first.whole else -1]
         found = f"was planned to be visible {was}, and its name was now given to a write {is_}"
+    elif partitioner not in (None, planned):
+        found = f"was planned with partitioner={planned}, and its name was now given to rows of {partitioner}"
     elif first.round_of != round_of:
         found = f"is {_kind(first.round_of)}, and its name was now given to {_kind(round_of)}"
     elif first.continues:

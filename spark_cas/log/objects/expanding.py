@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from spark_cas.core.errors import FormatError, StorageError
 from spark_cas.core.expansion import Expansion, Intent
+from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, known_partitioner
 from spark_cas.core.plan import Layout
 from spark_cas.core.put_reply import PutReply
 from spark_cas.core.records import RECORDS
@@ -48,20 +49,45 @@ def stored_layouts(store: Store) -> StoredLayouts:
     )
 
 
-def read_layout(store: Store, path: str) -> tuple[Layout, Expansion | None]:
-    """A layout and, but for the first, the expansion that led to it. Raises FormatError, StorageError."""
+@dataclass(frozen=True, slots=True)
+class RecordedLayout:
+    """A layout as it is stored."""
+
+    layout: Layout
+    expansion: Expansion | None
+    """The expansion that led to it; None for the first layout."""
+    partitioner: Partitioner
+    """The partitioner of the log; it is stored if it is not the default."""
+
+
+def encode_layout(recorded: RecordedLayout) -> bytes:
+    """Return the document of a layout."""
+    fields = asdict(recorded.layout)
+    if recorded.expansion is not None:
+        fields["thresholds"] = list(recorded.expansion.thresholds)
+    if recorded.partitioner != DEFAULT_PARTITIONER:
+        # A version without this field rejects the layout. Otherwise it would place keys by the default.
+        fields["partitioner"] = recorded.partitioner
+    return documents.encode(fields)
+
+
+def read_layout(store: Store, path: str) -> RecordedLayout:
+    """Read a layout. Raises FormatError, StorageError."""
     fields = documents.decode(_data(store, path), "a layout of the log")
     thresholds = fields.pop("thresholds", None)
     try:
+        partitioner = known_partitioner(fields.pop("partitioner", DEFAULT_PARTITIONER))
         layout = Layout(**fields)
-        return layout, None if thresholds is None else Expansion(layout.epoch, layout.partitions, tuple(thresholds))
+        expansion = None if thresholds is None else Expansion(layout.epoch, layout.partitions, tuple(thresholds))
+        return RecordedLayout(layout, expansion, partitioner)
     except (TypeError, ValueError):
         raise FormatError("a layout of the log has other fields than expected. Is it a newer version's?") from None
 
 
 def read_expansions(store: Store, stored: StoredLayouts) -> tuple[Expansion, ...]:
-    """All expansions that are finished, oldest first. Raises FormatError, StorageError."""
-    found = (read_layout(store, path)[1] for path in stored.layouts)
+    """Read all finished expansions, oldest first. Raises FormatError, StorageError."""
+    # No expansion led to the first layout.
+    found = (read_layout(store, path).expansion for path in stored.layouts[1:])
     return tuple(each for each in found if each is not None)
 
 
@@ -75,11 +101,9 @@ def put_intent(store: RetryingStore, intent: Intent) -> Intent:
     return _decode_intent(put_once(store, paths.intent(intent.epoch), documents.encode(asdict(intent))))
 
 
-def put_layout(store: RetryingStore, log_id: str, expansion: Expansion) -> None:
-    """Record the layout that an expansion leads to, unless it is recorded. Raises StorageError."""
-    layout = asdict(Layout(log_id, expansion.epoch, expansion.partitions))
-    document = documents.encode({**layout, "thresholds": list(expansion.thresholds)})
-    put_once(store, paths.layout(expansion.epoch), document)
+def put_layout(store: RetryingStore, recorded: RecordedLayout) -> None:
+    """Record a layout unless there is one of its epoch. Raises StorageError."""
+    put_once(store, paths.layout(recorded.layout.epoch), encode_layout(recorded))
 
 
 def end_partition(store: RetryingStore, chunks: PartitionChunks, epoch: int) -> int:

@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 
 import pyarrow as pa
 
@@ -21,6 +20,7 @@ from spark_cas.core.grants import Grants
 from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import LayoutChanged, Outcome, ProgressLost, Refusal
+from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, Placement
 from spark_cas.core.plan import MOST_PARTITIONS, Layout, Plan, Progress, progress_lost, resume_offset
 from spark_cas.core.put_reply import PutReply
 from spark_cas.core.records import RECORDS
@@ -29,6 +29,7 @@ from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.appending import Appender
 from spark_cas.log.objects.blind import append_blind
 from spark_cas.log.objects.expanding import (
+    RecordedLayout,
     StoredLayouts,
     end_partition,
     put_intent,
@@ -38,7 +39,6 @@ from spark_cas.log.objects.expanding import (
     read_pending,
     stored_layouts,
 )
-from spark_cas.log.objects.first_writer_wins import put_once
 from spark_cas.log.objects.grants import ObjectGrantor
 from spark_cas.log.objects.groups import Groups
 from spark_cas.log.objects.ledger import Ledger
@@ -68,6 +68,8 @@ class ObjectLog(ObjectRegistry, Backend):
         self._own: dict[int, PartitionChunks] = {}
         """By partition, as the writers of the group see it that was written last there."""
         self._log_id = ""
+        self._partitioner = DEFAULT_PARTITIONER
+        """As in the layout that was read last."""
         self._proven = False
         self._settled: dict[str, tuple[str, str]] = {}
         """By kind, the document that was last seen to it that it is on the disk, and whose it is."""
@@ -82,18 +84,21 @@ class ObjectLog(ObjectRegistry, Backend):
                 f"there is no log at {self.spec.at()}. Check the address; what makes a log is a write that says how "
                 f"many partitions it gets."
             )
-        layout, _ = read_layout(self._store, stored.layouts[-1])
+        recorded = read_layout(self._store, stored.layouts[-1])
+        layout, self._partitioner = recorded.layout, recorded.partitioner
         if layout.log_id != self._log_id:
             # Another log has this address now: what was seen of the one before says nothing about it.
             self._chunks, self._ledgers, self._own, self._log_id = {}, {}, {}, layout.log_id
         return layout
 
-    def preflight(self, *, begun: bool = False, idempotence: str = REQUIRED) -> Preflight:
-        found = super().preflight(begun=begun, idempotence=idempotence)
+    def preflight(
+        self, *, begun: bool = False, idempotence: str = REQUIRED, placement: Placement | None = None
+    ) -> Preflight:
+        found = super().preflight(begun=begun, idempotence=idempotence, placement=placement)
         self._prove_put_if_absent()
         return found
 
-    def create(self, partitions: int) -> Layout:
+    def create(self, partitions: int, partitioner: Partitioner = DEFAULT_PARTITIONER) -> Layout:
         if not 1 <= partitions <= MOST_PARTITIONS:
             msg = f"a log has 1 to {MOST_PARTITIONS} partitions, got {partitions}"
             raise ValueError(msg)
@@ -101,7 +106,7 @@ class ObjectLog(ObjectRegistry, Backend):
             self._refuse_other_content()
             self._prove_put_if_absent()
         mine = Layout(log_id=uuid.uuid4().hex, epoch=0, partitions=partitions)
-        put_once(self._store, paths.layout(0), documents.encode(asdict(mine)))
+        put_layout(self._store, RecordedLayout(mine, None, partitioner))
         return self.layout()
 
     def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
@@ -195,7 +200,8 @@ class ObjectLog(ObjectRegistry, Backend):
         """All there is: no other tool adds partitions."""
         stored = stored_layouts(self._store)
         layout = self._newest_layout(stored)
-        return Layouts(layout, read_expansions(self._store, stored), read_pending(self._store, stored))
+        expansions, pending = read_expansions(self._store, stored), read_pending(self._store, stored)
+        return Layouts(layout, expansions, pending, self._partitioner)
 
     def begin_expansion(self, layout: Layout, partitions: int) -> Intent:
         return put_intent(self._store, Intent(layout.epoch + 1, partitions, layout.partitions))
@@ -204,8 +210,9 @@ class ObjectLog(ObjectRegistry, Backend):
         return end_partition(self._store, self._partition(partition), intent.epoch)
 
     def finish_expansion(self, expansion: Expansion) -> None:
-        """Partitions need not be made: one is there once something is in it."""
-        put_layout(self._store, self.layout().log_id, expansion)
+        """Record the layout. A partition exists once it has a chunk."""
+        layout = Layout(self.layout().log_id, expansion.epoch, expansion.partitions)
+        put_layout(self._store, RecordedLayout(layout, expansion, self._partitioner))
 
     def grants(self) -> Grants:
         return self._grantor.grants()

@@ -102,6 +102,12 @@ def cancelled(run: str) -> str:
     return f"{CANCELLED}/{check_name(run, 'the name of a run')}.json"
 
 
+def input_list(name: str) -> str:
+    """The input list of a bulk load, by `spark_cas.core.plan.input_entry`."""
+    job, _, digest = name.partition("/")
+    return f"{JOBS}/{_checked(job)}/input-{check_name(digest, 'the digest of an input list')}.json"
+
+
 def closed(job: str, pinned_by: str, number: int) -> str:
     """The progress with which a job was closed in a partition after its last chunk, under the plan of ``pinned_by``.
 

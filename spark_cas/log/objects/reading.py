@@ -47,30 +47,37 @@ def read_chunks(
 
 
 def offset_since(store: Store, chunks: PartitionChunks, timestamp_ms: int) -> int | None:
-    """The offset of the first record that is not older than a time; None when all are.
+    """Return the offset of the first record with a timestamp of at least this time, None if all are older.
 
-    Times need not rise with offsets, so each chunk is asked for its newest from the start on: a request per chunk
-    before the one that is found, which alone is read.
+    Timestamps need not rise with offsets, so this reads the newest timestamp of each chunk, from the start of the
+    partition on. It takes a request per chunk, and one to read the chunk with the record. If trimming removes a chunk
+    meanwhile, the search resumes at the new start.
     """
     bounds, _ = chunks.find_end()
     at = bounds.start_offset
     while at < bounds.end_offset:
-        dated = chunks.dated_chunk_at(at)
-        if dated is None:
-            start = chunks.start_offset()
-            if at >= start:
-                raise chunks.missing(at)
-            at = start
-            continue
-        stored, newest_ms = dated
-        offsets = OffsetRange(at, stored.header.end_offset)
-        if newest_ms is not None and newest_ms >= timestamp_ms:
-            for base, records in read_chunks(store, chunks, bounds.start_offset, offsets, ("timestamp",)):
-                found = first_since(records, timestamp_ms)
-                if found is not None:
-                    return base + found
-        at = offsets.end_offset
+        try:
+            stored, newest_ms = _dated_chunk(chunks, at)
+            offsets = OffsetRange(at, stored.header.end_offset)
+            if newest_ms is not None and newest_ms >= timestamp_ms:
+                for base, records in read_chunks(store, chunks, bounds.start_offset, offsets, ("timestamp",)):
+                    found = first_since(records, timestamp_ms)
+                    if found is not None:
+                        return base + found
+            at = offsets.end_offset
+        except TrimmedError:
+            at = chunks.start_offset()
     return None
+
+
+def _dated_chunk(chunks: PartitionChunks, at: int) -> tuple[StoredChunk, int | None]:
+    """The chunk at an offset, and the newest timestamp in it."""
+    dated = chunks.dated_chunk_at(at)
+    if dated is not None:
+        return dated
+    if at >= chunks.start_offset():
+        raise chunks.missing(at)
+    raise TrimmedError(f"partition {chunks.number}: offset {at} was trimmed. Read again from its start.")
 
 
 def _begin_of_chunk(chunks: PartitionChunks, start: int, offset: int) -> int:

@@ -2,14 +2,20 @@
 
 import json
 
-from spark_cas.core.plan import Plan
+from spark_cas.core.plan import Plan, input_entry
 from spark_cas.core.plan_json import recorded_plan
 from spark_cas.log.objects import documents, paths
 from spark_cas.log.objects.first_writer_wins import put_once
 from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.protocol import EntryKind
 
-_PATHS = {"plan": paths.plan, "completion": paths.completion, "outcome": paths.outcome, "cancelled": paths.cancelled}
+_PATHS = {
+    "plan": paths.plan,
+    "completion": paths.completion,
+    "outcome": paths.outcome,
+    "input": paths.input_list,
+    "cancelled": paths.cancelled,
+}
 
 
 class ObjectRegistry:
@@ -38,7 +44,8 @@ class ObjectRegistry:
         for partition in range(plan.partitions):
             closed = paths.closed(plan.job, plan.pinned_by, partition)
             self._objects.delete([closed, paths.job_hint(plan.job, partition)])
-        self._objects.delete([paths.completion(plan.job)])
+        recorded = [paths.input_list(input_entry(plan.job, plan.input))] if plan.input else []
+        self._objects.delete([paths.completion(plan.job), *recorded])
         # A load of this name may plan anew as soon as this plan is gone, though the reply was lost. Where another
         # forgets the job as well that may be between the look and the delete, which no store makes one step: so
         # nobody may run a load of that name meanwhile.

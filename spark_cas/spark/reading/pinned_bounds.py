@@ -30,6 +30,8 @@ class PinnedBounds:
     """When the bounds were asked for, milliseconds since 1970."""
     thresholds: tuple[dict[int, int], ...] = ()
     """By partition, and by layout epoch: where it ended when partitions were added. Not part of what is saved."""
+    partitioner: str | None = None
+    """The partitioner that was recorded with the log then. Not saved either."""
 
     @property
     def start_offsets(self) -> tuple[int, ...]:
@@ -55,10 +57,11 @@ class PinnedBounds:
         bounds = tuple(Bounds(start, ends[str(partition)]) for partition, start in enumerate(starts))
         return cls(found["topic"], found["log_id"], found["layout_epoch"], bounds, found["pinned_at_ms"])
 
-    def rows(self) -> "list[tuple[str, int, int, int, int, str, dict[int, int]]]":
-        """A row per partition, in the columns of the view ``offsets``."""
+    def rows(self) -> "list[tuple[str, int, int, int, int, str, dict[int, int], str | None]]":
+        """Return a row per partition, in the columns of the view ``offsets``."""
+        epoch, of_all = self.layout_epoch, self.partitioner
         return [
-            (self.topic, partition, each.start_offset, each.end_offset, self.layout_epoch, self.log_id, thresholds)
+            (self.topic, partition, each.start_offset, each.end_offset, epoch, self.log_id, thresholds, of_all)
             for partition, (each, thresholds) in enumerate(zip(self.bounds, self.thresholds, strict=True))
         ]
 
@@ -130,4 +133,4 @@ def _pin(spark: "SparkSession", options: Mapping[str, str]) -> PinnedBounds:
     first = rows[0]
     bounds = tuple(Bounds(row.start_offset, row.end_offset) for row in rows)
     thresholds = tuple(row.thresholds for row in rows)
-    return PinnedBounds(first.topic, first.log_id, first.layout_epoch, bounds, now_ms, thresholds)
+    return PinnedBounds(first.topic, first.log_id, first.layout_epoch, bounds, now_ms, thresholds, first.partitioner)

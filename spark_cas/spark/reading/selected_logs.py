@@ -115,7 +115,7 @@ class SelectedLogs:
         }
 
     def since(self, at: TopicPartition, timestamp_ms: int) -> int | None:
-        """`Admin.offset_since` of one of the partitions."""
+        """Return `Backend.offset_since` of one of the partitions."""
         return self.log(at.topic).offset_since(at.partition, timestamp_ms)
 
     def _state(self, topic: str, *, waiting: bool) -> LogState:

@@ -1,14 +1,14 @@
 """Where a stream is, and what it reads next: arithmetic on offsets, without a log."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
-from spark_cas.core.errors import FormatError, LogNotFoundError, TruncatedError
+from spark_cas.core.errors import FormatError, LogNotFoundError, OptionError, TruncatedError
 from spark_cas.core.expansion import Expansion, reading_limits
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.options.read_range import kept
-from spark_cas.options.topic_partitions import TopicPartition
+from spark_cas.options.topic_partitions import TopicPartition, listing
 from spark_cas.options.trigger_limits import share
 from spark_cas.spark.reading.selected_logs import LogState, Seen, bounds_in
 
@@ -76,6 +76,25 @@ class StreamOffsets:
         """The layout epoch that each log had when it was read last."""
         return {topic: log.layout_epoch for topic, log in self.logs.items()}
 
+    def selected(self, selects: Callable[[TopicPartition], bool], *, allow_unsubscribed: bool) -> "StreamOffsets":
+        """The offsets of the topics and partitions that the options of a query select.
+
+        Raises OptionError if the stream has others, unless the options allow that.
+        """
+        others = [at for at in self.by_partition() if not selects(at)]
+        if others and not allow_unsubscribed:
+            raise OptionError(
+                f"the checkpoint of the stream has offsets of {listing(others)}, which the options no longer select. "
+                f"The query read nothing new. Select them again, or set allowUnsubscribedTopics=true to continue "
+                f"without their remaining records."
+            )
+        logs = {}
+        for topic, log in self.logs.items():
+            offsets = {each: at for each, at in log.offsets.items() if selects(TopicPartition(topic, each))}
+            if offsets:
+                logs[topic] = replace(log, offsets=offsets)
+        return StreamOffsets(logs)
+
     def by_partition(self) -> dict[TopicPartition, int]:
         """The offset of each partition."""
         return {
@@ -122,13 +141,14 @@ def released(
 def advanced(
     start: StreamOffsets, seen: Seen, ranges: Mapping[TopicPartition, OffsetRange], limit: int | None
 ) -> StreamOffsets:
-    """Where a stream is once it has read of these ranges at most ``limit`` offsets.
+    """Return the position of a stream after it has read at most ``limit`` offsets of these ranges.
 
-    Topics and partitions that are not seen, which `available` has let pass, stay where they were: they may come back.
-    When nothing has moved it is ``start`` as it was recorded: Spark takes anything else for new records.
+    Topics and partitions without a range keep their offsets, because the stream may read them again later. If no
+    offset moves, this returns ``start`` unchanged: Spark takes anything else for new records.
     """
-    sizes = {at: len(each) for at, each in ranges.items()}
-    taken = sizes if limit is None else share(sizes, limit)
+    sizes = {at: len(ranges[at]) for at in sorted(ranges)}
+    position = sum(each.base_offset for each in ranges.values())
+    taken = sizes if limit is None else share(sizes, limit, position)
     known = {topic: replace(log, expansions=_history(start, topic, log)) for topic, log in seen.items()}
     found = StreamOffsets.at(known, {at: each.base_offset + taken[at] for at, each in ranges.items()})
     end = _with_absent(start.without_begin(), found)
@@ -191,8 +211,8 @@ def _check_log(topic: str, before: LogOffsets, now: LogState | None, *, fail_on_
     gone = sorted(before.offsets.keys() - (now.bounds.keys() if now is not None else ()))
     if gone and fail_on_data_loss:
         raise LogNotFoundError(
-            f"topic {topic}: the stream has read partitions {', '.join(map(str, gone))}, which are not there, or not "
-            f"among those it is to read now. Bring them back, or give failOnDataLoss=false to go on without them."
+            f"topic {topic}: the stream has read partitions {', '.join(map(str, gone))}, which do not exist. The "
+            f"query read nothing new. Restore them, or set failOnDataLoss=false to continue without them."
         )
 
 

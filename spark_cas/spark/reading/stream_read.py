@@ -169,10 +169,12 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
         return self._selected().look(waiting=waiting, without_absent=not self.options.range.fail_on_data_loss)
 
     def _available(self, start: StreamOffsets) -> tuple[Seen, dict[TopicPartition, OffsetRange]]:
-        """The logs as they are, and what there is to read of each partition."""
+        """Return the present state of the logs, and the unread offsets of each partition."""
+        selection = self.options.selection
+        selected = start.selected(selection.selects, allow_unsubscribed=self.options.allow_unsubscribed)
         seen = self._look(start.layout_epochs())
-        check_known(start, seen, self.options.selection.topics)
-        return seen, available(start, seen, fail_on_data_loss=self.options.range.fail_on_data_loss)
+        check_known(start, seen, selection.topics)
+        return seen, available(selected, seen, fail_on_data_loss=self.options.range.fail_on_data_loss)
 
     def _available_anew(self, start: StreamOffsets) -> tuple[Seen, dict[TopicPartition, OffsetRange]]:
         """The same by another look, also where what to read up to was found before."""

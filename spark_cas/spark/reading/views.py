@@ -35,7 +35,8 @@ class ViewReader(Acknowledged, DataSourceReader):
 
     ``offsets``: topic string, partition int, start_offset bigint, end_offset bigint (what the next conditional
     write expects), layout_epoch int, log_id string (another log that later has this name has another), thresholds
-    map<int, bigint> (by layout epoch, where the partition ended when partitions were added).
+    map<int, bigint> (by layout epoch, where the partition ended when partitions were added), partitioner string (the
+    one that is recorded with the log; null if none is).
 
     ``progress``: job string, topic string, partition int, rows bigint, base_offset bigint, end_offset bigint,
     chunks bigint, complete boolean, digest string, committed_at timestamp, round_of string (of a round of
@@ -76,9 +77,10 @@ def _wire(kind: pa.DataType) -> pa.DataType:
 def _offsets(log: Backend, asked: AbstractSet[str]) -> Iterator[Row]:
     layout = log.layout()
     if asked.isdisjoint({"start_offset", "end_offset", "thresholds"}):
-        # Who only wants the layout need not wait for others' transactions, nor have the right to read the registry.
+        # The layout alone needs neither the end of open transactions nor, without the partitioner, the registry.
+        placed_by = log.layouts().partitioner if "partitioner" in asked else None
         for partition in range(layout.partitions):
-            yield log.topic, partition, None, None, layout.epoch, layout.log_id, None
+            yield log.topic, partition, None, None, layout.epoch, layout.log_id, None, placed_by
         return
     while True:
         found = log.bounds_of(range(layout.partitions), waiting=True)
@@ -91,7 +93,7 @@ def _offsets(log: Backend, asked: AbstractSet[str]) -> Iterator[Row]:
     for partition, bounds in enumerate(found):
         row = log.topic, partition, bounds.start_offset, bounds.end_offset, layout.epoch, layout.log_id
         passed = [each for each in layouts.expansions if partition < each.before]
-        yield *row, tuple((each.epoch, each.thresholds[partition]) for each in passed)
+        yield *row, tuple((each.epoch, each.thresholds[partition]) for each in passed), layouts.partitioner
 
 
 def _progress(log: Backend, asked: AbstractSet[str]) -> Iterator[Row]:  # noqa: ARG001

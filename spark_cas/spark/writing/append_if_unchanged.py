@@ -109,6 +109,10 @@ class _Rounds:
         # What is judged, what is appended and what is returned must be the same rows.
         routed = route(df, self._writing(0))
         self._layout = _layout_of(routed)
+        mark = mark_of(routed.schema)
+        if mark is not None and mark.partitioner is not None:
+            # The rounds keep the partitions of these rows, and the log has to have placed its keys in the same way.
+            self._options = {**_without(self._options, "partitioner"), "partitioner": mark.partitioner}
         self._rows = routed.localCheckpoint()
 
     def run(self) -> IfUnchanged:
@@ -147,7 +151,7 @@ class _Rounds:
                 raise refusal
 
     def _writing(self, number: int, atomic: str = ATOMIC_PARTITION) -> dict[str, str]:
-        given = {name: value for name, value in self._options.items() if name.lower() not in ("job", "atomic")}
+        given = _without(self._options, "job", "atomic")
         job = {"job": f"{self._job}.unchanged.{number}", "roundOf": self._job, "idempotence": REQUIRED}
         return {**given, **job, "compare": "key", "expectedOffsets": "none", "atomic": atomic}
 
@@ -278,6 +282,10 @@ class _Rounds:
             f"before. What it appended stays, nothing was appended now. Read the log, and give what it does not hold "
             f"yet to another job name."
         )
+
+
+def _without(options: Mapping[str, str], *names: str) -> dict[str, str]:
+    return {name: value for name, value in options.items() if name.lower() not in names}
 
 
 def _layout_of(routed: "DataFrame") -> tuple[int, int | None] | None:

@@ -1,6 +1,6 @@
-"""Murmur2 in Spark's JVM, by a method that is there already: no row goes to Python to be hashed (decision 0042).
+"""Kafka's partitioners in Spark's JVM, which already has their hashes: no row goes to Python (decision 0042).
 
-Spark's own `hash` is another murmur, and SQL has no words for this one. Apache Commons Codec, which Spark comes with,
+SQL has `crc32`, but not the murmur2 of Kafka: `hash` is another one. Apache Commons Codec, which Spark comes with,
 has it with Kafka's seed. It is called by the expression that Spark's own Datasets call methods of Java with.
 """
 
@@ -11,8 +11,9 @@ from weakref import WeakKeyDictionary
 from pyspark.errors import PySparkException
 from pyspark.sql import Column
 from pyspark.sql import functions as sf
+from pyspark.sql.types import IntegerType
 
-from spark_cas.core.partitioner import partition_of_key
+from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, partition_of_key
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -70,8 +71,10 @@ class JvmHash:
             # To py4j a name that the JVM does not know is a package, which cannot be called.
             return None
 
-    def partition_of(self, keys: Column, partitions: int) -> Column:
-        """The partition of each key, which is binary: ``(murmur2(key) & 0x7fffffff) % partitions``, an int."""
+    def partition_of(self, keys: Column, partitions: int, partitioner: Partitioner = DEFAULT_PARTITIONER) -> Column:
+        """Return the partition of each key, which is binary, as an int: `partition_of_key`."""
+        if partitioner == "crc32":
+            return (sf.crc32(keys) % sf.lit(partitions)).cast(IntegerType())
         hashed = self._called(_HASH, self._int, keys, sf.length(keys))
         return hashed.bitwiseAND(sf.lit(0x7FFFFFFF)) % sf.lit(partitions)
 

@@ -1,4 +1,4 @@
-"""The partition of each row by its key, as Kafka's own clients choose it; of a row without a key by its content."""
+"""The partition of each row: by its key, as Kafka's own clients assign it, or without a key by its content."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -9,7 +9,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, IntegerType, LongType, TimestampType
 
 from spark_cas.core.columns import NULL_LENGTH, NULL_TIME_MS
-from spark_cas.core.partitioner import partition_of
+from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, partition_of
 from spark_cas.spark.input_stream import Acknowledged
 from spark_cas.spark.records import as_record_column
 from spark_cas.spark.schema import HEADERS
@@ -20,18 +20,19 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def partition_by_key(df: "DataFrame", partitions: int) -> "Column":
-    """An int in ``range(partitions)`` for each row of a frame with a column ``key``, text or binary: `partition_of`.
+def partition_by_key(df: "DataFrame", partitions: int, partitioner: Partitioner = DEFAULT_PARTITIONER) -> "Column":
+    """Return an int in ``range(partitions)`` for each row of a frame with a column ``key``, text or binary.
 
-    Spark's JVM computes it where that can, and a function in Python where not; both say the same.
+    Spark's JVM computes it if it can, otherwise a function in Python. Both return the same as `partition_of`.
     """
     # A key that is never null decides alone; of most columns Spark does not know that.
     rest = _rest_of(df) if df.schema["key"].nullable else None
     jvm_hash = JvmHash.of(df.sparkSession)
     if jvm_hash is None:
-        return _in_python(partitions, rest or {})
+        return _in_python(partitions, rest or {}, partitioner)
     key = sf.col("key").cast(BinaryType())
-    return jvm_hash.partition_of(key if rest is None else sf.coalesce(key, _content_of(rest, jvm_hash)), partitions)
+    hashed = key if rest is None else sf.coalesce(key, _content_of(rest, jvm_hash))
+    return jvm_hash.partition_of(hashed, partitions, partitioner)
 
 
 def _rest_of(df: "DataFrame") -> "dict[str, Column]":
@@ -57,27 +58,30 @@ def _content_of(rest: "Mapping[str, Column]", jvm_hash: JvmHash) -> "Column":
     return sf.concat(*parts)
 
 
-def _in_python(partitions: int, rest: "Mapping[str, Column]") -> "Column":
+def _in_python(partitions: int, rest: "Mapping[str, Column]", partitioner: Partitioner) -> "Column":
     key = sf.col("key")
     columns = {"key": key, **{name: sf.when(key.isNull(), column) for name, column in rest.items()}}
     if "headers" in columns:
         # None count as no headers. Spark (4.2) takes time for a null list that grows with the rows in front of it.
         columns["headers"] = sf.coalesce(columns["headers"], sf.array().cast(HEADERS))
-    return RowPartitioner(partitions, tuple(columns)).as_function()(*columns.values())
+    return RowPartitioner(partitions, tuple(columns), partitioner).as_function()(*columns.values())
 
 
 class RowPartitioner(Acknowledged):
-    """Kafka's partitioner of records of which these columns are given."""
+    """Assigns a partition to each record from the columns of these names."""
 
-    def __init__(self, partitions: int, names: tuple[str, ...]) -> None:
+    def __init__(
+        self, partitions: int, names: tuple[str, ...], partitioner: Partitioner = DEFAULT_PARTITIONER
+    ) -> None:
         self._partitions = partitions
         self._names = names
+        self._partitioner = partitioner
 
     def of(self, columns: tuple[pa.Array, ...]) -> pa.Array:
         """The partition of each record."""
         named = dict(zip(self._names, columns, strict=True))
         records = pa.RecordBatch.from_pydict({name: as_record_column(column, name) for name, column in named.items()})
-        found = partition_of(records, self._partitions)
+        found = partition_of(records, self._partitions, self._partitioner)
         spare_what_is_imported()
         return found
 

@@ -12,9 +12,11 @@ from pyspark.sql.utils import is_remote
 
 from spark_cas.core.errors import LogNotFoundError, OptionError, SchemaError, StorageError
 from spark_cas.core.guarantee import OFF, REQUIRED
+from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, known_partitioner
 from spark_cas.core.plan import EarlierRows
 from spark_cas.core.row_claims import COLUMN, NO_CHECK
 from spark_cas.log.load.after_expansion import earlier_rows
+from spark_cas.log.load.placing import placement_on, recorded_partitioner
 from spark_cas.log.open import open_log
 from spark_cas.options.parse import RouteOptions, parse_read, parse_route
 from spark_cas.spark.schema import Mark
@@ -41,25 +43,28 @@ def route(
     by: Literal["key", "partition"] = "key",
     order_by: "Sequence[str | Column]" = (),
 ) -> "DataFrame":
-    """The rows of ``df``, ready to be written to a log: all rows of a log partition in one task, in one order.
+    """Return the rows of ``df`` ready for a write: all rows of a log partition in one task, in one order.
 
-    ``path_or_options`` is the log's path (``kafka://host:9092/flights`` for a topic), or a dict of the options that
-    the write will take; with ``partitions`` in it the log need not exist yet. ``by="key"`` adds the column
-    ``partition`` where Kafka's own clients would put the key (murmur2; rows without a key by all of their content),
-    ``by="partition"`` keeps the ids that are there. Rows are sorted by ``order_by``, then by the column
-    ``expected_offset`` where there is one (not with the option ``compare=key``), rows that expect nothing last, then
-    key, then, so that a second attempt of a task sees them in the same order, by all other columns. A stream is not
-    sorted: the option ``orderBy`` of its write does that where it matters.
+    ``path_or_options`` is the path of the log (``kafka://host:9092/flights`` for a topic), or a dict of the options
+    of the write. With ``partitions`` in it the log need not exist yet.
 
-    When the options name a job that partitions were added under before it was complete, the rows that it had appended
-    are taken out, and only the rest is placed (not on Spark Connect, whose client does not see the log).
+    ``by="key"`` adds the column ``partition``, to which Kafka's own clients assign the key: by the partitioner of the
+    log, which the option ``partitioner`` names the first time. Rows without a key are assigned by all of their
+    content. ``by="partition"`` keeps the existing ids.
 
-    The session of ``df`` becomes the active one of the calling thread, without which Spark would not find the format
-    when the thread writes.
+    Rows are sorted by ``order_by``, then by the column ``expected_offset`` if there is one (not with the option
+    ``compare=key``), rows without a condition last, then by key, then by all other columns, so that each attempt of a
+    task has the same order. A stream is not sorted: use the option ``orderBy`` of its write.
 
-    Raises OptionError, SchemaError; LogNotFoundError when the log is missing and its partition count unknown;
-    whatever else reading the log raises. Warns with `JobNotNamedWarning` when a dict names no job
-    and does not say ``idempotence=off``, which takes none.
+    If the options name a job that was interrupted by an expansion, its appended rows are taken out, and the remaining
+    ones are assigned to the new partitions (not on Spark Connect, whose client cannot read the log).
+
+    The session of ``df`` becomes the active one of the calling thread: without it Spark does not find the format when
+    the thread writes.
+
+    Raises OptionError, SchemaError; LogNotFoundError if the log is missing and its partition count unknown; errors of
+    reading the log. Warns with `JobNotNamedWarning` if a dict names no job and has no ``idempotence=off``, which
+    takes none.
     """
     given = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
     options = parse_route({name: str(value) for name, value in given.items()})
@@ -75,15 +80,15 @@ def route(
             "each batch within its partitions."
         )
     _make_active(df.sparkSession)
-    mark = _layout_mark(df.sparkSession, options)
+    mark = _layout_mark(df.sparkSession, options, by)
     if not df.isStreaming:
         mark = replace(mark, sorted=True, earlier=() if COLUMN in df.columns else _earlier_rows(options, mark))
     rest = df
     try:
         for earlier in mark.earlier:
-            placed = _placed(rest, earlier.partitions, by)
+            placed = _placed(rest, earlier.partitions, by, mark.partitioner)
             rest = without(_arranged(placed, earlier.partitions, order_by, by_key=False), earlier)
-        placed = _placed(rest, mark.partitions, by)
+        placed = _placed(rest, mark.partitions, by, mark.partitioner)
         if options.whole and options.on_brokers:
             return _marked(sealed(_arranged(placed, mark.partitions, order_by, by_key=options.by_key)), mark)
         # Behind the sort, a projection for the mark would copy each row once more.
@@ -137,36 +142,46 @@ def _earlier_rows(options: RouteOptions, mark: Mark) -> tuple[EarlierRows, ...]:
             return ()
 
 
-def _layout_mark(spark: "SparkSession", options: RouteOptions) -> Mark:
-    """The layout of the log. Raises LogNotFoundError, and OptionError where the option partitions says another."""
+def _layout_mark(spark: "SparkSession", options: RouteOptions, by: str) -> Mark:
+    """Return the layout of the log and, for rows that are assigned by key, the partitioner.
+
+    Raises LogNotFoundError; OptionError if an option names another partition count or partitioner than the log has.
+    """
     try:
-        partitions, epoch = _layout(spark, options)
+        partitions, epoch, recorded = _layout(spark, options, by)
     except LogNotFoundError as absent:
         if options.new_partitions is None:
             raise LogNotFoundError(
                 f"{absent.message} Without it route cannot know the partition count: give route the options of the "
                 f"write, with 'partitions' in them, or fix the path or the name of the topic."
             ) from None
-        return Mark(options.new_partitions, layout_epoch=None)
-    if options.partitions not in (None, partitions) and not is_remote():
+        partitions, epoch, recorded = options.new_partitions, None, None
+    if epoch is not None and options.partitions not in (None, partitions) and not is_remote():
         # On Spark Connect only the server may see the log: there the write says it.
         with open_log(parse_read(dict(options.reading)).selection.only()) as log:
             require_count(log, options.partitions, partitions)
-    return Mark(partitions, epoch)
+    if by != "key":
+        return Mark(partitions, epoch)
+    return Mark(partitions, epoch, partitioner=placement_on(recorded, options.partitioner).partitioner)
 
 
-def _layout(spark: "SparkSession", options: RouteOptions) -> tuple[int, int]:
-    """Partition count and layout epoch; LogNotFoundError.
+_Found = tuple[int, int, Partitioner | None]
+"""Partition count, layout epoch, and the recorded partitioner if the rows are assigned by key."""
+
+
+def _layout(spark: "SparkSession", options: RouteOptions, by: str) -> _Found:
+    """Read the layout of the log. Raises LogNotFoundError.
 
     They are read here once a session has shown that its workers run spark_cas, for a job of Spark's takes long.
     """
     if was_seen_to_run(spark, in_tasks=False):
         with open_log(parse_read(dict(options.reading)).selection.only()) as log:
             layout = log.layout() if options.new_partitions is None else log.layout_now()
+            recorded = recorded_partitioner(log, options.idempotence) if by == "key" else None
         if was_seen_to_run(spark, in_tasks=True):
-            return layout.partitions, layout.epoch
+            return layout.partitions, layout.epoch, recorded
     try:
-        found = _layout_through(spark, options)
+        found = _layout_through(spark, options, by)
     except LogNotFoundError:
         saw_it_run(spark, in_tasks=False)
         raise
@@ -174,19 +189,27 @@ def _layout(spark: "SparkSession", options: RouteOptions) -> tuple[int, int]:
     return found
 
 
-def _layout_through(spark: "SparkSession", options: RouteOptions) -> tuple[int, int]:
+def _layout_through(spark: "SparkSession", options: RouteOptions, by: str) -> _Found:
     """The same by a job of Spark's: on Spark Connect only its server may see the log. Raises SparkSetupError, too."""
     reader = spark.read.format("conditional-log").options(**dict(options.reading)).option("view", "offsets")
     # As a schema, not as a selection: the reader is told of it, and looks for no more.
-    found = collected(reader.schema("layout_epoch int"), spark)
-    return len(found), found[0]["layout_epoch"]
+    schema = "layout_epoch int, partitioner string" if by == "key" else "layout_epoch int"
+    try:
+        found = collected(reader.schema(schema), spark)
+    except StorageError:
+        if by != "key" or options.idempotence == REQUIRED:
+            raise
+        # As in `recorded_partitioner`.
+        found = collected(reader.schema("layout_epoch int"), spark)
+    recorded = found[0].asDict().get("partitioner")
+    return len(found), found[0]["layout_epoch"], None if recorded is None else known_partitioner(recorded)
 
 
-def _placed(df: "DataFrame", partitions: int, by: str) -> "DataFrame":
-    """The rows with the column ``partition``."""
+def _placed(df: "DataFrame", partitions: int, by: str, partitioner: Partitioner | None) -> "DataFrame":
+    """Return the rows with the column ``partition``."""
     if by == "key":
         _require_column(df, "key", BinaryType(), StringType())
-        return df.withColumn("partition", partition_by_key(df, partitions))
+        return df.withColumn("partition", partition_by_key(df, partitions, partitioner or DEFAULT_PARTITIONER))
     if by == "partition":
         _require_column(df, "partition", IntegerType())
         return df

@@ -21,6 +21,7 @@ from spark_cas.core.errors import ConditionalLogError, ConflictError, OptionErro
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.grants import Grant
 from spark_cas.core.micro_batch import Batch
+from spark_cas.core.partitioner import Placement
 from spark_cas.core.plan import Layout, PartitionResult, Plan, Progress
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
@@ -41,7 +42,7 @@ from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import check_write_schema, refuse_claims
 from spark_cas.spark.worker import local_property, only_commits, open_here, planned_log, task_number
 from spark_cas.spark.writing.complete_input import whole_input
-from spark_cas.spark.writing.preflight import preflight_limits, require_layout
+from spark_cas.spark.writing.preflight import placement_of, preflight_limits, require_layout
 from spark_cas.spark.writing.report import TaskReport, accepted, attempted
 from spark_cas.spark.writing.sealed import unsealed
 from spark_cas.spark.writing.stop_others import END_MS
@@ -65,6 +66,8 @@ class Sink:
     expected_offsets: ExpectedOffsets
     whole: bool
     """Whether the rows of all partitions of a batch become visible in one step."""
+    placement: Placement | None
+    """How the rows were assigned to partitions; None in a sink that only commits, or if their writer did that."""
 
     @property
     def in_one_task(self) -> bool:
@@ -73,7 +76,7 @@ class Sink:
 
     def plan_in(self, log: Backend, job: str, partition: int = 0) -> Plan:
         """The plan of the stream under this job name. Raises what `begin_stream` does."""
-        return begin_stream(log, job, self.expected_offsets, partition, whole=self.whole)
+        return begin_stream(log, job, self.expected_offsets, partition, whole=self.whole, placement=self.placement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,13 +186,14 @@ def _task(options: WriteOptions, schema: StructType, run: str | None) -> BatchTa
         options = replace(options, spec=answered_before(options.spec))
         mark.require_whole()
     refuse_claims(schema, "a micro-batch has no offsets that its query could know. Drop the column.")
+    placement = placement_of(options, mark)
     with open_here(options.spec) as log:
-        layout = require_layout(log, options, mark)
+        layout = require_layout(log, options, mark, placement)
         # A writer is made for each batch: notes that come with every one are read by nobody.
         begun = options.job is not None and log.plan(options.job) is not None
-        limits, _ = preflight_limits(log, options.limits, begun=begun)
+        limits, _ = preflight_limits(log, options.limits, begun=begun, placement=placement)
         job, wanted = options.job, options.expected_offsets
-        plan = None if job is None else begin_stream(log, job, wanted, whole=options.whole)
+        plan = None if job is None else begin_stream(log, job, wanted, whole=options.whole, placement=placement)
         # Once for all tasks, and before any is at work, whose transactions the look would wait for.
         ledger = () if plan is None else ledger_before(log, plan)
     return BatchTask(
@@ -197,6 +201,7 @@ def _task(options: WriteOptions, schema: StructType, run: str | None) -> BatchTa
         job=options.job,
         expected_offsets=options.expected_offsets,
         whole=options.whole,
+        placement=placement,
         layout=layout,
         plan=plan,
         ledger=ledger,
@@ -209,7 +214,7 @@ def _task(options: WriteOptions, schema: StructType, run: str | None) -> BatchTa
 
 
 def _sink(options: WriteOptions) -> Sink:
-    return Sink(options.spec, options.job, options.expected_offsets, options.whole)
+    return Sink(options.spec, options.job, options.expected_offsets, options.whole, placement=None)
 
 
 def _write(task: BatchTask, iterator: Iterator[pa.RecordBatch]) -> TaskReport:

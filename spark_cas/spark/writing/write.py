@@ -23,6 +23,7 @@ from spark_cas.core.errors import (
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.grants import Grant
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUESTED
+from spark_cas.core.partitioner import Placement
 from spark_cas.core.plan import BY_PARTITION, Completion, Layout, Plan
 from spark_cas.core.rejection import with_appended_rows
 from spark_cas.log import clock, running_process
@@ -49,7 +50,7 @@ from spark_cas.spark.schema import Mark, check_write_schema, refuse_claims
 from spark_cas.spark.worker import open_here, planned_log, task_number
 from spark_cas.spark.writing.blind_write import BlindWriter, plan_blind_write, refuse_conditions
 from spark_cas.spark.writing.complete_input import whole_input
-from spark_cas.spark.writing.preflight import preflight_limits, require_layout
+from spark_cas.spark.writing.preflight import placement_of, preflight_limits, require_layout
 from spark_cas.spark.writing.report import (
     TaskReport,
     accepted,
@@ -111,14 +112,17 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
             "checkExpectedOffsets is false for this write or in its log's defaults. Drop the column, or say "
             "checkExpectedOffsets=true.",
         )
+    placement = placement_of(options, mark)
     job = fresh_job_name() if options.job is None else options.job
     run, grant = uuid.uuid4().hex, None
     with open_here(options.spec) as log:
-        layout = require_layout(log, options, mark)
+        layout = require_layout(log, options, mark, placement)
         completion = _completion(log, options)
         limits = options.limits
         if completion is None:
-            limits, guarantee = preflight_limits(log, limits, idempotence=options.idempotence)
+            limits, guarantee = preflight_limits(
+                log, limits, idempotence=options.idempotence, placement=placement, compare=options.compare
+            )
             if guarantee != EXACTLY_ONCE:
                 refuse_conditions(options, schema, guarantee)
                 if mark is not None:
@@ -126,7 +130,7 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
                 return plan_blind_write(log, options, layout, limits, guarantee)
             grant = _grant(log, options, job, run)
         try:
-            plan = _plan(log, options, job, mark, layout)
+            plan = _plan(log, options, job, mark, layout, placement=placement)
             if plan.job != job or options.idempotence == REQUESTED:
                 completion = log.completion(plan.job)
             before = () if completion else rows_before(log, plan)
@@ -161,8 +165,16 @@ def _grant(log: Backend, options: WriteOptions, job: str, run: str) -> Grant | N
     return obtain_grant(log, applicant, wanted, whole=options.whole)
 
 
-def _plan(log: Backend, options: WriteOptions, job: str, mark: Mark | None, layout: Layout) -> Plan:
-    """The plan of the write, for the layout that its rows are routed for."""
+def _plan(
+    log: Backend,
+    options: WriteOptions,
+    job: str,
+    mark: Mark | None,
+    layout: Layout,
+    *,
+    placement: Placement | None,
+) -> Plan:
+    """Pin the plan of the write, for the layout that its rows are routed for."""
     plan = pin_plan(
         log,
         job,
@@ -171,6 +183,8 @@ def _plan(log: Backend, options: WriteOptions, job: str, mark: Mark | None, layo
         round_of=options.round_of,
         earlier=mark.earlier if mark else (),
         whole=options.whole,
+        input_digest=mark.input if mark else "",
+        placement=placement,
     )
     if plan.layout_epoch != layout.epoch:
         raise LayoutChangedError(

@@ -15,6 +15,7 @@ from spark_cas.testing.contract.forgetting import ForgetContract
 from spark_cas.testing.contract.granting import GrantContract
 from spark_cas.testing.contract.keying import KeyClaimContract
 from spark_cas.testing.contract.loading import LoadContract
+from spark_cas.testing.contract.placing import PlaceContract
 from spark_cas.testing.contract.racing import RaceContract
 from spark_cas.testing.contract.reading import ReadContract
 from spark_cas.testing.contract.refusing import RefuseContract
@@ -32,7 +33,7 @@ class StoreContract(AppendContract, ReadContract, TrimContract, RegistryContract
     """What a chunk, a read, a trim, an entry and a grant promise, to several writers at work too."""
 
 
-class StepContract(StoreContract, ExpandContract, BlindContract, ForgetContract):
+class StepContract(StoreContract, ExpandContract, BlindContract, ForgetContract, PlaceContract):
     """What each step of a backend promises, and what it promises when several writers take it at once."""
 
 

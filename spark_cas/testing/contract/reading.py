@@ -28,6 +28,12 @@ def with_number_times(records: pa.RecordBatch | pa.Table) -> list[dict[str, Any]
     return as_kept(records.set_column(at, "timestamp", records.column("timestamp").cast(pa.int64())).to_pylist())
 
 
+def append_at(writer: JobWriter, *times_ms: int) -> None:
+    """Append one chunk of records with these timestamps."""
+    rows = [{"key": None, "value": None, "timestamp": each} for each in times_ms]
+    assert isinstance(writer.append(pa.Table.from_pylist(rows, RECORDS)), Appended)
+
+
 class ReadContract(ContractBase):
     """Any range of what is kept can be read, and only that."""
 
@@ -97,31 +103,49 @@ class ReadContract(ContractBase):
             found = backend.bounds_of([2, 0, 1], waiting=waiting)
             assert found == tuple(backend.bounds(each) for each in (2, 0, 1))
 
-    def test_the_offset_since_a_time(self, backend: Backend) -> None:
+    def test_offset_since_is_the_first_record_at_least_as_new(self, backend: Backend) -> None:
+        """Chunks have old timestamps, so a transaction marker of the log is newer than all records."""
         assert backend.offset_since(0, 0) is None
-        plan = plan_of(backend, "job")
-        writer = JobWriter(backend, plan)
+        writer = JobWriter(backend, plan_of(backend, "job"))
         for times in [(5, 3), (9, 2, 7), (1,), (12, 4)]:
-            rows = [{"key": None, "value": None, "timestamp": time} for time in times]
-            assert isinstance(writer.append(pa.Table.from_pylist(rows, RECORDS)), Appended)
+            append_at(writer, *times)
         kept = [(offset, row["timestamp"].timestamp() * 1000) for offset, row in records_in(backend, 0)]
         assert [time for _, time in kept] == [5, 3, 9, 2, 7, 1, 12, 4]
-        for since in range(14):
+        for since in (-5, *range(14), TIME_MS, round(time.time() * 1000) - 60_000, 2**61):
             expected = next((offset for offset, time in kept if time >= since), None)
-            found = backend.offset_since(0, since)
-            if found != expected:
-                assert found not in dict(kept), since
-                assert found is not None
-                assert expected is None or found < expected, since
-        assert backend.offset_since(0, -5) == kept[0][0]
+            assert backend.offset_since(0, since) == expected, since
         assert backend.offset_since(1, 0) is None
 
-    def test_the_offset_since_a_time_in_what_trimming_kept(self, backend: Backend) -> None:
+    def test_offset_since_follows_new_records(self, backend: Backend) -> None:
+        writer = JobWriter(backend, plan_of(backend, "job"))
+        append_at(writer, 5)
+        assert backend.offset_since(0, TIME_MS) is None
+        append_at(writer, 6, TIME_MS, 7)
+        append_at(writer, TIME_MS)
+        (expected, _) = next(each for each in records_in(backend, 0) if each[1]["timestamp"].timestamp() > 1)
+        assert backend.offset_since(0, TIME_MS) == expected
+
+    def test_offset_since_ignores_trimmed_records(self, backend: Backend) -> None:
+        writer = JobWriter(backend, plan_of(backend, "job"))
+        for times in [(TIME_MS, 5), (7, 6), (8, 4)]:
+            append_at(writer, *times)
+        backend.trim(0, records_in(backend, 0)[2][0])
+        kept = [offset for offset, _ in records_in(backend, 0)]
+        assert [backend.offset_since(0, since) for since in (0, 7, 8, 9, TIME_MS)] == [
+            kept[0],
+            kept[0],
+            kept[2],
+            None,
+            None,
+        ]
+
+    def test_offset_since_is_never_below_the_start(self, backend: Backend) -> None:
         for values in ["ab", "cd", "ef"]:
             append_foreign(backend, 0, *values)
         backend.trim(0, records_in(backend, 0)[4][0])
-        assert backend.offset_since(0, 0) == backend.bounds(0).start_offset
-        assert backend.offset_since(0, TIME_MS) == backend.bounds(0).start_offset
+        first = records_in(backend, 0)[0][0]
+        assert backend.offset_since(0, 0) == first
+        assert backend.offset_since(0, TIME_MS) == first
 
     def test_any_records_come_back_as_they_went_in(self, new_backend: NewBackend) -> None:
         @settings(max_examples=self.examples, deadline=None)

@@ -16,7 +16,7 @@ from spark_cas.log.load.whole_load import abort_group, commit_group
 from spark_cas.testing.contract.base import ContractBase
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
 from spark_cas.testing.loads import Rows, load, rows_of, run_job
-from spark_cas.testing.writing import JobWriter, append_foreign, plan_of, values_in
+from spark_cas.testing.writing import JobWriter, append_foreign, plan_of, records_in, values_in
 
 END = ExpectedOffsets("end")
 ROWS = rows_of(10, 0, 1, 2)
@@ -185,6 +185,17 @@ class WholeContract(ContractBase):
             append_foreign(other, 0, "more")
             assert values_in(other, 0)[-1] == "more"
 
+    def test_offset_since_ignores_aborted_loads(self, backend: Backend) -> None:
+        aborted = pin(backend, "aborted")
+        tasks(backend, aborted, ROWS)
+        abort_group(backend, aborted)
+        assert backend.offset_since(0, 1) is None
+        run_whole(backend, "whole")
+        first = records_in(backend, 0)[0][0]
+        assert first > 0
+        assert backend.offset_since(0, 1) == first
+        assert backend.offset_since(0, 2**61) is None
+
     def test_a_job_is_as_a_whole_or_not(self, backend: Backend) -> None:
         run_whole(backend, "whole")
         run_job(backend, "parts", ROWS)
@@ -200,7 +211,7 @@ class WholeContract(ContractBase):
         append_foreign(backend, 0, "before")
         plan = pin(backend, "job")
         tasks(backend, plan, ROWS)
-        assert backend.offset_since(0, 2**61) is None
+        assert [backend.offset_since(partition, 1) for partition in range(3)] == [0, None, None]
         assert backend.bounds(0).end_offset == 1
         with pytest.raises(ValueError, match="keeps 0 to 1"):
             backend.trim(0, 2)

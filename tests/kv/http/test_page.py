@@ -2,7 +2,6 @@
 
 import operator
 import re
-import shutil
 import signal
 
 import pytest
@@ -11,11 +10,11 @@ from playwright.sync_api import expect, sync_playwright
 from spark_cas.core.errors import VersionMismatchError
 from spark_cas.core.partitioner import partition_of_key
 from spark_cas.kv.http.wire import path_of_key
+from tests.executables import executable
 from tests.kv.http.servers import SECONDS, leader_of, serving
 
 pytestmark = pytest.mark.browser
 
-PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 WIDE, PHONE = {"width": 1200, "height": 800}, {"width": 360, "height": 740}
 WITHIN_MS = SECONDS * 1000
 LEGIBLE = 7
@@ -25,12 +24,9 @@ WEIGHTS = (0.2126, 0.7152, 0.0722)
 
 @pytest.fixture(scope="module")
 def browser():
-    program = next(filter(None, map(shutil.which, PROGRAMS)), None)
-    if program is None:
-        pytest.fail("the tests of the page need a browser: install chromium, or chromium-headless-shell")
     with sync_playwright() as playwright:
-        # Without its sandbox, which root cannot have: the only pages that it sees are ours.
-        started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        # Root cannot use Chromium's sandbox. The browser opens only pages of the tests.
+        started = playwright.chromium.launch(executable_path=executable("chromium"), args=["--no-sandbox"])
         yield started
         started.close()
 

@@ -14,6 +14,7 @@ from spark_cas.log.kafka.client.codes import PURGED, Meaning, meaning_of, passes
 from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.rights import to_claim
+from spark_cas.log.kafka.coordinators import require_coordinators
 from spark_cas.log.kafka.topic_settings import topic_settings
 from spark_cas.log.patience import Wait
 
@@ -60,6 +61,10 @@ class Fences:
         what = _SETTINGS.format(topic)
         settings = self._clients.lately(what, lambda: topic_settings(self._clients.admin, topic))
         return None if settings is None else settings.max_message_bytes
+
+    def require_coordinators(self) -> None:
+        """Check that transactions are possible at all. Raises NotGivenError, StorageError."""
+        require_coordinators(self._clients.admin)
 
     def forget_batch_bytes(self, topic: str) -> None:
         """What a topic takes is to be asked anew."""
@@ -120,6 +125,7 @@ class Fence:
         self._begun = _NEVER
         self.producer, self._next = self._next or self._new_instance(), None
         self._fences.mark_used(self)
+        self._fences.require_coordinators()
         self.producer.init(self._spec.claim_timeout_ms / 1000)
         self.lost = False
 

@@ -10,16 +10,15 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from spark_cas.log.kafka.client.codes import TIMED_OUT, why_unreachable
+from spark_cas.core.errors import StorageError
+from spark_cas.log.kafka.client.codes import TIMED_OUT, UNREACHABLE, reason_of, why_unreachable
+from spark_cas.log.kafka.client.troubles import LOG_LEVEL, Troubles
 from spark_cas.log.kafka.spec import KafkaSpec
 
 _METADATA_SHARE = 0.3
 """Of the time of a question: the leaders are asked for before it, and again after it."""
 _LEADERS_HOLD_SECONDS = 60.0
 """Well below ``metadata.max.age.ms``, after which the client forgets them."""
-
-_NOTICE = 5
-"""The log level of syslog at which librdkafka tells of a request that timed out."""
 
 _BACKSTOP_SHARE = 1.1
 """Every question has its own, shorter time; the client does not always say that it is over."""
@@ -31,20 +30,6 @@ _LATELY_SECONDS = 2 * _LATE_SECONDS
 """The next question was asked within half of that, or its answer was late as well."""
 
 Answer = TypeVar("Answer")
-
-
-class _Silence:
-    """The logger of a client of ``log_level`` 5: whether a broker that was connected left a request unanswered.
-
-    librdkafka then gives the connection up, and to its error callback that looks as if the broker had.
-    """
-
-    def __init__(self) -> None:
-        self.noticed = False
-
-    def log(self, _level: int, _form: str, *args: object) -> None:
-        """Take a line, as `logging.Logger.log` would: facility, client, text."""
-        self.noticed |= bool(args) and args[0] == "REQTMOUT"
 
 
 class Admin:
@@ -63,21 +48,23 @@ class Admin:
         """Whether these brokers ever answered: then a connection that does not come about is one that comes back."""
         self.seen = set[str]()
         """Topics that somebody saw: a broker that does not know one lags behind, or it is gone."""
+        self.coordinated = False
+        """Whether a check found that the brokers can have coordinators of transactions and groups."""
         self._told: dict[str, tuple[float, str, int]] = {}
         self._topic = spec.topic
+        self._addresses = spec.bootstrap_servers
         self._leaders: dict[str, tuple[float, frozenset[int]]] = {}
         self._settings = settings
         self._late_at = -math.inf
         self._begin()
 
     def _begin(self) -> None:
-        self._silence = _Silence()
-        self._troubles = set[int]()
-        take = self._troubles.add  # and not a method of ours: the client would hold us
+        # An object of its own: the client holds its callbacks, and would hold this object.
+        self._troubles = Troubles()
         heard: dict[str, Any] = {
-            "error_cb": lambda error: take(error.code()),
-            "logger": self._silence,
-            "log_level": _NOTICE,
+            "error_cb": self._troubles.take,
+            "logger": self._troubles,
+            "log_level": LOG_LEVEL,
         }
         self.client = AdminClient({**self._settings, **heard})
         """The client of the present question."""
@@ -183,12 +170,26 @@ class Admin:
             del asked
         self.client.poll(0)
         if failure.code() in TIMED_OUT:
-            told = why_unreachable(self._troubles)
+            told = why_unreachable(self._troubles.codes)
             # Given up for its silence a connection looks as if the broker had hung up. A refusal stays one.
             hidden = KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE  # noqa: SLF001 - as above
-            silent = self._silence.noticed and told in hidden
+            silent = self._troubles.silent and told in hidden
             failure = KafkaError(KafkaError._TIMED_OUT if silent else told)  # noqa: SLF001 - as above
         raise KafkaException(failure)
+
+    def reason_of(self, code: int) -> str:
+        """Return the reason for a failure of a question, with the address if no broker could be reached."""
+        if code not in UNREACHABLE:
+            return reason_of(code)
+        self.client.poll(0)
+        return self._troubles.explain(code, self._addresses)[0]
+
+    def unreachable(self, code: int) -> StorageError:
+        """Return the error of a question that no broker answered, with a code of `UNREACHABLE`."""
+        self.client.poll(0)
+        cause, fix = self._troubles.explain(code, self._addresses)
+        topic = f" of topic {self._topic}" if self._topic else ""
+        return StorageError(f"no answer from the brokers{topic}: {cause}. {fix}")
 
     @contextmanager
     def noticing_late(self) -> Iterator[None]:
@@ -204,4 +205,3 @@ class Admin:
     def _forget_troubles(self) -> None:
         self.client.poll(0)
         self._troubles.clear()
-        self._silence.noticed = False

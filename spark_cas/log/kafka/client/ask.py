@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from spark_cas.core.errors import LogNotFoundError
 from spark_cas.log.kafka.client.admin import Admin
-from spark_cas.log.kafka.client.codes import UNANSWERED, passes, reason_of
+from spark_cas.log.kafka.client.codes import UNANSWERED, UNREACHABLE, passes
 from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.rights import Right
 from spark_cas.log.patience import SecondLook, Wait
@@ -65,7 +65,9 @@ def ask(admin: Admin, question: Callable[[], Answer], doing: str, *rights: Right
             return question()
         except KafkaException as error:
             code = error.args[0].code()
-            if not passes(code, met=admin.met) or not wait.again(reason_of(code)):
+            if not passes(code, met=admin.met) or not wait.again(admin.reason_of(code)):
+                if code in UNREACHABLE:
+                    raise admin.unreachable(code) from None
                 raise plain_error(error, doing, *rights) from None
             # Nobody hung up or said no: a broker that stands still. A firewall that drops everything looks the same.
             admin.met |= code == KafkaError._TIMED_OUT  # noqa: SLF001 - librdkafka names it so

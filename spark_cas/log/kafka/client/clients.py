@@ -12,7 +12,7 @@ from spark_cas.core.offsets import Bounds
 from spark_cas.log.kafka.client import librdkafka
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.array_producer import ArrayProducer
-from spark_cas.log.kafka.client.codes import reason_of
+from spark_cas.log.kafka.client.codes import TIMED_OUT, reason_of
 from spark_cas.log.kafka.client.configuration import producer_settings, settings_of, started
 from spark_cas.log.kafka.client.connections import DEBUG, Connections
 from spark_cas.log.kafka.client.deadlined import Deadlined
@@ -190,7 +190,10 @@ class TransactionalProducer:
                 with self.watched():
                     self.client.init_transactions(max(_LEAST_SECONDS, min(self._request_seconds, wait.left)))
             except KafkaException as error:
-                if not error.args[0].retriable() or not wait.again(reason_of(error.args[0].code())):
+                code = error.args[0].code()
+                if not error.args[0].retriable() or not wait.again(reason_of(code)):
+                    if code in TIMED_OUT and self.connected:
+                        raise KafkaException(KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE)) from None
                     raise
                 with suppress(KafkaException), self.watched():
                     self.client.poll(0)  # what became of the connections meanwhile
@@ -235,6 +238,11 @@ class TransactionalProducer:
         self._idle = False
         with self.watched():
             self.client.begin_transaction()
+
+    @property
+    def connected(self) -> bool:
+        """Whether a broker is connected. If a request timed out then, its coordinator did not answer."""
+        return self._connections.up
 
     @property
     def stranded(self) -> bool:

@@ -72,6 +72,11 @@ _NO_CONNECTION = {
     KafkaError._TIMED_OUT: "the brokers did not answer in time",
 }
 
+NO_COORDINATOR = frozenset({KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR})
+"""Brokers answer, and the coordinator of a transactional id or group does not."""
+
+_NO_COORDINATOR = "the brokers answer, but the coordinator of transactions or of consumer groups does not"
+
 
 def meaning_of(code: int) -> Meaning:
     """What an error code of the client or broker means for the attempt that met it."""
@@ -83,7 +88,9 @@ def meaning_of(code: int) -> Meaning:
 
 
 def reason_of(code: int) -> str:
-    """A refusal or a lost connection in plain words; for other codes the client's name of it."""
+    """Return the reason for a failure in plain words; for codes without one, the client's name of the code."""
+    if code in NO_COORDINATOR:
+        return _NO_COORDINATOR
     return _REFUSED.get(code) or _NO_CONNECTION.get(code) or KafkaError(code).name()
 
 

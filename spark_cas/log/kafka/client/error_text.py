@@ -3,7 +3,15 @@
 from confluent_kafka import KafkaException
 
 from spark_cas.core.errors import LogNotFoundError, StorageError
-from spark_cas.log.kafka.client.codes import NOT_FOUND, TOO_OLD, UNREACHABLE, Meaning, meaning_of, reason_of
+from spark_cas.log.kafka.client.codes import (
+    NO_COORDINATOR,
+    NOT_FOUND,
+    TOO_OLD,
+    UNREACHABLE,
+    Meaning,
+    meaning_of,
+    reason_of,
+)
 from spark_cas.log.kafka.client.rights import NOT_PERMITTED, Right, missing
 
 
@@ -27,6 +35,12 @@ def plain_error(error: KafkaException, doing: str, *rights: Right) -> StorageErr
         )
     if code in NOT_PERMITTED:
         return NotPermittedError(f"{doing}: {missing(code, rights)}. Then run the same job again.")
+    if code in NO_COORDINATOR:
+        return StorageError(
+            f"{doing}: {reason_of(code)}. Check that topics __transaction_state and __consumer_offsets have leaders, "
+            f"and that the brokers are at least as many as transaction.state.log.replication.factor and "
+            f"offsets.topic.replication.factor. Then run the same job again."
+        )
     if code in UNREACHABLE:
         return StorageError(f"{doing}: {reason_of(code)}. {UNREACHABLE[code]}")
     if meaning_of(code) is Meaning.REFUSED:

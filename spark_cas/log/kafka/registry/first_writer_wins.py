@@ -29,6 +29,7 @@ from spark_cas.log.kafka.client.codes import Meaning, meaning_of, reason_of
 from spark_cas.log.kafka.client.error_text import NotGivenError, plain_error
 from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.client.rights import on_topic, to_claim
+from spark_cas.log.kafka.coordinators import require_coordinators
 from spark_cas.log.kafka.marks import proven_bounds
 from spark_cas.log.kafka.reading import read_entries
 from spark_cas.log.patience import Wait, within
@@ -50,7 +51,9 @@ _PIECE_BYTES = 250_000
 _DEFLATED = b"x"
 """What zlib's format begins with, and no JSON does."""
 _IN_PIECES = re.compile(rb'\{"pieces":([0-9]+)\}')
-_KEY = re.compile(r"registry|([^/]+)/(plan|completion|outcome|cancelled|piece|expansion|layout)/(.+)", re.DOTALL)
+_KEY = re.compile(
+    r"registry|([^/]+)/(plan|completion|outcome|input|cancelled|piece|expansion|layout|partitioner)/(.+)", re.DOTALL
+)
 
 _CHANCE = random.SystemRandom()
 _LOG = logging.getLogger("spark_cas")
@@ -170,6 +173,7 @@ class Entries:
         self.take_in(ends.barrier(self._admin, self.at, self._spec.request_seconds))
         if not change():
             return True
+        require_coordinators(self._admin)
         producer = TransactionalProducer(self._spec, self._drawn_id())
         try:
             producer.init(self._spec.request_seconds)

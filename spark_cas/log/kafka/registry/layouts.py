@@ -1,7 +1,8 @@
-"""The layouts of a topic: what the registry holds of its expansions, beside what the brokers say.
+"""The layouts of a topic: the expansions and the partitioner in the registry, and the partition count of the brokers.
 
 The layout epoch of a topic is its partition count, which only ever rises. An expansion has two entries under the id
 of the topic: that it was begun, which from then on voids every plan of an earlier epoch, and that it is finished.
+A third entry under that id names the partitioner. The first plan whose write names one records it.
 """
 
 import json
@@ -13,6 +14,7 @@ from confluent_kafka import TopicPartition
 from spark_cas.core.errors import FormatError
 from spark_cas.core.expansion import Expansion, Intent, Layouts
 from spark_cas.core.outcome import LayoutChanged
+from spark_cas.core.partitioner import Partitioner, known_partitioner
 from spark_cas.core.plan import Layout, Plan
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.client.admin import Admin
@@ -90,7 +92,7 @@ class TopicLayouts:
         """`Expandable.layouts`. Raises LogNotFoundError, FormatError, StorageError."""
         layout = self.layout()
         try:
-            intents, done = self._recorded(layout.log_id)
+            intents, done, partitioner = self._recorded(layout.log_id)
         except NotPermittedError:
             if known_epoch is None:
                 spec = self.registry.spec
@@ -99,7 +101,7 @@ class TopicLayouts:
                     f"{lacking(on_topic('Read', spec.layouts_topic), on_topic('Read', spec.registry_topic))}. "
                     f"Then read again."
                 ) from None
-            intents, done = [], []
+            intents, done, partitioner = [], [], None
         pending = _pending(intents, done)
         if done and done[-1].epoch > layout.epoch:
             # The record has one place, and a broker lags behind that knows of fewer.
@@ -108,7 +110,7 @@ class TopicLayouts:
             layout = _layout(layout.log_id, pending.before)
         unrecorded = [] if known_epoch is None else _unrecorded_expansions(known_epoch, done, layout.partitions)
         found = [Expansion(after, after, self._ends_now(before)) for before, after in unrecorded]
-        return Layouts(layout, tuple(sorted([*done, *found], key=lambda each: each.epoch)), pending)
+        return Layouts(layout, tuple(sorted([*done, *found], key=lambda each: each.epoch)), pending, partitioner)
 
     def begin(self, layout: Layout, partitions: int) -> Intent:
         """Record that the topic is to have more partitions. Raises FormatError, StorageError."""
@@ -119,6 +121,11 @@ class TopicLayouts:
         """Record that it has them. Raises StorageError."""
         self.registry.put_layout(self._key("layout", log_id, expansion.epoch), _json(expansion))
 
+    def record_partitioner(self, partitioner: Partitioner) -> Partitioner:
+        """`Admin.record_partitioner`. Raises LogNotFoundError, FormatError, StorageError."""
+        key = f"{self.topic}/partitioner/{self.layout().log_id}"
+        return _partitioner(self.registry.put_layout(key, json.dumps({"partitioner": partitioner})))
+
     def _changed_as_counted(self, log_id: str, epoch: int) -> LayoutChanged | None:
         wait = second_look(self.admin, f"looking for the partitions of topic {self.topic}")
         while True:
@@ -128,19 +135,20 @@ class TopicLayouts:
                 return LayoutChanged(epoch, count) if count != epoch else None
 
     def _changed_as_recorded(self, log_id: str, epoch: int) -> LayoutChanged | None:
-        intents, done = self._recorded(log_id)
+        intents, done, _ = self._recorded(log_id)
         pending = _pending(intents, done)
         if pending is not None:
             return LayoutChanged(epoch, pending.epoch)
         newest = max((each.epoch for each in intents), default=0)
         return LayoutChanged(epoch, newest) if newest > epoch else None
 
-    def _recorded(self, log_id: str) -> tuple[list[Intent], list[Expansion]]:
-        """What was begun, and what was finished, oldest first."""
+    def _recorded(self, log_id: str) -> tuple[list[Intent], list[Expansion], Partitioner | None]:
+        """Return the begun expansions, the finished ones (oldest first), and the partitioner if it is recorded."""
         entries = self.registry.layouts_below(f"{self.topic}/")
         begun = [_intent(value) for key, value in entries.items() if key.startswith(f"expansion/{log_id}/")]
         done = [_expansion(value) for key, value in entries.items() if key.startswith(f"layout/{log_id}/")]
-        return begun, sorted(done, key=lambda each: each.epoch)
+        named = entries.get(f"partitioner/{log_id}")
+        return begun, sorted(done, key=lambda each: each.epoch), None if named is None else _partitioner(named)
 
     def _key(self, kind: str, log_id: str, partitions: int) -> str:
         return f"{self.topic}/{kind}/{log_id}/{partitions}"
@@ -188,8 +196,15 @@ def _expansion(value: str) -> Expansion:
         raise _foreign() from None
 
 
-def _foreign() -> FormatError:
+def _partitioner(value: str) -> Partitioner:
+    try:
+        return known_partitioner(json.loads(value)["partitioner"])
+    except (KeyError, TypeError, ValueError):
+        raise _foreign("the partitioner of a topic") from None
+
+
+def _foreign(what: str = "an expansion") -> FormatError:
     return FormatError(
-        "an expansion in the registry topic is not what this spark_cas writes. Was it written by a newer version, or "
+        f"{what} in the registry topic is not what this spark_cas writes. Was it written by a newer version, or "
         "does another program write to the topic?"
     )

@@ -16,7 +16,7 @@ from zlib import crc32
 from confluent_kafka import TopicPartition
 
 from spark_cas.core.errors import FormatError
-from spark_cas.core.plan import Completion, Plan
+from spark_cas.core.plan import Completion, Plan, input_entry
 from spark_cas.core.plan_json import recorded_completion, recorded_plan
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.expanding import fence
@@ -27,8 +27,8 @@ from spark_cas.log.kafka.topic_settings import describe
 from spark_cas.log.protocol import EntryKind
 
 _SETTLED = "registry"
-_OF_JOBS = ("plan", "completion", "piece")
-_OF_LAYOUTS = ("expansion", "layout")
+_OF_JOBS = ("plan", "completion", "input", "piece")
+_OF_LAYOUTS = ("expansion", "layout", "partitioner")
 
 
 class Registry:
@@ -178,6 +178,9 @@ class KafkaRegistry:
         fence(self._spec, [*ids, self._spec.whole_id(job)] if plan.whole else ids)
         ledger = Ledger(self._clients.members, job)
         ledger.erase([TopicPartition(self._topic, each) for each in range(plan.partitions)])
+        if plan.input:
+            name = input_entry(job, plan.input)
+            self._registry.of_job(self._topic, name).remove([self._key("input", name)])
         self._registry.of_job(self._topic, job).remove([self._key("plan", job), self._key("completion", job)])
 
     def jobs_with_own_id(self, log_id: str, partition: int) -> list[str]:

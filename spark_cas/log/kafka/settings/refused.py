@@ -64,7 +64,7 @@ REFUSALS: tuple[Refusal, ...] = (
         ("exclude.internal.topics",),
     ),
     Refusal(
-        "Rows go to the partition that they are routed to. Use spark_cas.route.",
+        "Rows go to the partition that they are routed to. Use option partitioner, which spark_cas.route takes.",
         ("partitioner",),
         ("partitioner.",),
     ),

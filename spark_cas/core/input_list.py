@@ -1,0 +1,129 @@
+"""The input of a bulk load as data: its files and the arguments that make rows of them."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+MOST_RECORDED = 10_000
+"""The registry records the files of a list up to this count, and only their count and bytes above it, because every
+driver that uses the registry reads all of it."""
+_DIGEST_CHARACTERS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """One file of a load."""
+
+    path: str
+    """Absolute URI as Spark's file listing returns it, without percent-encoding: ``file:/data/a b.csv``."""
+    size: int
+    """Bytes, before decompression."""
+    modified_ms: int
+    """Modification time, milliseconds since 1970."""
+    partitions: tuple[tuple[str, str | None], ...] = ()
+    """Name and text of each folder such as ``region=007`` between the input folder and the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputList:
+    """All files of a load in the order of their paths, and a digest of each argument that shapes its rows."""
+
+    files: tuple[InputFile, ...]
+    arguments: tuple[tuple[str, str], ...]
+    """Name and digest. The value itself is not recorded, because it may be secret."""
+
+    @property
+    def bytes(self) -> int:
+        """Size of all files."""
+        return sum(each.size for each in self.files)
+
+    @property
+    def digest(self) -> str:
+        """Identity of the list: lists with the same files and arguments have the same digest."""
+        return digest_of(_compact([[_fields(each) for each in self.files], self.arguments]))
+
+    def to_json(self) -> str:
+        """The list as one line of JSON, for the registry: above `MOST_RECORDED` files without the files."""
+        count = len(self.files)
+        fields = {"arguments": dict(self.arguments), "bytes": self.bytes, "count": count, "files": None}
+        if count <= MOST_RECORDED:
+            fields["files"] = [_fields(each) for each in self.files]
+        return _compact(fields)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedInput:
+    """The list that the registry holds for a job."""
+
+    count: int
+    bytes: int
+    arguments: tuple[tuple[str, str], ...]
+    files: tuple[InputFile, ...] | None
+    """None above `MOST_RECORDED` files."""
+
+    @classmethod
+    def from_json(cls, text: str) -> "RecordedInput":
+        """Parse the output of `InputList.to_json`; KeyError, TypeError or ValueError if it is something else."""
+        fields = json.loads(text)
+        files = None if fields["files"] is None else tuple(InputFile(*each) for each in fields["files"])
+        return cls(fields["count"], fields["bytes"], tuple(sorted(fields["arguments"].items())), files)
+
+
+def _fields(file: InputFile) -> list[object]:
+    return [file.path, file.size, file.modified_ms]
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def digested_arguments(arguments: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    """Name and digest of each argument that has a value, sorted by name."""
+    return tuple(
+        (name, digest_of(json.dumps(value, sort_keys=True)))
+        for name, value in sorted(arguments.items())
+        if value not in (None, (), "")
+    )
+
+
+def digest_of(text: str) -> str:
+    """SHA-256 of a text, hexadecimal, shortened to 128 bits."""
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_CHARACTERS]
+
+
+def first_difference(recorded: RecordedInput, current: InputList, planned_at_ms: int) -> str:
+    """Describe the first difference between the list that a job recorded and the current one.
+
+    Args:
+        recorded: The list that the first run of the job recorded.
+        current: The list of this run, which has another digest.
+        planned_at_ms: When the job was planned, milliseconds since 1970.
+    """
+    earlier, later = dict(recorded.arguments), dict(current.arguments)
+    for name in sorted({*earlier, *later}):
+        if earlier.get(name) != later.get(name):
+            return f"argument {name} differs"
+    if recorded.files is None:
+        newer = next((each.path for each in current.files if each.modified_ms > planned_at_ms), None)
+        changed = "" if newer is None else f"; file {newer} was modified after the job was planned"
+        return (
+            f"the job began with {recorded.count} files of {recorded.bytes} bytes, and the input now has "
+            f"{len(current.files)} files of {current.bytes} bytes{changed}"
+        )
+    return _different_file(recorded.files, current.files)
+
+
+def _different_file(recorded: tuple[InputFile, ...], current: tuple[InputFile, ...]) -> str:
+    before, now = ({each.path: each for each in files} for files in (recorded, current))
+    for path in sorted({*before, *now}):
+        old, new = before.get(path), now.get(path)
+        if new is None:
+            return f"file {path} is missing"
+        if old is None:
+            return f"file {path} is new"
+        if old.size != new.size:
+            return f"file {path} had {old.size} bytes and has {new.size}"
+        if old.modified_ms != new.modified_ms:
+            return f"file {path} was modified since"
+    return "the order of the files differs"

@@ -1,0 +1,82 @@
+"""Whole files as rows, read through the file systems of the session."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_cas.core.errors import UnreadableInputError
+from spark_cas.core.input_list import InputFile
+from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.input.listing import is_hidden, literal
+from spark_cas.programs.input.parts import FILE, POSITION, Part
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MOST_BYTES = 2**31 - 1
+"""Of a file: the limit of Spark's source binaryFile."""
+_OPTIONS = {"recursiveFileLookup": "true", "ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
+
+
+def binary_rows(spark: "SparkSession", files: Sequence[InputFile]) -> "DataFrame":
+    """Return one row per file: `value`, `path`, `length`, `modificationTime`, `FILE` and `POSITION`.
+
+    A task raises UnreadableInputError if a file has another size than listed. Raises what `contents` raises.
+    """
+    numbers = FileNumbers(files)
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            sizes = pc.binary_length(batch["value"]).to_pylist()
+            index = pa.array(map(numbers.of, batch["path"].to_pylist(), sizes), pa.int32())
+            position = pa.array(np.zeros(batch.num_rows, np.int64))
+            yield pa.RecordBatch.from_arrays(
+                [*batch.columns, index, position], names=[*batch.schema.names, FILE, POSITION]
+            )
+
+    rows = contents(spark, files).selectExpr("content AS value", "path", "length", "modificationTime")
+    return rows.mapInArrow(
+        read,
+        "value BINARY NOT NULL, path STRING NOT NULL, length BIGINT NOT NULL, modificationTime TIMESTAMP NOT NULL, "
+        f"{FILE} INT NOT NULL, {POSITION} BIGINT NOT NULL",
+    )
+
+
+def contents(spark: "SparkSession", files: Sequence[InputFile]) -> "DataFrame":
+    """Return the columns of Spark's source binaryFile for files of a listing.
+
+    Raises UsageError if there is no file or if Spark skips its name, and UnreadableInputError if it is too large.
+    """
+    if not files:
+        raise UsageError("--input: no file. Nothing was appended.")
+    for each in files:
+        if each.size > MOST_BYTES:
+            raise UnreadableInputError(
+                f"{each.path} has {each.size} bytes, and Spark reads whole files of up to {MOST_BYTES} bytes. "
+                f"Nothing was appended. Split the file."
+            )
+        if is_hidden(each.path.rpartition("/")[2]):
+            raise UsageError(f"{each.path}: Spark skips files of this name. Nothing was appended. Rename the file.")
+    return spark.read.format("binaryFile").options(**_OPTIONS).load([literal(each.path) for each in files])
+
+
+class FileNumbers:
+    """The index of each file in the list, and its listed size."""
+
+    def __init__(self, files: Sequence[InputFile]) -> None:
+        self._numbers = {each.path: (index, each.size) for index, each in enumerate(files)}
+
+    def of(self, path: str, size: int) -> int:
+        """Return the index of a file that Spark has read. Raises UnreadableInputError if it is not as listed."""
+        index, listed = self._numbers.get(path, (-1, -1))
+        if index < 0:
+            raise Part(path).error("Spark read a file that is not in the list of the input", "Run the load again")
+        if size != listed:
+            raise Part(path).error(
+                f"Spark read {size} bytes of a file that was listed with {listed}: it changed during the load",
+                "Run the load again when nothing writes to the input",
+            )
+        return index

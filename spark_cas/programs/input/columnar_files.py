@@ -1,0 +1,67 @@
+"""Read Parquet and ORC files with Spark's readers, whose schemas are merged or rejected before any row is read."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from spark_cas.core.input_list import InputFile
+from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.input.file_index import with_file_index, with_folder_columns
+from spark_cas.programs.input.listing import literal
+from spark_cas.programs.input.merged_columns import merged_columns
+from spark_cas.programs.input.parts import FILE, POSITION
+from spark_cas.programs.input.read_options import ReadOptions
+from spark_cas.programs.plain_errors import in_short
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_BLOCK = "_input_block"
+"""Column: where the part of the file that a task reads begins, in bytes."""
+_OPTIONS = {"parquet": ("datetimeRebaseMode", "int96RebaseMode"), "orc": ()}
+_READ = {
+    # A column that only some files have is null in the others.
+    "mergeSchema": "true",
+    # Spark derives no columns from folders such as region=007: it would take the text 007 for the number 7.
+    "recursiveFileLookup": "true",
+    "ignoreCorruptFiles": "false",
+    "ignoreMissingFiles": "false",
+}
+
+
+def columnar_rows(
+    spark: "SparkSession", files: Sequence[InputFile], format_name: str, read_options: Mapping[str, str]
+) -> "tuple[DataFrame, list[str]]":
+    """Return the rows of Parquet or ORC files, and the names of the columns that hold the position of a row.
+
+    Raises UsageError for an option that the format does not have, an empty file, and files whose columns differ in
+    type or only in the case of their names.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+
+    options = ReadOptions(read_options, _OPTIONS[format_name])
+    chosen = {name: value for name in _OPTIONS[format_name] if (value := options.optional(name))}
+    for each in files:
+        if each.size == 0:
+            raise UsageError(f"--input: file {each.path} is empty, so it is not a {format_name} file.")
+    frame = _load(spark, format_name, chosen, files)
+    if format_name == "parquet":
+        positions = {POSITION: F.col("_metadata.row_index")}
+    else:
+        # Spark reads the rows of a part in order. Rows of ORC files have no index.
+        positions = {_BLOCK: F.col("_metadata.file_block_start"), POSITION: F.monotonically_increasing_id()}
+    indexed = with_file_index(spark, frame, files, positions)
+    return with_folder_columns(spark, indexed, files), [FILE, *positions]
+
+
+def _load(
+    spark: "SparkSession", format_name: str, options: Mapping[str, str], files: Sequence[InputFile]
+) -> "DataFrame":
+    reader = spark.read.format(format_name).options(**{**_READ, **options})
+    try:
+        return reader.load([literal(each.path) for each in files])
+    except Exception as error:
+        if "[CANNOT_MERGE_SCHEMAS]" not in str(error):
+            raise
+        # Spark's error names no file.
+        merged_columns((each.path, reader.load(literal(each.path)).schema) for each in files)
+        raise UsageError(in_short(error)) from error

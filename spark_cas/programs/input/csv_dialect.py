@@ -1,0 +1,122 @@
+"""The read options of CSV, checked."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.input.decoding import UTF_8, encoding_name, keeps_line_ends
+from spark_cas.programs.input.read_options import ReadOptions
+
+_DEFAULT_QUOTE = '"'
+_NAMES = (
+    "sep",
+    "quote",
+    "escape",
+    "header",
+    "encoding",
+    "comment",
+    "nullValue",
+    "multiLine",
+    "enforceSchema",
+    "mode",
+    "ignoreLeadingWhiteSpace",
+    "ignoreTrailingWhiteSpace",
+    "locale",
+    "timeZone",
+    "dateFormat",
+    "timestampFormat",
+    "timestampNTZFormat",
+)
+_OTHER_NAMES = {"delimiter": "sep", "charset": "encoding"}
+_CONTROL_CHARACTERS = {r"\t": "\t", r"\b": "\b", r"\f": "\f", r"\0": "\0", "\\\\": "\\"}
+
+
+@dataclass(frozen=True, slots=True)
+class CsvDialect:
+    """How the text of CSV files becomes records of text values."""
+
+    separator: str = ","
+    quote: str = _DEFAULT_QUOTE
+    """Empty if no value is quoted."""
+    escape: str = ""
+    """Put before a quote in a quoted value. Empty, or the quote itself: a quote in a value is doubled."""
+    comment: str = ""
+    """Begins a line that is no record. Empty if there are none."""
+    encoding: str = UTF_8
+    null: str = ""
+    """The text of an absent value. An unquoted empty value is absent too."""
+    header: bool = True
+    multi_line: bool = True
+    """Whether a quoted value may have line breaks, so that a file may not be split."""
+    by_place: bool = False
+    """Whether columns are taken by their place, whatever the header has."""
+    strip_leading: bool = False
+    strip_trailing: bool = False
+
+    @property
+    def escapes(self) -> bool:
+        """Whether another character than the quote escapes quotes."""
+        return bool(self.quote) and bool(self.escape) and self.escape != self.quote
+
+
+@dataclass(frozen=True, slots=True)
+class ValueFormats:
+    """How text becomes typed values."""
+
+    locale: str | None = None
+    time_zone: str = "UTC"
+    """The zone of timestamps that have none."""
+    date: str | None = None
+    timestamp: str | None = None
+    timestamp_ntz: str | None = None
+
+
+def parse_csv_options(options: Mapping[str, str]) -> tuple[CsvDialect, ValueFormats]:
+    """Return the dialect and the value formats of Spark's read options for CSV. Raises UsageError for any other."""
+    read = ReadOptions(options, _NAMES, _OTHER_NAMES)
+    read.require_fail_fast()
+    encoding = encoding_name(read.text("encoding", UTF_8))
+    multi_line = read.flag("multiLine", default=True)
+    if not multi_line and not keeps_line_ends(encoding):
+        raise UsageError(
+            f"read option multiLine: false cannot split files with the encoding {encoding}; expected true."
+        )
+    dialect = CsvDialect(
+        separator=_character(read, "sep", ","),
+        quote=_character(read, "quote", _DEFAULT_QUOTE, may_be_empty=True),
+        escape=_character(read, "escape", "", may_be_empty=True),
+        comment=_character(read, "comment", "", may_be_empty=True),
+        encoding=encoding,
+        null=read.text("nullValue", ""),
+        header=read.flag("header", default=True),
+        multi_line=multi_line,
+        by_place=read.flag("enforceSchema", default=False),
+        strip_leading=read.flag("ignoreLeadingWhiteSpace", default=False),
+        strip_trailing=read.flag("ignoreTrailingWhiteSpace", default=False),
+    )
+    _require_different(dialect)
+    formats = ValueFormats(
+        locale=read.optional("locale"),
+        time_zone=read.text("timeZone", "UTC"),
+        date=read.optional("dateFormat"),
+        timestamp=read.optional("timestampFormat"),
+        timestamp_ntz=read.optional("timestampNTZFormat"),
+    )
+    return dialect, formats
+
+
+def _character(read: ReadOptions, name: str, default: str, *, may_be_empty: bool = False) -> str:
+    value = read.text(name, default)
+    value = _CONTROL_CHARACTERS.get(value, value)
+    if may_be_empty and value in ("", "\0"):
+        return ""
+    if len(value) != 1 or not value.isascii() or value in "\r\n":
+        raise UsageError(f"read option {name}: expected one ASCII character that is no line break, not {value!r}.")
+    return value
+
+
+def _require_different(dialect: CsvDialect) -> None:
+    escape = dialect.escape if dialect.escapes else ""
+    special = [each for each in (dialect.separator, dialect.quote, dialect.comment, escape) if each]
+    if len(set(special)) != len(special):
+        raise UsageError("read options sep, quote, escape and comment: expected different characters.")

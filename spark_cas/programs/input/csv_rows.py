@@ -1,0 +1,220 @@
+"""CSV files as a frame: each value is exactly that of the file, or the load is rejected."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from spark_cas.core.errors import UnreadableInputError
+from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.input.csv_blocks import CsvBlock, CsvBlocks, first_record
+from spark_cas.programs.input.csv_dialect import CsvDialect, ValueFormats, parse_csv_options
+from spark_cas.programs.input.csv_types import CsvColumn, NumberFormat, csv_column, typed_batch
+from spark_cas.programs.input.parts import FILE, POSITION, SHOWN_CHARACTERS, Part, shown
+from spark_cas.programs.input.text_files import InputFile, first_lines, parsed_schema, read_lines
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructField, StructType
+
+_FIRST_LINES = (1, 100, 10_000)
+_PLACE = "_input_place"
+_DECIMAL_SIGNS = ".,"
+_GROUPING_SIGNS = ",.'\u2019 \u00a0\u202f"
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    """What a task needs to read a part."""
+
+    dialect: CsvDialect
+    columns: tuple[CsvColumn, ...]
+    header: tuple[str, ...] | None
+    """Expected in each file; None if any will do."""
+    with_place: bool
+    """Whether each row has its file and line, for an error that Spark raises later."""
+
+
+def csv_rows(
+    spark: "SparkSession", files: Sequence[InputFile], schema: str | None, read_options: Mapping[str, str]
+) -> "DataFrame":
+    """Return the rows of CSV files, with the columns `FILE` and `POSITION`.
+
+    Unless the read option `multiLine` is false, run the plan under `whole_file_settings`.
+
+    Args:
+        spark: the session, classic or Connect
+        files: all files of the input, in the order of their rows
+        schema: names and types of the columns in SQL; None takes the header of the first file, and all as text
+        read_options: options of Spark's CSV reader
+
+    Raises:
+        UsageError: for an option or a type that cannot be honoured
+        UnreadableInputError: for a first file without a header that can be used; from tasks for any bad content
+    """
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    dialect, formats = parse_csv_options(read_options)
+    if schema is None:
+        header = _first_record(spark, files, dialect)
+        names = _column_names(header, files[0].path) if dialect.header else _generated_names(len(header))
+        fields = StructType([StructField(name, StringType()) for name in names])
+    else:
+        fields = parsed_schema(schema)
+        header = fields.names
+    numbers = _number_format(spark, formats.locale) if formats.locale else None
+    columns = tuple(csv_column(field, formats, numbers) for field in fields)
+    patterns = {field.name: pattern for field in fields if (pattern := _pattern(field, formats))}
+    text_columns = tuple(_as_text(column) if column.name in patterns else column for column in columns)
+    task = _Format(dialect, text_columns, None if dialect.by_place else tuple(header), bool(patterns))
+
+    def reader_of(part: Part) -> "_CsvReader":
+        return _CsvReader(part, task)
+
+    if not patterns:
+        return read_lines(spark, files, reader_of, fields)
+    task_fields = [StructField(each.name, StringType()) if each.name in patterns else each for each in fields]
+    place = StructField(_PLACE, StringType())
+    rows = read_lines(spark, files, reader_of, StructType([*task_fields, place]))
+    return _with_parsed_times(rows, fields, patterns, formats)
+
+
+class _CsvReader:
+    """Reads one part of a CSV file in a task."""
+
+    def __init__(self, part: Part, task: _Format) -> None:
+        self._part = part
+        self._format = task
+        self._blocks = CsvBlocks(part, task.dialect, len(task.columns), task.header)
+
+    def feed(self, data: bytes) -> Iterator[pa.RecordBatch]:
+        return map(self._batch, self._blocks.feed(data))
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        return map(self._batch, self._blocks.finish())
+
+    def _batch(self, block: CsvBlock) -> pa.RecordBatch:
+        batch = typed_batch(block, self._format.columns, self._part)
+        if not self._format.with_place:
+            return batch
+        places = pa.array([self._part.place(block.line(record)) for record in range(batch.num_rows)])
+        return batch.append_column(_PLACE, places)
+
+
+def _first_record(spark: "SparkSession", files: Sequence[InputFile], dialect: CsvDialect) -> list[str]:
+    """Return the values of the first record of the first file that has one."""
+    for file in files:
+        for lines in _FIRST_LINES:
+            data, is_whole = first_lines(spark, file, lines)
+            record = first_record(Part(file.path), dialect, data, is_whole=is_whole)
+            if record is not None:
+                return record
+            if is_whole:
+                break
+        else:
+            raise Part(file.path).error(
+                f"the first {_FIRST_LINES[-1]} lines have no whole record",
+                "Check the read options quote and escape, or give --schema",
+                line=1,
+            )
+    raise UnreadableInputError(
+        f"{files[0].path}: the file has no header and no record. Give the columns as --schema, or remove the file."
+    )
+
+
+def _column_names(header: Sequence[str], path: str) -> list[str]:
+    names = [name or f"_c{number}" for number, name in enumerate(header)]
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise Part(path).error(
+            f"the header has the column {shown(twice)} twice",
+            "Give other names with --schema and --read-option enforceSchema=true, which takes columns by their place",
+            line=1,
+        )
+    return names
+
+
+def _generated_names(count: int) -> list[str]:
+    return [f"_c{number}" for number in range(count)]
+
+
+def _number_format(spark: "SparkSession", locale: str) -> NumberFormat:
+    """Return how a locale writes numbers, as Spark's own reader has it."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    options = {"locale": locale, "sep": "\x01", "quote": "", "mode": "PERMISSIVE"}
+
+    def parsed(text: str) -> "Column":
+        return F.from_csv(F.lit(text), "d decimal(20,5)", options)["d"]
+
+    points = [parsed(f"1{sign}5") == F.lit("1.5").cast("decimal(20,5)") for sign in _DECIMAL_SIGNS]
+    groups = [parsed(f"1{sign}234") == F.lit("1234").cast("decimal(20,5)") for sign in _GROUPING_SIGNS]
+    [row] = spark.range(1).select(*points, *groups).collect()
+    point = next((sign for sign, works in zip(_DECIMAL_SIGNS, row, strict=False) if works), None)
+    group = next((s for s, works in zip(_GROUPING_SIGNS, row[len(_DECIMAL_SIGNS) :], strict=True) if works), None)
+    if point is None or group is None:
+        raise UsageError(f"read option locale: the numbers of {locale!r} are not known; expected one such as de-DE.")
+    return NumberFormat(point, group)
+
+
+def _pattern(field: "StructField", formats: ValueFormats) -> dict[str, str]:
+    """Return the read option that has the pattern of a column; empty without one."""
+    option, pattern = {
+        "date": ("dateFormat", formats.date),
+        "timestamp": ("timestampFormat", formats.timestamp),
+        "timestamp_ntz": ("timestampNTZFormat", formats.timestamp_ntz),
+    }.get(field.dataType.simpleString(), ("", None))
+    return {option: pattern} if pattern else {}
+
+
+def _as_text(column: CsvColumn) -> CsvColumn:
+    return CsvColumn(column.name, "string", "string", nullable=column.nullable)
+
+
+def _with_parsed_times(
+    rows: "DataFrame", fields: "StructType", patterns: Mapping[str, dict[str, str]], formats: ValueFormats
+) -> "DataFrame":
+    """Parse the columns that have a pattern of Java, which Spark alone knows."""
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.types import StructField, StructType
+
+    common = {
+        "mode": "PERMISSIVE",
+        "timeZone": formats.time_zone,
+        "enableDateTimeParsingFallback": "false",
+        **({"locale": formats.locale} if formats.locale else {}),
+    }
+    columns = []
+    position = F.col(POSITION)
+    for field in fields:
+        text = F.col(_quoted(field.name))
+        if field.name in patterns:
+            options = {**common, **patterns[field.name]}
+            value_type = StructType([StructField("value", field.dataType)])
+            value = F.from_json(F.to_json(F.struct(text.alias("value"))), value_type, options)["value"]
+            columns.append(value.alias(field.name))
+            error = _wrong_time(field.name, text, *patterns[field.name])
+            # As part of the position the check runs even if no expression uses the column.
+            position = F.when(text.isNotNull() & value.isNull(), error).otherwise(position)
+        else:
+            columns.append(text)
+    return rows.select(*columns, F.col(FILE), position.alias(POSITION))
+
+
+def _wrong_time(name: str, text: "Column", option: str) -> "Column":
+    from pyspark.sql import functions as F  # noqa: N812
+
+    # It begins a line as the error of a Python task does.
+    begin = f"\n{UnreadableInputError.__module__}.{UnreadableInputError.__name__}: [{UnreadableInputError.kind}] "
+    value = F.regexp_replace(F.substring(text, 1, SHOWN_CHARACTERS), r"[\r\n]", " ")
+    problem = f"' does not match the read option {option}. Correct the value or the option"
+    return F.raise_error(
+        F.concat(F.lit(begin), F.col(_PLACE), F.lit(f": column {shown(name)}: '"), value, F.lit(problem))
+    )
+
+
+def _quoted(name: str) -> str:
+    escaped = name.replace("`", "``")
+    return f"`{escaped}`"

@@ -1,0 +1,166 @@
+"""Where records and quotes are in a piece of CSV, found for all bytes at once."""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.csv as pc
+
+from spark_cas.programs.input.csv_dialect import CsvDialect
+
+_LF, _CR, _SPACE = 10, 13, 32
+
+Positions = npt.NDArray[np.intp]
+Flags = npt.NDArray[np.bool_]
+
+
+class CsvText:
+    """A piece of CSV that begins with a record."""
+
+    def __init__(self, data: bytes, dialect: CsvDialect, *, escaped: bool = True) -> None:
+        """If `escaped` is false, quotes in values are doubled, whatever the dialect has."""
+        self.data = data
+        self.bytes = np.frombuffer(data, np.uint8)
+        self._dialect = dialect
+        self._escaped = escaped and dialect.escapes
+        self.quotes, self._escaped_quotes = self._find_quotes()
+        """The quotes that open and close values, in turns. A doubled quote closes and opens."""
+        self.line_ends = self._find_line_ends()
+        """The last byte of each line end, in quotes too."""
+        self.outside = self._is_outside(self.line_ends)
+        """Whether each line end is outside of quotes."""
+
+    def head(self, size: int) -> "CsvText":
+        """Return the text of the first bytes."""
+        return self if size == len(self.data) else CsvText(self.data[:size], self._dialect, escaped=self._escaped)
+
+    def last_record_end(self) -> int:
+        """Return how many bytes the whole records have; 0 if there is none."""
+        ends = self.line_ends[self.outside]
+        if len(ends) and ends[-1] == len(self.data) - 1 and self.data.endswith(b"\r"):
+            ends = ends[:-1]  # a line feed may follow
+        return int(ends[-1]) + 1 if len(ends) else 0
+
+    def records(self) -> tuple[Positions, Positions]:
+        """Return where each record begins, and where its line end begins. Records without a byte are left out."""
+        ends = self.line_ends[self.outside]
+        starts = np.concatenate([[0], ends + 1])
+        if starts[-1] < len(self.data):
+            ends = np.append(ends, len(self.data))
+        else:
+            starts = starts[:-1]
+        before = self.bytes[ends - 1] if len(self.bytes) else self.bytes
+        is_pair = (ends > starts) & (before == _CR) & self._is_line_feed(ends)
+        ends = ends - is_pair
+        kept = ends > starts
+        return starts[kept], ends[kept]
+
+    def line_at(self, offset: int) -> int:
+        """Return the line of a byte, counted from 1."""
+        return 1 + int(np.searchsorted(self.line_ends, offset))
+
+    def has_line_breaks(self) -> bool:
+        """Whether a value has a line end."""
+        return not bool(self.outside.all())
+
+    def wrong_quote(self) -> int | None:
+        """Return the first quote that neither opens nor closes a whole value and is not doubled; None without one."""
+        opening, closing = self.quotes[0::2], self.quotes[1::2]
+        padded = np.concatenate([[_LF], self.bytes, [_LF]])  # byte n is at n + 1
+        wrong_opening = opening[~self._delimits(padded[opening])]
+        wrong_closing = closing[~self._delimits(padded[closing + 2])]
+        wrong = [int(each[0]) for each in (wrong_opening, wrong_closing) if len(each)]
+        return min(wrong, default=None)
+
+    def wrong_escape(self) -> int | None:
+        """Return the first escaped quote outside of a quoted value; None without one."""
+        wrong = self._escaped_quotes[self._is_outside(self._escaped_quotes)]
+        return int(wrong[0]) if len(wrong) else None
+
+    def with_doubled_quotes(self) -> bytes:
+        """Return the text with doubled quotes in place of escapes.
+
+        In a quoted value an escape before a quote or before another escape is removed, and any other is kept.
+        """
+        escapes = np.flatnonzero(self.bytes == ord(self._dialect.escape))
+        escapes = escapes[~self._is_outside(escapes)]
+        if not len(escapes):
+            return self.data
+        new_run = np.concatenate([[True], np.diff(escapes) != 1])
+        first_of_run = np.maximum.accumulate(np.where(new_run, np.arange(len(escapes)), 0))
+        number_in_run = np.arange(len(escapes)) - first_of_run
+        result = self.bytes.copy()
+        result[self._escaped_quotes - 1] = ord(self._dialect.quote)
+        kept: npt.NDArray[np.uint8] = np.delete(result, escapes[number_in_run % 2 == 1])
+        return kept.tobytes()
+
+    def stripped(self) -> bytes:
+        """Return the text without the spaces around values that the dialect ignores."""
+        separator = ord(self._dialect.separator)
+        space = (self.bytes <= _SPACE) & ~np.isin(self.bytes, [_LF, _CR, separator])
+        space &= self._is_outside(np.arange(len(self.bytes)))
+        edges = np.diff(np.concatenate([[False], space, [False]]).astype(np.int8))
+        first, end = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+        padded = np.concatenate([[_LF], self.bytes, [_LF]])
+        ends_value = [_LF, _CR, separator]
+        leading = np.isin(padded[first], ends_value) & self._dialect.strip_leading
+        trailing = np.isin(padded[end + 1], ends_value) & self._dialect.strip_trailing
+        drop = leading | trailing
+        removed = np.zeros(len(self.bytes) + 1, np.int8)
+        removed[first[drop]] = 1
+        removed[end[drop]] = -1
+        return bytes(self.bytes[np.cumsum(removed)[:-1] == 0].data)
+
+    def _find_quotes(self) -> tuple[Positions, Positions]:
+        none = np.empty(0, np.intp)
+        if not self._dialect.quote:
+            return none, none
+        quotes = np.flatnonzero(self.bytes == ord(self._dialect.quote))
+        if not self._escaped or not len(quotes):
+            return quotes, none
+        is_escape = self.bytes == ord(self._dialect.escape)
+        after_escape = (quotes > 0) & is_escape[quotes - 1]
+        for index in np.flatnonzero(after_escape):
+            after_escape[index] = self._escapes_before(int(quotes[index])) % 2 == 1
+        return quotes[~after_escape], quotes[after_escape]
+
+    def _escapes_before(self, offset: int) -> int:
+        escape = ord(self._dialect.escape)
+        first = offset
+        while first and self.data[first - 1] == escape:
+            first -= 1
+        return offset - first
+
+    def _find_line_ends(self) -> Positions:
+        ends = np.flatnonzero(self.bytes == _LF)
+        if b"\r" not in self.data:
+            return ends
+        returns = np.flatnonzero(self.bytes == _CR)
+        alone = returns[~self._is_line_feed(returns + 1)]
+        return np.sort(np.concatenate([ends, alone])) if len(alone) else ends
+
+    def _is_line_feed(self, positions: Positions) -> Flags:
+        inside = positions < len(self.bytes)
+        result = np.zeros(len(positions), np.bool_)
+        result[inside] = self.bytes[positions[inside]] == _LF
+        return result
+
+    def _is_outside(self, positions: Positions) -> Flags:
+        if not len(self.quotes):
+            return np.ones(len(positions), np.bool_)
+        outside: Flags = np.searchsorted(self.quotes, positions) % 2 == 0
+        return outside
+
+    def _delimits(self, values: npt.NDArray[np.uint8]) -> Flags:
+        return np.isin(values, [_LF, _CR, ord(self._dialect.separator), ord(self._dialect.quote)])
+
+
+def record_values(record: bytes, dialect: CsvDialect) -> list[str]:
+    """Return the values of one record whose quotes are doubled; an absent value is an empty text."""
+    names = pc.read_csv(  # read as a header: its values are text, whatever they look like
+        pa.BufferReader(b"\n" + record + b"\n"),
+        read_options=pc.ReadOptions(use_threads=False, block_size=len(record) + 3),
+        parse_options=pc.ParseOptions(
+            delimiter=dialect.separator, quote_char=dialect.quote or False, newlines_in_values=True
+        ),
+    ).column_names
+    return [str(name) for name in names]

@@ -1,0 +1,85 @@
+"""Decode the bytes of a file strictly to UTF-8."""
+
+import codecs
+from collections.abc import Callable
+
+from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.input.parts import Part
+
+UTF_8 = "utf-8"
+_BOM = codecs.BOM_UTF8.decode(UTF_8)
+_NEEDS_BOM = {
+    "utf-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
+    "utf-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
+}
+_FIX = "Convert the file, or give its encoding as --read-option encoding=NAME"
+_LINE_END = b"\n"
+
+
+def encoding_name(name: str) -> str:
+    """Return Python's name of an encoding. Raises UsageError if it is unknown."""
+    try:
+        "".encode(name)
+        return codecs.lookup(name).name
+    except LookupError:
+        raise UsageError(f"read option encoding: {name!r} is not a known encoding.") from None
+
+
+def keeps_line_ends(encoding: str) -> bool:
+    """Whether the byte 10 is a line end in an encoding and nothing else, so that a file may be split there."""
+    return encoding in (UTF_8, "ascii") or encoding.startswith(("iso8859", "cp125"))
+
+
+def require_utf8(part: Part, text: bytes, line_of: Callable[[int], int]) -> None:
+    """Reject bytes that are not UTF-8. `line_of` returns the line of an offset."""
+    try:
+        text.decode(UTF_8)
+    except UnicodeDecodeError as error:
+        raise _undecodable(part, UTF_8, error, line_of(error.start)) from None
+
+
+class Decoder:
+    """Decodes one part of a file, piece by piece, to UTF-8. Bytes that are UTF-8 already pass unchecked."""
+
+    def __init__(self, part: Part, encoding: str) -> None:
+        self._part = part
+        self._encoding = encoding
+        self._decoder = None if encoding == UTF_8 else codecs.getincrementaldecoder(encoding)("strict")
+        self._at_start = part.start == 0
+        self._lines = 0
+
+    def feed(self, data: bytes, *, final: bool = False) -> bytes:
+        """Return the next bytes as UTF-8."""
+        if self._decoder is None:
+            return data
+        if self._at_start and data:
+            self._require_bom(data)
+        if final and self._decoder.getstate()[0] == _LINE_END:
+            # Spark removes the byte 10 at the end of each line, and this reader adds it again. After the last line of
+            # a file whose characters have several bytes, it is one byte too many.
+            return b""
+        try:
+            text = self._decoder.decode(data, final)
+        except UnicodeDecodeError as error:
+            line = 1 + self._lines + error.object[: error.start].count(_LINE_END)
+            raise _undecodable(self._part, self._encoding, error, line) from None
+        self._lines += text.count("\n")
+        if self._at_start and text:
+            self._at_start = False
+            # The decoder of an encoding that needs a byte order mark has removed it.
+            text = text if self._encoding in _NEEDS_BOM else text.removeprefix(_BOM)
+        return text.encode(UTF_8)
+
+    def _require_bom(self, data: bytes) -> None:
+        marks = _NEEDS_BOM.get(self._encoding)
+        if marks and not data.startswith(marks):
+            name = self._encoding.upper()
+            raise self._part.error(
+                f"the file does not begin with the byte order mark of {name}",
+                f"Give the byte order: --read-option encoding={name}LE or {name}BE",
+            )
+
+
+def _undecodable(part: Part, encoding: str, error: UnicodeDecodeError, line: int) -> Exception:
+    wrong = error.object[error.start : error.end][:4]
+    return part.error(f"the bytes {wrong.hex(' ')} are not {encoding.upper()}", _FIX, line=line)

@@ -1,0 +1,127 @@
+"""Convert text to typed values without a change: each function raises ValueError if the value is not exactly kept.
+
+pyarrow's errors are ValueErrors too.
+"""
+
+import decimal
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_INTEGER = r"^[+-]?[0-9]+$"
+_NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+_NOT_FINITE = r"^(NaN|[+-]?Inf(inity)?)$"
+_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+_TIMESTAMP = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?)?"
+_ZONE = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
+_EXACT_CHARACTERS = {32: 6, 64: 15}
+"""Decimal digits that each number of so many bits keeps."""
+_WITHOUT_LIMIT = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
+_MOST_DIGITS = 10_000
+"""More digits, or a larger exponent, is no number that a table has: to expand it would take all memory."""
+
+
+def integers(text: pa.Array, bits: int) -> pa.Array:
+    """Return integers of 8, 16, 32 or 64 bits."""
+    require(text, _INTEGER)
+    return _without_plus(text).cast({8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[bits])
+
+
+def decimals(text: pa.Array, precision: int, scale: int) -> pa.Array:
+    """Return decimals. Zeros after the last digit are no rounding."""
+    require(text, _NUMBER)
+    kind = pa.decimal128(precision, scale)
+    try:
+        return text.cast(kind)
+    except pa.ArrowInvalid:  # some values with more than 38 digits fit too
+        exact = [None if each is None else _exact_decimal(each, precision, scale) for each in text.to_pylist()]
+        return pa.array(exact, kind)
+
+
+def floats(text: pa.Array, bits: int) -> pa.Array:
+    """Return floating-point numbers whose shortest text is the same number as the text."""
+    regular = pc.match_substring_regex(text, _NUMBER)
+    require(text.filter(pc.invert(regular)), _NOT_FINITE)
+    result = _without_plus(text).cast(pa.float32() if bits == 32 else pa.float64())  # noqa: PLR2004
+    # Few digits and no exponent are always kept. pc.and_kleene is null for an absent value, and filter drops that.
+    long = pc.or_(pc.greater(pc.binary_length(text), _EXACT_CHARACTERS[bits]), pc.match_substring_regex(text, "[eE]"))
+    suspect = pc.and_(regular, long)
+    for each in text.filter(suspect).to_pylist():
+        require_exact_float(each, bits)
+    return result
+
+
+def require_exact_float(text: str, bits: int) -> None:
+    """Raise ValueError if a number is another one after it was a floating-point number."""
+    number = parse_decimal(text)
+    # A float of 32 bits is what its own shortest text means, not the double nearest to the text.
+    nearest = float(text) if bits == 64 else np.float32(text)  # noqa: PLR2004
+    if not np.isfinite(nearest) or Decimal(str(nearest)) != number:
+        raise ValueError(text)
+
+
+def parse_decimal(text: str) -> Decimal:
+    """Return a number as it is written. Raises ValueError if it has too many digits for any type."""
+    try:
+        number = _WITHOUT_LIMIT.create_decimal(text)
+    except decimal.InvalidOperation:
+        raise ValueError(text) from None
+    if len(text) > _MOST_DIGITS or abs(number.adjusted()) > _MOST_DIGITS:
+        raise ValueError(text)
+    return number
+
+
+def booleans(text: pa.Array) -> pa.Array:
+    """Return the words true and false, in any case, as values."""
+    lower = pc.utf8_lower(text)
+    require(lower, "^(true|false)$")
+    return pc.equal(lower, "true")
+
+
+def dates(text: pa.Array) -> pa.Array:
+    """Return dates of the form 2024-07-31."""
+    require(text, _DATE)
+    return text.cast(pa.date32())
+
+
+def local_timestamps(text: pa.Array) -> pa.Array:
+    """Return timestamps without a zone, of the form 2024-07-31T12:00:00.123456."""
+    require(text, f"{_TIMESTAMP}$")
+    return _microseconds(text).cast(pa.timestamp("us"))
+
+
+def timestamps(text: pa.Array, zone: str) -> pa.Array:
+    """Return timestamps. One that has no zone at its end is in the given zone."""
+    require(text, f"{_TIMESTAMP}{_ZONE[:-1]}?$")
+    text = _microseconds(text)
+    # A date alone ends as a zone does: -31.
+    has_zone = pc.and_(pc.match_substring_regex(text, _ZONE), pc.greater(pc.binary_length(text), len("2024-07-31")))
+    with_zone = pc.if_else(has_zone, text, None).cast(pa.timestamp("us", "UTC"))
+    local = pc.if_else(has_zone, None, text).cast(pa.timestamp("us"))
+    return pc.coalesce(with_zone, pc.assume_timezone(local, zone).cast(pa.timestamp("us", "UTC")))
+
+
+def _exact_decimal(text: str, precision: int, scale: int) -> Decimal:
+    number = parse_decimal(text)
+    rounded = number.quantize(Decimal(1).scaleb(-scale), context=_WITHOUT_LIMIT)
+    if rounded != number or len(rounded.as_tuple().digits) > max(precision, 1):
+        raise ValueError(text)
+    return rounded
+
+
+def _without_plus(text: pa.Array) -> pa.Array:
+    return pc.replace_substring_regex(text, r"^\+", "")
+
+
+def _microseconds(text: pa.Array) -> pa.Array:
+    """Remove zeros after the sixth digit of a second."""
+    return pc.replace_substring_regex(text, r"(\.[0-9]{6})0+", r"\1")
+
+
+def require(text: pa.Array, pattern: str) -> None:
+    """Raise ValueError unless each text matches a pattern."""
+    matches = pc.match_substring_regex(text, pattern)
+    if pc.all(matches).as_py() is False:
+        raise ValueError(pattern)

@@ -1,0 +1,223 @@
+"""List the files of a load: the list decides which files Spark reads, and a later run of the job is compared with it.
+
+Local paths are listed with Python's own functions, so that a complete job needs no Spark session. All other paths are
+listed by Spark, with the file systems and credentials of its session.
+"""
+
+import glob
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from spark_cas.core.input_list import InputFile
+from spark_cas.programs.exit_codes import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?=/)")
+_LOCAL = re.compile(r"file:(?://(?:localhost)?(?=/))?")
+_GLOB = re.compile(r"[*?\[{\\]")
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+"""The text that Hive and Spark give a folder whose partition value is null."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files of a load, sorted by path."""
+
+    files: tuple[InputFile, ...]
+    skipped: tuple[str, ...]
+    """Paths in folders that were skipped because their names begin with ``_`` or ``.``."""
+
+
+def list_input(paths: Sequence[str], spark: "SparkSession | None") -> Listing:
+    """List the files of all ``--input`` paths.
+
+    A path that exists is taken literally, any other as a glob pattern. Folders are listed recursively; hidden names
+    in them are skipped. Without a session all paths without a scheme are local.
+
+    Raises UsageError if a path does not exist, is not local and there is no session, a file is named twice, or Spark
+    cannot read a file of that name.
+    """
+    found: list[InputFile] = []
+    skipped: list[str] = []
+    for each in paths:
+        if _is_local(each, spark):
+            files, hidden = _list_local(_LOCAL.sub("", each, count=1))
+        elif spark is None:
+            raise UsageError(f"--input {each}: only Spark lists this file system, and no session is running.")
+        else:
+            files, hidden = _list_with_spark(each, spark), []
+        found += files
+        skipped += hidden
+    found.sort(key=lambda file: file.path)
+    _require_each_once(found)
+    return Listing(tuple(found), tuple(sorted(skipped)))
+
+
+def literal(path: str) -> str:
+    """A path for Spark's readers, which take an unescaped one as a glob pattern."""
+    return re.sub(r"([*?\[\]{}\\])", r"\\\1", path)
+
+
+def is_hidden(name: str) -> bool:
+    """Whether Spark's file sources skip a file or folder of this name."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
+
+
+def _is_local(path: str, spark: "SparkSession | None") -> bool:
+    if spark is not None and _is_connect(spark):
+        return False  # the server has other local files
+    if _SCHEME.match(path):
+        return _LOCAL.match(path) is not None
+    return spark is None or _default_file_system(spark).startswith("file:")
+
+
+def _is_connect(spark: "SparkSession") -> bool:
+    return not hasattr(spark, "_jsparkSession")
+
+
+def _default_file_system(spark: "SparkSession") -> str:
+    # Python has no public access to Hadoop's configuration, which decides about paths without a scheme.
+    configuration = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+    return str(configuration.get("fs.defaultFS", "file:///"))
+
+
+def _list_local(path: str) -> tuple[list[InputFile], list[str]]:
+    if os.path.lexists(path):
+        roots = [path]
+    else:
+        roots = sorted({match for pattern in _without_braces(path) for match in glob.glob(pattern)})
+    if not roots:
+        raise UsageError(f"--input {path}: no such file or folder, and no file matches it as a pattern.")
+    by_name = roots == [path]
+    files: list[InputFile] = []
+    skipped: list[str] = []
+    for root in map(os.path.abspath, roots):
+        name = Path(root).name
+        if is_hidden(name) and not Path(root).is_dir():
+            if by_name:
+                raise _hidden_by_spark(root)
+            skipped.append(root)
+        elif Path(root).is_dir():
+            inside, hidden = _list_folder(root)
+            files += inside
+            skipped += hidden
+        else:
+            files.append(_local_file(root))
+    return files, skipped
+
+
+def _list_folder(root: str) -> tuple[list[InputFile], list[str]]:
+    files: list[InputFile] = []
+    skipped: list[str] = []
+    seen: set[str] = set()
+    for folder, folders, names in os.walk(root, followlinks=True, onerror=_cannot_list):
+        real = os.path.realpath(folder)
+        if real in seen:
+            raise UsageError(f"--input {root}: {folder} is a link to a folder that is listed already.")
+        seen.add(real)
+        skipped += [os.path.join(folder, each, "") for each in folders if is_hidden(each)]
+        skipped += [os.path.join(folder, each) for each in names if is_hidden(each)]
+        folders[:] = sorted(each for each in folders if not is_hidden(each))
+        partitions = _partitions(os.path.relpath(folder, root).split(os.sep))
+        files += [_local_file(os.path.join(folder, each), partitions) for each in names if not is_hidden(each)]
+    return files, skipped
+
+
+def _local_file(path: str, partitions: tuple[tuple[str, str | None], ...] = ()) -> InputFile:
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        cause = "a link to a file that does not exist" if os.path.islink(path) else error.strerror
+        raise UsageError(f"--input: file {path} cannot be read: {cause}.") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise UsageError(f"--input: {path} is neither a file nor a folder.")
+    return InputFile(f"file:{path}", found.st_size, found.st_mtime_ns // 1_000_000, partitions)
+
+
+def _cannot_list(error: OSError) -> None:
+    raise UsageError(f"--input: folder {error.filename} cannot be listed: {error.strerror}.") from error
+
+
+def _without_braces(pattern: str) -> Iterator[str]:
+    """Expand ``{a,b}``, which Hadoop's patterns have and Python's lack."""
+    found = _BRACES.search(pattern)
+    if found is None:
+        yield pattern
+        return
+    for each in found[1].split(","):
+        yield from _without_braces(pattern[: found.start()] + each + pattern[found.end() :])
+
+
+def _list_with_spark(path: str, spark: "SparkSession") -> list[InputFile]:
+    from pyspark.errors import AnalysisException
+
+    listed = None
+    for candidate in (literal(path), path) if _GLOB.search(path) else (path,):
+        reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+        try:
+            listed = reader.load(candidate).select("path", "length", "modificationTime").toArrow()
+            break
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+    if listed is None:
+        raise UsageError(f"--input {path}: no such file or folder, and no file matches it as a pattern.")
+    name = path.rstrip("/").rpartition("/")[2]
+    if listed.num_rows == 0 and is_hidden(name):
+        raise _hidden_by_spark(path)
+    modified = listed.column("modificationTime").cast("timestamp[ms]", safe=False).cast("int64").to_pylist()
+    sizes = listed.column("length").to_pylist()
+    return [
+        InputFile(each, size, time, _partitions(_folders_below(path, each)))
+        for each, size, time in zip(listed.column("path").to_pylist(), sizes, modified, strict=True)
+    ]
+
+
+def _folders_below(root: str, file: str) -> list[str]:
+    """The folders between an input path, which may be a pattern, and a file that was listed for it."""
+    patterns = _SCHEME.sub("", root, count=1).strip("/").split("/")
+    folders = _SCHEME.sub("", file, count=1).strip("/").split("/")[:-1]
+    for start in range(len(folders) - len(patterns) + 1):
+        candidates = folders[start : start + len(patterns)]
+        if all(name == each or fnmatchcase(name, each) for name, each in zip(candidates, patterns, strict=True)):
+            return folders[start + len(patterns) :]
+    return []
+
+
+def _partitions(folders: Iterable[str]) -> tuple[tuple[str, str | None], ...]:
+    """Names and values of folders such as ``region=007``; the value keeps its text."""
+    pairs = [each.partition("=") for each in folders]
+    return tuple(
+        (unquote(name), None if value == _NULL_FOLDER else unquote(value))
+        for name, equals, value in pairs
+        if equals and name
+    )
+
+
+def _require_each_once(files: Sequence[InputFile]) -> None:
+    seen: dict[str, str] = {}
+    for each in files:
+        local = each.path.removeprefix("file:")
+        identity = os.path.realpath(local) if local != each.path else each.path
+        if identity in seen:
+            other = seen[identity]
+            how = "is named twice" if other == each.path else f"is the same file as {other}"
+            raise UsageError(f"--input: file {each.path} {how}. Its rows would be appended twice. Name it once.")
+        seen[identity] = each.path
+
+
+def _hidden_by_spark(path: str) -> UsageError:
+    return UsageError(
+        f"--input: Spark's file sources skip file {path}, because its name begins with _ or . or ends with "
+        f"._COPYING_. Nothing was appended. Load a copy with another name."
+    )

@@ -1,0 +1,156 @@
+"""Split the lines that Spark reads in a task into parts of files, and feed each part to a strict reader."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from spark_cas.core.errors import UnreadableInputError
+
+FILE = "_input_file"
+"""Column: the index of the row's file in the list of files."""
+POSITION = "_input_position"
+"""Column: grows with each row of a file. It orders the rows of one file, across its parts too."""
+POSITION_COLUMNS = (FILE, POSITION)
+
+_SPARK_HASH_SEED = 42
+_ROWS_PER_BYTE = 1 << 20
+"""Positions of a part begin at its first byte times this. A byte of a compressed file may hold many rows."""
+SHOWN_CHARACTERS = 40
+"""Of a value, in an error."""
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+_MAGIC = (
+    (b"PAR1", "Parquet"),
+    (b"ORC", "ORC"),
+    (b"Obj\x01", "Avro"),
+    (b"ARROW1", "Arrow"),
+    (b"\x1f\x8b", "gzip"),
+    (b"PK\x03\x04", "zip (or a spreadsheet)"),
+    (b"BZh", "bzip2"),
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"\x04\x22\x4d\x18", "lz4"),
+    (b"\xfd7zXZ\x00", "xz"),
+    (b"\xd0\xcf\x11\xe0", "a spreadsheet"),
+)
+_MAGIC_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A whole file, or the lines of it that one task reads."""
+
+    path: str
+    index: int = 0
+    start: int = 0
+    """Where the part begins in the file, in bytes. Only a part that begins at 0 can count the lines of the file."""
+
+    def error(self, problem: str, fix: str, *, line: int = 0) -> UnreadableInputError:
+        """Describe a problem at a line of this part; 0 if the whole file is the problem."""
+        return UnreadableInputError(f"{self.place(line) if line else self.path}: {problem}. {fix}.")
+
+    def place(self, line: int) -> str:
+        """Describe a line of this part. Lines count from 1."""
+        after = f" of the part after byte {self.start}" if self.start else ""
+        return f"{self.path}, line {line}{after}"
+
+
+def shown(value: object) -> str:
+    """Return a value for an error message, shortened."""
+    text = value if isinstance(value, str) else repr(value)
+    return repr(text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}...")
+
+
+class PartReader(Protocol):
+    """Turns the bytes of one part into batches of rows."""
+
+    def feed(self, data: bytes) -> "Iterator[pa.RecordBatch]":
+        """Take the next bytes of the part, which end with a line end."""
+
+    def finish(self) -> "Iterator[pa.RecordBatch]":
+        """Return the rows that remain after the last bytes."""
+
+
+def file_key(path: str) -> int:
+    """Return the number that Spark's `xxhash64` has for a file's path."""
+    unsigned = xxhash.xxh64_intdigest(path.encode(), seed=_SPARK_HASH_SEED)
+    return unsigned - (1 << 64) if unsigned >> 63 else unsigned
+
+
+def read_parts(
+    batches: "Iterator[pa.RecordBatch]", paths: Sequence[str], reader_of: Callable[[Part], PartReader]
+) -> "Iterator[pa.RecordBatch]":
+    """Read lines that arrive as batches with columns text, file key and start of the part, in the order of each file.
+
+    The result has the columns of the reader, then `FILE` and `POSITION`.
+    """
+    indexes = {file_key(path): index for index, path in enumerate(paths)}
+    current: tuple[int, int] | None = None
+    rows = _PartRows()
+    for batch in batches:
+        for key, start, data in _runs(batch):
+            if (key, start) != current:
+                yield from rows.finish()
+                current = key, start
+                part = Part(paths[indexes[key]], indexes[key], start)
+                rows = _PartRows(part, reader_of(part))
+            yield from rows.feed(data)
+    yield from rows.finish()
+
+
+def require_text(part: Part, first: bytes, name: str) -> None:
+    """Reject a file that begins as a binary format does."""
+    for magic, binary in _MAGIC:
+        if first.startswith(magic) and (not magic.isalnum() or _CONTROL.search(first[:_MAGIC_BYTES])):
+            raise part.error(
+                f"the file is not {name}: it begins as {binary} does",
+                "Give its --format, or remove it from the input",
+            )
+
+
+class _PartRows:
+    """The rows of a part, with their positions."""
+
+    def __init__(self, part: Part | None = None, reader: PartReader | None = None) -> None:
+        self._reader = reader
+        self._index = 0 if part is None else part.index
+        self._position = 0 if part is None else part.start * _ROWS_PER_BYTE
+
+    def feed(self, data: bytes) -> "Iterator[pa.RecordBatch]":
+        return map(self._with_position, self._reader.feed(data) if self._reader else ())
+
+    def finish(self) -> "Iterator[pa.RecordBatch]":
+        return map(self._with_position, self._reader.finish() if self._reader else ())
+
+    def _with_position(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        first = self._position
+        self._position += batch.num_rows
+        files = pa.array(np.full(batch.num_rows, self._index, dtype=np.int32))
+        positions = pa.array(np.arange(first, self._position, dtype=np.int64))
+        names = [*batch.schema.names, *POSITION_COLUMNS]
+        return pa.RecordBatch.from_arrays([*batch.columns, files, positions], names=names)
+
+
+def _runs(batch: pa.RecordBatch) -> Iterator[tuple[int, int, bytes]]:
+    """Return the lines of a batch, one after the other, for each run of lines of the same part."""
+    if not batch.num_rows:
+        return
+    text, keys, starts = batch.columns
+    keys, starts = keys.to_numpy(), starts.to_numpy()
+    changes = np.flatnonzero((np.diff(keys) != 0) | (np.diff(starts) != 0)) + 1
+    bounds = [0, *changes.tolist(), batch.num_rows]
+    for first, end in pairwise(bounds):
+        yield int(keys[first]), int(starts[first]), _joined(text.slice(first, end - first))
+
+
+def _joined(text: pa.Array) -> bytes:
+    """Return the values of a binary array as one piece: they lie in one buffer without gaps."""
+    _, offsets, data = text.buffers()
+    width = np.int64 if pa.types.is_large_binary(text.type) else np.int32
+    bounds = np.frombuffer(offsets, width)
+    first, end = int(bounds[text.offset]), int(bounds[text.offset + len(text)])
+    return bytes(data[first:end]) if data is not None else b""

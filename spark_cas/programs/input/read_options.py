@@ -1,0 +1,48 @@
+"""Read options as Spark's readers take them: names in any case, values as text."""
+
+from collections.abc import Mapping, Sequence
+
+from spark_cas.programs.exit_codes import UsageError
+
+_FLAGS = {"true": True, "false": False}
+
+
+class ReadOptions:
+    """The read options of a load, limited to the names that a format honours."""
+
+    def __init__(
+        self, options: Mapping[str, str], names: Sequence[str], other_names: Mapping[str, str] | None = None
+    ) -> None:
+        known = {name.lower(): name for name in names}
+        known |= {other.lower(): name for other, name in (other_names or {}).items()}
+        self._values: dict[str, str] = {}
+        for given, value in options.items():
+            name = known.get(given.lower())
+            if name is None:
+                honoured = ", ".join(sorted([*names, *(other_names or {})]))
+                raise UsageError(f"read option {given}: not known for this format; expected one of {honoured}.")
+            if self._values.setdefault(name, value) != value:
+                raise UsageError(f"read option {given}: given twice, with different values.")
+
+    def text(self, name: str, default: str) -> str:
+        """Return the value of an option."""
+        return self._values.get(name, default)
+
+    def optional(self, name: str) -> str | None:
+        """Return the value of an option; None without one."""
+        return self._values.get(name) or None
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """Return the value of an option that is true or false."""
+        value = self._values.get(name)
+        if value is None:
+            return default
+        if value.lower() not in _FLAGS:
+            raise UsageError(f"read option {name}: expected true or false, not {value!r}.")
+        return _FLAGS[value.lower()]
+
+    def require_fail_fast(self) -> None:
+        """Reject any other value of the option mode: the other modes change or drop rows."""
+        mode = self.text("mode", "FAILFAST")
+        if mode.upper() != "FAILFAST":
+            raise UsageError(f"read option mode: expected FAILFAST, not {mode!r}: a load keeps each row or fails.")

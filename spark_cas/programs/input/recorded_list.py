@@ -1,0 +1,121 @@
+"""The input list of a job: recorded before its first row, and compared with the list of each later run."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from spark_cas.core.errors import FormatError, LogNotFoundError, StorageError
+from spark_cas.core.guarantee import REQUIRED
+from spark_cas.core.input_list import InputFile, InputList, RecordedInput, first_difference
+from spark_cas.core.plan import input_entry
+from spark_cas.log.backend import Backend
+from spark_cas.log.load.planning import require_same_input
+from spark_cas.log.open import open_log
+from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.input.listing import list_input
+from spark_cas.programs.load_report import InputTotals
+from spark_cas.programs.load_request import LoadRequest
+from spark_cas.programs.program import tell
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_cas.options.parse import WriteOptions
+
+_NAMES_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class FoundInput:
+    """The files of a load, and their list as the registry records it."""
+
+    files: tuple[InputFile, ...]
+    list: InputList
+    skipped: tuple[str, ...]
+
+    @property
+    def totals(self) -> InputTotals:
+        """Files and bytes, for the report."""
+        return InputTotals(len(self.files), self.list.bytes, self.skipped)
+
+
+def listed_input(
+    request: LoadRequest, options: "WriteOptions", spark: "SparkSession", console: Console
+) -> FoundInput:
+    """List the input, and compare it with the list that an earlier run of the job recorded.
+
+    Raises UsageError if there is no file, InputChangedError if the lists differ.
+    """
+    found = _found(request, spark)
+    if found.skipped:
+        names = ", ".join(found.skipped[:_NAMES_SHOWN]) + (", ..." if len(found.skipped) > _NAMES_SHOWN else "")
+        tell(console, f"note: {len(found.skipped)} hidden names are skipped: {names}", "yellow")
+    if not found.files and request.query is None and not request.allow_empty:
+        raise UsageError("--input: it has no files. Nothing was appended. Add --allow-empty if this is right.")
+    if options.job is not None:
+        with open_log(options.spec) as log:
+            _require_same(log, options.job, found.list)
+    return found
+
+
+def require_same_list(
+    request: LoadRequest, options: "WriteOptions", start_session: "Callable[[], SparkSession]", console: Console
+) -> FoundInput | None:
+    """Require that a complete job began with the input of this request; None if it recorded no list.
+
+    Starts a Spark session only if the input is not local, or differs.
+
+    Raises InputChangedError, UsageError.
+    """
+    if options.job is None:
+        return None
+    with open_log(options.spec) as log:
+        plan = log.plan(options.job)
+    if plan is None or not plan.input:
+        return None
+    with suppress(UsageError):
+        found = _found(request, None)
+        if found.list.digest == plan.input:
+            return found
+    return listed_input(request, options, start_session(), console)
+
+
+def record_list(options: "WriteOptions", job: str, current: InputList) -> None:
+    """Record the input list of a job. The plan that follows refers to it by its digest."""
+    try:
+        with open_log(options.spec) as log:
+            log.put_entry("input", input_entry(job, current.digest), current.to_json())
+    except StorageError:
+        # Without a registry the load continues with a lower guarantee, and without a plan.
+        if options.idempotence == REQUIRED:
+            raise
+
+
+def _found(request: LoadRequest, spark: "SparkSession | None") -> FoundInput:
+    listing = list_input(request.inputs, spark)
+    return FoundInput(listing.files, request.listed(listing.files), listing.skipped)
+
+
+def _require_same(log: Backend, job: str, current: InputList) -> None:
+    """InputChangedError naming the first difference, if the job began with another list."""
+    try:
+        plan = log.plan(job)
+    except LogNotFoundError:
+        return
+    if plan is None or not plan.input or plan.input == current.digest:
+        return
+    text = log.entry("input", input_entry(job, plan.input))
+    if text is None:
+        require_same_input(plan, current.digest)
+        return
+    try:
+        recorded = RecordedInput.from_json(text)
+    except (KeyError, TypeError, ValueError):
+        raise FormatError(
+            f"the input list of job {job!r} in the registry is not in the format of this version. Did a newer "
+            f"version of spark_cas write it?"
+        ) from None
+    require_same_input(plan, current.digest, first_difference(recorded, current, plan.pinned_at_ms))

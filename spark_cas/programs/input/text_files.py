@@ -1,0 +1,128 @@
+"""Bring the lines of files into tasks with their exact bytes, through the file systems and codecs of the session."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import unquote
+
+from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.input.parts import FILE, POSITION, Part, PartReader, read_parts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_GLOB_CHARACTERS = re.compile(r"([\[\]{}*?\\])")
+_LINES = {
+    "lineSep": "\n",
+    "recursiveFileLookup": "true",  # no columns of the names of folders
+    "ignoreCorruptFiles": "false",
+    "ignoreMissingFiles": "false",
+    # Hadoop would skip longer lines without an error.
+    "mapreduce.input.linerecordreader.line.maxlength": str(2**31 - 1),
+}
+_FOREIGN = (".lz4", ".snappy", ".lzo")
+_FIRST_BYTES = 8 << 20
+_OPEN_COST = 4 << 20
+_PARTITION_BYTES = 128 << 20
+
+
+class InputFile(Protocol):
+    """A file of the input."""
+
+    @property
+    def path(self) -> str:
+        """Its URI, as Spark's column `_metadata.file_path` has it."""
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes."""
+
+
+def whole_file_settings(files: Sequence[InputFile], parallelism: int) -> dict[str, str]:
+    """Return the settings of Spark under which no file is split, and small files share tasks.
+
+    They have to be set while the plan runs. As Spark does by default, a task reads up to 128 MiB, but less if that
+    leaves cores idle. Spark splits no file that is not larger than a task reads.
+    """
+    total = sum(each.size + _OPEN_COST for each in files)
+    largest = max((each.size for each in files), default=0)
+    task_bytes = max(largest, _OPEN_COST, min(_PARTITION_BYTES, total // max(parallelism, 1)))
+    return {
+        "spark.sql.files.maxPartitionBytes": str(task_bytes),
+        "spark.sql.files.openCostInBytes": str(_OPEN_COST),
+        # Spark reads less in a task if that makes more tasks of this number.
+        "spark.sql.files.minPartitionNum": "1",
+    }
+
+
+def read_lines(
+    spark: "SparkSession",
+    files: Sequence[InputFile],
+    reader_of: Callable[[Part], PartReader],
+    schema: "StructType",
+) -> "DataFrame":
+    """Return the rows that strict readers make of files, then the columns `FILE` and `POSITION`."""
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+
+    paths = [each.path for each in files]
+
+    def read(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        return read_parts(batches, paths, reader_of)
+
+    lines = _lines(spark, paths).select(
+        F.concat(F.col("value").cast("binary"), F.lit(b"\n")).alias("text"),
+        F.xxhash64("_metadata.file_path").alias("file"),
+        F.col("_metadata.file_block_start").alias("start"),
+    )
+    return lines.mapInArrow(read, with_position(schema))
+
+
+def first_lines(spark: "SparkSession", file: InputFile, lines: int) -> tuple[bytes, bool]:
+    """Return the first lines of a file, and whether they are the whole file."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    text = F.substring(F.concat(F.col("value").cast("binary"), F.lit(b"\n")), 1, _FIRST_BYTES)
+    first = _lines(spark, [file.path]).where(F.col("_metadata.file_block_start") == 0).select(text.alias("text"))
+    rows = first.take(lines)
+    return b"".join(bytes(row.text) for row in rows), len(rows) < lines
+
+
+def with_position(schema: "StructType") -> "StructType":
+    """Return a schema with the columns `FILE` and `POSITION`. Raises UsageError if it has one of that name."""
+    from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+
+    for name in schema.names:
+        if name.lower() in (FILE, POSITION):
+            raise UsageError(f"the input has a column {name}, which a load adds itself: rename it.")
+    fields = [StructField(FILE, IntegerType(), nullable=False), StructField(POSITION, LongType(), nullable=False)]
+    return StructType([*schema.fields, *fields])
+
+
+def parsed_schema(schema: str) -> "StructType":
+    """Return the columns of a schema in SQL. Raises UsageError if it has none, and Spark's error if it is no SQL."""
+    from pyspark.sql.types import StructType
+
+    parsed = StructType.fromDDL(schema)
+    if not isinstance(parsed, StructType) or not parsed.fields:
+        raise UsageError(f"--schema: expected columns such as 'id STRING, amount DECIMAL(10,2)', not {schema!r}.")
+    return parsed
+
+
+def literal_path(uri: str) -> str:
+    """Return the path of a file for Spark's readers, which take some characters of a path for a pattern."""
+    return _GLOB_CHARACTERS.sub(r"\\\1", unquote(uri))
+
+
+def _lines(spark: "SparkSession", paths: Sequence[str]) -> "DataFrame":
+    hidden = [path for path in paths if path.rsplit("/", 1)[-1].startswith(("_", "."))]
+    if hidden:
+        raise UsageError(f"{hidden[0]}: Spark reads no file whose name begins with _ or a point. Rename it.")
+    other = [path for path in paths if path.lower().endswith(_FOREIGN)]
+    if other:
+        raise UsageError(
+            f"{other[0]}: Spark reads this compression only in Hadoop's own framing, and fails for the files of the "
+            f"usual tools. Nothing was appended. Compress the file with gzip, bzip2 or zstd."
+        )
+    return spark.read.options(**_LINES).text([literal_path(path) for path in paths])

@@ -1,0 +1,52 @@
+"""Avro containers made by hand, byte by byte, without the library that the reader uses."""
+
+import json
+import zlib
+
+MAGIC = b"Obj\x01"
+SYNC = bytes(range(16))
+ROW = {"type": "record", "name": "Row", "fields": [{"name": "id", "type": "long"}]}
+
+
+def number(value):
+    """An integer in Avro's zigzag encoding."""
+    rest = value << 1 if value >= 0 else (-value << 1) - 1
+    result = bytearray()
+    while rest > 127:
+        result.append(rest & 127 | 128)
+        rest >>= 7
+    return bytes([*result, rest])
+
+
+def text(value):
+    """A string or bytes."""
+    data = value.encode() if isinstance(value, str) else value
+    return number(len(data)) + data
+
+
+def header(schema, codec="null", **others):
+    meta = {"avro.schema": schema if isinstance(schema, bytes) else json.dumps(schema), "avro.codec": codec, **others}
+    return MAGIC + number(len(meta)) + b"".join(text(key) + text(value) for key, value in meta.items()) + b"\0" + SYNC
+
+
+def block(count, data, sync=SYNC):
+    return number(count) + text(data) + sync
+
+
+def deflated(data):
+    compressor = zlib.compressobj(wbits=-15)
+    return compressor.compress(data) + compressor.flush()
+
+
+def container(schema, *rows, **others):
+    """A file with one block, whose rows are encoded already."""
+    return header(schema, **others) + block(len(rows), b"".join(rows))
+
+
+def record(**fields):
+    """A schema of a record with these fields."""
+    return {
+        "type": "record",
+        "name": "Row",
+        "fields": [{"name": name, "type": each} for name, each in fields.items()],
+    }

@@ -1,0 +1,95 @@
+"""The list of a load's files, by local functions and by Spark: the same rules, and no file without a word."""
+
+import pytest
+
+from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.input.listing import Listing, list_input
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("a.csv", "sub/b.csv", "sub/deep/c.csv", "_d.csv", ".e.csv", "_hidden/f.csv", "e[1].csv", "e1.csv"):
+        file = tmp_path / "in" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"id\n{name}\n")
+    return tmp_path / "in"
+
+
+def names(listing, folder):
+    return [each.path.removeprefix(f"file:{folder}/") for each in listing.files]
+
+
+def test_folder_is_listed_recursively_and_hidden_names_are_reported(folder):
+    found = list_input([str(folder)], None)
+    assert names(found, folder) == ["a.csv", "e1.csv", "e[1].csv", "sub/b.csv", "sub/deep/c.csv"]
+    assert found.skipped == tuple(f"{folder}/{each}" for each in (".e.csv", "_d.csv", "_hidden/"))
+    file = found.files[0]
+    state = (folder / "a.csv").stat()
+    assert (file.size, file.modified_ms) == (state.st_size, state.st_mtime_ns // 1_000_000)
+
+
+def test_existing_name_is_taken_literally_and_any_other_as_a_pattern(folder):
+    assert names(list_input([f"{folder}/e[1].csv"], None), folder) == ["e[1].csv"]
+    assert names(list_input([f"{folder}/e[12].csv"], None), folder) == ["e1.csv"]
+    assert names(list_input([f"{folder}/{{a,e1}}.csv"], None), folder) == ["a.csv", "e1.csv"]
+    assert names(list_input([f"file://{folder}/a.csv"], None), folder) == ["a.csv"]
+
+
+def test_file_that_spark_would_skip_is_rejected_if_it_is_named(folder):
+    with pytest.raises(UsageError):
+        list_input([f"{folder}/_d.csv"], None)
+    found = list_input([f"{folder}/*.csv"], None)
+    assert names(found, folder) == ["a.csv", "e1.csv", "e[1].csv"]
+    assert found.skipped == (f"{folder}/_d.csv",)
+
+
+def test_same_file_twice_is_rejected(folder):
+    with pytest.raises(UsageError, match="twice"):
+        list_input([f"{folder}/a.csv", str(folder)], None)
+    (folder / "link.csv").symlink_to(folder / "a.csv")
+    with pytest.raises(UsageError, match=r"link\.csv"):
+        list_input([str(folder)], None)
+
+
+def test_link_that_leads_nowhere_is_rejected_by_name(folder):
+    (folder / "gone.csv").symlink_to(folder / "nothing")
+    with pytest.raises(UsageError, match=r"gone\.csv"):
+        list_input([str(folder)], None)
+
+
+def test_link_to_a_parent_folder_ends_in_an_error(folder):
+    (folder / "sub" / "up").symlink_to(folder)
+    with pytest.raises(UsageError, match="up"):
+        list_input([str(folder)], None)
+
+
+@pytest.mark.parametrize("path", ["nothing.csv", "nothing*.csv", "s3a://bucket/a.csv"])
+def test_path_without_a_file_is_rejected(folder, path):
+    with pytest.raises(UsageError):
+        list_input([path if "://" in path else f"{folder}/{path}"], None)
+
+
+def test_folders_of_partitions_keep_their_text(tmp_path):
+    file = tmp_path / "in" / "region=007" / "note=a%2Fb" / "none=__HIVE_DEFAULT_PARTITION__" / "p.parquet"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"x")
+    (found,) = list_input([str(tmp_path / "in")], None).files
+    assert found.partitions == (("region", "007"), ("note", "a/b"), ("none", None))
+    (found,) = list_input([str(tmp_path / "in" / "region=007")], None).files
+    assert found.partitions == (("note", "a/b"), ("none", None))
+
+
+@pytest.mark.spark
+def test_spark_lists_the_same_files(spark, folder, tmp_path, monkeypatch):
+    """A file system that only Spark can list, such as a bucket, follows the same rules."""
+    (folder / "region=007").mkdir()
+    (folder / "region=007" / "g.csv").write_text("id\n1\n")
+    (folder / "a b%20c.csv").write_text("id\n1\n")
+    by_python = list_input([str(folder)], spark)
+    monkeypatch.setattr("spark_cas.programs.input.listing._is_local", lambda *_: False)
+    assert list_input([f"file:{folder}"], spark) == Listing(by_python.files, ())
+    assert names(list_input([f"file://{folder}/e[1].csv"], spark), folder) == ["e[1].csv"]
+    assert names(list_input([f"file://{folder}/{{a,e1}}.csv"], spark), folder) == ["a.csv", "e1.csv"]
+    for path in ("_d.csv", "nothing.csv", "nothing*.csv"):
+        with pytest.raises(UsageError):
+            list_input([f"file:{folder}/{path}"], spark)

@@ -1,0 +1,131 @@
+"""The input list of a load: recorded with the job, compared by every later run, and never empty by accident."""
+
+import json
+import os
+
+import pytest
+
+from spark_cas import open_log
+from spark_cas.core.plan import input_entry
+from tests.programs.loading import all_records
+
+pytestmark = pytest.mark.spark
+
+ROWS = ("--format", "csv", "--key", "id", "--value", "n", "--partitions", "1", "--job", "load-1")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.csv").write_text("id,n\n1,one\n")
+    (folder / "b.csv").write_text("id,n\n2,two\n")
+    return folder
+
+
+def test_same_job_with_another_file_is_rejected_by_the_name_of_the_file(load, folder):
+    assert load("--input", str(folder), *ROWS)[0] == 0
+    (folder / "c.csv").write_text("id,n\n3,three\n")
+    for verify in ((), ("--verify",)):
+        code, report, said = load("--input", str(folder), *ROWS, *verify)
+        assert (code, report["error"], report["rows"]) == (4, "INPUT_CHANGED", 2)
+        assert f"file:{folder}/c.csv" in said
+    (folder / "c.csv").unlink()
+    os.utime(folder / "b.csv", ns=(0, 0))
+    code, report, said = load("--input", str(folder), *ROWS)
+    assert (code, report["error"]) == (4, "INPUT_CHANGED")
+    assert f"file:{folder}/b.csv" in said
+    assert len(all_records(load.log)[0]) == 2
+
+
+def test_same_job_with_another_argument_is_rejected_by_its_name(load, folder):
+    assert load("--input", str(folder), *ROWS)[0] == 0
+    code, report, said = load("--input", str(folder), *ROWS, "--key", "n")
+    assert (code, report["error"]) == (4, "INPUT_CHANGED")
+    assert "--key" in said
+
+
+def test_interrupted_job_compares_the_list_before_it_resumes(load, folder):
+    conflict = ("--expected-offsets", '{"0": 5}')
+    assert load("--input", str(folder), *ROWS)[0] == 0
+    other = (*ROWS[:-1], "load-2")
+    assert load("--input", str(folder), *other, *conflict)[0] == 3, "rejected before it was planned"
+    (folder / "c.csv").write_text("id,n\n3,three\n")
+    code, report, _ = load("--input", str(folder), *other)
+    assert (code, report["appended_rows"]) == (0, 3), "a run that appended nothing binds no later run"
+    with open_log(load.log) as log:
+        plan = log.plan("load-2")
+        assert plan is not None
+        assert json.loads(log.entry("input", input_entry("load-2", plan.input)) or "")["count"] == 3
+
+
+def test_forgotten_job_leaves_no_input_list(load, folder):
+    assert load("--input", str(folder), *ROWS)[0] == 0
+    with open_log(load.log) as log:
+        plan = log.plan("load-1")
+        assert plan is not None
+        name = input_entry("load-1", plan.input)
+        assert log.entry("input", name) is not None
+        log.forget(plan)
+        assert log.entry("input", name) is None
+
+
+@pytest.mark.parametrize("content", [None, "id,n\n"])
+def test_input_without_rows_is_rejected_and_leaves_the_name_of_the_job_free(load, tmp_path, content):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    if content is not None:
+        (folder / "a.csv").write_text(content)
+    schema = ("--schema", "id STRING, n STRING")
+    code, report, _ = load("--input", str(folder), *ROWS, *schema)
+    assert (code, report["rows"]) == (2, 0)
+    (folder / "a.csv").write_text("id,n\n1,one\n")
+    assert load("--input", str(folder), *ROWS, *schema)[:2][0] == 0
+
+
+def test_input_without_rows_completes_the_job_if_it_is_allowed(load, tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_text("id,n\n")
+    code, report, _ = load("--input", str(file), *ROWS, "--allow-empty")
+    assert (code, report["status"], report["rows"]) == (0, "complete", 0)
+
+
+def test_report_has_files_bytes_hidden_names_and_rows_without_a_key(load, folder):
+    (folder / "_c.csv").write_text("id,n\n3,three\n")
+    (folder / "d.csv").write_text("id,n\n,four\n")
+    code, report, said = load("--input", str(folder), *ROWS)
+    assert (code, report["rows"], report["null_keys"]) == (0, 3, 1)
+    assert report["input"] == {"files": 3, "bytes": 22 + 11, "skipped": [f"{folder}/_c.csv"]}
+    assert str(folder / "_c.csv") in said
+
+
+def test_null_value_is_rejected_before_any_row_is_appended(load, folder):
+    (folder / "c.csv").write_text("id,n\n3,\n")
+    code, report, _ = load("--input", str(folder), *ROWS)
+    assert (code, report["rows"]) == (2, 0)
+    code, report, _ = load("--input", str(folder), *ROWS, "--tombstones")
+    assert (code, report["rows"]) == (0, 3)
+    values = {row["key"]: row["value"] for _, row in all_records(load.log)[0]}
+    assert values == {b"1": b"one", b"2": b"two", b"3": None}
+
+
+def test_headers_and_timestamp_are_expressions(load, folder):
+    code, report, said = load(
+        *("--input", str(folder), *ROWS, "--header", "source=n", "--header", "none=CAST(NULL AS STRING)"),
+        *("--timestamp", "timestamp_millis(1000 + CAST(id AS INT))"),
+    )
+    assert (code, report["rows"]) == (0, 2), said
+    rows = sorted((row["key"], row["timestamp"], row["headers"]) for _, row in all_records(load.log)[0])
+    assert [row[1].timestamp() for row in rows] == [1.001, 1.002]
+    first = rows[0][2]
+    assert [(each["key"], each["value"]) for each in first] == [("source", b"one"), ("none", None)]
+
+
+def test_query_is_loaded_in_place_of_files(load, spark):
+    command = ("--query", "SELECT CAST(id AS STRING) AS id, 'x' AS n FROM range(5)", *ROWS[2:])
+    code, report, said = load(*command)
+    assert (code, report["rows"]) == (0, 5), said
+    code, report, _ = load(*command)
+    assert (code, report["already_complete"]) == (0, True)
+    code, report, _ = load("--query", "SELECT '1' AS id, 'x' AS n", *ROWS[2:])
+    assert (code, report["error"]) == (4, "INPUT_CHANGED")
