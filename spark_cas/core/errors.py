@@ -46,6 +46,8 @@ import re
 from enum import StrEnum
 from typing import ClassVar
 
+from spark_cas.core.appended_rows import rows_in
+
 
 class ErrorKind(StrEnum):
     """The stable token at the start of each error's text."""
@@ -91,6 +93,11 @@ class ConditionalLogError(Exception):
 
     def __str__(self) -> str:
         return f"[{self.kind}] {self.message}"
+
+    @property
+    def appended_rows(self) -> dict[int, int] | None:
+        """The rows that a failed write appended, by partition; None if the message does not report them."""
+        return rows_in(self.message)
 
 
 class RefusedError(ConditionalLogError):
@@ -306,10 +313,46 @@ def _leaves(base: type[ConditionalLogError]) -> dict[ErrorKind, type[Conditional
 ERRORS_BY_KIND = _leaves(ConditionalLogError)
 
 
-_TEXT = re.compile(rf"\[({'|'.join(ErrorKind)})\] ([^\n]*)")
+_STAGE_FAILED = (
+    r"Job aborted due to stage failure: Task \d+ in stage [\d.]+ failed \d+ times, most recent failure: "
+    r"Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \([^()\n]*\): "
+)
+_FOREACH_BATCH_FAILED = (
+    r"\[FOREACH_BATCH_USER_FUNCTION_ERROR\] An error occurred in the user provided function in foreach batch sink\. "
+    r"Reason: (?:An exception was raised by the Python Proxy\. Return Message: )?"
+)
+_SPARK_PREFIXES = (
+    # Py4J, and the class of an exception of Spark or PySpark. Spark Connect puts the class into parentheses.
+    r"An error occurred while calling [^\s:]+\.\n: ",
+    r"(?:org\.apache\.spark|pyspark)\.[\w.$]+: ",
+    r"\(org\.apache\.spark\.[\w.$]+\) ",
+    _STAGE_FAILED,
+    # Python data sources, streaming queries and Python workers.
+    r"\[PYTHON_DATA_SOURCE_ERROR\] Failed [^:\n\[\]]+: ",
+    r"\[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR\] Failed [^:\n\[\]]+: ",
+    r"\[STREAM_FAILED\] Query [^\[\n]*\[id = [\w-]+, runId = [\w-]+\] terminated with exception: ",
+    _FOREACH_BATCH_FAILED,
+    r"(?:\[PYTHON_EXCEPTION\] )?An exception was thrown from the Python worker:\s",
+    # The frames of a traceback are indented. The exception follows them.
+    r"Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+",
+)
+_OWN = rf"\[(?P<kind>{'|'.join(ErrorKind)})\] (?P<message>[^\n]*)"
+_AT_START = re.compile(_OWN)
+_IN_PYTHON = re.compile(rf"(?:{'|'.join(_SPARK_PREFIXES)})*?Traceback \(most recent call last\):\n")
+_AFTER_PREFIXES = re.compile(rf"(?:{'|'.join(_SPARK_PREFIXES)})*spark_cas(?:\.\w+)+: {_OWN}")
 
 
 def error_from_text(text: str) -> ConditionalLogError | None:
-    """The error whose text is somewhere in ``text``, such as a Spark exception; None when there is none."""
-    found = _TEXT.search(text)
-    return ERRORS_BY_KIND[ErrorKind(found[1])](found[2]) if found else None
+    """Return the error that the text of an exception carries, None if it carries none.
+
+    The text is that of an error of this package, or of an exception in which Spark carries one. Then only known
+    prefixes of Spark and the class of the error come before it. So a code in brackets in other data, such as a row of
+    the input in a message of Spark, is no error.
+    """
+    found = _AT_START.match(text) or _AFTER_PREFIXES.match(text)
+    return ERRORS_BY_KIND[ErrorKind(found["kind"])](found["message"]) if found else None
+
+
+def has_traceback(text: str) -> bool:
+    """Whether the text of an exception of Spark is the traceback of a Python worker, and not only contains one."""
+    return _IN_PYTHON.match(text) is not None

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import assert_never
 
+from spark_cas.core.appended_rows import without_sentence
 from spark_cas.core.errors import (
     ConditionalLogError,
     ConflictError,
@@ -126,8 +127,8 @@ def mismatch_error(
 
 
 def offsets_to_go_on(message: str) -> str | None:
-    """The offsets that the text of a `mismatch_error` says to go on with, as JSON."""
-    found = re.search(r"expected offsets (\{[^{}]*\})\.$", message)
+    """Return the offsets to resume with from the text of a `mismatch_error`, as JSON."""
+    found = re.search(r"expected offsets (\{[^{}]*\})\.$", without_sentence(message))
     return found[1] if found else None
 
 

@@ -238,6 +238,10 @@ class MemoryLog(Backend):
         with self._lock:
             return self._decide(job, text) if kind == "outcome" else self._entries.setdefault((kind, job), text)
 
+    def remove_cancelled(self, run: str) -> None:
+        with self._lock:
+            self._entries.pop(("cancelled", run), None)
+
     def jobs(self) -> tuple[str, ...]:
         return tuple(sorted(job for kind, job in tuple(self._entries) if kind == "plan"))
 

@@ -21,9 +21,10 @@ from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner
 from spark_cas.core.plan import Layout, Plan, Progress
 from spark_cas.core.records import RECORDS
 
-EntryKind = Literal["plan", "completion", "outcome", "input"]
+EntryKind = Literal["plan", "completion", "outcome", "input", "cancelled"]
 """The kinds of registry entries: plan and completion of a job by its name, the outcome of a commit group by the name
-of the group (`spark_cas.core.group`), and the input list of a bulk load by `spark_cas.core.plan.input_entry`."""
+of the group (`spark_cas.core.group`), the input list of a bulk load by `spark_cas.core.plan.input_entry`, and the
+rejection that cancelled a run by the name of the run (`spark_cas.log.load.cancelling`)."""
 
 
 class Log(Protocol):
@@ -186,17 +187,24 @@ class Expandable(Protocol):
 
 
 class Registry(Protocol):
-    """What is recorded of jobs: kept until they are forgotten, written by drivers only, the first writer wins."""
+    """The entries of jobs: the first writer wins. Drivers write them, and keep them until they forget the job.
+
+    Only a ``cancelled`` entry is written by a task, and removed when its run ends.
+    """
 
     def entry(self, kind: EntryKind, job: str) -> str | None:
-        """What is recorded of a job, None when nothing is. Raises FormatError, StorageError."""
+        """Return the entry of a job, group or run, None if there is none. Raises FormatError, StorageError."""
         ...
 
     def put_entry(self, kind: EntryKind, job: str, text: str) -> str:
         """Record one line of JSON of a job unless there is one, and return the first one.
 
-        Raises FormatError, StorageError.
+        A log whose registry is not created yet records no ``cancelled`` entry. Raises FormatError, StorageError.
         """
+        ...
+
+    def remove_cancelled(self, run: str) -> None:
+        """Remove the ``cancelled`` entry of a run, if there is one. Raises StorageError."""
         ...
 
     def jobs(self) -> tuple[str, ...]:

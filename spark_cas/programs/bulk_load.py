@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Event
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -79,11 +78,12 @@ def bulk_load(
     start_session: StartSession,
     console: Console,
     *,
-    on_incomplete: Callable[[], None] = lambda: None,
+    on_incomplete: Callable[[Held | None], None] = lambda _: None,
 ) -> LoadReport:
     """Load the input of a request, or find in the registry that an earlier run completed the job.
 
-    ``on_incomplete`` is called if the job is not complete, before anything is appended.
+    If the job is not complete, ``on_incomplete`` is called before the first append, with the rows of the job in the
+    log; None if they are not known.
 
     Raises a ConditionalLogError as the log or `route` raised it, InputChangedError if the job began with another
     input list, UsageError if input or expressions are wrong, and Spark's own errors.
@@ -98,8 +98,8 @@ def bulk_load(
     for note in notes:
         console.print(f"note: {note}", style="yellow", markup=False, highlight=False, soft_wrap=True)
     if before is None:
-        on_incomplete()
         there = Held(()) if options.job is None else held_now(options.spec, options.job)
+        on_incomplete(there)
         spark = start_session()
         found = listed_input(request, options, spark, console)
         done = _write(request, options, spark, console, found, verifying=False)
@@ -184,7 +184,7 @@ def _report_of(arguments: Arguments, start_session: StartSession, console: Conso
     request = arguments.request
     began = time.monotonic()
     sessions: list[SparkSession] = []
-    found_incomplete = Event()
+    before: list[Held | None] = []
 
     def remembered() -> "SparkSession":
         sessions.append(start_session())
@@ -192,12 +192,12 @@ def _report_of(arguments: Arguments, start_session: StartSession, console: Conso
 
     try:
         _remove_earlier_report(arguments.report)
-        return bulk_load(request, remembered, console, on_incomplete=found_incomplete.set)
+        return bulk_load(request, remembered, console, on_incomplete=before.append)
     except KeyboardInterrupt as interrupt:
         # The workers of a session that goes on would append what they hold, after it is told what is in the log.
         for spark in sessions:
             stop_session(spark)
-        report = _failed(interrupt, request, time.monotonic() - began, incomplete_before=found_incomplete.is_set())
+        report = _failed(interrupt, request, time.monotonic() - began, before)
         left = "the same command goes on from here"
         if report.job is None:
             left = "what was appended stays, and the same command appends all rows again"
@@ -205,7 +205,7 @@ def _report_of(arguments: Arguments, start_session: StartSession, console: Conso
         return report
     except Exception as error:  # noqa: BLE001 - whatever it was, the caller reads it in the report
         plain = tell_error(error, console, with_traceback=arguments.with_traceback)
-        report = _failed(plain, request, time.monotonic() - began, incomplete_before=found_incomplete.is_set())
+        report = _failed(plain, request, time.monotonic() - began, before)
         if isinstance(plain, LogError) and not is_named(report.log, plain.message):
             tell(console, f"the log is {report.log}", "red")
         onward = offsets_to_go_on(plain.message) if isinstance(plain, ConflictError) else None
@@ -216,14 +216,19 @@ def _report_of(arguments: Arguments, start_session: StartSession, console: Conso
         return report
 
 
-def _failed(error: BaseException, request: LoadRequest, seconds: float, *, incomplete_before: bool) -> LoadReport:
+def _failed(error: BaseException, request: LoadRequest, seconds: float, before: Sequence[Held | None]) -> LoadReport:
+    """Return the report of a failed load; ``before`` is empty if it failed before its first append."""
     try:
         options = request.parse()
     except ConditionalLogError:
         # The arguments do not even name a log; and what they name in its place may hold a password.
         return failed_report(error, request.job, "", seconds, Held(()))
     found = None if options.job is None else held_now(options.spec, options.job)
-    return failed_report(error, options.job, options.spec.url, seconds, found, incomplete_before=incomplete_before)
+    there = before[0] if before else found
+    incomplete = bool(before)
+    return failed_report(
+        error, options.job, options.spec.url, seconds, found, incomplete_before=incomplete, before=there
+    )
 
 
 def _write(

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -44,6 +44,9 @@ class PartitionReport:
     aborted_rows: int | None
     guarantee: str
     """What the partition really got: ``exactly-once``, ``idempotent`` or ``at-least-once``."""
+    appended_rows: int | None = None
+    """Rows that a failed run appended to the partition; None if that is not known, and in the report of a complete
+    job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class LoadReport:
     earlier_rows: int = 0
     """Rows that the job had appended before partitions were added, and which are not among ``partitions``."""
     appended_rows: int | None = None
-    """Rows that this very run appended; None where that is not known, as of a run that did not finish."""
+    """Rows that this run appended; None if that is not known."""
     already_complete: bool = False
     completed_meanwhile: bool = False
     """The job is complete, and was not when a run began that an error ended: by that very run, or by another."""
@@ -140,7 +143,8 @@ class LoadReport:
         held = known if self.rows is None else f"at least {self.rows:,} of its rows are in the log"
         # The ledger may have forgotten some: a topic's does in time, and any does when rows are trimmed.
         held = "none of its rows is known to be in the log" if self.rows == 0 else held
-        return f"is not complete: {held}"
+        appended = "" if self.appended_rows is None else f"; this run appended {self.appended_rows:,}"
+        return f"is not complete: {held}{appended}"
 
     def table(self) -> Table:
         """The partitions for a person: on 80 columns no number or word is cut."""
@@ -173,6 +177,13 @@ class Held:
         """Rows of the job in the log."""
         return self.earlier_rows + sum(each.rows for each in self.partitions)
 
+    def rows_since(self, before: "Held") -> dict[int, int] | None:
+        """The rows that were added to each partition since; None if partitions were added to the log."""
+        if self.earlier_rows != before.earlier_rows:
+            return None
+        rows = {each.partition: each.rows for each in before.partitions}
+        return {each.partition: max(0, each.rows - rows.get(each.partition, 0)) for each in self.partitions}
+
 
 def completed_report(job: str | None, held: Held, log: str, seconds: float, rows_before: int | None) -> LoadReport:
     """The report of a job that is complete; ``rows_before`` were in the log when this run began, None: not known."""
@@ -195,16 +206,34 @@ def failed_report(
     held: Held | None,
     *,
     incomplete_before: bool = False,
+    before: Held | None = None,
 ) -> LoadReport:
-    """The report of a load that an error ended, of a job that may have been found ``incomplete_before``."""
+    """Return the report of a load that failed.
+
+    Args:
+        error: The error of the load.
+        job: The name of the job, if it has one.
+        log: The address of the log, without any setting.
+        seconds: How long the run took.
+        held: The rows of the job that the log holds now; None if that is not known.
+        incomplete_before: Whether the job was not complete when the run began.
+        before: The rows of the job that the log held before the run; None if that is not known.
+    """
     complete = held is not None and held.complete
+    appended = error.appended_rows if isinstance(error, ConditionalLogError) else None
+    if appended is None and held is not None and before is not None and not (complete and incomplete_before):
+        appended = held.rows_since(before)
+    partitions = None if held is None else held.partitions
+    if appended is not None and partitions is not None:
+        partitions = tuple(replace(each, appended_rows=appended.get(each.partition, 0)) for each in partitions)
     return LoadReport(
         job=job,
         log=log,
         exit_code=exit_code_of(error),
         seconds=seconds,
-        partitions=None if held is None else held.partitions,
+        partitions=partitions,
         earlier_rows=0 if held is None else held.earlier_rows,
+        appended_rows=None if appended is None else sum(appended.values()),
         already_complete=complete and not incomplete_before,
         completed_meanwhile=complete and incomplete_before,
         error=kind_of(error),

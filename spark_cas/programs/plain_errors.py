@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from spark_cas.core.errors import ConditionalLogError, error_from_text
+from spark_cas.core.errors import ConditionalLogError, error_from_text, has_traceback
 from spark_cas.programs.exit_codes import UsageError
 
 _RAISED_IN_PYTHON = re.compile(r"^\s*[\w.]*(?:Error|Exception): \S.*$", re.MULTILINE)
@@ -35,23 +35,23 @@ _FILE = re.compile(r"reading file (\S+?)\.(?:\s|$)")
 
 
 def plain_error(error: Exception) -> Exception:
-    """The error of the log that a Spark exception carries in its text; else its root cause, in a line.
+    """Return the error of the log that an exception of Spark carries; else its root cause, in a line.
 
-    UsageError where input or call have to be fixed.
+    It is a UsageError if the input or the call has to be fixed. A row of the input in the text decides nothing.
     """
     if isinstance(error, ConditionalLogError | UsageError):
         return error
     plain = error_from_text(str(error))
     if plain is not None:
         return plain
-    if "Traceback (most recent call last)" in str(error):
+    if has_traceback(str(error)):
         return RuntimeError(in_short(error))
     causes = [*_java_causes(error)] or [(type(error).__name__, str(error))]
     return _root_cause(causes)
 
 
 def in_short(error: BaseException) -> str:
-    """What an error of Spark says, without plans and stack traces: of a Python worker's, the last line."""
+    """Return the message of an error of Spark without plans and stack traces: of a Python worker's, the last line."""
     text = str(error)
     raised = _RAISED_IN_PYTHON.findall(text) if "Traceback (most recent call last)" in text else []
     lines = [line.strip() for line in raised[-1:] or text.splitlines() if line.strip()]
@@ -78,8 +78,9 @@ def _root_cause(causes: list[tuple[str, str]]) -> Exception:
     file = next((found[1] for each in named if (found := _FILE.search(each))), None)
     if file is not None and file not in said:
         said += f" (in {file})"
-    state = _SQLSTATE.search(named[-1])
-    wrong = state is not None and state[1].startswith(_WRONG_IN_THE_CALL)
+    # Data comes before the state, and a fragment of the query after it.
+    states = _SQLSTATE.findall(named[-1].split("\n== SQL (")[0])
+    wrong = bool(states) and states[-1].startswith(_WRONG_IN_THE_CALL)
     if wrong and named[-1].startswith(_NO_HINT):
         wrong = kind in _UNREADABLE or (kind == "IOException" and bool(_NOT_COMPRESSED.search(causes[-1][1])))
     if not wrong:

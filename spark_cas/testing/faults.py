@@ -178,6 +178,9 @@ class FaultyLog(Backend):
     def put_entry(self, kind: EntryKind, job: str, text: str) -> str:
         return self._at("put_entry", lambda: self._inner.put_entry(kind, job, text))
 
+    def remove_cancelled(self, run: str) -> None:
+        self._at("remove_cancelled", lambda: self._inner.remove_cancelled(run))
+
     def forget(self, plan: Plan) -> None:
         return self._at("forget", lambda: self._inner.forget(plan))
 

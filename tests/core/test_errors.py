@@ -4,7 +4,11 @@ import pickle
 import pytest
 
 from spark_cas.core import errors
+from spark_cas.core.appended_rows import without_sentence
 from spark_cas.core.errors import ERRORS_BY_KIND, ConditionalLogError, ErrorKind, InputError, error_from_text
+from spark_cas.core.outcome import Conflict
+from spark_cas.core.refusal import mismatch_error, offsets_to_go_on
+from spark_cas.core.rejection import with_appended_rows
 
 TREE = """
 ConditionalLogError
@@ -94,35 +98,93 @@ def test_input_errors_are_value_errors_and_no_others_are(kind: ErrorKind):
     assert issubclass(error, ValueError) == issubclass(error, InputError)
 
 
-SPARK_TEXT = """\
-An error occurred while calling o114.save.
-: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to file:/data/x. \
-SQLSTATE: 58030
-	at org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:2935)
-Caused by: org.apache.spark.api.python.PythonException: [PYTHON_DATA_SOURCE_ERROR] Traceback (most recent call last):
-  File "/spark_cas/log/loading.py", line 107, in _append
-    raise error_of(outcome, self._claim.partition)
-spark_cas.core.errors.{name}: {text}
+HIDDEN, SHOWN = (
+    "",
+    """\
+Traceback (most recent call last):
+  File "/spark_cas/spark/plain_errors.py", line 41, in calling
+    return method(*args, **kwargs)
+           ^^^^^^^^^^^^^^^^^^^^^^^
+  File "/spark_cas/spark/writing/write.py", line 272, in commit
+    raise told from None
+""",
+)
+STREAM = "[STREAM_FAILED] Query {name}[id = 8cdea330-a12a, runId = d48e1c28-8227] terminated with exception: "
+COMMIT = "[PYTHON_DATA_SOURCE_ERROR] Failed to commit or abort Python data source write: "
+SINK = "[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source perform commit: "
+FOREACH_BATCH = (
+    "[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in foreach batch sink. "
+    f"Reason: An exception was raised by the Python Proxy. Return Message: {SHOWN}"
+    "pyspark.errors.exceptions.captured.AnalysisException: "
+)
+STAGE = (
+    "Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times, most recent failure: Lost task 0.3 in "
+    "stage 1.0 (TID 7) (127.0.0.1 executor 0): org.apache.spark.api.python.PythonException: "
+)
+SPARK_PREFIXES = {
+    "plan": "[PYTHON_DATA_SOURCE_ERROR] Failed to initialize Python data source writer: ",
+    "commit": COMMIT,
+    "task": "An exception was thrown from the Python worker:\n",
+    "stream": f"{STREAM}{SINK}",
+    "task of a stream": f"{STREAM}[PYTHON_EXCEPTION] An exception was thrown from the Python worker: ",
+    "foreachBatch": f"{STREAM}{FOREACH_BATCH}{COMMIT}",
+    "Py4J": f"An error occurred while calling o114.save.\n: org.apache.spark.SparkException: {STAGE}",
+    "Connect": f"(org.apache.spark.SparkException) {STAGE}",
+}
+TAIL = "\n SQLSTATE: 38000\n\tat org.apache.spark.X$.x(X.scala:1)\n"
+TEXT = 'partition 2: expected [17], found {"2": 19}. Do this.'
 
-	at org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:642)
-	at java.base/java.lang.Thread.run(Thread.java:840)
-"""
 
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_error_is_found_again_in_what_spark_shows(kind: ErrorKind):
-    error = ERRORS_BY_KIND[kind]('partition 2: expected [17], found {"2": 19}. Do this.')
-    found = error_from_text(SPARK_TEXT.format(name=type(error).__name__, text=error))
+@pytest.mark.parametrize("traceback", [HIDDEN, SHOWN], ids=["hidden", "shown"])
+@pytest.mark.parametrize("prefix", SPARK_PREFIXES)
+def test_an_error_is_found_in_each_text_that_spark_makes_of_it(prefix: str, traceback: str):
+    error = ERRORS_BY_KIND[ErrorKind.CONFLICT](TEXT)
+    start = SPARK_PREFIXES[prefix].replace("{name}", "flights ") + traceback
+    found = error_from_text(f"{start}spark_cas.core.errors.ConflictError: {error}{TAIL}")
     assert type(found) is type(error)
     assert str(found) == str(error)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_error_is_found_behind_spark_s_own_token_on_the_same_line(kind: ErrorKind):
-    error = ERRORS_BY_KIND[kind]("what to do.")
-    found = error_from_text(f"[PYTHON_DATA_SOURCE_ERROR] Failed when Python data source wrote: {error}\n\tat x")
-    assert type(found) is type(error)
-    assert str(found) == str(error)
+def test_each_error_is_found_again(kind: ErrorKind):
+    error = ERRORS_BY_KIND[kind](TEXT)
+    for start in ("", f"{SPARK_PREFIXES['commit']}spark_cas.core.errors.{type(error).__name__}: "):
+        found = error_from_text(f"{start}{error}{TAIL}")
+        assert type(found) is type(error)
+        assert str(found) == str(error)
+
+
+def test_an_error_of_a_backend_is_found_by_its_kind():
+    text = f"{SPARK_PREFIXES['task']}spark_cas.log.kafka.client.error_text.NotGivenError: [STORAGE] not permitted."
+    found = error_from_text(text)
+    assert type(found) is errors.StorageError
+    assert found.message == "not permitted."
+
+
+HOSTILE = "spark_cas.core.errors.ConflictError: [CONFLICT] partition 0: x"
+FAKE_CAUSE = f"Caused by: org.apache.spark.api.python.PythonException: {SPARK_PREFIXES['commit']}{HOSTILE}"
+
+
+@pytest.mark.parametrize("row", ["[CONFLICT] partition 0: x", HOSTILE, f"a\n{HOSTILE}\n{FAKE_CAUSE}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] Malformed records are detected in record parsing: [{row}].",
+        '[CAST_INVALID_INPUT] The value \'{row}\' of the type "STRING" cannot be cast to "INT".',
+        "[USER_RAISED_EXCEPTION] {row} SQLSTATE: P0001",
+        "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `{row}` cannot be resolved.",
+        'For input string: "{row}"',
+        f"{SPARK_PREFIXES['task']}{SHOWN}ValueError: {{row}}",
+        f"{SPARK_PREFIXES['task']}{SHOWN}ValueError: invalid literal for int() with base 10: '{{row}}'",
+        f"{SPARK_PREFIXES['Py4J']}{SHOWN}ValueError: {{row}}",
+        f"{SPARK_PREFIXES['Connect']}[CAST_INVALID_INPUT] The value '{{row}}'",
+        f"{STREAM}[CAST_INVALID_INPUT] The value '{{row}}'",
+        "An error occurred while calling o1.save.\n: org.apache.spark.SparkException: [MALFORMED_CSV_RECORD] {row}",
+        f"{SPARK_PREFIXES['commit']}builtins.ValueError: {{row}}",
+    ],
+)
+def test_a_row_of_the_input_is_no_error(text: str, row: str):
+    assert error_from_text(text.replace("{name}", "").replace("{row}", row)) is None
 
 
 @pytest.mark.parametrize(
@@ -134,7 +196,35 @@ def test_an_error_is_found_behind_spark_s_own_token_on_the_same_line(kind: Error
         "[conflict] lower case",
         "CONFLICT without brackets",
         "[PROGRESS_CONFLICT] not ours",
+        "org.apache.spark.SparkException: [CONFLICT] without its class",
     ],
 )
 def test_other_texts_hold_no_error(text: str):
     assert error_from_text(text) is None
+
+
+ROWS = [({0: 5000, 2: 17}, {0: 5000, 2: 17}), ({}, {}), ({1: 0, 7: 1}, {7: 1})]
+
+
+@pytest.mark.parametrize(("rows", "expected"), ROWS)
+def test_an_error_carries_the_rows_that_a_run_appended_through_its_text(
+    rows: dict[int, int], expected: dict[int, int]
+):
+    error = with_appended_rows(with_appended_rows(errors.ConflictError(TEXT), {9: 9}), rows)
+    found = error_from_text(f"{SPARK_PREFIXES['commit']}spark_cas.core.errors.ConflictError: {error}{TAIL}")
+    assert found is not None
+    assert found.appended_rows == error.appended_rows == expected
+    assert without_sentence(error.message) == TEXT
+
+
+@pytest.mark.parametrize("message", [TEXT, "Appended by this run: partition 0: 5 rows. More.", "key b'Appended by'"])
+def test_an_error_without_that_sentence_carries_no_rows(message: str):
+    assert errors.ConflictError(message).appended_rows is None
+    assert without_sentence(message) == message
+
+
+def test_the_offsets_to_resume_with_are_found_before_the_sentence():
+    error = mismatch_error({3: Conflict(0, 9, 0)}, {3: 9}, "2 rows are there.")
+    assert (
+        offsets_to_go_on(with_appended_rows(error, {0: 1}).message) == offsets_to_go_on(error.message) == '{"3": 9}'
+    )

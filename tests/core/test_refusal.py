@@ -95,7 +95,7 @@ def test_each_refusal_says_what_was_found_and_what_to_do(
     for each in says:
         assert each in text
     assert str(error_of(outcome, 4)) == text
-    assert str(error_from_text(f"Spark says: {text}\n\tat java")) == text
+    assert str(error_from_text(f"{text}\n\tat java")) == text
 
 
 def test_a_conflict_with_nothing_trimmed_does_not_speak_of_trimming():

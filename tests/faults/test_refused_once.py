@@ -1,4 +1,4 @@
-"""A definite refusal is raised once: Spark would try a task four times that raised it."""
+"""A definite error is raised once, and cancels the run: Spark would retry a task that raised it."""
 
 from pathlib import Path
 
@@ -8,10 +8,10 @@ from spark_cas import open_log
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.testing.writing import append_foreign
-from tests.faults.checker import files_of
-from tests.faults.failpoints import Failpoints
+from tests.faults.checker import files_of, require_complete
+from tests.faults.failpoints import Failpoints, Point, chunk
 from tests.faults.rig import Driver
-from tests.faults.rows import PARTITIONS, make_rows, write_input
+from tests.faults.rows import CHUNK, PARTITIONS, make_rows, routed, write_input
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -35,3 +35,30 @@ def test_a_conflict_in_every_partition_is_raised_once_and_names_them_all(
     assert files_of(log) == before
     for partition in range(PARTITIONS):
         assert f"partition {partition}" in answer["error"]
+
+
+def test_a_task_that_is_killed_once_it_has_cancelled_the_run_does_not_hide_its_error(
+    driver: Driver, failpoints: Failpoints, log: Path, tmp_path: Path
+):
+    """Its next attempt reports the error, or finds it in the cancellation; and the job can be resumed."""
+    rows = make_rows()
+    source = write_input(tmp_path / "input", rows)
+    failpoints.arm(Point("before", chunk(0, 2 * CHUNK), "kill", once=False))
+    assert driver.write(source, log, job="load")["error"] is not None
+    first = routed(rows)[0][0]
+    changed = [(key, value + b"!") if (key, value) == first else (key, value) for key, value in rows]
+    failpoints.arm(Point("linked", "^_log/cancelled/", "kill"))
+
+    answer = driver.write(write_input(tmp_path / "changed", changed), log, job="load")
+
+    assert failpoints.events("kill")[-1].path.startswith("_log/cancelled/")
+    assert answer["kind"] == "INPUT_CHANGED", answer["error"]
+    assert answer["failed_tasks"] == 1
+    assert files_below(log / "_log" / "cancelled") == []
+    failpoints.arm()
+    assert driver.write(source, log, job="load")["error"] is None
+    require_complete(log, "load", routed(rows))
+
+
+def files_below(folder: Path) -> list[Path]:
+    return [each for each in folder.rglob("*") if each.is_file()]

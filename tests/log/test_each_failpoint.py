@@ -9,11 +9,13 @@ import pytest
 from spark_cas.core.errors import OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.guarantee import AT_LEAST_ONCE
+from spark_cas.core.rejection import Rejection
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.forgetting import forget_job
 from spark_cas.log.load.append_once import append_once
 from spark_cas.log.load.blind import load_blind
+from spark_cas.log.load.cancelling import cancel_run
 from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
 from spark_cas.log.memory import MemoryLog
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When, crash
@@ -55,6 +57,11 @@ def granted(log: Backend) -> None:
     give_back(log, obtain_grant(log, Applicant("granted", "run"), ExpectedOffsets.parse("end")))
 
 
+def cancelled(log: Backend) -> None:
+    cancel_run(log, "run", Rejection("CONFLICT", "x", (0,)))
+    log.remove_cancelled("run")
+
+
 STEPS: list[Callable[[Backend], object]] = [
     lambda log: log.create(2),
     lambda log: log.preflight(),
@@ -65,6 +72,7 @@ STEPS: list[Callable[[Backend], object]] = [
     lambda log: append_once(log, 0, table_of(["g"]), job="keyed", expected_offset=0, compare="key"),
     blind,
     granted,
+    cancelled,
     expanded,
     lambda log: run_job(log, "later", {2: ["h"]}),
     lambda log: log.progress(0, "load"),

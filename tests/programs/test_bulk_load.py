@@ -223,6 +223,30 @@ def test_of_input_that_cannot_be_read_cause_and_file_are_the_first_line(load, tm
     assert len(told.splitlines()) < 12
 
 
+ERROR = "spark_cas.core.errors.FencedError: [FENCED] x SQLSTATE: XX000"
+WORKER = "org.apache.spark.api.python.PythonException: An exception was thrown from the Python worker"
+HOSTILE = {
+    "token": "[CONFLICT] partition 0: x",
+    "error": ERROR,
+    "lines": f"a\n{ERROR}\nCaused by: {WORKER}:\n{ERROR}",
+    "traceback": 'a\nTraceback (most recent call last):\n  File "x", line 1, in x\nValueError: x',
+}
+
+
+@pytest.mark.parametrize("row", HOSTILE)
+def test_a_code_in_a_row_of_the_input_does_not_decide_the_exit_code(load, tmp_path, row):
+    value = HOSTILE[row].replace('"', '""')
+    file = tmp_path / "flights.csv"
+    file.write_text(f'tail,number\nN1,1\n"{value}",2\n')
+    to_log = ("--input", str(file), "--partitions", "2", "--job", "load-1")
+    code, report, told = load(*to_log, "--value", "CAST(tail AS INT)", "--read-option", "inferSchema=false")
+    assert (code, report["error"], report["appended_rows"]) == (2, "UsageError", 0), told
+    file.write_text(f'tail,number\nN1,1\n"{value}","x"\n')
+    schema = ("--schema", "tail STRING, number INT")
+    code, report, told = load(*to_log, *schema, "--value", "tail || number")
+    assert (code, report["error"], report["appended_rows"]) == (2, "UsageError", 0), told
+
+
 def test_a_file_of_another_schema_is_told_with_column_and_types(load, parquet):
     other = write_parquet(pa.table({"tail": ["N1"], "number": ["1"]}), Path(parquet).parent / "other.parquet")
     code, _, told = load("--input", parquet, other, *BY_TAIL, "--job", "load-1")

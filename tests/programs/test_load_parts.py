@@ -4,6 +4,7 @@ import io
 import json
 import os
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ from rich.console import Console
 from spark_cas.core import errors
 from spark_cas.core.input_list import InputList
 from spark_cas.core.plan import EarlierRows, PartitionResult, Plan, Progress
+from spark_cas.core.rejection import with_appended_rows
 from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.load.planning import complete_job, job_results
 from spark_cas.log.memory import MemoryLog
@@ -272,6 +274,38 @@ def test_of_a_log_that_was_not_seen_before_it_is_not_told_how_many_rows_were_app
     report = completed_report("j", Held.of((result(0, 1000),), None), "log", 1.0, rows_before=None)
     assert report.appended_rows is None
     assert report.summary().endswith("with 1,000 rows: how many of them this run appended is not known")
+
+
+BEFORE = Held.of((result(0, 1000),), None)
+NOW = Held.of((result(0, 1200), result(2, 500)), None)
+
+
+@pytest.mark.parametrize(
+    ("error", "before", "now", "appended"),
+    [
+        (RuntimeError("x"), BEFORE, NOW, {0: 200, 2: 500}),
+        (KeyboardInterrupt(), BEFORE, BEFORE, {0: 0}),
+        (errors.InputChangedError("x"), BEFORE, NOW, {0: 200, 2: 500}),
+        (with_appended_rows(errors.InputChangedError("x"), {2: 3}), BEFORE, NOW, {0: 0, 2: 3}),
+        (with_appended_rows(errors.InputChangedError("x"), {2: 3}), None, NOW, {0: 0, 2: 3}),
+        (RuntimeError("x"), None, NOW, None),
+        (RuntimeError("x"), replace(BEFORE, earlier_rows=1), NOW, None),
+        (RuntimeError("x"), BEFORE, replace(NOW, complete=True), None),
+    ],
+)
+def test_a_failed_report_has_the_rows_that_the_run_appended(error, before, now, appended):
+    report = failed_report(error, "j", "log", 1.0, now, incomplete_before=True, before=before)
+    fields = json.loads(report.to_json())
+    assert fields["appended_rows"] == (None if appended is None else sum(appended.values()))
+    found = {each["partition"]: each["appended_rows"] for each in fields["partitions"]}
+    assert found == (appended or dict.fromkeys((0, 2)))
+    assert ("this run appended" in report.summary()) == (appended is not None)
+
+
+def test_a_failed_report_of_a_log_that_cannot_be_read_has_the_rows_of_the_error():
+    error = with_appended_rows(errors.InputChangedError("x"), {2: 3})
+    assert failed_report(error, "j", "log", 1.0, None).appended_rows == 3
+    assert failed_report(RuntimeError("x"), "j", "log", 1.0, None, before=BEFORE).appended_rows is None
 
 
 def test_rows_that_the_ledger_does_not_know_are_not_said_to_be_missing():

@@ -17,6 +17,7 @@ from spark_cas.core.grants import Grant
 from spark_cas.core.micro_batch import Batch
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.plan import BatchProgress, Completion, Layout, PartitionResult, Plan, Progress
+from spark_cas.core.rejection import Rejection
 from spark_cas.log.open import parse_address
 from spark_cas.log.spec import LogSpec
 from spark_cas.options.parse import StreamOptions
@@ -31,7 +32,7 @@ from spark_cas.spark.reading.views import ViewPartition, ViewReader
 from spark_cas.spark.schema import OFFSETS, RECORDS
 from spark_cas.spark.source import ConditionalLogSource
 from spark_cas.spark.writing.blind_write import BlindTask, BlindWriter
-from spark_cas.spark.writing.report import Refused, TaskReport
+from spark_cas.spark.writing.report import TaskReport
 from spark_cas.spark.writing.stream_write import BatchReport, BatchTask, BatchWriter, StreamWriter
 from spark_cas.spark.writing.verify import Hashed
 from spark_cas.spark.writing.write import ConditionalLogWriter, WriteTask
@@ -45,7 +46,7 @@ PROGRESS = Progress("load-1", 0, 1, "ab", 0, 1, 1, 0, True, 5, "run/0")
 RESULT = PartitionResult(PROGRESS, 0, 0)
 COMPLETION = Completion("load-1", "log", 0, (RESULT,), 5)
 GRANT = Grant("load-1", "run", ((0, 2),), "a process", 5, ("load-0",))
-TASK = WriteTask(SPEC, PLAN, "run", ChunkLimits(), True, 30_000, COMPLETION, GRANT)
+TASK = WriteTask(SPEC, PLAN, "run", 5, (1, 0), ChunkLimits(), True, 30_000, COMPLETION, GRANT)
 BATCH = BatchTask(
     SPEC,
     "load-1",
@@ -60,9 +61,9 @@ BATCH = BatchTask(
     limits=ChunkLimits(),
     fenced_wait_ms=30_000,
 )
-BLIND = BlindTask(TOPIC, Layout("log", 2, 2), "run", ChunkLimits(), "idempotent", None)
+BLIND = BlindTask(TOPIC, Layout("log", 2, 2), "run", 5, ChunkLimits(), "idempotent", None)
 IN_BATCH = replace(PROGRESS, complete=False, batch=BatchProgress("query", 5, 1, "ab", complete=True))
-REPORT = TaskReport((RESULT,), (Hashed(0, 1, "ab"),), Refused("CONFLICT", "text", (0,)))
+REPORT = TaskReport((RESULT,), (Hashed(0, 1, "ab"),), Rejection("CONFLICT", "text", (0,)), ((0, 1),))
 
 VALUES = [
     SPEC,

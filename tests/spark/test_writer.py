@@ -29,14 +29,16 @@ from spark_cas.core.errors import (
     TruncatedError,
     UnknownOutcomeError,
 )
+from spark_cas.core.rejection import Rejection
 from spark_cas.log.backend import Preflight
+from spark_cas.log.load.cancelling import RunCancelledError
 from spark_cas.log.objects import ObjectLog
 from spark_cas.log.open import open_log
 from spark_cas.spark import worker
 from spark_cas.spark.schema import Mark
 from spark_cas.spark.source import ConditionalLogSource
 from spark_cas.spark.writing import write as write_module
-from spark_cas.spark.writing.report import Refused, TaskReport, worst_refusal
+from spark_cas.spark.writing.report import TaskReport, attempted, met_by_refused, worst_refusal
 from spark_cas.testing.contract.expecting import to_go_on
 
 
@@ -376,9 +378,24 @@ def test_abort_claims_nothing_and_takes_what_spark_gives_it(plan, run_task, path
     assert len(keys(path, 0)) == 3
 
 
+@pytest.mark.parametrize(("kind", "known"), [(ConflictError, (0, 1, 2)), (InputChangedError, (0,))])
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_task_that_meets_a_conflict_reports_all_of_its_partitions(kind, known, stopped):
+    def append(pairs):
+        next(pairs)
+        raise RunCancelledError(Rejection(kind.kind, "x", (7,))) if stopped else kind("x")
+
+    rows = ((partition, batch(partition, range(3))) for partition in range(3))
+    cancelled = []
+    report = attempted(rows, append, cancel=cancelled.append)
+    assert report.rejection == Rejection(kind.kind, "x", (7,) if stopped else (0,))
+    assert met_by_refused([report, TaskReport(), None]) == set(known)
+    assert cancelled == ([] if stopped else [report.rejection])
+
+
 def test_the_most_important_refusal_is_the_one_that_is_raised():
     def report(kind, *partitions):
-        return TaskReport(refused=Refused(kind, f"of {kind}", partitions))
+        return TaskReport(rejection=Rejection(kind, f"of {kind}", partitions))
 
     error = worst_refusal([report("CONFLICT", 3), TaskReport(), report("NOT_ROUTED", 1, 2), report("STORAGE")])
     assert isinstance(error, NotRoutedError)

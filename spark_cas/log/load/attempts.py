@@ -55,22 +55,33 @@ def await_other(
     done: Callable[[Progress], bool],
     missing: Callable[[Progress | None], bool],
     wait_seconds: float,
+    seen: Callable[[Progress | None], None] = lambda _: None,
 ) -> Progress:
-    """Another writer took over: the job's ledger entry once that is ``done``, as long as it makes progress.
+    """Wait for the writer that fenced this one, and return the job's ledger entry.
 
-    ``missing`` tells of an entry whether rows are still to be appended behind it. Where they cannot be any more,
-    because a record of another job is in their place, nobody is waited for.
+    Args:
+        log: The log.
+        claim: The claim that was fenced.
+        fenced: The outcome that reported it.
+        done: Whether a ledger entry ends the wait.
+        missing: Whether rows have to be appended after a ledger entry. If a record of another job is at their place,
+            no writer can append them, and the wait ends.
+        wait_seconds: How long to wait without progress.
+        seen: Called with each ledger entry; its errors end the wait.
 
-    Raises ConflictError then; FencedError after ``wait_seconds`` without progress; and whatever ``done`` raises.
+    Raises:
+        ConflictError: A record of another job is at the place of the missing rows.
+        FencedError: There was no progress for ``wait_seconds``.
     """
     partition, plan = claim.partition, claim.plan
-    seen: Progress | None = None
+    newest: Progress | None = None
     looked_at: tuple[Progress | None, Bounds] | None = None
     deadline = time.monotonic() + wait_seconds
     pause = _FIRST_POLL_SECONDS
     while True:
         look_began = time.monotonic()
         progress = log.progress(partition, plan.job, plan.group)
+        seen(progress)
         if progress and done(progress):
             return progress
         if missing(progress):
@@ -81,8 +92,8 @@ def await_other(
                 lost = lost_to_another(log, plan, partition, progress, bounds)
                 if lost is not None:
                     raise error_of(lost, partition)
-        if progress != seen:
-            seen, deadline = progress, time.monotonic() + wait_seconds
+        if progress != newest:
+            newest, deadline = progress, time.monotonic() + wait_seconds
         # A look from before tells of before: this process, too, may stand still.
         if look_began >= deadline:
             raise error_of(fenced, partition)

@@ -17,33 +17,37 @@ from spark_cas.core.plan import Layout, PartitionResult, Progress
 from spark_cas.core.records import RECORDS
 from spark_cas.core.refusal import error_of
 from spark_cas.log import clock
+from spark_cas.log.backend import Backend
+from spark_cas.log.load.cancelling import TaskRun
 from spark_cas.log.load.load_rows import fill, refuse_unknown_partition
-from spark_cas.log.protocol import Blind
 
 
 def load_blind(
-    log: Blind,
+    log: Backend,
     layout: Layout,
     batches: Iterable[tuple[int, pa.RecordBatch]],
     *,
     task: str,
     limits: ChunkLimits,
     guarantee: str,
+    run: TaskRun | None = None,
 ) -> tuple[PartitionResult, ...]:
-    """Append the rows of one task, as (partition, rows in `RECORDS`), and return what became of each partition.
+    """Append the rows of one task, given as (partition, rows in `RECORDS`), and return the result of each partition.
 
-    Its progress counts the rows of this call and names no job; ``base_offset`` to ``end_offset`` covers them, and
-    others' among them. Chunks are appended as they fill.
+    The task appends each chunk when it is full. The progress counts the rows of this call and names no job.
+    ``base_offset`` to ``end_offset`` includes the records of other writers between them. ``run`` counts the rows, and
+    stops the task if another task cancelled the run.
 
-    Raises NotRoutedError for a partition that the log does not have; LayoutChangedError; UnknownOutcomeError when
-    rows may or may not be in the log; what `Blind.append_blind` raises. What was appended before stays.
+    Raises NotRoutedError for a partition that the log does not have; LayoutChangedError; UnknownOutcomeError if the
+    outcome of a chunk is not known; RunCancelledError; the errors of `Blind.append_blind`. The chunks before stay.
     """
+    run = run or TaskRun()
 
     def begin(partition: int) -> _BlindLoad:
         refuse_unknown_partition(partition, layout.partitions)
-        return _BlindLoad(log, layout, partition, task=task, limits=limits, guarantee=guarantee)
+        return _BlindLoad(log, layout, partition, task=task, limits=limits, guarantee=guarantee, run=run)
 
-    loads = fill(batches, begin, limits.max_bytes)
+    loads = fill(run.checked(log, batches), begin, limits.max_bytes)
     return tuple(load.finish() for _, load in sorted(loads.items()))
 
 
@@ -51,9 +55,18 @@ class _BlindLoad:
     """The rows of one task for one partition."""
 
     def __init__(
-        self, log: Blind, layout: Layout, partition: int, *, task: str, limits: ChunkLimits, guarantee: str
+        self,
+        log: Backend,
+        layout: Layout,
+        partition: int,
+        *,
+        task: str,
+        limits: ChunkLimits,
+        guarantee: str,
+        run: TaskRun,
     ) -> None:
         self._log = log
+        self._run = run
         self._layout = layout
         self._partition = partition
         self._task = task
@@ -101,6 +114,7 @@ class _BlindLoad:
         return self._digest.rows + self._buffer.records
 
     def _append(self, records: pa.Table) -> None:
+        self._run.check(self._log)
         for batch in records.to_batches():
             self._digest.update(batch)
         now_ms = clock.now_ms()
@@ -117,6 +131,7 @@ class _BlindLoad:
         self._appended.append((outcome.range.base_offset, outcome.range.end_offset))
         self._said = self._said.and_then(outcome)
         self._resolved += outcome.resolved
+        self._run.add(self._partition, records.num_rows)
 
     def _remains(self, before: int) -> str:
         return (

@@ -25,6 +25,7 @@ from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.append_by_key import KeyedAppends
 from spark_cas.log.load.attempts import FENCED_WAIT_SECONDS, await_other, refuse_second_task
+from spark_cas.log.load.cancelling import TaskRun
 
 
 class Filling(Protocol):
@@ -54,27 +55,46 @@ def load_rows(
     limits: ChunkLimits,
     atomic: bool = False,
     fenced_wait_seconds: float = FENCED_WAIT_SECONDS,
+    run: TaskRun | None = None,
 ) -> tuple[PartitionResult, ...]:
-    """Append the rows of one task, as (partition, rows in `RECORDS` or `CLAIMED`), after what the job has there.
+    """Append the rows of one task after the existing rows of the job in each partition.
 
-    ``task`` is ``run/number``: the run tells a re-run from a second task that brings rows of one partition.
-    Rows that the log already holds of the job are hashed, compared and skipped; what they expect was checked when
-    they were appended. A partition is claimed when its first chunk is full or the input ends. Chunks are appended as
-    they fill; with ``atomic`` all rows of a partition are one, and none of the task's is appended before the last has
-    come. Returns what each partition that got rows now holds: its progress is the same from every attempt.
+    The task hashes the rows that the log already holds, compares them and skips them. It claims a partition when the
+    first chunk is full or the input ends, and appends each chunk when it is full. With ``atomic``, all rows of a
+    partition are one chunk, and the task appends none before it has read all of its input.
 
-    Raises a RefusedError as soon as one partition is refused (what was appended stays: a prefix); ClaimError;
-    with ``atomic`` BatchTooLargeError before anything is appended, JobMismatchError when the job was begun without;
-    InputChangedError when the skipped rows are not those of the job; NotRoutedError when another task of
-    this run brings rows of the same partition; UnknownOutcomeError; FencedError after
-    ``fenced_wait_seconds`` without news of the writer that took over.
+    Args:
+        log: The log.
+        plan: The plan of the job.
+        batches: The rows, as (partition, rows in `RECORDS` or `CLAIMED`).
+        task: The name of the task, ``run/number``. A second task of the same run with rows for the same partition is
+            an error; a task of another run resumes.
+        limits: The limits of a chunk.
+        atomic: Whether all rows of a partition are one chunk.
+        fenced_wait_seconds: How long a fenced task waits for its successor to make progress.
+        run: Counts the appended rows, and stops the task if another task cancelled the run.
+
+    Returns:
+        The progress of each partition that has rows in this task; it is the same from every attempt.
+
+    Raises:
+        RefusedError: A partition rejected a chunk. The chunks before it stay.
+        ClaimError: The expected offset of a row is not valid.
+        BatchTooLargeError: With ``atomic``, the rows do not fit into one chunk. Nothing was appended.
+        JobMismatchError: With ``atomic``, an earlier run appended a part of the rows without it.
+        InputChangedError: The existing rows differ from those of the input.
+        NotRoutedError: Another task of this run has rows for the same partition.
+        UnknownOutcomeError: The task lost the reply to an append and could not resolve it.
+        FencedError: The successor made no progress for ``fenced_wait_seconds``.
+        RunCancelledError: Another task of this run found a definite error.
     """
+    run = run or TaskRun()
 
     def begin(partition: int) -> _PartitionLoad:
         refuse_unknown_partition(partition, plan.partitions)
-        return _PartitionLoad(log, plan, partition, task, limits, atomic=atomic)
+        return _PartitionLoad(log, plan, partition, task, limits, atomic=atomic, run=run)
 
-    loads = fill(batches, begin, math.inf if atomic else limits.max_bytes)
+    loads = fill(run.checked(log, batches), begin, math.inf if atomic else limits.max_bytes)
     for _, load in sorted(loads.items()):
         load.claim()
         load.refuse_missing_rows()
@@ -114,10 +134,19 @@ class _PartitionLoad:
     """The rows of one task for one partition."""
 
     def __init__(
-        self, log: Backend, plan: Plan, partition: int, task: str, limits: ChunkLimits, *, atomic: bool
+        self,
+        log: Backend,
+        plan: Plan,
+        partition: int,
+        task: str,
+        limits: ChunkLimits,
+        *,
+        atomic: bool,
+        run: TaskRun,
     ) -> None:
         self._log = log
         self._plan = plan
+        self._run = run
         self._partition = partition
         self._task = task
         self._digest = RunningDigest()
@@ -158,6 +187,7 @@ class _PartitionLoad:
         if not isinstance(claim, Claim):
             raise error_of(claim, self._partition)
         self._claim = claim
+        self._run.count(claim.progress)
         if claim.progress:
             refuse_second_task(self._partition, self._task, claim.progress.task)
             self._resumed_rows = claim.progress.rows
@@ -165,7 +195,7 @@ class _PartitionLoad:
                 raise JobMismatchError(
                     f"partition {self._partition}: {self._resumed_rows} rows of job {self._plan.told_as!r} are in "
                     f"the log and not all, so the rest cannot come in one piece with them, as option atomic asks. "
-                    f"Nothing more was appended. Run the job again without it."
+                    f"Nothing more was appended to this partition. Run the job again without it."
                 )
             self._skip_buffered()
         return claim
@@ -253,6 +283,7 @@ class _PartitionLoad:
             time_ms=clock.now_ms(),
             claims=claims,
         )
+        self._run.check(self._log)
         if self._plan.by_key and chunk.records.num_rows > 0:
             outcome, claim = self._keyed.append(claim, chunk)
         else:
@@ -262,6 +293,7 @@ class _PartitionLoad:
                 self._resolved += outcome.resolved
                 self._appends = self._appends.and_then(outcome)
                 self._claim = claim.after(chunk, outcome.range)
+                self._run.add(self._partition, records.num_rows)
             case Fenced(by):
                 refuse_second_task(self._partition, self._task, by)
                 self._fenced = outcome
@@ -277,10 +309,15 @@ class _PartitionLoad:
             done=lambda found: found.complete,
             missing=lambda found: found is None or found.rows < self._digest.rows,
             wait_seconds=wait_seconds,
+            seen=self._seen,
         )
         if (progress.rows, progress.digest) != (self._digest.rows, self._digest.hexdigest()):
             raise self._input_changed("another attempt of it completed with other rows than this one has")
         return progress
+
+    def _seen(self, progress: Progress | None) -> None:
+        self._run.count(progress)
+        self._run.check(self._log)
 
     def _too_large(self) -> BatchTooLargeError:
         return BatchTooLargeError(
@@ -293,7 +330,7 @@ class _PartitionLoad:
     def _input_changed(self, found: str) -> InputChangedError:
         return InputChangedError(
             f"partition {self._partition}: job {self._plan.told_as!r} was begun with other input: {found}. "
-            f"Nothing more was appended. Run it with the same rows in the same order (spark_cas.route sorts them "
-            f"fully; materialise input that is computed anew each time). Where the input cannot be had again, load "
-            f"what the log does not hold yet, and no more, under another job name."
+            f"Nothing more was appended to this partition. Run it with the same rows in the same order "
+            f"(spark_cas.route sorts them fully; materialise input that is computed anew each time). Where the input "
+            f"cannot be had again, load what the log does not hold yet, and no more, under another job name."
         )

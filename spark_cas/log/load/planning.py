@@ -1,7 +1,8 @@
 """Making the plan of a job: pinned once by the driver, recorded for ever, taken again by every re-run."""
 
+import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from spark_cas.core.errors import (
@@ -11,6 +12,7 @@ from spark_cas.core.errors import (
     JobMismatchError,
     LayoutChangedError,
     ProgressLostError,
+    StorageError,
     TruncatedError,
 )
 from spark_cas.core.expansion import require_named_as_now
@@ -33,6 +35,7 @@ from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import layout_since, settled_layouts
 from spark_cas.log.load.after_expansion import newest_plan, plan_now, plan_of_rest, require_rest_of
+from spark_cas.log.load.cancelling import is_of_run, rows_since
 from spark_cas.log.load.placing import require_partitioner
 from spark_cas.log.load.require_expected import (
     mismatch_now,
@@ -42,6 +45,10 @@ from spark_cas.log.load.require_expected import (
 )
 from spark_cas.log.load.told_rows import told_held
 from spark_cas.log.load.whole_load import decide_group, is_committed, refuse_by_key, with_group
+from spark_cas.log.patience import within
+
+_LOOK_SECONDS = 0.5
+"""A run does not wait longer for the rows of the job before it: only its error reports them."""
 
 
 def fresh_job_name() -> str:
@@ -351,6 +358,55 @@ def refused_as_a_whole(
         if whole is not None and refused is None:
             return type(refusal)(f"{told} And {whole.message}")
     return type(refusal)(f"{told} {_told(log, plan.told_as)}")
+
+
+def rows_before(log: Backend, plan: Plan) -> tuple[int, ...] | None:
+    """Return the rows of a job in each partition before a run; empty if there are none.
+
+    None if the ledger does not report them within `_LOOK_SECONDS`, for example because a transaction of a killed run
+    is open. Only the error of a run that fails uses them.
+
+    Raises LogNotFoundError, ChunkDamagedError, FormatError.
+    """
+    if not plan.rejoined or plan.whole:
+        return ()
+    rows: list[int] = []
+    ends = time.monotonic() + _LOOK_SECONDS
+    step = plan.partitions if log.ledger_at_once else 1
+    try:
+        with within(_LOOK_SECONDS):
+            while len(rows) < plan.partitions and time.monotonic() < ends:
+                found = log.progress_of(range(len(rows), len(rows) + step), plan.job)
+                rows += [0 if progress is None else progress.rows for progress in found]
+    except StorageError:
+        return None
+    return tuple(rows) if len(rows) == plan.partitions else None
+
+
+def rows_of_run(
+    log: Backend, plan: Plan, run: str, before: Sequence[int] | None, reported: Mapping[int, int | None]
+) -> dict[int, int] | None:
+    """Return the visible rows that a run appended, by partition; None if they are not known.
+
+    Args:
+        log: The log.
+        plan: The plan of the run.
+        run: The name of the run.
+        before: As from `rows_before`.
+        reported: The rows that the tasks report. The ledger has the rows of tasks that were killed, if no other run
+            appended after them.
+
+    Raises:
+        LogError: The ledger cannot be read.
+    """
+    # Chunks of a load as a whole are visible only after its commit, which the tasks do not know.
+    rows: dict[int, int | None] = {} if plan.whole else dict(reported)
+    others = [partition for partition in range(plan.partitions) if partition not in rows]
+    for progress in log.progress_of(others, plan.job):
+        if progress is not None and is_of_run(progress, run):
+            rows[progress.partition] = rows_since(progress, before)
+    known = {partition: count for partition, count in rows.items() if count is not None}
+    return known if len(known) == len(rows) else None
 
 
 def _told(log: Backend, job: str) -> str:

@@ -9,6 +9,7 @@ JOBS = "_log/jobs"
 STAGING = "_log/staging"
 GRANTS = "_log/grants"
 GROUPS = "_log/groups"
+CANCELLED = "_log/cancelled"
 
 
 def layout(epoch: int) -> str:
@@ -94,6 +95,11 @@ def outcome(group: str) -> str:
     """What was decided of a group. Kept for as long as the log is, for its chunks mean nothing without."""
     job, _, run = group.partition("/")
     return f"{GROUPS}/{check_name(job, 'the job name')}/{check_name(run, 'the name of a group')}.json"
+
+
+def cancelled(run: str) -> str:
+    """The rejection that cancelled a run. The driver removes it when the run ends."""
+    return f"{CANCELLED}/{check_name(run, 'the name of a run')}.json"
 
 
 def input_list(name: str) -> str:

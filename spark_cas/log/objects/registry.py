@@ -9,7 +9,13 @@ from spark_cas.log.objects.first_writer_wins import put_once
 from spark_cas.log.objects.retry import RetryingStore
 from spark_cas.log.protocol import EntryKind
 
-_PATHS = {"plan": paths.plan, "completion": paths.completion, "outcome": paths.outcome, "input": paths.input_list}
+_PATHS = {
+    "plan": paths.plan,
+    "completion": paths.completion,
+    "outcome": paths.outcome,
+    "input": paths.input_list,
+    "cancelled": paths.cancelled,
+}
 
 
 class ObjectRegistry:
@@ -24,6 +30,9 @@ class ObjectRegistry:
 
     def put_entry(self, kind: EntryKind, job: str, text: str) -> str:
         return _text(put_once(self._objects, _PATHS[kind](job), documents.encode(json.loads(text))), kind, job)
+
+    def remove_cancelled(self, run: str) -> None:
+        self._objects.delete([paths.cancelled(run)])
 
     def jobs(self) -> tuple[str, ...]:
         # Not by folder: a directory keeps that of a job which was forgotten.

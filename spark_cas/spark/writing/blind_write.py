@@ -2,26 +2,36 @@
 
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from spark_cas.core.appended_rows import rows_text
 from spark_cas.core.chunks import ChunkLimits
-from spark_cas.core.errors import ConditionalLogError, JobMismatchError, OptionError, StorageError
+from spark_cas.core.errors import (
+    ConditionalLogError,
+    JobMismatchError,
+    OptionError,
+    StorageError,
+)
 from spark_cas.core.plan import BY_KEY, Completion, Layout
 from spark_cas.core.row_claims import COLUMN
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.blind import load_blind
-from spark_cas.log.open import AnySpec
+from spark_cas.log.load.cancelling import TaskRun
+from spark_cas.log.open import AnySpec, for_a_look
 from spark_cas.options.parse import WriteOptions
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.worker import planned_log, task_number
 from spark_cas.spark.writing.complete_input import whole_input
-from spark_cas.spark.writing.report import TaskReport, accepted, attempted, put_report
+from spark_cas.spark.writing.report import TaskReport, accepted, appended_rows, attempted, is_rejected, put_report
+from spark_cas.spark.writing.stop_others import END_MS, stop_others
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +42,8 @@ class BlindTask:
     layout: Layout
     run: str
     """Identity of this write."""
+    began_ms: int
+    """When the driver planned the run, milliseconds since 1970."""
     limits: ChunkLimits
     guarantee: str
     report: str | None
@@ -47,7 +59,8 @@ def plan_blind_write(
     """
     if options.job is not None:
         _refuse_begun(log, options.job, guarantee)
-    return BlindWriter(BlindTask(options.spec, layout, uuid.uuid4().hex, limits, guarantee, options.report))
+    run, now_ms = uuid.uuid4().hex, clock.now_ms()
+    return BlindWriter(BlindTask(options.spec, layout, run, now_ms, limits, guarantee, options.report))
 
 
 @called_by_spark
@@ -58,10 +71,14 @@ class BlindWriter(DataSourceArrowWriter):
         self.task = task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
-        """Append the rows of one task. A definite refusal is part of the report, as that of any write."""
-        return attempted(by_partition(whole_input(iterator), self.task.layout.partitions), self._append)
+        """Append the rows of one task, as `attempted`."""
+        task = self.task
+        run = TaskRun(task.run, task.began_ms)
+        cancel = partial(stop_others, task.spec, task.layout.log_id, task.run)
+        pairs = by_partition(whole_input(iterator), task.layout.partitions)
+        return attempted(pairs, partial(self._append, run), run=run, cancel=cancel)
 
-    def _append(self, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> TaskReport:
+    def _append(self, run: TaskRun, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> TaskReport:
         task = self.task
         with planned_log(task.spec, task.layout.log_id, appending=True) as log:
             results = load_blind(
@@ -71,17 +88,20 @@ class BlindWriter(DataSourceArrowWriter):
                 task=f"{task.run}/{task_number()}",
                 limits=task.limits,
                 guarantee=task.guarantee,
+                run=run,
             )
         return TaskReport(results)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Raise what was refused, once; else put the result where it was asked for: no registry has it."""
+        """Write the report file, because no registry has the result; or raise one error for all tasks."""
         try:
             reports = accepted(messages)
         except ConditionalLogError as refusal:
+            self._end(messages)
+            rows = {partition: count or 0 for partition, count in appended_rows(messages).items()}
             raise type(refusal)(
-                f"{refusal.message} All rows of tasks that ended are appended, and stay. So read the log, and write "
-                f"only what it does not hold yet."
+                f"{refusal.message} This write appended at least these rows, which stay: {rows_text(rows)}. Read the "
+                f"log, and write only the rows that it does not hold yet."
             ) from None
         results = [result for report in reports for result in report.results]
         if self.task.report is not None:
@@ -90,7 +110,14 @@ class BlindWriter(DataSourceArrowWriter):
             put_report(self.task.report, Completion("", layout.log_id, layout.epoch, partitions, now_ms))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing: what was appended stays."""
+        """Remove the cancellation. The appended rows stay."""
+        self._end(messages)
+
+    def _end(self, messages: list[WriterCommitMessage | None]) -> None:
+        if is_rejected(messages):
+            spec = for_a_look(self.task.spec, END_MS)
+            with suppress(ConditionalLogError), planned_log(spec, self.task.layout.log_id) as log:
+                log.remove_cancelled(self.task.run)
 
 
 def refuse_conditions(options: WriteOptions, schema: StructType, guarantee: str) -> None:

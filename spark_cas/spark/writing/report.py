@@ -1,14 +1,16 @@
 """What a task tells the driver, and what the driver makes of all tasks' reports."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from spark_cas.core.errors import (
-    ERRORS_BY_KIND,
     ConditionalLogError,
+    ConflictError,
     ErrorKind,
     FencedError,
     NotRoutedError,
@@ -19,18 +21,13 @@ from spark_cas.core.errors import (
 )
 from spark_cas.core.plan import Completion, PartitionResult
 from spark_cas.core.plan_json import to_json
+from spark_cas.core.rejection import Rejection
+from spark_cas.log.load.cancelling import RunCancelledError, TaskRun
 from spark_cas.options import report_file
 from spark_cas.spark.writing.verify import Hashed
 
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A definite refusal of one task: Spark would try a task four times that raised it."""
-
-    kind: str
-    message: str
-    partitions: tuple[int, ...]
-    """The log partitions that the task had met by then."""
+_READ_ON_SECONDS = 2.0
+"""How long a task that appends nothing more reads on, to learn the partitions of its rows."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,12 @@ class TaskReport(WriterCommitMessage):
     results: tuple[PartitionResult, ...] = ()
     hashed: tuple[Hashed, ...] = ()
     """In place of results when the job was complete before."""
-    refused: Refused | None = None
+    rejection: Rejection | None = None
+    """The definite error of this task, or of the task that cancelled the run."""
+    appended: tuple[tuple[int, int | None], ...] = ()
+    """The rows that the run appended to the partitions of this task, as (partition, rows); None: not known."""
+    partitions: tuple[int, ...] = ()
+    """Of a task that did not complete, the log partitions of the rows that it read."""
 
 
 # A cause comes before its consequences: rows that are not routed look like changed input elsewhere.
@@ -79,13 +81,24 @@ def put_report(file: str, completion: Completion) -> None:
 
 
 def attempted(
-    pairs: Iterable[tuple[int, pa.RecordBatch]], append: Callable[[Iterator[tuple[int, pa.RecordBatch]]], TaskReport]
+    pairs: Iterable[tuple[int, pa.RecordBatch]],
+    append: Callable[[Iterator[tuple[int, pa.RecordBatch]]], TaskReport],
+    *,
+    run: TaskRun | None = None,
+    cancel: Callable[[Rejection], None] = lambda _: None,
 ) -> TaskReport:
-    """What ``append`` makes of a task's pairs of (partition, records), or the definite refusal that it raised.
+    """Append the rows of one attempt of a task, and return its report.
 
-    A definite refusal is part of the report, because Spark would retry a task that raised it. Raised is only
-    what another attempt may overcome: FencedError, UnknownOutcomeError, and a store that failed.
+    A definite error is a part of the report, because Spark retries a task that raises. Only errors that a retry may
+    overcome are raised: FencedError, UnknownOutcomeError and StorageError, but for NotTakenError.
+
+    Args:
+        pairs: The rows, as (partition, records).
+        append: Appends them.
+        run: Counts the rows that ``append`` appends.
+        cancel: Called with a definite error, to stop the other tasks.
     """
+    run = run or TaskRun()
     met: set[int] = set()
 
     def watched() -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -94,12 +107,28 @@ def attempted(
             yield partition, records
 
     try:
-        return append(watched())
-    except ConditionalLogError as refusal:
-        again = isinstance(refusal, FencedError | UnknownOutcomeError | StorageError)
-        if again and not isinstance(refusal, NotTakenError):
+        return replace(append(watched()), appended=run.appended)
+    except RunCancelledError as cancelled:
+        rejection = cancelled.rejection
+    except ConditionalLogError as error:
+        may_pass = isinstance(error, FencedError | UnknownOutcomeError | StorageError)
+        if may_pass and not isinstance(error, NotTakenError):
             raise
-        return TaskReport(refused=Refused(refusal.kind, refusal.message, tuple(sorted(met))))
+        rejection = Rejection(error.kind, error.message, tuple(sorted(met)))
+        cancel(rejection)
+    if rejection.kind == ConflictError.kind:
+        # The error of a conflict names all partitions that differ, so that the next run does not meet another one.
+        _read_on(watched())
+    return TaskReport(rejection=rejection, appended=run.appended, partitions=tuple(sorted(met)))
+
+
+def _read_on(rows: Iterable[object]) -> None:
+    """Read the remaining rows of a task, for a short time."""
+    ends = time.monotonic() + _READ_ON_SECONDS
+    with suppress(ConditionalLogError, EOFError):
+        for _ in rows:
+            if time.monotonic() > ends:
+                return
 
 
 def accepted(messages: Iterable[WriterCommitMessage | None]) -> list[TaskReport]:
@@ -114,20 +143,35 @@ def accepted(messages: Iterable[WriterCommitMessage | None]) -> list[TaskReport]
 
 def worst_refusal(reports: Iterable[TaskReport]) -> ConditionalLogError | None:
     """One error for all refusals: the most important one's, naming the partitions of the others."""
-    refusals = [report.refused for report in reports if report.refused is not None]
-    if not refusals:
+    # Tasks that stopped because the run was cancelled report the error of the task that cancelled it.
+    rejections = {report.rejection for report in reports if report.rejection is not None}
+    if not rejections:
         return None
-    first, *others = sorted(refusals, key=_rank)
+    first, *others = sorted(rejections, key=_rank)
     message = first.message
     if others:
         message += " Refused as well: " + "; ".join(_brief(other) for other in others) + "."
-    return ERRORS_BY_KIND[ErrorKind(first.kind)](message)
+    return first.error(message)
+
+
+def is_rejected(messages: Iterable[WriterCommitMessage | None]) -> bool:
+    """Whether a task reported a definite error, and so cancelled the run."""
+    return any(isinstance(each, TaskReport) and each.rejection is not None for each in messages)
 
 
 def met_by_refused(messages: Iterable[WriterCommitMessage | None]) -> set[int]:
-    """The log partitions that the tasks which were refused had met by then."""
-    refused = [each.refused for each in messages if isinstance(each, TaskReport) and each.refused is not None]
-    return {partition for each in refused for partition in each.partitions}
+    """Return the log partitions of the rows that the tasks which did not complete had read."""
+    return {partition for each in messages if isinstance(each, TaskReport) for partition in each.partitions}
+
+
+def appended_rows(messages: Iterable[WriterCommitMessage | None]) -> dict[int, int | None]:
+    """Return the rows that the tasks report as appended by this run, by partition; None: not known."""
+    rows: dict[int, int | None] = {}
+    for message in messages:
+        for partition, count in message.appended if isinstance(message, TaskReport) else ():
+            before = rows.get(partition, 0)
+            rows[partition] = None if count is None or before is None else before + count
+    return rows
 
 
 def require_one_task_each(reports: Iterable[TaskReport]) -> None:
@@ -145,11 +189,12 @@ def require_one_task_each(reports: Iterable[TaskReport]) -> None:
         seen.update(mine)
 
 
-def _rank(refused: Refused) -> tuple[int, tuple[int, ...]]:
+def _rank(rejection: Rejection) -> tuple[int, tuple[int, ...], str]:
     kinds: Sequence[str] = _MOST_IMPORTANT_FIRST
-    return (kinds.index(refused.kind) if refused.kind in kinds else len(kinds)), refused.partitions
+    place = kinds.index(rejection.kind) if rejection.kind in kinds else len(kinds)
+    return place, rejection.partitions, rejection.message
 
 
-def _brief(refused: Refused) -> str:
-    met = ", ".join(str(partition) for partition in refused.partitions)
-    return f"the task with partition {met} ({refused.kind})" if met else f"a task ({refused.kind})"
+def _brief(rejection: Rejection) -> str:
+    met = ", ".join(str(partition) for partition in rejection.partitions)
+    return f"the task with partition {met} ({rejection.kind})" if met else f"a task ({rejection.kind})"

@@ -45,7 +45,8 @@ from spark_cas.spark.writing.complete_input import whole_input
 from spark_cas.spark.writing.preflight import placement_of, preflight_limits, require_layout
 from spark_cas.spark.writing.report import TaskReport, accepted, attempted
 from spark_cas.spark.writing.sealed import unsealed
-from spark_cas.spark.writing.write import END_MS, told_whole
+from spark_cas.spark.writing.stop_others import END_MS
+from spark_cas.spark.writing.write import told_whole
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
@@ -224,7 +225,8 @@ def _write(task: BatchTask, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
     report = attempted(by_partition(rows, task.layout.partitions), lambda pairs: _append(task, job, batch, pairs))
     if isinstance(report, BatchReport):
         return report
-    return BatchReport(refused=report.refused, job=job, batch=batch, run=_run(task, batch))
+    rejection, partitions = report.rejection, report.partitions
+    return BatchReport(rejection=rejection, partitions=partitions, job=job, batch=batch, run=_run(task, batch))
 
 
 def _append(task: BatchTask, job: str, batch: Batch, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> BatchReport:

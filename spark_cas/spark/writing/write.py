@@ -2,7 +2,7 @@
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import (
     ConditionalLogError,
+    InputError,
     LayoutChangedError,
     RefusedError,
     StorageError,
@@ -24,12 +25,21 @@ from spark_cas.core.grants import Grant
 from spark_cas.core.guarantee import AT_LEAST_ONCE, EXACTLY_ONCE, OFF, REQUESTED
 from spark_cas.core.partitioner import Placement
 from spark_cas.core.plan import BY_PARTITION, Completion, Layout, Plan
-from spark_cas.log import running_process
+from spark_cas.core.rejection import with_appended_rows
+from spark_cas.log import clock, running_process
 from spark_cas.log.backend import Backend
+from spark_cas.log.load.cancelling import TaskRun
 from spark_cas.log.load.granting import Applicant, give_back, is_taken_over, obtain_grant
 from spark_cas.log.load.in_one_transaction import in_one_transaction
 from spark_cas.log.load.load_rows import load_rows
-from spark_cas.log.load.planning import complete_job, fresh_job_name, pin_plan, refused_as_a_whole
+from spark_cas.log.load.planning import (
+    complete_job,
+    fresh_job_name,
+    pin_plan,
+    refused_as_a_whole,
+    rows_before,
+    rows_of_run,
+)
 from spark_cas.log.load.spool import Spool
 from spark_cas.log.load.whole_load import abort_group, abort_left
 from spark_cas.log.open import AnySpec, answered_before, for_a_look, for_one_transaction
@@ -41,12 +51,19 @@ from spark_cas.spark.worker import open_here, planned_log, task_number
 from spark_cas.spark.writing.blind_write import BlindWriter, plan_blind_write, refuse_conditions
 from spark_cas.spark.writing.complete_input import whole_input
 from spark_cas.spark.writing.preflight import placement_of, preflight_limits, require_layout
-from spark_cas.spark.writing.report import TaskReport, accepted, attempted, check_report, met_by_refused, put_report
+from spark_cas.spark.writing.report import (
+    TaskReport,
+    accepted,
+    appended_rows,
+    attempted,
+    check_report,
+    is_rejected,
+    met_by_refused,
+    put_report,
+)
 from spark_cas.spark.writing.sealed import unsealed
+from spark_cas.spark.writing.stop_others import END_MS, stop_others
 from spark_cas.spark.writing.verify import hash_rows, require_same
-
-END_MS = 10_000
-"""A load that failed does not wait for long to say so: others see it in time, or that its driver has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +74,10 @@ class WriteTask:
     plan: Plan
     run: str
     """Identity of this write, which tells a re-run of the job from a second task of this one."""
+    began_ms: int
+    """When the driver planned the run, milliseconds since 1970."""
+    rows_before: tuple[int, ...] | None
+    """The rows of the job in each partition before the run; empty if there were none, None if that is not known."""
     limits: ChunkLimits
     atomic: bool
     fenced_wait_ms: int
@@ -112,6 +133,7 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
             plan = _plan(log, options, job, mark, layout, placement=placement)
             if plan.job != job or options.idempotence == REQUESTED:
                 completion = log.completion(plan.job)
+            before = () if completion else rows_before(log, plan)
         except BaseException as error:
             if options.whole and isinstance(error, RefusedError):
                 with suppress(ConditionalLogError):
@@ -122,6 +144,8 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
         spec=options.spec,
         plan=plan,
         run=run,
+        began_ms=clock.now_ms(),
+        rows_before=before,
         limits=limits,
         atomic=options.atomic,
         fenced_wait_ms=options.fenced_wait_ms,
@@ -189,24 +213,23 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         self.task = task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
-        """Append the rows of one task. A second attempt goes on where the first came to.
-
-        A definite refusal is part of the report, because Spark would retry a task that raised it. Raised is only
-        what another attempt may overcome: FencedError, UnknownOutcomeError, and a store that failed.
-        """
-        rows = whole_input(iterator)
+        """Append the rows of one task, as `attempted`. A second attempt resumes after the rows of the first."""
+        rows, task = whole_input(iterator), self.task
         if self._in_one_task:
-            return attempted(by_partition(unsealed(rows), self.task.plan.partitions), self._append_in_one_transaction)
-        return attempted(by_partition(rows, self.task.plan.partitions), self._append)
+            return attempted(by_partition(unsealed(rows), task.plan.partitions), self._append_in_one_transaction)
+        run = TaskRun(task.run, task.began_ms, task.rows_before)
+        pairs = by_partition(rows, task.plan.partitions)
+        if task.completion is not None:
+            return attempted(pairs, lambda checked: TaskReport(hashed=hash_rows(checked)))
+        cancel = partial(stop_others, task.spec, task.plan.log_id, task.run)
+        return attempted(pairs, partial(self._append, run), run=run, cancel=cancel)
 
     @property
     def _in_one_task(self) -> bool:
         return self.task.plan.whole and self.task.spec.has_brokers
 
-    def _append(self, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> TaskReport:
+    def _append(self, run: TaskRun, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> TaskReport:
         task = self.task
-        if task.completion is not None:
-            return TaskReport(hashed=hash_rows(pairs))
         first = next(pairs, None)
         if first is None:
             return TaskReport()
@@ -219,6 +242,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
                 limits=task.limits,
                 atomic=task.in_one_chunk,
                 fenced_wait_seconds=task.fenced_wait_ms / 1000,
+                run=run,
             )
         return TaskReport(results)
 
@@ -250,15 +274,15 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         return TaskReport(results)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Raise what was refused, once, with what is in the log; else record that the job is complete."""
+        """Record that the job is complete; or raise one error for all tasks, with the rows that this run appended."""
         try:
             reports = accepted(messages)
             if self.task.completion is not None:
                 hashed = {each.partition: each for report in reports for each in report.hashed}
                 require_same(self.task.completion, hashed)
         except ConditionalLogError as refusal:
-            told = told_whole(self.task.spec, self.task.plan, refusal, messages)
-            self._end()
+            told = told_whole(self.task.spec, self.task.plan, refusal, messages, self._with_rows)
+            self._end(messages)
             raise told from None
         if self.task.completion is not None:
             completion = self.task.completion
@@ -267,33 +291,64 @@ class ConditionalLogWriter(DataSourceArrowWriter):
             with planned_log(self.task.spec, self.task.plan.log_id) as log:
                 try:
                     completion = complete_job(log, self.task.plan, results)
+                except (RefusedError, InputError) as error:
+                    raise self._with_rows(log, error, messages) from None
                 finally:
                     give_back(log, self.task.grant)
         if self.task.report is not None:
             put_report(self.task.report, completion)
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
-        """Let other loads begin. What is visible is a prefix that the same job resumes."""
-        self._end()
+    def _with_rows(
+        self, log: Backend, error: ConditionalLogError, messages: Iterable[WriterCommitMessage | None]
+    ) -> ConditionalLogError:
+        """Return the error with the visible rows that this run appended, if the log can be read."""
+        task, rows = self.task, None
+        with suppress(ConditionalLogError):
+            reported = appended_rows(messages)
+            rows = {} if task.completion else rows_of_run(log, task.plan, task.run, task.rows_before, reported)
+        if rows is None:
+            return error
+        if task.plan.whole and not any(rows.values()):
+            error = type(error)(f"{error.message} A load with atomic=load shows no row before it is complete.")
+        return with_appended_rows(error, rows)
 
-    def _end(self) -> None:
-        """Keep nobody waiting any more: of a load as a whole nothing becomes visible, unless another run goes on."""
-        plan = self.task.plan
-        if self.task.completion is None and (plan.whole or self.task.grant):
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Let other loads begin. The visible rows are a prefix, which the same job resumes."""
+        self._end(messages)
+
+    def _end(self, messages: Iterable[WriterCommitMessage | None]) -> None:
+        """Release the grant and remove the cancellation. No row of a load as a whole becomes visible.
+
+        If another run of the job has the grant, that run continues.
+        """
+        plan, rejected = self.task.plan, is_rejected(messages)
+        if self.task.completion is None and (plan.whole or self.task.grant or rejected):
             spec = for_a_look(self.task.spec, END_MS)
             with suppress(ConditionalLogError), planned_log(spec, plan.log_id) as log:
-                # Without a grant nobody is kept waiting, and another run of the job may be at work.
+                if rejected:
+                    with suppress(ConditionalLogError):
+                        log.remove_cancelled(self.task.run)
+                # Without a grant no other load waits, and another run of the job may be active.
                 if self.task.grant and not is_taken_over(log, self.task.grant):
                     abort_group(log, plan)
                 give_back(log, self.task.grant)
 
 
 def told_whole(
-    spec: AnySpec, plan: Plan, refusal: ConditionalLogError, messages: Iterable[WriterCommitMessage | None]
+    spec: AnySpec,
+    plan: Plan,
+    refusal: ConditionalLogError,
+    messages: Sequence[WriterCommitMessage | None],
+    with_rows: Callable[[Backend, ConditionalLogError, Sequence[WriterCommitMessage | None]], ConditionalLogError]
+    | None = None,
 ) -> ConditionalLogError:
-    """A refusal of tasks as their user needs it (`refused_as_a_whole`); as it is where the log cannot be asked."""
+    """Return the error of the tasks with the state of the job (`refused_as_a_whole`), and then ``with_rows`` of that.
+
+    If the log cannot be read, it is the error as it is.
+    """
     try:
         with planned_log(spec, plan.log_id) as log:
-            return refused_as_a_whole(log, plan, refusal, met_by_refused(messages))
+            whole = refused_as_a_whole(log, plan, refusal, met_by_refused(messages))
+            return whole if with_rows is None else with_rows(log, whole, messages)
     except ConditionalLogError:
         return refusal

@@ -1,11 +1,13 @@
-"""Plans and completions: kept for ever, the first writer wins."""
+"""Plans, completions and cancelled runs: the first writer wins."""
 
 from dataclasses import replace
 from functools import partial
 
 from spark_cas.core.outcome import Appended
 from spark_cas.core.plan import Completion, PartitionResult, Replacement
+from spark_cas.core.rejection import Rejection, rejection_from_json
 from spark_cas.log.backend import Backend
+from spark_cas.log.load.cancelling import cancel_run
 from spark_cas.testing.contract.base import ContractBase, at_once, eager_switching
 from spark_cas.testing.writing import JobWriter, append_foreign, plan_of, table_of
 
@@ -64,6 +66,20 @@ class RegistryContract(ContractBase):
         append_foreign(backend, 0, "x")
         with self.reopen(backend) as other:
             assert other.jobs() == ("B_", "a-2", "b", "c.1")
+
+    def test_a_run_is_cancelled_until_its_driver_removes_that(self, backend: Backend) -> None:
+        backend.record_plan(plan_of(backend, "job"))
+        first, second = (Rejection("CONFLICT", text, (2, 1)) for text in ("first [FENCED] \u00e9", "second"))
+        assert backend.entry("cancelled", "run-1") is None
+        cancel_run(backend, "run-1", first)
+        with self.reopen(backend) as other:
+            cancel_run(other, "run-1", second)
+            assert rejection_from_json(other.entry("cancelled", "run-1") or "") == first
+            assert other.entry("cancelled", "run-2") is None, "another run of the same job"
+            assert other.jobs() == ("job",)
+            other.remove_cancelled("run-1")
+            other.remove_cancelled("run-1")
+        assert backend.entry("cancelled", "run-1") is None
 
     def test_of_two_plans_at_once_one_wins_for_both(self, backend: Backend) -> None:
         with self.reopen(backend) as other, eager_switching():

@@ -52,7 +52,7 @@ _DEFLATED = b"x"
 """What zlib's format begins with, and no JSON does."""
 _IN_PIECES = re.compile(rb'\{"pieces":([0-9]+)\}')
 _KEY = re.compile(
-    r"registry|([^/]+)/(plan|completion|outcome|input|piece|expansion|layout|partitioner)/(.+)", re.DOTALL
+    r"registry|([^/]+)/(plan|completion|outcome|input|cancelled|piece|expansion|layout|partitioner)/(.+)", re.DOTALL
 )
 
 _CHANCE = random.SystemRandom()

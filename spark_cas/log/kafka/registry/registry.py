@@ -1,8 +1,9 @@
 """The registry of a prefix: plans and completions in one compacted topic, expansions in another.
 
-Each claim of each task reads the expansions, so they lie apart: what it reads does not grow with the jobs. A job's
-plan and completion lie in one of the partitions of the other topic, which a hash of the job's name tells. The entry
-`registry` says of how many; it was recorded by who first wrote to the prefix with this version.
+Each claim of each task reads the expansions, so they lie apart: what it reads does not grow with the jobs. The
+entries of cancelled runs are stored beside the expansions, because tasks read them too; the driver removes them. A
+job's plan and completion lie in one of the partitions of the other topic, which a hash of the job's name tells. The
+entry `registry` says of how many; it was recorded by who first wrote to the prefix with this version.
 
 Versions before that one kept all of it in partition 0 of the one topic. Until there is the entry, that is where
 everything is looked for, expansions too. Who records it copies these first, so none is ever out of sight. An old and
@@ -59,6 +60,19 @@ class Registry:
         """Record an entry about layouts unless there is one; returns the one that holds."""
         self._settle()
         return _put(self._layouts, key, text)
+
+    def of_runs(self) -> Entries:
+        """The entries of cancelled runs, as of now."""
+        return self._layouts.refresh()
+
+    def put_of_run(self, key: str, text: str) -> str:
+        """Record an entry of a run unless there is one, if the topics exist; return the entry that holds."""
+        return text if self._count() is None else _put(self._layouts, key, text)
+
+    def remove_of_run(self, key: str) -> None:
+        """Remove the entry of a run, if there is one."""
+        if self._count() is not None:
+            self._layouts.remove([key])
 
     def of_job(self, topic: str, job: str) -> Entries:
         """The entries among which those of a job are looked for, as of now."""
@@ -139,10 +153,17 @@ class KafkaRegistry:
         self._registry = clients.lately("registry", lambda: Registry(clients))
 
     def entry(self, kind: EntryKind, job: str) -> str | None:
+        if kind == "cancelled":
+            return self._registry.of_runs().text(self._key(kind, job))
         return self._registry.of_job(self._topic, job).text(self._key(kind, job))
 
     def put_entry(self, kind: EntryKind, job: str, text: str) -> str:
+        if kind == "cancelled":
+            return self._registry.put_of_run(self._key(kind, job), text)
         return self._registry.put_of_job(self._topic, job, self._key(kind, job), text)
+
+    def remove_cancelled(self, run: str) -> None:
+        self._registry.remove_of_run(self._key("cancelled", run))
 
     def jobs(self) -> tuple[str, ...]:
         plans = self._key("plan", "")

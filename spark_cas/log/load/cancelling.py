@@ -1,0 +1,118 @@
+"""Cancellation of a run: a task that finds a definite error records it in the log, and the other tasks stop.
+
+Spark retries a task that raises, so a task returns a definite error in its commit message, and Spark lets the other
+tasks run to their end. The log is the only thing that all tasks of a run reach, in local mode, on a cluster and on
+Spark Connect. So the first task with a definite error puts an entry for the run into the log, and each task checks
+for this entry before a chunk, at most every `CHECK_SECONDS`. The driver removes the entry when the run ends.
+
+The entry names the run, not the job: it does not stop another run of the same job. A missing or unreadable entry
+never fails a task, because no promise of an append depends on it.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from spark_cas.core.errors import ConditionalLogError
+from spark_cas.core.plan import Progress
+from spark_cas.core.rejection import Rejection, rejection_from_json, rejection_to_json
+from spark_cas.log import clock
+from spark_cas.log.patience import within
+from spark_cas.log.protocol import Registry
+
+CHECK_SECONDS = 2.0
+"""The time between two checks of a process. A run that is younger is not checked at all."""
+
+_Item = TypeVar("_Item")
+
+_next_check: dict[str, float] = {}
+"""When this process checks again, on the monotonic clock, for the run that it checked last."""
+
+
+class RunCancelledError(Exception):
+    """Another task of the same run found a definite error. It is not retried and never reaches a user."""
+
+    def __init__(self, rejection: Rejection) -> None:
+        super().__init__(rejection.message)
+        self.rejection = rejection
+
+
+class TaskRun:
+    """A run as one attempt of one task sees it: whether it is cancelled, and the rows it appended so far."""
+
+    def __init__(self, name: str = "", began_ms: int = 0, rows_before: Sequence[int] | None = ()) -> None:
+        """Begin with no rows.
+
+        Args:
+            name: The name of the run; a run without a name is never cancelled.
+            began_ms: When the driver planned the run, in milliseconds since 1970.
+            rows_before: The rows of the job in each partition before the run; empty if there were none, None if
+                that is not known.
+        """
+        self._name = name
+        self._began_ms = began_ms
+        self._rows_before = rows_before
+        self._appended: dict[int, int | None] = {}
+
+    @property
+    def appended(self) -> tuple[tuple[int, int | None], ...]:
+        """The rows that the run appended to the partitions of this task, as (partition, rows); None: not known."""
+        return tuple(sorted(self._appended.items()))
+
+    def count(self, progress: Progress | None) -> None:
+        """Count the rows in a ledger entry that other attempts of this task appended in the same run."""
+        if progress is not None and is_of_run(progress, self._name):
+            self._appended[progress.partition] = rows_since(progress, self._rows_before)
+
+    def add(self, partition: int, rows: int) -> None:
+        """Count the rows of a chunk that this attempt appended."""
+        before = self._appended.get(partition, 0)
+        self._appended[partition] = None if before is None else before + rows
+
+    def checked(self, log: Registry, items: Iterable[_Item]) -> Iterator[_Item]:
+        """Yield the items, with a `check` before each."""
+        for item in items:
+            self.check(log)
+            yield item
+
+    def check(self, log: Registry) -> None:
+        """Raise RunCancelledError if another task cancelled the run. Most calls send no request."""
+        if not self._name or not self._is_due():
+            return
+        rejection = None
+        with suppress(ConditionalLogError), within(CHECK_SECONDS):
+            text = log.entry("cancelled", self._name)
+            rejection = None if text is None else rejection_from_json(text)
+        if rejection is not None:
+            raise RunCancelledError(rejection)
+
+    def _is_due(self) -> bool:
+        """Whether the last check of this process is old enough, or the run is if this process has not checked it."""
+        now = time.monotonic()
+        if self._name not in _next_check:
+            age = (clock.now_ms() - self._began_ms) / 1000
+            _next_check.clear()
+            # A clock that differs from the driver's shifts the time without checks; it does not extend it.
+            _next_check[self._name] = now + (CHECK_SECONDS - age if 0 <= age < CHECK_SECONDS else 0)
+        if now < _next_check[self._name]:
+            return False
+        _next_check[self._name] = now + CHECK_SECONDS
+        return True
+
+
+def rows_since(progress: Progress, rows_before: Sequence[int] | None) -> int | None:
+    """Return the rows of a ledger entry, less those of the job in its partition before the run; None: not known."""
+    if rows_before is None:
+        return None
+    return max(0, progress.rows - (rows_before[progress.partition] if rows_before else 0))
+
+
+def cancel_run(log: Registry, run: str, rejection: Rejection) -> None:
+    """Record that a run is cancelled, unless it is already. Raises StorageError, FormatError."""
+    log.put_entry("cancelled", run, rejection_to_json(rejection))
+
+
+def is_of_run(progress: Progress, run: str) -> bool:
+    """Whether a task of the run appended the newest chunk of a ledger entry."""
+    return progress.task.rpartition("/")[0] == run

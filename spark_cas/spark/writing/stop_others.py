@@ -1,0 +1,20 @@
+"""Stop the other tasks of a write after a definite error of one (`spark_cas.log.load.cancelling`)."""
+
+from contextlib import suppress
+
+from spark_cas.core.errors import ConditionalLogError, LogNotSharedError
+from spark_cas.core.rejection import Rejection
+from spark_cas.log.load.cancelling import cancel_run
+from spark_cas.log.open import AnySpec, for_a_look
+from spark_cas.spark.worker import planned_log
+
+END_MS = 10_000
+"""The patience of the last requests of a write that failed: it does not delay its error for long."""
+
+
+def stop_others(spec: AnySpec, log_id: str, run: str, rejection: Rejection) -> None:
+    """Cancel the run of a task. If that fails, the other tasks run to their end, and nothing else changes."""
+    # A worker that sees another log cannot reach the other tasks through it.
+    if rejection.kind != LogNotSharedError.kind:
+        with suppress(ConditionalLogError), planned_log(for_a_look(spec, END_MS), log_id) as log:
+            cancel_run(log, run, rejection)

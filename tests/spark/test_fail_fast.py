@@ -1,0 +1,191 @@
+"""A definite error of one task stops the other tasks of the write, and reports the rows that this run appended."""
+
+import time
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spark_cas import error_from_text, open_log
+from spark_cas.core.chunks import ChunkLimits
+from spark_cas.core.errors import (
+    ClaimError,
+    ConflictError,
+    InputChangedError,
+    NotRoutedError,
+    RecordTooLargeError,
+)
+from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.log.load.load_rows import load_rows
+from spark_cas.log.load.planning import pin_plan
+from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When, crash
+from spark_cas.testing.writing import append_foreign, table_of, values_in
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+CHUNK = 5
+SLOW_CHUNKS = 60
+PAUSE_SECONDS = 0.25
+"""The slow task takes at least 15 s, three times as long as it may append after the error of the other."""
+
+
+def rows_of(session):
+    """Ten rows for partition 0 in one task, and many for partition 1 in another."""
+    ids = session.range(0, 10, 1, 1).union(session.range(10, 10 + SLOW_CHUNKS * CHUNK, 1, 1))
+    rows = ids.selectExpr("IF(id < 10, 0, 1) AS partition", "CAST(id AS STRING) AS key")
+    return rows.selectExpr("partition", "key", "lpad(key, 5, '0') AS value")
+
+
+def in_two_tasks(rows, folder, before_fast=lambda: None):
+    """Partition 1 comes slowly, and partition 0 all at once when some rows of partition 1 have come."""
+    some = Path(folder, "some")
+
+    def run(batches):
+        for batch in batches:
+            if batch.num_rows and batch.column("partition")[0].as_py() != 1:
+                wait_for(some)
+                before_fast()
+                yield batch
+                continue
+            for at in range(0, batch.num_rows, CHUNK):
+                time.sleep(PAUSE_SECONDS)
+                if at == 4 * CHUNK:
+                    some.touch()
+                yield batch.slice(at, CHUNK)
+
+    return rows.mapInArrow(run, rows.schema)
+
+
+def wait_for(file):
+    deadline = time.monotonic() + 120
+    while not file.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def save(rows, address, **options):
+    writer = rows.write.format("conditional-log").mode("append").options(maxRecordsPerChunk=CHUNK, routed="true")
+    writer.options(**options).save(address)
+
+
+def error_of(work):
+    with pytest.raises(Exception) as raised:
+        work()
+    error = error_from_text(str(raised.value))
+    assert error is not None, raised.value
+    return error
+
+
+def require_stopped(error, address, before=0):
+    """The slow task stopped, and the error counts the rows of this run alone."""
+    with open_log(address) as log:
+        slow = len(values_in(log, 1)) - before
+    assert 0 < slow < SLOW_CHUNKS * CHUNK, "the other task ran to its end"
+    assert error.appended_rows == {1: slow}, error
+    assert slow % CHUNK == 0
+
+
+def begin_with_other_rows(address):
+    """A run of the job that died after a chunk of other rows in partition 0, and a chunk in partition 1."""
+    with open_log(address) as log:
+        log.create(2)
+        plan = pin_plan(log, "load", ExpectedOffsets("end"))
+        dying = FaultyLog(log, Fault("append", 3, When.BEFORE, crash))
+        keys = [str(10 + at) for at in range(CHUNK)]
+        values = pa.array([key.rjust(5, "0").encode() for key in keys], pa.binary())
+        same = table_of(keys).set_column(1, "value", values)
+        batches = [(0, table_of("abcde")), (0, table_of("f")), (1, same), (1, table_of("g")), (1, table_of("h"))]
+        rows = [(partition, batch) for partition, table in batches for batch in table.to_batches()]
+        with pytest.raises(InjectedFaultError):
+            load_rows(dying, plan, rows, task="before/0", limits=ChunkLimits(max_records=CHUNK))
+        assert [len(values_in(log, each)) for each in range(2)] == [CHUNK, CHUNK]
+
+
+def test_changed_input_of_one_task_stops_the_other(spark, address, tmp_path):
+    require_changed_input_stops_the_other(spark, address, tmp_path)
+
+
+def require_changed_input_stops_the_other(session, address, tmp_path):
+    begin_with_other_rows(address)
+    rows = in_two_tasks(rows_of(session), tmp_path)
+    error = error_of(lambda: save(rows, address, job="load"))
+    assert isinstance(error, InputChangedError), error
+    require_stopped(error, address, before=CHUNK)
+    require_resumable(rows, address, error)
+
+
+def require_resumable(rows, address, error):
+    """The next run of the job is not stopped by the cancellation of the one before."""
+    slow = rows.where("partition = 1")
+    again = error_of(lambda: save(slow, address, job="load"))
+    assert isinstance(again, InputChangedError), again
+    with open_log(address) as log:
+        done = len(values_in(log, 1))
+    assert done == SLOW_CHUNKS * CHUNK, "partition 1 is complete now"
+    assert again.appended_rows == {1: done - CHUNK - error.appended_rows[1]}
+
+
+def appending(path):
+    with open_log(path) as log:
+        append_foreign(log, 0, "another writer's")
+
+
+# Kind, options, and the columns of the rows.
+WRONG = {
+    "conflict": (ConflictError, {"expectedOffsets": "end"}, ["partition", "key", "value"]),
+    "record too large": (
+        RecordTooLargeError,
+        {"maxBytesPerChunk": 2000},
+        ["partition", "key", "IF(partition = 0, repeat('x', 3000), value) AS value"],
+    ),
+    "not routed": (NotRoutedError, {}, ["IF(partition = 0, -1, partition) AS partition", "key", "value"]),
+    "claim": (
+        ClaimError,
+        {"expectedOffsets": "none"},
+        ["partition", "key", "value", "IF(partition = 0, -5L, NULL) AS expected_offset"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_each_definite_error_stops_the_other_task(spark, path, tmp_path, name):
+    kind, options, columns = WRONG[name]
+    with open_log(path) as log:
+        log.create(2)
+    before = partial(appending, path) if name == "conflict" else lambda: None
+    rows = in_two_tasks(rows_of(spark).selectExpr(*columns), tmp_path, before)
+    error = error_of(lambda: save(rows, path, job="load", **options))
+    assert isinstance(error, kind), error
+    require_stopped(error, path)
+    assert not list(Path(path, "_log", "cancelled").glob("*")), "the driver removes the cancellation"
+
+
+def test_nothing_of_an_atomic_load_is_visible(spark, path, tmp_path):
+    with open_log(path) as log:
+        log.create(2)
+    _, options, columns = WRONG["record too large"]
+    rows = in_two_tasks(rows_of(spark).selectExpr(*columns), tmp_path)
+    error = error_of(lambda: save(rows, path, job="load", atomic="load", **options))
+    assert isinstance(error, RecordTooLargeError), error
+    assert error.appended_rows == {}
+    with open_log(path) as log:
+        assert [log.bounds(each).end_offset for each in range(2)] == [0, 0]
+    chunks = list(Path(path, "partition=00001").glob("*"))
+    assert len(chunks) < SLOW_CHUNKS, "the other task ran to its end"
+
+
+def test_a_write_without_a_job_stops_as_well(spark, path, tmp_path):
+    with open_log(path) as log:
+        log.create(2)
+    _, options, columns = WRONG["record too large"]
+    error = error_of(
+        lambda: save(in_two_tasks(rows_of(spark).selectExpr(*columns), tmp_path), path, idempotence="off", **options)
+    )
+    assert isinstance(error, RecordTooLargeError), error
+    with open_log(path) as log:
+        assert len(values_in(log, 1)) < SLOW_CHUNKS * CHUNK, "the other task ran to its end"
+
+
+def test_on_connect_changed_input_of_one_task_stops_the_other(connect, address, tmp_path):
+    """The last test: while there is a Connect session, functions of columns are those of Connect."""
+    require_changed_input_stops_the_other(connect, address, tmp_path)
