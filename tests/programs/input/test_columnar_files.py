@@ -79,8 +79,8 @@ def test_empty_file_is_rejected(write, read, kind, tmp_path):
 
 def test_each_name_is_taken_literally(write, read):
     for name in ODD_NAMES:
-        write(name, name=[name])
-    assert sorted(row["name"] for row in read()) == sorted(ODD_NAMES)
+        write(name, file=[name])
+    assert sorted(row["file"] for row in read()) == sorted(ODD_NAMES)
 
 
 def test_folders_become_text_and_never_replace_a_column(write, read, tmp_path):
