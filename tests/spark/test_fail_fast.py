@@ -3,6 +3,7 @@
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -132,7 +133,7 @@ def appending(path):
 
 
 # Kind, options, and the columns of the rows.
-WRONG: dict[str, tuple[type[ConditionalLogError], dict[str, str], list[str]]] = {
+WRONG: dict[str, tuple[type[ConditionalLogError], dict[str, Any], list[str]]] = {
     "conflict": (ConflictError, {"expectedOffsets": "end"}, ["partition", "key", "value"]),
     "record too large": (
         RecordTooLargeError,
