@@ -109,6 +109,18 @@ def spark(connect_port, tmp_path_factory):
         session.stop()
 
 
+@pytest.fixture(scope="module")
+def connect(spark, connect_port):
+    """A Spark Connect session. While it is there, functions of columns are those of Connect."""
+    from pyspark.sql.connect.session import SparkSession
+
+    with pytest.MonkeyPatch.context() as env:
+        env.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+        session = SparkSession.builder.remote(f"sc://127.0.0.1:{connect_port}").create()
+        yield session
+        session.stop()
+
+
 @pytest.fixture
 def path(tmp_path):
     """Where a log is, or will be."""

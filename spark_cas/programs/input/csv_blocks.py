@@ -13,7 +13,7 @@ import pyarrow.csv as pc
 
 from spark_cas.programs.input.csv_dialect import CsvDialect
 from spark_cas.programs.input.csv_text import CsvText, Positions, record_values
-from spark_cas.programs.input.decoding import Decoder, require_utf8
+from spark_cas.programs.input.decoding import Decoder, require_utf8, require_whole_file
 from spark_cas.programs.input.parts import Part, require_text, shown
 
 _BLOCK_BYTES = 512 * 1024
@@ -52,6 +52,7 @@ class CsvBlocks:
         block_bytes: int = _BLOCK_BYTES,
     ) -> None:
         """Expect this many columns, and this header at the begin of the file; None if any header will do."""
+        require_whole_file(part, whole=dialect.multi_line)
         self._part = part
         self._dialect = dialect
         self._columns = columns
@@ -104,7 +105,7 @@ class CsvBlocks:
         """Return the values of the first record in the first bytes of a file; None if they are not enough."""
         require_text(self._part, data, "CSV")
         decoded = self._decoder.feed(data) + (self._decoder.feed(b"", final=True) if is_whole else b"")
-        text = CsvText(self._without_comments(decoded), self._dialect)
+        text = CsvText(self._without_comments(decoded, final=is_whole), self._dialect)
         text = self._plain(text.head(len(text.data) if is_whole else text.last_record_end()))
         starts, ends = text.records()
         if not len(starts):
@@ -119,7 +120,7 @@ class CsvBlocks:
         self._size += len(data)
 
     def _block(self, *, final: bool) -> Iterator[CsvBlock]:
-        data = self._without_comments(b"".join(self._pieces))
+        data = self._without_comments(b"".join(self._pieces), final=final)
         text = CsvText(data, self._dialect)
         cut = len(data) if final else text.last_record_end()
         self._pieces = [data[cut:]]
@@ -148,6 +149,8 @@ class CsvBlocks:
     def _parsed(self, text: CsvText, starts: Positions) -> pa.Table:
         # The parser would drop a mark at the begin of a file here too. It skips an empty line.
         data = b"\n" + text.data if text.data.startswith(_BOM) else text.data
+        # pyarrow 26 takes an absent last value for quoted if no line end follows, and the value before is quoted.
+        data = data if data.endswith((b"\n", b"\r")) else data + b"\n"
         options = pc.ReadOptions(use_threads=False, column_names=self._names, block_size=len(data) + 1)
         parse = self._parse_line_breaks if text.has_line_breaks() else self._parse
         try:
@@ -216,7 +219,7 @@ class CsvBlocks:
                 line=self._lines + text.line_at(int(text.quotes[-1])),
             )
 
-    def _without_comments(self, data: bytes) -> bytes:
+    def _without_comments(self, data: bytes, *, final: bool) -> bytes:
         """Empty the lines that are comments; an empty line is skipped."""
         comment = self._dialect.comment.encode()
         if not comment or not any(data.startswith(comment) or end + comment in data for end in (b"\n", b"\r")):
@@ -224,7 +227,8 @@ class CsvBlocks:
         kept = []
         inside = False
         for line in data.splitlines(keepends=True):
-            if not inside and line.startswith(comment):
+            is_whole = final or line.endswith((b"\n", b"\r"))
+            if not inside and is_whole and line.startswith(comment):
                 kept.append(line[len(line.rstrip(b"\r\n")) :])
                 continue
             kept.append(line)

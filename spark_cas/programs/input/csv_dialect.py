@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.input.decoding import UTF_8, encoding_name, keeps_line_ends
-from spark_cas.programs.input.read_options import ReadOptions
+from spark_cas.programs.input.read_options import TIME_OPTIONS, ReadOptions, ValueFormats
 
 _DEFAULT_QUOTE = '"'
 _NAMES = (
@@ -22,10 +22,7 @@ _NAMES = (
     "ignoreLeadingWhiteSpace",
     "ignoreTrailingWhiteSpace",
     "locale",
-    "timeZone",
-    "dateFormat",
-    "timestampFormat",
-    "timestampNTZFormat",
+    *TIME_OPTIONS,
 )
 _OTHER_NAMES = {"delimiter": "sep", "charset": "encoding"}
 _CONTROL_CHARACTERS = {r"\t": "\t", r"\b": "\b", r"\f": "\f", r"\0": "\0", "\\\\": "\\"}
@@ -59,18 +56,6 @@ class CsvDialect:
         return bool(self.quote) and bool(self.escape) and self.escape != self.quote
 
 
-@dataclass(frozen=True, slots=True)
-class ValueFormats:
-    """How text becomes typed values."""
-
-    locale: str | None = None
-    time_zone: str = "UTC"
-    """The zone of timestamps that have none."""
-    date: str | None = None
-    timestamp: str | None = None
-    timestamp_ntz: str | None = None
-
-
 def parse_csv_options(options: Mapping[str, str]) -> tuple[CsvDialect, ValueFormats]:
     """Return the dialect and the value formats of Spark's read options for CSV. Raises UsageError for any other."""
     read = ReadOptions(options, _NAMES, _OTHER_NAMES)
@@ -95,14 +80,7 @@ def parse_csv_options(options: Mapping[str, str]) -> tuple[CsvDialect, ValueForm
         strip_trailing=read.flag("ignoreTrailingWhiteSpace", default=False),
     )
     _require_different(dialect)
-    formats = ValueFormats(
-        locale=read.optional("locale"),
-        time_zone=read.text("timeZone", "UTC"),
-        date=read.optional("dateFormat"),
-        timestamp=read.optional("timestampFormat"),
-        timestamp_ntz=read.optional("timestampNTZFormat"),
-    )
-    return dialect, formats
+    return dialect, read.value_formats()
 
 
 def _character(read: ReadOptions, name: str, default: str, *, may_be_empty: bool = False) -> str:

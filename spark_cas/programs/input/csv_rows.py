@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -10,14 +11,15 @@ import pyarrow as pa
 from spark_cas.core.errors import UnreadableInputError
 from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.input.csv_blocks import CsvBlock, CsvBlocks, first_record
-from spark_cas.programs.input.csv_dialect import CsvDialect, ValueFormats, parse_csv_options
-from spark_cas.programs.input.csv_types import CsvColumn, NumberFormat, csv_column, typed_batch
+from spark_cas.programs.input.csv_dialect import CsvDialect, parse_csv_options
 from spark_cas.programs.input.parts import FILE, POSITION, SHOWN_CHARACTERS, Part, shown
-from spark_cas.programs.input.text_files import InputFile, first_lines, parsed_schema, read_lines
+from spark_cas.programs.input.read_options import ValueFormats
+from spark_cas.programs.input.text_files import InputFile, first_lines, parsed_schema, quoted, read_lines
+from spark_cas.programs.input.typed_text import NumberFormat, TextColumn, first_wrong, text_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructType
 
 _FIRST_LINES = (1, 100, 10_000)
 _PLACE = "_input_place"
@@ -30,7 +32,7 @@ class _Format:
     """What a task needs to read a part."""
 
     dialect: CsvDialect
-    columns: tuple[CsvColumn, ...]
+    columns: tuple[TextColumn, ...]
     header: tuple[str, ...] | None
     """Expected in each file; None if any will do."""
     with_place: bool
@@ -65,19 +67,18 @@ def csv_rows(
         fields = parsed_schema(schema)
         header = fields.names
     numbers = _number_format(spark, formats.locale) if formats.locale else None
-    columns = tuple(csv_column(field, formats, numbers) for field in fields)
-    patterns = {field.name: pattern for field in fields if (pattern := _pattern(field, formats))}
+    columns = tuple(text_column(field, formats, numbers) for field in fields)
+    patterns = {
+        field.name: pattern for field in fields if (pattern := formats.pattern(field.dataType.simpleString()))
+    }
     text_columns = tuple(_as_text(column) if column.name in patterns else column for column in columns)
     task = _Format(dialect, text_columns, None if dialect.by_place else tuple(header), bool(patterns))
 
-    def reader_of(part: Part) -> "_CsvReader":
-        return _CsvReader(part, task)
-
     if not patterns:
-        return read_lines(spark, files, reader_of, fields)
+        return read_lines(spark, files, partial(_CsvReader, task=task), fields)
     task_fields = [StructField(each.name, StringType()) if each.name in patterns else each for each in fields]
     place = StructField(_PLACE, StringType())
-    rows = read_lines(spark, files, reader_of, StructType([*task_fields, place]))
+    rows = read_lines(spark, files, partial(_CsvReader, task=task), StructType([*task_fields, place]))
     return _with_parsed_times(rows, fields, patterns, formats)
 
 
@@ -96,11 +97,35 @@ class _CsvReader:
         return map(self._batch, self._blocks.finish())
 
     def _batch(self, block: CsvBlock) -> pa.RecordBatch:
-        batch = typed_batch(block, self._format.columns, self._part)
+        batch = _typed_batch(block, self._format.columns, self._part)
         if not self._format.with_place:
             return batch
         places = pa.array([self._part.place(block.line(record)) for record in range(batch.num_rows)])
         return batch.append_column(_PLACE, places)
+
+
+def _typed_batch(block: CsvBlock, columns: Sequence[TextColumn], part: Part) -> pa.RecordBatch:
+    """Return the records of a block as typed values. Raises UnreadableInputError for a value that is not kept."""
+    [batch] = block.records.combine_chunks().to_batches()
+    values = []
+    for column, text in zip(columns, batch.columns, strict=True):
+        if not column.nullable and text.null_count:
+            record = text.to_pylist().index(None)
+            raise part.error(
+                f"column {shown(column.name)}: a value is absent, and the schema has NOT NULL",
+                "Add the value, or remove NOT NULL from --schema",
+                line=block.line(record),
+            )
+        try:
+            values.append(column.values(text))
+        except ValueError:
+            record = first_wrong(text, column)
+            raise part.error(
+                f"column {shown(column.name)}: {shown(text[record].as_py())} is not exactly a {column.type}",
+                column.fix(),
+                line=block.line(record),
+            ) from None
+    return pa.RecordBatch.from_arrays(values, names=[each.name for each in columns])
 
 
 def _first_record(spark: "SparkSession", files: Sequence[InputFile], dialect: CsvDialect) -> list[str]:
@@ -159,18 +184,8 @@ def _number_format(spark: "SparkSession", locale: str) -> NumberFormat:
     return NumberFormat(point, group)
 
 
-def _pattern(field: "StructField", formats: ValueFormats) -> dict[str, str]:
-    """Return the read option that has the pattern of a column; empty without one."""
-    option, pattern = {
-        "date": ("dateFormat", formats.date),
-        "timestamp": ("timestampFormat", formats.timestamp),
-        "timestamp_ntz": ("timestampNTZFormat", formats.timestamp_ntz),
-    }.get(field.dataType.simpleString(), ("", None))
-    return {option: pattern} if pattern else {}
-
-
-def _as_text(column: CsvColumn) -> CsvColumn:
-    return CsvColumn(column.name, "string", "string", nullable=column.nullable)
+def _as_text(column: TextColumn) -> TextColumn:
+    return TextColumn(column.name, "string", "string", nullable=column.nullable)
 
 
 def _with_parsed_times(
@@ -189,7 +204,7 @@ def _with_parsed_times(
     columns = []
     position = F.col(POSITION)
     for field in fields:
-        text = F.col(_quoted(field.name))
+        text = F.col(quoted(field.name))
         if field.name in patterns:
             options = {**common, **patterns[field.name]}
             value_type = StructType([StructField("value", field.dataType)])
@@ -213,8 +228,3 @@ def _wrong_time(name: str, text: "Column", option: str) -> "Column":
     return F.raise_error(
         F.concat(F.lit(begin), F.col(_PLACE), F.lit(f": column {shown(name)}: '"), value, F.lit(problem))
     )
-
-
-def _quoted(name: str) -> str:
-    escaped = name.replace("`", "``")
-    return f"`{escaped}`"

@@ -90,8 +90,9 @@ class CsvText:
         number_in_run = np.arange(len(escapes)) - first_of_run
         result = self.bytes.copy()
         result[self._escaped_quotes - 1] = ord(self._dialect.quote)
-        kept: npt.NDArray[np.uint8] = np.delete(result, escapes[number_in_run % 2 == 1])
-        return kept.tobytes()
+        kept = np.ones(len(result), np.bool_)
+        kept[escapes[number_in_run % 2 == 1]] = False
+        return result[kept].tobytes()
 
     def stripped(self) -> bytes:
         """Return the text without the spaces around values that the dialect ignores."""
@@ -108,7 +109,8 @@ class CsvText:
         removed = np.zeros(len(self.bytes) + 1, np.int8)
         removed[first[drop]] = 1
         removed[end[drop]] = -1
-        return bytes(self.bytes[np.cumsum(removed)[:-1] == 0].data)
+        kept: Flags = np.cumsum(removed)[:-1] == 0
+        return self.bytes[kept].tobytes()
 
     def _find_quotes(self) -> tuple[Positions, Positions]:
         none = np.empty(0, np.intp)

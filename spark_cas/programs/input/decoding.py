@@ -46,14 +46,16 @@ class Decoder:
         self._encoding = encoding
         self._decoder = None if encoding == UTF_8 else codecs.getincrementaldecoder(encoding)("strict")
         self._at_start = part.start == 0
+        self._needs_mark = self._at_start and encoding in _NEEDS_BOM
         self._lines = 0
 
     def feed(self, data: bytes, *, final: bool = False) -> bytes:
         """Return the next bytes as UTF-8."""
         if self._decoder is None:
             return data
-        if self._at_start and data:
-            self._require_bom(data)
+        if self._needs_mark and data:
+            self._require_mark(data)
+            self._needs_mark = False
         if final and self._decoder.getstate()[0] == _LINE_END:
             # Spark removes the byte 10 at the end of each line, and this reader adds it again. After the last line of
             # a file whose characters have several bytes, it is one byte too many.
@@ -70,14 +72,51 @@ class Decoder:
             text = text if self._encoding in _NEEDS_BOM else text.removeprefix(_BOM)
         return text.encode(UTF_8)
 
-    def _require_bom(self, data: bytes) -> None:
-        marks = _NEEDS_BOM.get(self._encoding)
-        if marks and not data.startswith(marks):
+    def _require_mark(self, data: bytes) -> None:
+        if not data.startswith(_NEEDS_BOM[self._encoding]):
             name = self._encoding.upper()
             raise self._part.error(
                 f"the file does not begin with the byte order mark of {name}",
                 f"Give the byte order: --read-option encoding={name}LE or {name}BE",
             )
+
+
+class LineDecoder:
+    """Decodes one part of a file to whole lines of UTF-8."""
+
+    def __init__(self, part: Part, encoding: str) -> None:
+        self._part = part
+        self._decoder = Decoder(part, encoding)
+        self._pending = b""
+        self.lines = 0
+        """How many lines have been returned."""
+
+    def feed(self, data: bytes) -> bytes:
+        """Return the lines that the next bytes complete. Each ends with a line end."""
+        return self._lines(self._decoder.feed(data), final=False)
+
+    def finish(self) -> bytes:
+        """Return the last line, with a line end."""
+        return self._lines(self._decoder.feed(b"", final=True), final=True)
+
+    def _lines(self, text: bytes, *, final: bool) -> bytes:
+        text = self._pending + text
+        if final and text and not text.endswith(_LINE_END):
+            text += _LINE_END
+        end = text.rfind(_LINE_END) + 1
+        text, self._pending = text[:end], text[end:]
+        require_utf8(self._part, text, lambda offset: 1 + self.lines + text.count(_LINE_END, 0, offset))
+        self.lines += text.count(_LINE_END)
+        return text
+
+
+def require_whole_file(part: Part, encoding: str = "", *, whole: bool = False) -> None:
+    """Reject a part of a file if only a whole file can be read."""
+    if part.start and (whole or not keeps_line_ends(encoding or UTF_8)):
+        raise part.error(
+            "Spark split the file, which has to be read by one task",
+            "Leave spark.sql.files.maxPartitionBytes and openCostInBytes to the load",
+        )
 
 
 def _undecodable(part: Part, encoding: str, error: UnicodeDecodeError, line: int) -> Exception:

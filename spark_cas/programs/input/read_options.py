@@ -1,10 +1,33 @@
 """Read options as Spark's readers take them: names in any case, values as text."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from spark_cas.programs.exit_codes import UsageError
 
 _FLAGS = {"true": True, "false": False}
+TIME_OPTIONS = ("timeZone", "dateFormat", "timestampFormat", "timestampNTZFormat")
+
+
+@dataclass(frozen=True, slots=True)
+class ValueFormats:
+    """How text becomes typed values."""
+
+    locale: str | None = None
+    time_zone: str = "UTC"
+    """The zone of timestamps that have none."""
+    date: str | None = None
+    timestamp: str | None = None
+    timestamp_ntz: str | None = None
+
+    def pattern(self, kind: str) -> dict[str, str]:
+        """Return the read option that has Java's pattern for a type; empty without one."""
+        option, pattern = {
+            "date": ("dateFormat", self.date),
+            "timestamp": ("timestampFormat", self.timestamp),
+            "timestamp_ntz": ("timestampNTZFormat", self.timestamp_ntz),
+        }.get(kind, ("", None))
+        return {option: pattern} if pattern else {}
 
 
 class ReadOptions:
@@ -46,3 +69,13 @@ class ReadOptions:
         mode = self.text("mode", "FAILFAST")
         if mode.upper() != "FAILFAST":
             raise UsageError(f"read option mode: expected FAILFAST, not {mode!r}: a load keeps each row or fails.")
+
+    def value_formats(self) -> ValueFormats:
+        """Return how text becomes typed values."""
+        return ValueFormats(
+            locale=self.optional("locale"),
+            time_zone=self.text("timeZone", "UTC"),
+            date=self.optional("dateFormat"),
+            timestamp=self.optional("timestampFormat"),
+            timestamp_ntz=self.optional("timestampNTZFormat"),
+        )

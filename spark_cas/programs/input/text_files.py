@@ -110,6 +110,12 @@ def parsed_schema(schema: str) -> "StructType":
     return parsed
 
 
+def quoted(name: str) -> str:
+    """Return the name of a column for an SQL expression."""
+    escaped = name.replace("`", "``")
+    return f"`{escaped}`"
+
+
 def literal_path(uri: str) -> str:
     """Return the path of a file for Spark's readers, which take some characters of a path for a pattern."""
     return _GLOB_CHARACTERS.sub(r"\\\1", unquote(uri))

@@ -5,7 +5,7 @@ import io
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from spark_cas.core.errors import UnreadableInputError
@@ -85,9 +85,131 @@ def files(draw):
 )
 def test_values_are_those_of_another_parser(file, pieces, block_bytes, encoding):
     records, text, separator, quote = file
+    assume(not text.startswith("\ufeff"))  # no value: a mark at the begin of the file
     data = text.encode(encoding)
     dialect = CsvDialect(separator=separator, quote=quote, header=False, encoding=encoding)
     result = read(data, len(records[0]) if records else 1, dialect, pieces=pieces, block_bytes=block_bytes)
     assert result == records
     others = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quotechar=quote, strict=True)
     assert [[value or "" for value in record] for record in records] == [record for record in others if record]
+
+
+@given(files(), PIECES)
+def test_escapes_and_comments_are_those_of_another_parser(file, pieces):
+    records, _, separator, quote = file
+    text = "#first 'x\n"
+    for record in records:
+        escaped = [(value or "").replace("\\", "\\\\").replace(quote, f"\\{quote}") for value in record]
+        text += separator.join(f"{quote}{value}{quote}" for value in escaped) + f"\r\n# a {quote}\n"
+    dialect = CsvDialect(separator=separator, quote=quote, escape="\\", comment="#", header=False)
+    result = read(text.encode(), len(records[0]) if records else 1, dialect, pieces=pieces)
+    assert result == [tuple(value or "" for value in record) for record in records]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (rb'"x\\y",1', "x\\y"),
+        (rb'"x\\",1', "x\\"),
+        (rb'"x\\\"y",1', 'x\\"y'),
+        (rb'"x\ny",1', "x\\ny"),
+        (rb'"x\"y",1', 'x"y'),
+        (rb"x\\y,1", "x\\\\y"),
+    ],
+)
+def test_escape_is_that_of_spark(data, expected):
+    assert read(data, 2, CsvDialect(escape="\\", header=False)) == [(expected, "1")]
+
+
+@pytest.mark.parametrize(
+    ("leading", "trailing", "expected"),
+    [
+        (True, True, [("a", " b ", None), ("c", "d", "e")]),
+        (True, False, [("a ", " b ", None), ("c", "d", "e \t")]),
+        (False, True, [(" a", " b ", None), ("c", "d", "e")]),
+    ],
+)
+def test_spaces_around_values_are_stripped(leading, trailing, expected):
+    dialect = CsvDialect(strip_leading=leading, strip_trailing=trailing, header=False)
+    data = b' a ," b ", \r\n  \r\nc,"d",e \t\n'
+    if leading and trailing:
+        data = data.replace(b'," b "', b', " b " ')
+    assert read(data.replace(b"\r\n  ", b"") if not (leading or trailing) else data, 3, dialect) == expected
+
+
+def test_empty_is_not_absent():
+    assert read(b'"",\n,""\n', 2) == [("", None), (None, "")]
+
+
+def test_null_value_is_unquoted():
+    assert read(b'NA,"NA"\n,x\n', 2, CsvDialect(null="NA", header=False)) == [(None, "NA"), (None, "x")]
+
+
+def test_mark_of_utf8_in_a_value_is_kept():
+    assert read("a,b\n\ufeffc,d\n".encode(), 2, block_bytes=4) == [("a", "b"), ("\ufeffc", "d")]
+
+
+def test_quotes_are_text_without_a_quote_character():
+    assert read(b'a"b,"c\n', 2, CsvDialect(quote="", header=False)) == [('a"b', '"c')]
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        (b'a,"1\nb,2\nc,3\n', 1),
+        (b'x,y\na,b"c\n', 2),
+        (b'x,y\n"a"b,c\n', 2),
+        (b'x,y\n"a""b"c,d\n', 2),
+        (b'"x\n\r\r\n",y\na,b,c\n', 5),
+        (b"x,y\n\na\n", 3),
+        (b"x,y\na,\xff\n", 2),
+        (b"x,y\na,\xc3", 2),
+    ],
+)
+def test_bad_record_is_rejected_with_its_line(data, line):
+    assert f"b.csv, line {line}: " in rejected(data)
+    assert f"b.csv, line {line}: " in rejected(data, block_bytes=1000)
+
+
+def test_line_break_needs_multi_line():
+    dialect = CsvDialect(multi_line=False, header=False)
+    assert read(b'"a\rb",c\n', 2, dialect) == [("a\rb", "c")]
+    assert "multiLine=true" in rejected(b'x,y\n"a\nb",c\n', 2, dialect)
+
+
+def test_part_of_a_file_is_read_only_if_records_have_no_line_breaks():
+    with pytest.raises(UnreadableInputError):
+        CsvBlocks(Part("file:/a/b.csv", 0, 100), CsvDialect(), 1)
+    assert read(b"1\n2\n", 1, CsvDialect(multi_line=False), part=Part("file:/b", 0, 100)) == [("1",), ("2",)]
+
+
+@pytest.mark.parametrize("header", [("a", "B"), ("a", "b", "c"), ("b", "a")])
+def test_other_header_is_rejected(header):
+    dialect = CsvDialect()
+    assert read(b"\r\na,b\n1,2\n", 2, dialect, header=("a", "b")) == [("1", "2")]
+    with pytest.raises(UnreadableInputError):
+        read(b"a,b\n1,2\n", 2, dialect, header=header)
+
+
+@pytest.mark.parametrize("magic", [b"PAR1\x15\x04", b"ORC\x0a\x01", b"Obj\x01", b"\x1f\x8b\x08", b"PK\x03\x04"])
+def test_file_of_another_format_is_rejected(magic):
+    rejected(magic + b"\x00\x15,\n")
+
+
+def test_names_that_begin_as_a_format_are_read():
+    assert read(b"ORCID,PAR1\n", 2) == [("ORCID", "PAR1")]
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [(b'"a\nb",1\nc,2\n\n\rd,3\n', [1, 3, 6]), (b"\n\na,1\n", [3])],
+)
+def test_lines_of_records_are_those_of_the_file(data, line):
+    assert read_lines(data, 2) == line
+    assert read_lines(data, 2, block_bytes=1000) == line
+
+
+def test_encoding_is_strict():
+    dialect = CsvDialect(encoding="cp1252", header=False)
+    assert read(b"\x80,\xe9\n", 2, dialect) == [("€", "é")]
+    assert "line 2" in rejected(b"a,b\n\x81,c\n", 2, dialect)

@@ -1,71 +1,47 @@
 """CSV files through Spark: exact values, or an error that names the place."""
 
-from contextlib import contextmanager
-from dataclasses import dataclass
+import bz2
+import datetime as dt
+import gzip
+from decimal import Decimal
 
 import pytest
 
-from spark_cas.core.errors import UnreadableInputError, error_from_text
+from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.input.csv_rows import csv_rows
 from spark_cas.programs.input.parts import FILE, POSITION
 from spark_cas.programs.input.text_files import whole_file_settings
+from tests.programs.input.reading import message_of, rows_of, settings, write_file
 
 pytestmark = pytest.mark.spark
 
 
-@dataclass(frozen=True)
-class File:
-    path: str
-    size: int
+@pytest.fixture
+def write(spark, tmp_path):
+    return lambda name, data: write_file(spark, tmp_path / name, data)
 
 
 @pytest.fixture
-def write(spark, tmp_path):
-    """Writes a file, and returns it as a listing has it."""
+def rows(spark):
+    def rows(files, schema=None, **options):
+        return rows_of(spark, files, lambda: csv_rows(spark, files, schema, options))
 
-    def write(name, data):
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(data)
-        return File(spark._jvm.org.apache.hadoop.fs.Path(f"file:{path}").toUri().toString(), len(data))
-
-    return write
+    return rows
 
 
-@contextmanager
-def settings(spark, values):
-    """Settings of the session for a while."""
-    before = {name: spark.conf.get(name, None) for name in values}
-    for name, value in values.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+@pytest.fixture
+def rejected(rows, write):
+    def rejected(data, schema=None, **options):
+        message = message_of(lambda: rows([write("bad.csv", data)], schema, **options))
+        assert "/bad.csv" in message
+        return message
+
+    return rejected
 
 
-def rows(spark, files, schema=None, **options):
-    """The values of all rows, in the order of the files."""
-    frame = csv_rows(spark, files, schema, options)
-    with settings(spark, whole_file_settings(files, 2)):
-        found = frame.orderBy(FILE, POSITION).collect()
-    assert [row[POSITION] for row in found if row[FILE] == 0] == sorted({r[POSITION] for r in found if r[FILE] == 0})
-    return [tuple(row)[:-2] for row in found]
-
-
-def rejected(spark, files, schema=None, **options):
-    """The error that ends the load."""
-    with pytest.raises(Exception) as raised:
-        rows(spark, files, schema, **options)
-    found = raised.value if isinstance(raised.value, UnreadableInputError) else error_from_text(str(raised.value))
-    assert isinstance(found, UnreadableInputError), raised.value
-    return found.message
-
-
-def test_values_keep_their_bytes(spark, write):
+def test_values_keep_their_bytes(rows, write):
     file = write("a.csv", b'\xef\xbb\xbfid,n\r\n"",\n,""\n"x\r\ny","p\rq"\r1,\x00\r\n\r\n"a""b", c \n\xef\xbb\xbf,2')
-    assert rows(spark, [file]) == [
+    assert rows([file]) == [
         ("", None),
         (None, ""),
         ("x\r\ny", "p\rq"),
@@ -76,6 +52,223 @@ def test_values_keep_their_bytes(spark, write):
 
 
 @pytest.mark.parametrize("name", ["e[1].csv", "b%20c.csv", "a b+ü.csv", "e{1}.csv", "s*r?.csv", "b\\s.csv", "h#.csv"])
-def test_name_is_taken_literally(spark, write, name):
+def test_name_is_taken_literally(rows, write, name):
     write("e1.csv", b"id\nother\n")
-    assert rows(spark, [write(name, b"id\n1\n")]) == [("1",)]
+    assert rows([write(name, b"id\n1\n")]) == [("1",)]
+
+
+def test_hidden_name_is_rejected(rows, write):
+    with pytest.raises(UsageError):
+        rows([write("_c.csv", b"id\n1\n")])
+
+
+def test_folder_does_not_make_a_column(rows, write):
+    assert rows([write("region=007/a.csv", b"id\n1\n")]) == [("1",)]
+
+
+@pytest.mark.parametrize(("suffix", "compress"), [(".gz", gzip.compress), (".bz2", bz2.compress)])
+def test_compressed_file_is_read(rows, write, suffix, compress):
+    assert rows([write(f"a.csv{suffix}", compress(b'id\n1\n"2\n3"\n'))]) == [("1",), ("2\n3",)]
+
+
+def test_files_are_never_split_and_keep_their_order(spark, rows, write):
+    """The largest file is larger than Spark reads in a task, and small files are many."""
+    large = b"id,n\n" + b"".join(b'%d,"x\n%s"\n' % (row, b"y" * 990) for row in range(6000))
+    small = [write(f"s{number}.csv", b"id,n\nsmall,%d\n" % number) for number in range(20)]
+    files = [*small[:10], write("large.csv", large), *small[10:]]
+    with settings(spark, {"spark.sql.files.maxPartitionBytes": "1000000"}):
+        found = rows(files)
+    assert [row[1] for row in found[:10]] == [str(number) for number in range(10)]
+    assert [row[0] for row in found[10:-10]] == [str(row) for row in range(6000)]
+
+
+def test_file_is_split_if_no_record_has_a_line_break(spark, write):
+    data = b"id,n\n" + b"".join(b"%d,%s\n" % (row, b"y" * 90) for row in range(60_000))
+    frame = csv_rows(spark, [write("a.csv", data)], None, {"multiLine": "false"})
+    with settings(
+        spark, {"spark.sql.files.maxPartitionBytes": "1000000", "spark.sql.files.openCostInBytes": "1000000"}
+    ):
+        assert frame.rdd.getNumPartitions() > 1
+        found = frame.orderBy(FILE, POSITION).collect()
+    assert [row.id for row in found] == [str(row) for row in range(60_000)]
+
+
+def test_settings_split_no_file_and_use_all_cores(write):
+    files = [write(f"{size}.csv", b"x" * size) for size in (10, 5_000_000)]
+    assert int(whole_file_settings(files, 2)["spark.sql.files.maxPartitionBytes"]) >= 5_000_000
+    many = [write("m.csv", b"x" * 1_000_000)] * 1000
+    assert int(whole_file_settings(many, 4)["spark.sql.files.maxPartitionBytes"]) == 128 << 20
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'id,n\na,"1\nb,2\nc,3\n',
+        b'id,n\na,"b"c\n',
+        b"id,n\na\n",
+        b"id,n\na,b,c\n",
+        b"id,n\na,\xff\n",
+        b"PAR1\x15\x04\x15\x00\n",
+        b"",
+        b"\n\n",
+        b"id,id\n1,2\n",
+    ],
+)
+def test_bad_file_is_rejected(rejected, data):
+    rejected(data)
+
+
+def test_bad_column_is_rejected_if_no_expression_uses_it(spark, write):
+    file = write("bad.csv", b"a,b\n1,2\n3,4,5\n")
+    for options in ({}, {"multiLine": "false"}):
+        message_of(lambda options=options: csv_rows(spark, [file], None, options).select("b").collect())
+
+
+def test_files_with_different_headers_are_rejected(rows, write):
+    files = [write("a.csv", b"id,n\n1,2\n"), write("b.csv", b"n,id\n1,2\n")]
+    assert "/b.csv, line 1" in message_of(lambda: rows(files))
+    assert rows(files, enforceSchema="true") == [("1", "2"), ("1", "2")]
+    assert rows([files[0], write("empty.csv", b"")]) == [("1", "2")]
+
+
+@pytest.mark.parametrize("schema", ["ID STRING, n STRING", "id STRING", "id STRING, n STRING, x STRING"])
+def test_schema_with_other_names_is_rejected(rejected, schema):
+    rejected(b"id,n\n1,2\n", schema)
+
+
+def test_typed_values(rows, write):
+    data = (
+        b"a,b,c,d,e,f,g,h,i,j\n"
+        b"007,-5,1.10,0.1,TRUE,2024-02-29,2024-07-01T12:00:00.123456Z,2024-07-01 12:00:00.5,x,9007199254740992\n"
+        b"+8,,,,,,2024-07-01,,,\n"
+    )
+    schema = (
+        "a INT NOT NULL, b TINYINT, c DECIMAL(10,1), d DOUBLE, e BOOLEAN, f DATE, g TIMESTAMP, h TIMESTAMP_NTZ, "
+        "i BINARY, j FLOAT"
+    )
+    [first, second] = rows([write("a.csv", data)], schema)
+    assert first[:6] == (7, -5, Decimal("1.1"), 0.1, True, dt.date(2024, 2, 29))
+    assert first[6].timestamp() == dt.datetime(2024, 7, 1, 12, 0, 0, 123456, dt.UTC).timestamp()
+    assert first[7:] == (dt.datetime(2024, 7, 1, 12, 0, 0, 500000), bytearray(b"x"), 9007199254740992.0)  # noqa: DTZ001
+    assert second[:6] == (8, None, None, None, None, None)
+    assert second[6].timestamp() == dt.datetime(2024, 7, 1, tzinfo=dt.UTC).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("DECIMAL(10,2)", "1.234"),
+        ("DECIMAL(10,2)", '"3,5"'),
+        ("DECIMAL(10,2)", '"1.234,50"'),
+        ("DECIMAL(3,2)", "12.34"),
+        ("DOUBLE", "1e400"),
+        ("DOUBLE", "9007199254740993"),
+        ("DOUBLE", '"1,5"'),
+        ("FLOAT", "16777217"),
+        ("INT", "1.5"),
+        ("INT", "1.0"),
+        ("INT", "2147483648"),
+        ("INT", "0x1F"),
+        ("INT", '""'),
+        ("BOOLEAN", "yes"),
+        ("DATE", "2023-02-29"),
+        ("DATE", "01.02.2023"),
+        ("TIMESTAMP", "2023-02-28T25:00:00"),
+        ("TIMESTAMP", "2023-02-28T12:00:00.1234567"),
+        ("TIMESTAMP_NTZ", "2023-02-28T12:00:00Z"),
+        ("STRING NOT NULL", ""),
+        ("INT NOT NULL", ""),
+    ],
+)
+def test_value_that_is_not_kept_is_rejected(rejected, kind, value):
+    first = "7" if "NOT NULL" in kind else ""
+    message = rejected(f"id,x,n\n1,{first},a\n2,{value},b\n".encode(), f"id STRING, x {kind}, n STRING")
+    assert "line 3" in message
+    assert "'x'" in message
+
+
+def test_locale_reads_its_numbers(rows, write, rejected):
+    data = b"id;x;y;n\n1;1.234,50;3,5;1.000\n2;-7;0;5\n"
+    schema = "id STRING, x DECIMAL(10,2), y DOUBLE, n INT"
+    options = {"sep": ";", "locale": "de-DE"}
+    assert rows([write("a.csv", data)], schema, **options) == [
+        ("1", Decimal("1234.50"), 3.5, 1000),
+        ("2", Decimal("-7.00"), 0.0, 5),
+    ]
+    rejected(b"id;x;y;n\n1;1.23;3;1\n", schema, **options)
+    rejected(b"id;x;y;n\n1;12.34,5;3;1\n", schema, **options)
+
+
+def test_patterns_of_times(rows, write, rejected):
+    schema = "id STRING, d DATE, t TIMESTAMP, u TIMESTAMP_NTZ"
+    options = {
+        "dateFormat": "dd.MM.yyyy",
+        "timestampFormat": "dd MMMM yyyy HH:mm",
+        "timestampNTZFormat": "yyyyMMddHHmmss",
+        "locale": "de-DE",
+        "timeZone": "Europe/Berlin",
+    }
+    data = "id,d,t,u\n1,29.02.2024,01 März 2024 12:00,20240301120001\n2,,,\n".encode()
+    [first, second] = rows([write("a.csv", data)], schema, **options)
+    assert first[1] == dt.date(2024, 2, 29)
+    assert first[2].timestamp() == dt.datetime(2024, 3, 1, 11, tzinfo=dt.UTC).timestamp()
+    assert first[3] == dt.datetime(2024, 3, 1, 12, 0, 1)  # noqa: DTZ001
+    assert second == ("2", None, None, None)
+    message = rejected(b"id,d,t,u\n1,,,\n2,29.02.2023,,\n", schema, **options)
+    assert "line 3" in message
+
+
+def test_time_is_checked_if_no_expression_uses_it(spark, write):
+    file = write("bad.csv", b"id,d\n1,31.02.2023\n")
+    frame = csv_rows(spark, [file], "id STRING, d DATE", {"dateFormat": "dd.MM.yyyy"})
+    message_of(lambda: frame.select("id", POSITION).collect())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"inferSchema": "true"},
+        {"mode": "PERMISSIVE"},
+        {"sep": "||"},
+        {"quote": "''"},
+        {"header": "yes"},
+        {"encoding": "utf-99"},
+        {"encoding": "base64"},
+        {"multiLine": "false", "encoding": "utf-16"},
+        {"sep": ",", "delimiter": ";"},
+        {"sep": '"'},
+        {"locale": "xx-none"},
+    ],
+)
+def test_option_that_is_not_honoured_is_rejected(rows, write, options):
+    with pytest.raises(UsageError):
+        rows([write("a.csv", b"id\n1\n")], **options)
+
+
+@pytest.mark.parametrize("schema", ["id MAP<STRING, STRING>", "id INTERVAL DAY", "INT", "id VARCHAR(3)"])
+def test_type_that_text_does_not_have_is_rejected(rows, write, schema):
+    with pytest.raises(UsageError):
+        rows([write("a.csv", b"id\n1\n")], schema)
+
+
+def test_file_without_header_has_numbered_columns(rows, spark, write):
+    files = [write("a.csv", b"1,2\n3,4\n")]
+    assert rows(files, header="false") == [("1", "2"), ("3", "4")]
+    assert csv_rows(spark, files, None, {"header": "false"}).columns[:2] == ["_c0", "_c1"]
+
+
+def test_names_of_columns_are_kept(spark, rows, write):
+    files = [write("a.csv", b'a.b,"c\nd",`e`,,ID,id\n1,2,3,4,5,6\n')]
+    assert csv_rows(spark, files, None, {}).columns[:6] == ["a.b", "c\nd", "`e`", "_c3", "ID", "id"]
+    assert len(rows(files)) == 1
+
+
+def test_name_of_a_position_column_is_rejected(rows, write):
+    with pytest.raises(UsageError):
+        rows([write("a.csv", f"id,{POSITION}\n1,2\n".encode())])
+
+
+def test_more_columns_than_spark_reads(rows, write):
+    names = ",".join(f"c{number}" for number in range(21_000))
+    [row] = rows([write("a.csv", f"{names}\n{names}\n".encode())])
+    assert row == tuple(names.split(","))

@@ -1,7 +1,7 @@
-"""Convert the text of CSV to the types of a schema."""
+"""Convert text to the types of a schema, without any change of the values."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,9 +11,8 @@ import pyarrow.compute as pc
 
 from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.input import exact_values
-from spark_cas.programs.input.csv_blocks import CsvBlock
-from spark_cas.programs.input.csv_dialect import ValueFormats
-from spark_cas.programs.input.parts import Part, shown
+from spark_cas.programs.input.parts import shown
+from spark_cas.programs.input.read_options import ValueFormats
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField
@@ -31,8 +30,8 @@ class NumberFormat:
 
 
 @dataclass(frozen=True, slots=True)
-class CsvColumn:
-    """A column of CSV, and the type that its values become in the task."""
+class TextColumn:
+    """A column or field whose values are text in the file, and the type that they become."""
 
     name: str
     kind: str
@@ -75,44 +74,21 @@ class CsvColumn:
         return "Correct it, or use a type that holds it, such as STRING"
 
 
-def csv_column(field: "StructField", formats: ValueFormats, numbers: NumberFormat | None) -> CsvColumn:
-    """Return the column of a field of the schema. Raises UsageError for a type that CSV does not have."""
+def text_column(field: "StructField", formats: ValueFormats, numbers: NumberFormat | None = None) -> TextColumn:
+    """Return the column of a field of the schema. Raises UsageError for a type that text does not have."""
     name_of_type = field.dataType.simpleString()
     kind = name_of_type.partition("(")[0]
     if kind not in _KINDS:
         raise UsageError(
-            f"--schema: column {shown(field.name)} of a CSV file cannot have the type {name_of_type}; "
+            f"--schema: column {shown(field.name)} of a text format cannot have the type {name_of_type}; "
             f"expected one of {', '.join(_KINDS)}."
         )
     precision, scale = getattr(field.dataType, "precision", 0), getattr(field.dataType, "scale", 0)
-    return CsvColumn(field.name, kind, name_of_type, precision, scale, field.nullable, formats.time_zone, numbers)
+    return TextColumn(field.name, kind, name_of_type, precision, scale, field.nullable, formats.time_zone, numbers)
 
 
-def typed_batch(block: CsvBlock, columns: Sequence[CsvColumn], part: Part) -> pa.RecordBatch:
-    """Return the records of a block as typed values. Raises UnreadableInputError for a value that is not kept."""
-    [batch] = block.records.combine_chunks().to_batches()
-    values = []
-    for column, text in zip(columns, batch.columns, strict=True):
-        if not column.nullable and text.null_count:
-            record = text.to_pylist().index(None)
-            raise part.error(
-                f"column {shown(column.name)}: a value is absent, and the schema has NOT NULL",
-                "Add the value, or remove NOT NULL from --schema",
-                line=block.line(record),
-            )
-        try:
-            values.append(column.values(text))
-        except ValueError:
-            record = _first_wrong(text, column)
-            raise part.error(
-                f"column {shown(column.name)}: {shown(text[record].as_py())} is not exactly a {column.type}",
-                column.fix(),
-                line=block.line(record),
-            ) from None
-    return pa.RecordBatch.from_arrays(values, names=[each.name for each in columns])
-
-
-def _first_wrong(text: pa.Array, column: CsvColumn) -> int:
+def first_wrong(text: pa.Array, column: TextColumn) -> int:
+    """Return which text is not exactly a value of the type of the column."""
     for record in range(len(text)):
         try:
             column.values(text.slice(record, 1))

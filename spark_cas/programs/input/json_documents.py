@@ -1,0 +1,157 @@
+"""Parse JSON documents strictly, and keep their own bytes."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import NoReturn, TypeAlias
+
+_SPACES = re.compile(r"[ \t\n\r]*")
+_STEP = re.compile(r"""\.(?P<name>[^.\[\]'"\s]+)|\['(?P<quoted>[^']+)'\]|\[(?P<index>[0-9]+)\]""")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+Step = str | int
+Json: TypeAlias = "str | bool | dict[str, Json] | list[Json] | None"
+"""A value of a document. Numbers are `Number`."""
+
+
+class Number(str):
+    """The text of a number, which is not changed."""
+
+    __slots__ = ()
+
+
+def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("an object has the same name twice")
+    return result
+
+
+def _reject_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no value of JSON")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_object, parse_constant=_reject_constant, parse_int=Number, parse_float=Number
+)
+_SKIPPER = json.JSONDecoder(parse_int=Number, parse_float=Number)
+
+
+def parse_document(text: str, start: int = 0) -> tuple[Json, int]:
+    """Return the document that begins at a position, and where it ends. Raises ValueError if it is no exact JSON.
+
+    Numbers are returned as their text.
+    """
+    try:
+        value, end = _DECODER.raw_decode(text, start)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{error.msg[:1].lower()}{error.msg[1:]} at character {error.pos - start + 1}") from None
+    except RecursionError:
+        raise ValueError("the document is nested too deeply") from None
+    if _SURROGATE.search(text, start, end):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("a text has half of a surrogate pair, which is no character") from None
+    return value, end
+
+
+def parse_line(line: str) -> Json:
+    """Return the only document of a line without spaces around it. Raises ValueError if there is more."""
+    value, end = parse_document(line)
+    if end != len(line):
+        raise ValueError(f"text follows the document, at character {end + 1}")
+    return value
+
+
+def documents_of(text: str) -> list[tuple[int, int, Json]]:
+    """Return the begin, end and value of the document of a text, or of each element if it is an array.
+
+    Raises ValueError if it is neither.
+    """
+    start = _after_spaces(text, 0)
+    if text.startswith("[", start):
+        documents, end = _elements(text, start, parse_document)
+    else:
+        value, end = parse_document(text, start)
+        documents = [(start, end, value)]
+    end = _after_spaces(text, end)
+    if end != len(text):
+        raise ValueError(f"text follows the document, at character {end + 1}")
+    return documents
+
+
+def parse_path(path: str) -> list[Step]:
+    """Return the steps of a path such as `$.customer['first name'].ids[0]`. Raises ValueError if it is none."""
+    steps: list[Step] = []
+    position = 1
+    while path.startswith("$") and (step := _STEP.match(path, position)):
+        steps.append(int(step["index"]) if step["index"] else step["name"] or step["quoted"])
+        position = step.end()
+    if not path.startswith("$") or position != len(path):
+        raise ValueError(path)
+    return steps
+
+
+def text_at(document: str, value: Json, steps: Sequence[Step]) -> str | None:
+    """Return the text of a value in a document that is parsed; None if the value is null or absent.
+
+    A text is returned without its quotes and escapes, and any other value as it is in the document.
+    """
+    for step in steps:
+        if isinstance(step, str) and isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(step, int) and isinstance(value, list) and step < len(value):
+            value = value[step]
+        else:
+            return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return _source(document, steps) if isinstance(value, dict | list) else value
+
+
+def _source(document: str, steps: Sequence[Step]) -> str:
+    """Return the object or array at a path, as it is in the document."""
+    start = _after_spaces(document, 0)
+    for step in steps:
+        if isinstance(step, str):
+            start = _member(document, start, step)
+        else:
+            start = _elements(document, start, _SKIPPER.raw_decode)[0][step][0]
+    return document[start : _SKIPPER.raw_decode(document, start)[1]]
+
+
+def _member(text: str, start: int, name: str) -> int:
+    """Return where the value of a member of an object begins."""
+    position = start
+    while True:
+        key, position = _SKIPPER.raw_decode(text, _after_spaces(text, position + 1))  # after a brace or a comma
+        position = _after_spaces(text, _after_spaces(text, position) + 1)  # after the colon
+        if key == name:
+            return position
+        _, position = _SKIPPER.raw_decode(text, position)
+        position = _after_spaces(text, position)
+
+
+def _elements(
+    text: str, start: int, parse: Callable[[str, int], tuple[Json, int]]
+) -> tuple[list[tuple[int, int, Json]], int]:
+    """Return the begin, end and value of each element of an array, and where the array ends."""
+    elements: list[tuple[int, int, Json]] = []
+    position = _after_spaces(text, start + 1)
+    if text.startswith("]", position):
+        return elements, position + 1
+    while True:
+        value, end = parse(text, position)
+        elements.append((position, end, value))
+        position = _after_spaces(text, end)
+        if text.startswith("]", position):
+            return elements, position + 1
+        if not text.startswith(",", position):
+            raise ValueError(f"expected a comma or the end of the array at character {position + 1}")
+        position = _after_spaces(text, position + 1)
+
+
+def _after_spaces(text: str, position: int) -> int:
+    spaces = _SPACES.match(text, position)
+    return position if spaces is None else spaces.end()

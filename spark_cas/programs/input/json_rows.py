@@ -1,0 +1,222 @@
+"""JSON documents as a frame: the own bytes of each document, and columns for SQL expressions."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from spark_cas.core.errors import UnreadableInputError
+from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.input.decoding import UTF_8, LineDecoder, encoding_name, require_whole_file
+from spark_cas.programs.input.json_documents import Json, Step, documents_of, parse_line, parse_path, text_at
+from spark_cas.programs.input.json_fields import FieldError, JsonFields, missing_fields
+from spark_cas.programs.input.parts import Part, require_text, shown
+from spark_cas.programs.input.read_options import TIME_OPTIONS, ReadOptions, ValueFormats
+from spark_cas.programs.input.text_files import InputFile, parsed_schema, quoted, read_lines
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+DOCUMENT = "_input_document"
+"""Column: the bytes of the document, in UTF-8."""
+JSON_SETTINGS = {"spark.sql.json.enableExactStringParsing": "true"}
+"""Settings of Spark that have to be set while the plan of `json_rows` is made and runs."""
+_NAMES = ("encoding", "multiLine", "mode", *TIME_OPTIONS)
+_FIX = "Correct the document, or remove it"
+_FIX_LINE = f"{_FIX}; if documents have several lines, give --read-option multiLine=true"
+_FIX_FIELD = "Correct the document, or use a type in --schema that holds it, such as STRING"
+_SPACES = " \t\r"
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    """What a task needs to read a part."""
+
+    encoding: str
+    multi_line: bool
+    schema: "StructType | None"
+    is_inferred: bool
+    formats: ValueFormats
+    paths: tuple[tuple[str, tuple[Step, ...]], ...]
+
+
+def json_rows(
+    spark: "SparkSession",
+    files: Sequence[InputFile],
+    schema: str | None,
+    read_options: Mapping[str, str],
+    *,
+    paths: Sequence[str] = (),
+    with_columns: bool = True,
+) -> "DataFrame":
+    """Return the documents of JSON files: fields, paths, and the columns `DOCUMENT`, `FILE` and `POSITION`.
+
+    Make and run the plan under `JSON_SETTINGS`, and with the read option `multiLine` or another encoding than UTF-8
+    under `whole_file_settings` too.
+
+    Args:
+        spark: the session, classic or Connect
+        files: all files of the input, in the order of their rows
+        schema: names and types of the fields in SQL; None takes those of all documents, and scalars as their text
+        read_options: options of Spark's JSON reader; without `multiLine` each line is a document
+        paths: values of the documents to return as columns, see `json_path_column`
+        with_columns: whether fields are returned as columns. Without them no file is read to infer a schema
+
+    Raises:
+        UsageError: for an option, a path or a type that cannot be honoured
+        UnreadableInputError: for a field of the schema that no document has; from tasks for any bad content
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
+    from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+    read = ReadOptions(read_options, _NAMES, {"charset": "encoding"})
+    read.require_fail_fast()
+    formats = read.value_formats()
+    encoding = encoding_name(read.text("encoding", UTF_8))
+    multi_line = read.flag("multiLine", default=False)
+    steps = tuple((path, tuple(_steps(path))) for path in dict.fromkeys(paths))
+    task = _Format(encoding, multi_line, None, schema is None, formats, steps)
+    columns = [StructField(path, StringType()) for path, _ in steps]
+    task_schema = StructType([*columns, StructField(DOCUMENT, BinaryType(), nullable=False)])
+    rows = read_lines(spark, files, partial(_JsonReader, task=task), task_schema)
+    if not with_columns:
+        return rows
+    if schema is not None:
+        JsonFields(parsed_schema(schema), formats, scalars_only=False)  # rejects types that JSON does not have
+    fields = _fields(spark, rows, schema, files)
+    rows = read_lines(spark, files, partial(_JsonReader, task=replace(task, schema=fields)), task_schema)
+    taken = {name.lower() for name in rows.columns} & {name.lower() for name in fields.names}
+    if taken:
+        raise UsageError(f"the documents have a field {shown(min(taken))}, which a load adds itself: rename it.")
+    options = {"mode": "FAILFAST", "timeZone": formats.time_zone, **_patterns(formats)}
+    parsed = F.from_json(F.col(DOCUMENT).cast("string"), fields, options)
+    return rows.select(parsed.alias("_parsed"), "*").select("_parsed.*", *(_column(name) for name in rows.columns))
+
+
+def json_path_column(path: str) -> "Column":
+    """Return the column that `json_rows` makes of a path: the exact text of the value at `$.customer.id`.
+
+    A text has no quotes and escapes, a number, object or array is as it is in the document, and null is null.
+    """
+    return _column(path)
+
+
+class _JsonReader:
+    """Reads one part of a JSON file in a task."""
+
+    def __init__(self, part: Part, task: _Format) -> None:
+        require_whole_file(part, task.encoding, whole=task.multi_line)
+        self._part = part
+        self._format = task
+        self._decoder = LineDecoder(part, task.encoding)
+        self._pieces: list[bytes] = []
+        self._fields = None
+        if task.schema is not None:
+            self._fields = JsonFields(task.schema, task.formats, scalars_only=task.is_inferred)
+
+    def feed(self, data: bytes) -> Iterator[pa.RecordBatch]:
+        if self._part.start == 0 and not self._decoder.lines:
+            require_text(self._part, data, "JSON")
+        yield from self._batches(self._decoder.feed(data))
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        yield from self._batches(self._decoder.finish())
+        if self._format.multi_line:
+            yield from self._whole_file(b"".join(self._pieces).decode())
+
+    def _batches(self, lines: bytes) -> Iterator[pa.RecordBatch]:
+        if self._format.multi_line:
+            self._pieces.append(lines)
+            return
+        first = self._decoder.lines - lines.count(b"\n") + 1
+        documents, values, numbers = [], [], []
+        for number, line in enumerate(lines.decode().split("\n"), first):
+            document = line.strip(_SPACES)
+            if document:
+                documents.append(document)
+                numbers.append(number)
+                values.append(self._parsed(document, number))
+        if documents:
+            yield self._batch(documents, values, numbers)
+
+    def _parsed(self, document: str, line: int) -> Json:
+        try:
+            return parse_line(document)
+        except ValueError as error:
+            raise self._part.error(str(error), _FIX_LINE, line=line) from None
+
+    def _whole_file(self, text: str) -> Iterator[pa.RecordBatch]:
+        if not text.strip(_SPACES + "\n"):
+            return
+        try:
+            found = documents_of(text)
+        except ValueError as error:
+            raise self._part.error(str(error), _FIX) from None
+        if found:
+            numbers = [1 + text.count("\n", 0, begin) for begin, _, _ in found]
+            yield self._batch([text[begin:end] for begin, end, _ in found], [each for _, _, each in found], numbers)
+
+    def _batch(self, documents: list[str], values: list[Json], lines: list[int]) -> pa.RecordBatch:
+        objects = [each for each in values if isinstance(each, dict)]
+        if len(objects) != len(values):
+            number = next(number for number, each in enumerate(values) if not isinstance(each, dict))
+            raise self._part.error("the document is not an object", _FIX, line=lines[number])
+        if self._fields is not None:
+            try:
+                self._fields.check(objects)
+            except FieldError as error:
+                raise self._part.error(str(error), _FIX_FIELD, line=lines[error.record]) from None
+        names = [path for path, _ in self._format.paths]
+        texts = [
+            pa.array(
+                [text_at(document, value, steps) for document, value in zip(documents, values, strict=True)],
+                pa.string(),
+            )
+            for _, steps in self._format.paths
+        ]
+        encoded = pa.array(documents, pa.string()).cast(pa.binary())
+        return pa.RecordBatch.from_arrays([*texts, encoded], names=[*names, DOCUMENT])
+
+
+def _fields(
+    spark: "SparkSession", documents: "DataFrame", schema: str | None, files: Sequence[InputFile]
+) -> "StructType":
+    """Return the fields that SQL expressions can use.
+
+    They come from the documents. A schema is compared with them: a field that none has would be null in all rows.
+    """
+    found = spark.read.json(documents.select(documents[DOCUMENT].cast("string")), primitivesAsString=True).schema
+    if schema is None:
+        return found
+    fields = parsed_schema(schema)
+    missing = missing_fields(fields, found)
+    if missing:
+        raise UnreadableInputError(
+            f"{files[0].path} and {len(files) - 1} more files: no document has the field {shown(missing)} "
+            "of --schema. "
+            "Correct the name, of which the case counts too."
+        )
+    return fields
+
+
+def _steps(path: str) -> list[Step]:
+    try:
+        return parse_path(path)
+    except ValueError:
+        raise UsageError(f"{path!r} is no JSON path; expected one such as $.customer.id or $.items[0].") from None
+
+
+def _patterns(formats: ValueFormats) -> dict[str, str]:
+    patterns: dict[str, str] = {}
+    for kind in ("date", "timestamp", "timestamp_ntz"):
+        patterns |= formats.pattern(kind)
+    return patterns
+
+
+def _column(name: str) -> "Column":
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.col(quoted(name))

@@ -1,0 +1,59 @@
+"""What the tests of readers share: files as a listing has them, and rows in their order."""
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from spark_cas.core.errors import UnreadableInputError, error_from_text
+from spark_cas.programs.input.parts import FILE, POSITION
+from spark_cas.programs.input.text_files import whole_file_settings
+
+
+@dataclass(frozen=True)
+class File:
+    path: str
+    size: int
+
+
+def write_file(spark, path, data):
+    """A file, as a listing of Hadoop has it."""
+    path.parent.mkdir(exist_ok=True, parents=True)
+    path.write_bytes(data)
+    return File(spark._jvm.org.apache.hadoop.fs.Path(f"file:{path}").toUri().toString(), len(data))
+
+
+@contextmanager
+def settings(spark, values):
+    """Settings of the session for a while."""
+    before = {name: spark.conf.get(name, None) for name in values}
+    for name, value in values.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
+
+
+def rows_of(spark, files, make_frame):
+    """The rows of a frame in the order of the files, without their positions."""
+    with settings(spark, whole_file_settings(files, 2)):
+        frame = make_frame()
+        rows = frame.orderBy(FILE, POSITION).collect()
+    places = [(row[FILE], row[POSITION]) for row in rows]
+    assert len(set(places)) == len(places)
+    columns = [name for name in frame.columns if name not in (FILE, POSITION)]
+    return [tuple(row[name] for name in columns) for row in rows]
+
+
+def message_of(read):
+    """The message of the error that ends a read, as a driver finds it."""
+    with pytest.raises(Exception) as raised:
+        read()
+    found = raised.value if isinstance(raised.value, UnreadableInputError) else error_from_text(str(raised.value))
+    assert isinstance(found, UnreadableInputError), raised.value
+    return found.message

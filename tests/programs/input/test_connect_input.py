@@ -1,0 +1,32 @@
+"""Readers of text formats in a session of Spark Connect."""
+
+import pytest
+
+from spark_cas.programs.input.csv_rows import csv_rows
+from spark_cas.programs.input.json_rows import DOCUMENT, json_path_column, json_rows
+from spark_cas.programs.input.text_lines import text_rows
+from tests.programs.input.reading import message_of, write_file
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def write(spark, tmp_path):
+    return lambda name, data: write_file(spark, tmp_path / name, data)
+
+
+def test_csv(connect, write):
+    file = write("a[1].csv", b"id,n\n1,2\n")
+    frame = csv_rows(connect, [file], "id STRING, n INT NOT NULL", {})
+    assert [tuple(row)[:2] for row in frame.collect()] == [("1", 2)]
+    message_of(lambda: csv_rows(connect, [write("b.csv", b"id\n1,2\n")], None, {}).collect())
+
+
+def test_json(connect, write):
+    file = write("a.jsonl", b'{"z":1.10,"y":1e400}\n')
+    frame = json_rows(connect, [file], None, {}, paths=["$.y"]).select("z", json_path_column("$.y"), DOCUMENT)
+    assert [tuple(row) for row in frame.collect()] == [("1.10", "1e400", bytearray(b'{"z":1.10,"y":1e400}'))]
+
+
+def test_text(connect, write):
+    assert [row.value for row in text_rows(connect, [write("a.txt", b"x\r\n")], {}).collect()] == ["x\r"]

@@ -1,0 +1,181 @@
+"""JSON files through Spark: the own bytes of each document, and exact values."""
+
+import datetime as dt
+import gzip
+from decimal import Decimal
+
+import pytest
+
+from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.input.json_rows import DOCUMENT, JSON_SETTINGS, json_path_column, json_rows
+from spark_cas.programs.input.parts import FILE, POSITION
+from tests.programs.input.reading import message_of, rows_of, settings, write_file
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def write(spark, tmp_path):
+    return lambda name, data: write_file(spark, tmp_path / name, data)
+
+
+@pytest.fixture
+def rows(spark):
+    def rows(files, schema=None, *, select=(), paths=(), with_columns=True, **options):
+        def frame():
+            made = json_rows(spark, files, schema, options, paths=paths, with_columns=with_columns)
+            return made.select(*select, FILE, POSITION) if select else made
+
+        with settings(spark, JSON_SETTINGS):
+            return rows_of(spark, files, frame)
+
+    return rows
+
+
+@pytest.fixture
+def rejected(rows, write):
+    def rejected(data, schema=None, **options):
+        message = message_of(lambda: rows([write("bad.jsonl", data)], schema, **options))
+        assert "/bad.jsonl" in message
+        return message
+
+    return rejected
+
+
+NUMBERS = b'{"z":1.10,"y":1e400,"x":12345678901234567890.5,"b":true}'
+
+
+def test_document_keeps_its_bytes_and_numbers_their_text(rows, write):
+    lines = [NUMBERS, b'{ "z" : "\xc3\xa9" , "a":{"b":[1.0,null]},"n":null}']
+    files = [write("a.jsonl", b"\xef\xbb\xbf" + lines[0] + b"\r\n\n  " + lines[1] + b" ")]
+    assert rows(files, select=[DOCUMENT]) == [(bytearray(each),) for each in lines]
+    assert rows(files, select=["z", "y", "x", "b", "a.b", "n"]) == [
+        ("1.10", "1e400", "12345678901234567890.5", "true", None, None),
+        ("é", None, None, None, ["1.0", None], None),
+    ]
+
+
+def test_paths_are_columns(rows, write):
+    files = [write("a.jsonl.gz", gzip.compress(b'{"c":{"id":1.10}}\n{"c":{"id":"x"}}\n{"c":{"id":{ "a":1}}}\n{}\n'))]
+    path = "$.c.id"
+    expected = [("1.10",), ("x",), ('{ "a":1}',), (None,)]
+    assert rows(files, select=[json_path_column(path)], paths=[path], with_columns=False) == expected
+    with pytest.raises(UsageError):
+        rows(files, paths=["c.id"], with_columns=False)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"id":2}{"id":3}',
+        b'{"id":2} x',
+        b'{"id":NaN}',
+        b'{"id":1,"id":2}',
+        b'{"id":"\xff"}',
+        b"[]",
+        b"5",
+        b'{"id":{}}',
+        b'{"id":"\\ud800"}',
+    ],
+)
+def test_bad_line_is_rejected(rejected, line):
+    assert "line 3" in rejected(b'{"id":1}\n\n' + line + b"\n")
+
+
+def test_typed_values(rows, write):
+    schema = (
+        "i BIGINT, d DECIMAL(20,1), f DOUBLE, g FLOAT, b BOOLEAN, t TIMESTAMP, n TIMESTAMP_NTZ, e DATE, "
+        "s STRUCT<a: ARRAY<INT>, m: MAP<STRING, DECIMAL(3,1)>>, x STRING"
+    )
+    line = (
+        b'{"i":9007199254740993,"d":"1234567890123456789.0","f":0.1,"g":"NaN","b":false,'
+        b'"t":"2024-07-01T12:00:00.123456Z","n":"2024-07-01 12:00:00","e":"2024-02-29",'
+        b'"s":{"a":[1,null],"m":{"k":12.5}},"x":{ "raw":1.0}, "other":1}'
+    )
+    [row] = rows([write("a.jsonl", line)], schema)
+    assert row[:3] == (9007199254740993, Decimal("1234567890123456789.0"), 0.1)
+    assert row[3] != row[3]
+    assert row[4] is False
+    assert row[5].timestamp() == dt.datetime(2024, 7, 1, 12, 0, 0, 123456, dt.UTC).timestamp()
+    assert row[6:8] == (dt.datetime(2024, 7, 1, 12), dt.date(2024, 2, 29))  # noqa: DTZ001
+    assert row[8] == ([1, None], {"k": Decimal("12.5")})
+    assert row[9].replace(" ", "") == '{"raw":1.0}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("BIGINT", "1.0"),
+        ("INT", "2147483648"),
+        ("INT", '"1"'),
+        ("DECIMAL(3,1)", "1.25"),
+        ("DOUBLE", "1e400"),
+        ("DOUBLE", "9007199254740993"),
+        ("DOUBLE", "true"),
+        ("BOOLEAN", '"true"'),
+        ("DATE", '"2023-02-29"'),
+        ("DATE", "5"),
+        ("TIMESTAMP", '"2024-07-01T12:00:00.1234567Z"'),
+        ("STRUCT<a: INT>", "5"),
+        ("STRUCT<a: INT>", '{"a":1.5}'),
+        ("STRUCT<a: INT>", '{"A":1}'),
+        ("STRUCT<a: INT NOT NULL>", "{}"),
+        ("ARRAY<INT>", "{}"),
+        ("ARRAY<INT>", "[1.5]"),
+        ("MAP<STRING, INT>", '{"k":"v"}'),
+        ("STRING NOT NULL", "null"),
+    ],
+)
+def test_value_that_is_not_kept_is_rejected(rejected, kind, value):
+    other = '{"x":{"a":1}}' if kind.startswith("STRUCT") else '{"x":"1"}' if "NOT NULL" in kind else '{"x":null}'
+    assert "line 2" in rejected(f'{other}\n{{"x":{value}}}\n'.encode(), f"x {kind}")
+
+
+@pytest.mark.parametrize("schema", ["id INT, m STRING", "ID INT", "id INT, s STRUCT<y: INT>"])
+def test_field_that_no_document_has_is_rejected(rejected, schema):
+    rejected(b'{"id":1,"s":{"x":1}}\n', schema)
+
+
+@pytest.mark.parametrize("schema", ["id BINARY", "id VARIANT", "id MAP<INT, STRING>", "id INTERVAL DAY"])
+def test_type_that_json_does_not_have_is_rejected(rows, write, schema):
+    with pytest.raises(UsageError):
+        rows([write("a.jsonl", b'{"id":1}\n')], schema)
+
+
+def test_pattern_of_dates(rows, write):
+    files = [write("a.jsonl", b'{"d":"29.02.2024"}\n')]
+    assert rows(files, "d DATE", select=["d"], dateFormat="dd.MM.yyyy") == [(dt.date(2024, 2, 29),)]
+
+
+def test_file_of_several_lines_is_a_document_or_an_array(rows, write):
+    documents = [b'{\n "id": 1.0\n}', b'{"id":2,\r\n"x":[]}']
+    files = [
+        write("a.json", documents[0]),
+        write("b.json", b"\n[" + b" ,\n".join(documents) + b"]\n"),
+        write("c.json", b"[]"),
+    ]
+    found = rows(files, select=[DOCUMENT, "id"], multiLine="true")
+    assert found == [
+        (bytearray(documents[0]), "1.0"),
+        (bytearray(documents[0]), "1.0"),
+        (bytearray(documents[1]), "2"),
+    ]
+
+
+@pytest.mark.parametrize("data", [b'{"id":1}\n{"id":2}', b'[{"id":1}', b'[{"id":1}] x', b"[1]", b'{"id":1}x'])
+def test_bad_file_of_several_lines_is_rejected(rejected, data):
+    rejected(data, multiLine="true")
+
+
+@pytest.mark.parametrize(
+    "options", [{"allowComments": "true"}, {"mode": "PERMISSIVE"}, {"multiLine": "1"}, {"locale": "de-DE"}]
+)
+def test_option_that_is_not_honoured_is_rejected(rows, write, options):
+    with pytest.raises(UsageError):
+        rows([write("a.jsonl", b'{"id":1}\n')], **options)
+
+
+def test_encoding(rows, write, rejected):
+    data = '{"id":"é€"}\n{"id":"x"}\n'
+    assert rows([write("a.jsonl", data.encode("utf-16"))], encoding="UTF-16", select=["id"]) == [("é€",), ("x",)]
+    rejected(data.encode("utf-16"))

@@ -1,0 +1,40 @@
+"""Text files through Spark: a line is a value."""
+
+import pytest
+
+from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.input.text_lines import text_rows
+from tests.programs.input.reading import message_of, rows_of, write_file
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def rows(spark, tmp_path):
+    def rows(data, **options):
+        files = [write_file(spark, tmp_path / "a.txt", data)]
+        return [value for (value,) in rows_of(spark, files, lambda: text_rows(spark, files, options))]
+
+    return rows
+
+
+def test_line_keeps_its_bytes(rows):
+    assert rows(b"\xef\xbb\xbfa\r\n\n \x00\rb\nlast") == ["a\r", "", " \0\rb", "last"]
+    assert rows(b"a\n\n") == ["a", ""]
+    assert rows(b"") == []
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32-be", "cp1252"])
+def test_other_encoding_is_decoded(rows, encoding):
+    for text in ("é\n\nb\n", "é\r\nb"):
+        assert rows(text.encode(encoding), encoding=encoding) == text.removesuffix("\n").split("\n")
+
+
+@pytest.mark.parametrize(("data", "options"), [(b"a\n\xff\n", {}), (b"a\n\x81\n", {"encoding": "cp1252"})])
+def test_bytes_of_another_encoding_are_rejected(rows, data, options):
+    assert "a.txt, line 2" in message_of(lambda: rows(data, **options))
+
+
+def test_option_that_is_not_honoured_is_rejected(rows):
+    with pytest.raises(UsageError):
+        rows(b"a\n", wholetext="true")
