@@ -26,7 +26,8 @@ def preflight_limits(
     found = log.preflight(begun=begun, idempotence=idempotence)
     for note in () if begun else found.notes:
         warnings.warn(note, LogSettingsWarning, stacklevel=2)
-    return replace(limits, max_record_bytes=found.max_record_bytes), found.guarantee
+    most, setting = found.max_record_bytes, found.max_record_setting
+    return replace(limits, max_record_bytes=most, max_record_setting=setting), found.guarantee
 
 
 def require_layout(log: Backend, options: WriteOptions, mark: Mark | None) -> Layout:
