@@ -29,6 +29,7 @@ from spark_cas.log.load.granting import Applicant, give_back, is_taken_over, obt
 from spark_cas.log.load.in_one_transaction import in_one_transaction
 from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import complete_job, fresh_job_name, pin_plan, refused_as_a_whole
+from spark_cas.log.load.removed_rows import log_removed_rows
 from spark_cas.log.load.spool import Spool
 from spark_cas.log.load.whole_load import abort_group, abort_left
 from spark_cas.log.open import AnySpec, answered_before, for_a_look, for_one_transaction
@@ -253,6 +254,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
             with planned_log(self.task.spec, self.task.plan.log_id) as log:
                 try:
                     completion = complete_job(log, self.task.plan, results)
+                    log_removed_rows(log, completion)
                 finally:
                     give_back(log, self.task.grant)
         if self.task.report is not None:
