@@ -21,6 +21,8 @@ class ChunkLimits:
     """A chunk that has waited this long for more rows is appended when the next ones come."""
     max_record_bytes: int | None = None
     """The largest record that the log takes; None where a chunk may be one record."""
+    max_record_setting: str = "a limit of the log"
+    """The setting with that limit, for errors."""
 
     def __post_init__(self) -> None:
         least = min(self.max_records, self.max_bytes, 1 if self.max_record_bytes is None else self.max_record_bytes)
@@ -60,8 +62,9 @@ class ChunkBuffer:
     A full chunk is held until more rows come, so that the last one is known to be the last.
     """
 
-    def __init__(self, limits: ChunkLimits) -> None:
+    def __init__(self, limits: ChunkLimits, partition: int) -> None:
         self._limits = limits
+        self._partition = partition
         self._batches: list[pa.RecordBatch] = []
         self._since = 0.0
         self.records = 0
@@ -109,14 +112,14 @@ class ChunkBuffer:
         if most is not None and largest > most:
             row = int(np.argmax(sizes > most))
             raise RecordTooLargeError(
-                f"row {first_row + row} of the partition takes {sizes[row]} bytes, and the log takes records of at "
-                f"most {most} bytes. Nothing of its chunk was appended. Raise that limit of the log or make "
-                f"the record smaller."
+                f"row {first_row + row} of partition {self._partition} takes {sizes[row]} bytes, and the log takes "
+                f"records of at most {most} bytes ({self._limits.max_record_setting}). Nothing of its chunk was "
+                f"appended. Raise that setting, or make the record smaller."
             )
         if largest > self._limits.max_bytes:
             row = int(np.argmax(sizes > self._limits.max_bytes))
             raise RecordTooLargeError(
-                f"row {first_row + row} of the partition takes {sizes[row]} bytes, and a chunk may hold "
-                f"{self._limits.max_bytes}. Raise the limit of bytes per chunk (at most 64 MiB), or make the record "
-                f"smaller."
+                f"row {first_row + row} of partition {self._partition} takes {sizes[row]} bytes, and a chunk may "
+                f"hold {self._limits.max_bytes}. Raise the limit of bytes per chunk (at most 64 MiB), or make the "
+                f"record smaller."
             )

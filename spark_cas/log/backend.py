@@ -27,13 +27,18 @@ class Preflight:
     """What a look at a log's settings found that a writer should know before its first row."""
 
     max_record_bytes: int | None
-    """The largest record that the log takes, in bytes of key, value and headers; None where a chunk may be one."""
+    """The largest record that the log takes, in bytes of key, value and headers.
+
+    None if a chunk may be one record, or if that is known only after compression.
+    """
     notes: tuple[str, ...]
     """What weakens a promise, each in plain words with what to do about it."""
     guarantee: str = EXACTLY_ONCE
     """What a write can have here, of what it asked for."""
     keys_elsewhere: str = ""
     """Evidence and fix if existing keys are in other partitions than the write assigns; empty if none were found."""
+    max_record_setting: str = "a limit of the log"
+    """The setting with the limit of `max_record_bytes`, for errors."""
 
 
 class Backend(Log, Blind, Admin, Expandable, Registry, Grantor):
@@ -45,6 +50,8 @@ class Backend(Log, Blind, Admin, Expandable, Registry, Grantor):
     """How long what passes is waited for."""
     group_in_process: bool = False
     """Whether a group (`spark_cas.core.group`) is open in the process that appends to it, which has to decide it."""
+    removes_by_itself = False
+    """Whether records can be removed without a trim, as by retention."""
     ledger_at_once = False
     """Whether the entries of a job in all partitions cost no more than that in one."""
 

@@ -1,8 +1,9 @@
 """The result of a bulk load: a table for a person, one line of JSON for a program."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import repeat
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -13,6 +14,7 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import layout_since
 from spark_cas.log.load.after_expansion import plan_now
 from spark_cas.log.load.planning import job_results, require_same_log
+from spark_cas.log.load.removed_rows import removed_rows
 from spark_cas.log.open import AnySpec, for_a_look, open_log
 from spark_cas.programs.exit_codes import ExitCode, exit_code_of, kind_of
 
@@ -42,6 +44,8 @@ class PartitionReport:
     start_offset: int | None
     attempts: int | None
     aborted_rows: int | None
+    removed_rows: int | None
+    """Rows that retention or a trim has removed from the log by now, at most; None if that is not known."""
     guarantee: str
     """What the partition really got: ``exactly-once``, ``idempotent`` or ``at-least-once``."""
     appended_rows: int | None = None
@@ -96,6 +100,11 @@ class LoadReport:
         """
         return None if self.partitions is None else self.earlier_rows + sum(each.rows for each in self.partitions)
 
+    @property
+    def removed_rows(self) -> int:
+        """Rows of the job that the log does not have any more, at most."""
+        return sum(each.removed_rows or 0 for each in self.partitions or ())
+
     def to_json(self) -> str:
         """The report as one line of JSON."""
         fields = asdict(self) | {
@@ -127,7 +136,13 @@ class LoadReport:
         before = (self.rows or 0) - appended
         resumed = f", {before:,} were there before" if before else ""
         null_keys = f", {self.null_keys:,} rows have no key" if self.null_keys else ""
-        return f"{load} is complete: {appended:,} rows appended in {self.seconds:.1f} s{speed}{resumed}{null_keys}"
+        done = f"{load} is complete: {appended:,} rows appended in {self.seconds:.1f} s{speed}{resumed}{null_keys}"
+        if not self.removed_rows:
+            return done
+        return (
+            f"{done}. Up to {self.removed_rows:,} rows were removed from the log while it was loading: retention "
+            f"removes rows with old timestamps (retention.ms), or the log was trimmed"
+        )
 
     def _failure(self) -> str:
         """What is known of a job whose run an error ended."""
@@ -168,9 +183,17 @@ class Held:
     complete: bool = False
 
     @classmethod
-    def of(cls, results: Iterable[PartitionResult], plan: Plan | None, *, complete: bool = False) -> "Held":
-        """What the results under the plan of now come to."""
-        return cls(tuple(map(_partition, results)), plan.earlier_rows if plan else 0, complete)
+    def of(
+        cls,
+        results: Sequence[PartitionResult],
+        plan: Plan | None,
+        *,
+        complete: bool = False,
+        removed: Sequence[int] | None = None,
+    ) -> "Held":
+        """Return the rows of a job from its results under the present plan; ``removed`` are rows of each of them."""
+        each_removed = removed or repeat(None, len(results))
+        return cls(tuple(map(_partition, results, each_removed)), plan.earlier_rows if plan else 0, complete)
 
     @property
     def rows(self) -> int:
@@ -274,10 +297,11 @@ def held_when_done(log: Backend, job: str) -> Held | None:
             f"another job name if the rows are to go into a new log."
         ) from None
     require_same_log(job, completion.log_id, layout)
-    return Held.of(completion.partitions, plan, complete=True)
+    removed = removed_rows(log, [each.progress for each in completion.partitions])
+    return Held.of(completion.partitions, plan, complete=True, removed=removed)
 
 
-def _partition(result: PartitionResult) -> PartitionReport:
+def _partition(result: PartitionResult, removed: int | None) -> PartitionReport:
     progress, said = result.progress, result.appends
     return PartitionReport(
         partition=progress.partition,
@@ -294,6 +318,7 @@ def _partition(result: PartitionResult) -> PartitionReport:
         start_offset=said.start_offset,
         attempts=said.attempts,
         aborted_rows=said.aborted_rows,
+        removed_rows=removed,
         guarantee=result.guarantee,
     )
 

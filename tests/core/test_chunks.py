@@ -1,4 +1,5 @@
 import itertools
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -33,7 +34,7 @@ def bytes_in(table: pa.Table) -> int:
 )
 def test_chunks_are_the_input_cut_within_the_limits(batches: list[pa.RecordBatch], max_records: int, max_bytes: int):
     limits = ChunkLimits(max_records, max_bytes, max_seconds=1_000)
-    buffer = ChunkBuffer(limits)
+    buffer = ChunkBuffer(limits, 0)
     full = [chunk for batch in batches for chunk in buffer.add(batch, now=0.0, first_row=0)]
     held, held_bytes = buffer.records, buffer.bytes
     rest = buffer.take()
@@ -50,7 +51,7 @@ def test_chunks_are_the_input_cut_within_the_limits(batches: list[pa.RecordBatch
 
 
 def test_a_full_chunk_is_held_until_more_rows_come():
-    buffer = ChunkBuffer(ChunkLimits(max_records=3))
+    buffer = ChunkBuffer(ChunkLimits(max_records=3), 0)
     assert list(buffer.add(rows_of(3), now=0.0, first_row=0)) == []
     assert buffer.records == 3
     (full,) = buffer.add(rows_of(1), now=0.0, first_row=3)
@@ -58,14 +59,14 @@ def test_a_full_chunk_is_held_until_more_rows_come():
 
 
 def test_an_empty_batch_moves_nothing():
-    buffer = ChunkBuffer(ChunkLimits(max_records=1, max_seconds=0))
+    buffer = ChunkBuffer(ChunkLimits(max_records=1, max_seconds=0), 0)
     assert list(buffer.add(rows_of(1), now=0.0, first_row=0)) == []
     assert list(buffer.add(rows_of(0), now=99.0, first_row=1)) == []
     assert buffer.take().num_rows == 1
 
 
 def test_a_chunk_that_has_waited_goes_when_the_next_rows_come():
-    buffer = ChunkBuffer(ChunkLimits(max_seconds=30))
+    buffer = ChunkBuffer(ChunkLimits(max_seconds=30), 0)
     assert list(buffer.add(rows_of(2), now=100.0, first_row=0)) == []
     assert list(buffer.add(rows_of(2), now=129.9, first_row=2)) == []
     (waited,) = buffer.add(rows_of(2), now=130.0, first_row=4)
@@ -76,7 +77,7 @@ def test_a_chunk_that_has_waited_goes_when_the_next_rows_come():
 
 
 def test_taking_begins_anew():
-    buffer = ChunkBuffer(ROOMY)
+    buffer = ChunkBuffer(ROOMY, 0)
     assert list(buffer.add(rows_of(2), now=0.0, first_row=0)) == []
     assert buffer.take().num_rows == 2
     assert (buffer.records, buffer.bytes, buffer.take().num_rows) == (0, 0, 0)
@@ -84,14 +85,14 @@ def test_taking_begins_anew():
 
 def test_a_record_that_just_fits_is_a_chunk():
     limits = ChunkLimits(max_bytes=RECORD_OVERHEAD_BYTES + 11)
-    buffer = ChunkBuffer(limits)
+    buffer = ChunkBuffer(limits, 0)
     full = list(buffer.add(rows_of(3, size=10), now=0.0, first_row=0))
     assert [chunk.num_rows for chunk in [*full, buffer.take()]] == [1, 1, 1]
 
 
 def test_a_record_larger_than_a_chunk_is_named_and_nothing_of_its_batch_is_taken():
     size = RECORD_OVERHEAD_BYTES + 11
-    buffer = ChunkBuffer(ChunkLimits(max_bytes=size))
+    buffer = ChunkBuffer(ChunkLimits(max_bytes=size), 0)
     batch = pa.concat_batches([rows_of(2), rows_of(1, size=11)])
     with pytest.raises(
         RecordTooLargeError, match=rf"row 42 .* takes {size + 1} bytes.* {size}\. Raise the limit of bytes"
@@ -102,7 +103,7 @@ def test_a_record_larger_than_a_chunk_is_named_and_nothing_of_its_batch_is_taken
 
 def test_a_record_larger_than_the_log_takes_is_named_with_that_limit():
     size = RECORD_OVERHEAD_BYTES + 11
-    buffer = ChunkBuffer(ChunkLimits(max_record_bytes=size))
+    buffer = ChunkBuffer(ChunkLimits(max_record_bytes=size), 0)
     assert list(buffer.add(rows_of(3, size=10), now=0.0, first_row=0)) == []
     with pytest.raises(RecordTooLargeError, match=rf"row 4 .* takes {size + 1} bytes.* at most {size} bytes"):
         list(buffer.add(pa.concat_batches([rows_of(1), rows_of(1, size=11)]), now=0.0, first_row=3))
@@ -113,6 +114,6 @@ def test_a_record_larger_than_the_log_takes_is_named_with_that_limit():
     "limits",
     [{"max_records": 0}, {"max_bytes": 0}, {"max_seconds": -1.0}, {"max_records": -5}, {"max_record_bytes": 0}],
 )
-def test_limits_that_no_row_could_pass_are_refused(limits: dict[str, int]):
+def test_limits_that_no_row_could_pass_are_refused(limits: dict[str, Any]):
     with pytest.raises(ValueError, match="at least one record"):
         ChunkLimits(**limits)

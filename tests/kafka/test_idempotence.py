@@ -16,6 +16,7 @@ from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka import preflight as preflight_module
+from spark_cas.log.kafka.append import blind
 from spark_cas.log.kafka.append.sending import Sending
 from spark_cas.log.kafka.client.clients import TransactionalProducer
 from spark_cas.log.kafka.client.error_text import NotGivenError, NotPermittedError, plain_error
@@ -177,6 +178,7 @@ def test_what_the_broker_will_never_take_ends_the_task_once(broker, monkeypatch,
     assert isinstance(writer, BlindWriter)
     writer.task = replace(writer.task, guarantee=guarantee)
     monkeypatch.setattr(blind_write, "task_number", lambda: 0)
+    monkeypatch.setattr(blind, "require_acceptable", lambda *_: None)  # as for a user who may not read the settings
     no_key = ROWS.set_column(0, "key", pa.array([None], pa.binary()))
     message = writer.write(iter([ROWS, no_key, ROWS]))
     with pytest.raises(StorageError, match=r"without key\. .*has appended 1 rows for certain"):

@@ -13,11 +13,13 @@ from confluent_kafka.admin import NewTopic
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import LogNotFoundError, RecordTooLargeError, StorageError
 from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.core.guarantee import AT_LEAST_ONCE, IDEMPOTENT
 from spark_cas.core.records import RECORDS
 from spark_cas.log.backend import Preflight
 from spark_cas.log.kafka import KafkaLog
 from spark_cas.log.kafka import preflight as preflight_module
 from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.log.load.blind import load_blind
 from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import pin_plan
 from spark_cas.testing.loads import TEN, run_job
@@ -121,7 +123,7 @@ def test_too_few_replicas_for_what_is_wanted(broker):
 @pytest.mark.parametrize("compression", ["none", "lz4", "gzip", "zstd", "snappy"])
 def test_the_largest_record_that_is_promised_is_taken(broker, compression):
     spec = replace(spec_of(broker), client_options=(("compression.type", compression),))
-    room = look(spec).max_record_bytes
+    room = look(replace(spec, client_options=())).max_record_bytes
     assert room is not None
     headers = [{"key": "name", "value": b"v" * 96}] * 10
     key = noise(1000)
@@ -133,18 +135,56 @@ def test_a_record_larger_than_the_topic_takes_is_named_before_anything_is_append
     spec = spec_of(broker, max_message_bytes="20000")
     room = look(spec).max_record_bytes
     rows = batch({"value": b"fits"}, {"value": noise(room or 0)}, {"value": noise((room or 0) + 1)})
-    with pytest.raises(RecordTooLargeError, match=rf"row 1 of the partition takes \d+ bytes.* at most {room} bytes"):
+    with pytest.raises(RecordTooLargeError, match=rf"row 1 of partition 0 takes \d+ bytes.* at most {room} bytes"):
         append(spec, rows, replace(ROOMY, max_record_bytes=room))
     with KafkaLog(spec) as log:
         assert log.bounds(0).end_offset == 0
 
 
-def test_a_record_that_the_broker_refuses_is_said_so(broker):
-    spec = spec_of(broker, max_message_bytes="20000")
-    with pytest.raises(StorageError, match=r"larger than the topic's max\.message\.bytes"):
-        append(spec, batch({"value": noise(20_001)}))
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_record_that_the_broker_rejects_is_named(broker, compression):
+    """With compression only the broker knows: a larger row before it is taken, because its batch is smaller."""
+    made = spec_of(broker, max_message_bytes="20000")
+    spec = replace(made, client_options=(("compression.type", compression),))
+    before = [{"value": b"fits"}, *([{"value": bytes(90_000)}] if compression == "zstd" else [])]
+    with pytest.raises(RecordTooLargeError) as rejected:
+        append(spec, batch(*before, {"value": noise(50_001)}, {"value": b"last"}))
+    assert f"row {len(before)} of partition 0 " in rejected.value.message
+    assert f"max.message.bytes of topic {spec.topic} is 20000" in rejected.value.message
     with KafkaLog(replace(spec, claim_timeout_ms=5_000)) as log:
         log.bounds(0)  # and no transaction is left open
+
+
+@pytest.mark.parametrize("guarantee", [IDEMPOTENT, AT_LEAST_ONCE])
+def test_a_record_that_the_broker_rejects_is_named_without_transactions(broker, guarantee):
+    spec = spec_of(broker, max_message_bytes="20000")
+    rows = batch({"value": b"fits"}, {"value": noise(50_001)})
+    with KafkaLog(spec) as log, pytest.raises(RecordTooLargeError, match="row 1 of partition 0 "):
+        load_blind(log, log.layout(), [(0, rows)], task="run/0", limits=ROOMY, guarantee=guarantee)
+
+
+@pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
+def test_a_record_that_fits_after_compression_is_taken(broker, compression):
+    spec = replace(spec_of(broker, max_message_bytes="20000"), client_options=(("compression.type", compression),))
+    found = look(spec)
+    assert found.max_record_bytes is None
+    assert append(spec, batch({"value": b"a"}, {"value": bytes(100_000)}, {"value": b"b"})) == 3
+
+
+def test_a_topic_that_stores_records_uncompressed_limits_them_before_compression(broker):
+    spec = spec_of(broker, max_message_bytes="20000", compression_type="uncompressed")
+    found = look(replace(spec, client_options=(("compression.type", "zstd"),)))
+    assert found.max_record_bytes == look(spec).max_record_bytes
+    assert found.max_record_bytes is not None
+
+
+def test_the_largest_request_of_the_producer_limits_records_before_compression(broker):
+    options = (("compression.type", "zstd"), ("message.max.bytes", "5000"))
+    spec = replace(spec_of(broker), client_options=options)
+    found = look(spec)
+    assert found.max_record_bytes == 5000
+    with pytest.raises(RecordTooLargeError, match=r"row 1 of partition 0 .*kafka\.max\.request\.size"):
+        append(spec, batch({"value": b"a"}, {"value": bytes(6000)}))
 
 
 def test_a_record_larger_than_the_clients_own_default_is_taken(broker):

@@ -183,7 +183,7 @@ def test_a_row_larger_than_the_topic_takes_is_named_before_it_is_sent(spark, fli
     value = sf.expr("repeat('x', IF(value = '17', 2000000, 1))")
     message = refused(RecordTooLargeError, lambda: save(route(flights.withColumn("value", value), large), large))
     assert re.search(
-        r"row \d+ of the partition takes 20000\d\d bytes, and the log takes records of at most \d+", message
+        r"row \d+ of partition \d+ takes 20000\d\d bytes, and the log takes records of at most \d+", message
     )
     almost = {**options, "job": "almost"}
     value = sf.expr("repeat('x', IF(value = '17', 1040000, 1))")

@@ -123,6 +123,8 @@ def kinds_in(kind):
     origin = typing.get_origin(kind)
     if origin in (tuple, typing.Union, types.UnionType):
         return set().union(*(kinds_in(each) for each in typing.get_args(kind) if each is not ...))
+    if origin is typing.Literal:
+        return {type(each) for each in typing.get_args(kind)}
     if dataclasses.is_dataclass(kind):
         assert vars(kind)["__dataclass_params__"].frozen, f"{kind} can be changed"
         return set().union(*(kinds_in(hint) for hint in typing.get_type_hints(kind).values()))

@@ -38,7 +38,7 @@ from spark_cas.log.kafka.grants import KafkaGrantor
 from spark_cas.log.kafka.key_sample import keys_elsewhere
 from spark_cas.log.kafka.ledger import Ledger
 from spark_cas.log.kafka.marks import proven_bounds
-from spark_cas.log.kafka.preflight import most_record_bytes, preflight
+from spark_cas.log.kafka.preflight import preflight, with_record_limit
 from spark_cas.log.kafka.reading import first_offset_since, read_records, read_with_gaps
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
 from spark_cas.log.kafka.registry.registry import KafkaRegistry
@@ -59,6 +59,7 @@ class KafkaLog(KafkaRegistry, Backend):
 
     group_in_process = True
     ledger_at_once = True
+    removes_by_itself = True
 
     def __init__(self, spec: KafkaSpec, *, handed_on: bool = False) -> None:
         self.topic = check_name(spec.topic, "the topic")
@@ -73,7 +74,7 @@ class KafkaLog(KafkaRegistry, Backend):
         """By group, those that this process appends to."""
         self._layouts = TopicLayouts(self._admin, self._registry, self.topic)
         self._fences = Fences(self._clients)
-        self._blind = BlindAppends(spec, self._admin, self._layouts)
+        self._blind = BlindAppends(spec, self._clients, self._layouts)
         self._grantor = KafkaGrantor(self._clients.members)
         self._turn = Lock()
 
@@ -112,7 +113,7 @@ class KafkaLog(KafkaRegistry, Backend):
             return self._with_keys_elsewhere(look(), placement)
         found = self._clients.lately(f"preflight of {self.topic}, {idempotence}", look)
         # It may have been raised since, as the error of a row that is too large advises.
-        return replace(found, max_record_bytes=most_record_bytes(topic_settings(self._admin, self.topic)))
+        return with_record_limit(found, self.spec, topic_settings(self._admin, self.topic))
 
     def forget_leaders(self) -> None:
         self._admin.forget_leaders(self.topic)

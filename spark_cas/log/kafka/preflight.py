@@ -1,5 +1,7 @@
 """What can be known of a topic before the first row: whether it can be written to, and what weakens a promise."""
 
+from dataclasses import replace
+
 from confluent_kafka import KafkaError, KafkaException, TopicPartition, TopicPartitionInfo
 from confluent_kafka.admin import AclOperation, TopicDescription
 
@@ -55,12 +57,26 @@ def preflight(clients: ClientSet, spec: KafkaSpec, *, begun: bool, idempotence: 
             guarantee = IDEMPOTENT
     broker = description.partitions[0].leader.id
     notes += _notes_on_brokers(clients.lately(f"broker {broker}", lambda: broker_settings(admin, broker)))
-    return Preflight(most_record_bytes(settings), notes=tuple(notes), guarantee=guarantee)
+    return with_record_limit(Preflight(None, notes=tuple(notes), guarantee=guarantee), spec, settings)
 
 
-def most_record_bytes(settings: TopicSettings | None) -> int | None:
-    """How large a record a topic of these settings takes; None where they may not be seen."""
-    return None if settings is None else max(1, settings.max_message_bytes - _BATCH_OVERHEAD_BYTES)
+def with_record_limit(found: Preflight, spec: KafkaSpec, settings: TopicSettings | None) -> Preflight:
+    """Return the preflight with the size that a record may have before compression, as far as that is limited.
+
+    The brokers check the batch as it is sent, and again as they store it. So max.message.bytes of the topic limits a
+    record only if the producer does not compress, or the topic stores batches uncompressed. max.request.size of the
+    producer always does.
+    """
+    limits = []
+    if settings is not None and (spec.compression is None or settings.compression == "uncompressed"):
+        most = settings.max_message_bytes
+        limits.append((max(1, most - _BATCH_OVERHEAD_BYTES), f"max.message.bytes={most} of the topic"))
+    if spec.most_request_bytes is not None:
+        limits.append((spec.most_request_bytes, f"option kafka.max.request.size={spec.most_request_bytes}"))
+    if not limits:
+        return replace(found, max_record_bytes=None)
+    most, setting = min(limits)
+    return replace(found, max_record_bytes=most, max_record_setting=setting)
 
 
 _NOT_EXACTLY_ONCE = (

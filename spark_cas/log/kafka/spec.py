@@ -46,6 +46,18 @@ class KafkaSpec:
         return int(dict(self.client_options).get("message.timeout.ms", PATIENCE_MS)) / 1000
 
     @property
+    def compression(self) -> str | None:
+        """The codec of producers; None if they do not compress."""
+        codec = dict(self.client_options).get("compression.type", "none")
+        return None if codec == "none" else codec
+
+    @property
+    def most_request_bytes(self) -> int | None:
+        """The size of the largest record that producers send, before compression (max.request.size); None: any."""
+        most = dict(self.client_options).get("message.max.bytes")
+        return None if most is None else int(most)
+
+    @property
     def says_fetch_wait(self) -> bool:
         """Whether the user says how long a broker is to wait for more before it answers a fetch."""
         return "fetch.wait.max.ms" in dict(self.client_options)

@@ -1,6 +1,7 @@
 """A topic as its brokers know it: partitions, rights, and the settings that decide what an append may promise."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaException, TopicCollection
@@ -9,7 +10,11 @@ from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType, Top
 from spark_cas.core.errors import LogNotSharedError
 from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.ask import ask, looked_for, second_look
+from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.rights import NOT_PERMITTED, on_topic
+
+_NEVER = 2**63 - 1
+"""Kafka's value of a limit of time that is no limit."""
 
 
 def describe(admin: Admin, topic: str, *, made: bool = False, with_rights: bool = False) -> TopicDescription:
@@ -66,6 +71,13 @@ class TopicSettings:
     retention_ms: int
     """-1: for ever."""
     retention_bytes: int
+    compression: str
+    """The codec that the brokers store batches with; ``producer`` for that of each producer."""
+    create_time: bool
+    """Whether records keep the timestamps that producers give them. Otherwise brokers set and do not check them."""
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+    """How far a record's timestamp may be before and after the time of the append."""
     delete_retention_ms: int
     """How long a compacted topic keeps a tombstone, and so how long a gap at its end shows that none was there."""
 
@@ -97,5 +109,24 @@ def topic_settings(admin: Admin, topic: str) -> TopicSettings | None:
         deleted="delete" in policies,
         retention_ms=int(value["retention.ms"]),
         retention_bytes=int(value["retention.bytes"]),
+        compression=value["compression.type"],
+        create_time=value["message.timestamp.type"] == "CreateTime",
+        timestamp_before_max_ms=_timestamp_limit(value, "before"),
+        timestamp_after_max_ms=_timestamp_limit(value, "after"),
         delete_retention_ms=int(value["delete.retention.ms"]),
+    )
+
+
+def recent_settings(clients: ClientSet, topic: str, *, fresh: bool = False) -> TopicSettings | None:
+    """Return the settings of a topic as of the last minute, or as of now if ``fresh``. Raises as `topic_settings`."""
+    name = f"settings of {topic}"
+    if fresh:
+        clients.forget(name)
+    return clients.lately(name, lambda: topic_settings(clients.admin, topic))
+
+
+def _timestamp_limit(value: Mapping[str, str], side: str) -> int:
+    """Return the limit for timestamps before or after now. Brokers before Kafka 3.6 have one setting for both."""
+    return int(
+        value.get(f"message.timestamp.{side}.max.ms", value.get("message.timestamp.difference.max.ms", _NEVER))
     )

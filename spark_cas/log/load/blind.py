@@ -71,7 +71,7 @@ class _BlindLoad:
         self._partition = partition
         self._task = task
         self._guarantee = guarantee
-        self._buffer = ChunkBuffer(limits)
+        self._buffer = ChunkBuffer(limits, partition)
         self._digest = RunningDigest()
         self._appended: list[tuple[int, int]] = []
         self._said = NOTHING_SAID

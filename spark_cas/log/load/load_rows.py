@@ -151,7 +151,7 @@ class _PartitionLoad:
         self._task = task
         self._digest = RunningDigest()
         self._limits = replace(limits, max_seconds=math.inf) if atomic else limits
-        self._buffer = ChunkBuffer(self._limits)
+        self._buffer = ChunkBuffer(self._limits, partition)
         self._atomic = atomic
         self._highest_claim = NO_CHECK
         self._resolved = 0

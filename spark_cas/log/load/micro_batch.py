@@ -206,7 +206,7 @@ def _collect(
             continue
         if partition not in buffers:
             refuse_unknown_partition(partition, plan.partitions)
-            buffers[partition], tables[partition] = ChunkBuffer(limits), []
+            buffers[partition], tables[partition] = ChunkBuffer(limits, partition), []
         full, buffer = tables[partition], buffers[partition]
         first_row = sum(table.num_rows for table in full) + buffer.records
         for table in buffer.add(records, 0.0, first_row):
@@ -297,7 +297,7 @@ class _BatchLoad:
 
     def _chunks(self, records: pa.Table, held: BatchProgress, limits: ChunkLimits) -> Iterator[Chunk]:
         """The chunks that follow one another, each made for the claim that the one before left."""
-        buffer = ChunkBuffer(limits)
+        buffer = ChunkBuffer(limits, self._partition)
         cut = [full for each in records.to_batches() for full in buffer.add(each, 0.0, held.rows)]
         cut.append(buffer.take())
         for number, part in enumerate(cut, 1):

@@ -54,7 +54,8 @@ def preflight_limits(
         raise OptionError(f"compare=key cannot hold on this log: {found.keys_elsewhere}. Nothing was appended.")
     for note in () if begun else found.notes:
         warnings.warn(note, LogSettingsWarning, stacklevel=2)
-    return replace(limits, max_record_bytes=found.max_record_bytes), found.guarantee
+    most, setting = found.max_record_bytes, found.max_record_setting
+    return replace(limits, max_record_bytes=most, max_record_setting=setting), found.guarantee
 
 
 def require_layout(

@@ -40,6 +40,7 @@ from spark_cas.log.load.planning import (
     rows_before,
     rows_of_run,
 )
+from spark_cas.log.load.removed_rows import log_removed_rows
 from spark_cas.log.load.spool import Spool
 from spark_cas.log.load.whole_load import abort_group, abort_left
 from spark_cas.log.open import AnySpec, answered_before, for_a_look, for_one_transaction
@@ -291,6 +292,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
             with planned_log(self.task.spec, self.task.plan.log_id) as log:
                 try:
                     completion = complete_job(log, self.task.plan, results)
+                    log_removed_rows(log, completion)
                 except (RefusedError, InputError) as error:
                     raise self._with_rows(log, error, messages) from None
                 finally:

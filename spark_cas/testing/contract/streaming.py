@@ -229,7 +229,7 @@ class StreamContract(ContractBase):
     ) -> None:
         limits = replace(WIDE, max_record_bytes=50)
         rows = {0: ["a"], 1: ["b", "x" * 50, "c"]}
-        with pytest.raises(RecordTooLargeError, match=r"row 1 of the partition takes \d+ .* at most 50 bytes"):
+        with pytest.raises(RecordTooLargeError, match=r"row 1 of partition 1 takes \d+ .* at most 50 bytes"):
             run_batch(backend, 0, rows, limits=limits)
         assert all_values(backend) == {0: [], 1: [], 2: []}
 

@@ -14,23 +14,25 @@ from spark_cas.core.outcome import Appended, Outcome, Unknown
 from spark_cas.core.plan import Layout
 from spark_cas.log.kafka import ends
 from spark_cas.log.kafka.append.delivery import await_delivery
+from spark_cas.log.kafka.append.row_checks import require_acceptable, too_large
 from spark_cas.log.kafka.append.sending import held_back, refuse_unsendable
-from spark_cas.log.kafka.client.admin import Admin
 from spark_cas.log.kafka.client.clients import PlainProducer
-from spark_cas.log.kafka.client.codes import Meaning, meaning_of, reason_of
+from spark_cas.log.kafka.client.codes import TOO_LARGE, Meaning, meaning_of, reason_of
+from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.reports import Reports
 from spark_cas.log.kafka.client.rights import NOT_PERMITTED, missing, on_topic
 from spark_cas.log.kafka.registry.layouts import TopicLayouts
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.kafka.topic_settings import topic_settings
+from spark_cas.log.kafka.topic_settings import recent_settings
 
 
 class BlindAppends:
     """The blind appends of one process to a topic."""
 
-    def __init__(self, spec: KafkaSpec, admin: Admin, layouts: TopicLayouts) -> None:
+    def __init__(self, spec: KafkaSpec, clients: ClientSet, layouts: TopicLayouts) -> None:
         self._spec = spec
-        self._admin = admin
+        self._clients = clients
+        self._admin = clients.admin
         self._layouts = layouts
         self._producer: PlainProducer | None = None
         self._guarantee = ""
@@ -41,6 +43,7 @@ class BlindAppends:
         changed = self._layouts.changed_as_seen(layout)
         if changed is not None:
             return changed
+        require_acceptable(self._clients, at, chunk)
         before = ends.bounds_to_high_watermark(self._admin, at)
         try:
             producer = self._ready(guarantee)
@@ -57,9 +60,14 @@ class BlindAppends:
         self.close()
         if failed is None:
             return Unknown("the brokers did not acknowledge all of them in time")
-        if meaning_of(failed.code()) is Meaning.REFUSED:
-            raise _not_taken(failed.code(), at.topic)
-        return Unknown(f"the brokers did not acknowledge all of them ({reason_of(failed.code())})")
+        code = failed.code()
+        some = "Other rows of this chunk may be in the log."
+        rejected = too_large(self._clients, at, chunk, some) if code == TOO_LARGE else None
+        if rejected is not None:
+            raise rejected
+        if meaning_of(code) is Meaning.REFUSED:
+            raise _not_taken(code, at.topic)
+        return Unknown(f"the brokers did not acknowledge all of them ({reason_of(code)})")
 
     def close(self) -> None:
         """Let go of the producer. What was not acknowledged is not sent again."""
@@ -70,7 +78,7 @@ class BlindAppends:
     def _ready(self, guarantee: str) -> PlainProducer:
         if self._producer is None or self._guarantee != guarantee:
             self.close()
-            settings = topic_settings(self._admin, self._spec.topic)
+            settings = recent_settings(self._clients, self._spec.topic, fresh=True)
             most = None if settings is None else settings.max_message_bytes
             self._producer = PlainProducer(self._spec, most, idempotent=guarantee != AT_LEAST_ONCE)
             self._guarantee = guarantee

@@ -15,7 +15,7 @@ from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.rights import to_claim
 from spark_cas.log.kafka.coordinators import require_coordinators
-from spark_cas.log.kafka.topic_settings import topic_settings
+from spark_cas.log.kafka.topic_settings import recent_settings
 from spark_cas.log.patience import Wait
 
 _MOST_INSTANCES = 8
@@ -23,7 +23,6 @@ _MOST_INSTANCES = 8
 
 _FATAL_PAUSE_SECONDS = 0.0005
 _FATAL_WITHIN_SECONDS = 0.5
-_SETTINGS = "settings of {}"
 _NEVER = (math.inf, math.inf)
 
 
@@ -58,17 +57,12 @@ class Fences:
 
     def most_batch_bytes(self, topic: str) -> int | None:
         """What a topic takes at once; None where this principal may not see that. Raises as `topic_settings`."""
-        what = _SETTINGS.format(topic)
-        settings = self._clients.lately(what, lambda: topic_settings(self._clients.admin, topic))
+        settings = recent_settings(self._clients, topic)
         return None if settings is None else settings.max_message_bytes
 
     def require_coordinators(self) -> None:
         """Check that transactions are possible at all. Raises NotGivenError, StorageError."""
         require_coordinators(self._clients.admin)
-
-    def forget_batch_bytes(self, topic: str) -> None:
-        """What a topic takes is to be asked anew."""
-        self._clients.forget(_SETTINGS.format(topic))
 
     def close(self) -> None:
         """Let go of all instances."""
@@ -177,10 +171,9 @@ class Fence:
             self.drop()
 
     def end_refused(self) -> None:
-        """The brokers refused what was sent: readers need not wait, and what the topic takes is to be learnt anew."""
+        """Abort a transaction whose records the brokers refused, so that readers do not wait for its timeout."""
         if self.producer is not None:
             self.producer.abort()
-        self._fences.forget_batch_bytes(self._at.topic)
 
     def code_of(self, error: KafkaException) -> int:
         """What went wrong first: once an instance is fenced, its messages are purged and say no more than that."""

@@ -23,8 +23,9 @@ from spark_cas.log.kafka.append.attempt import INTERLEAVED, OPEN_FOR_TOO_LONG
 from spark_cas.log.kafka.append.checks import Checks, fenced_by, is_checked, same_rows
 from spark_cas.log.kafka.append.fence import Fence, Fences
 from spark_cas.log.kafka.append.placement import Landed, await_visible, landed
+from spark_cas.log.kafka.append.row_checks import require_acceptable, too_large
 from spark_cas.log.kafka.append.sending import Sending, refuse_unsendable
-from spark_cas.log.kafka.client.codes import NOT_FOUND, Meaning, meaning_of, reason_of
+from spark_cas.log.kafka.client.codes import NOT_FOUND, TOO_LARGE, Meaning, meaning_of, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.rights import to_append
@@ -130,10 +131,16 @@ class WholeAppends:
             return fenced_by(self._entries.get(at))
         self._fence.mark_used()
         with within(self._spec.patience_seconds):
+            require_acceptable(self._clients, self._at(at), chunk)
             try:
                 return self._append(claim, chunk)
             except KafkaException as error:
-                return self._failed(error)
+                code = self._fence.code_of(error)
+                rejected = too_large(self._clients, self._at(at), chunk, _NOTHING) if code == TOO_LARGE else None
+                if rejected is None:
+                    return self._failed(error)
+                self._end()
+                raise rejected from None
 
     def decide(self, wanted: GroupOutcome) -> GroupOutcome:
         """What becomes of the group: as is wanted, unless it was decided before. Raises StorageError."""

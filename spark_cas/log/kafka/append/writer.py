@@ -1,12 +1,13 @@
 """The writer of one partition for one job: its claim, and its appends, made again as long as what fails passes."""
 
+from contextlib import suppress
 from dataclasses import replace
 
 from confluent_kafka import KafkaException
 
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
-from spark_cas.core.errors import ConditionalLogError, StorageError, UndecidedError
+from spark_cas.core.errors import ConditionalLogError, LogNotFoundError, StorageError, UndecidedError
 from spark_cas.core.micro_batch import KEPT_MS
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.core.outcome import Appended, Fenced, Outcome, ProgressLost, Refusal, Truncated, Unknown
@@ -19,8 +20,9 @@ from spark_cas.log.kafka.append.fence import Fence
 from spark_cas.log.kafka.append.lost_reply import resolve
 from spark_cas.log.kafka.append.placement import Landed, await_visible
 from spark_cas.log.kafka.append.proving import prove
+from spark_cas.log.kafka.append.row_checks import require_acceptable, too_large
 from spark_cas.log.kafka.append.sending import refuse_unsendable
-from spark_cas.log.kafka.client.codes import NOT_FOUND, Meaning, meaning_of, reason_of
+from spark_cas.log.kafka.client.codes import NOT_FOUND, TOO_LARGE, Meaning, meaning_of, reason_of
 from spark_cas.log.kafka.client.error_text import plain_error
 from spark_cas.log.kafka.client.rights import to_append
 from spark_cas.log.kafka.topic_settings import require_planned
@@ -108,6 +110,9 @@ class PartitionWriter:
         refuse_unsendable(chunk.records)
         attempt = Attempt(self._checks, self._fence, claim, chunk)
         with within(self._spec.patience_seconds):
+            # Without its topic, the append itself finds out whether the topic was deleted.
+            with suppress(LogNotFoundError):
+                require_acceptable(self._checks.clients, self._at, chunk)
             return prove(self._fence, attempt) if claim.says_all_of(chunk) else self._append(attempt)
 
     def _append(self, attempt: Attempt) -> Outcome:
@@ -216,6 +221,9 @@ class PartitionWriter:
         if meaning is Meaning.FENCED:
             self._fence.lost = True
             return self._why_fenced(attempt, timed_out=timed_out)
+        rejected = too_large(self._checks.clients, self._at, attempt.chunk) if code == TOO_LARGE else None
+        if rejected is not None:
+            raise rejected from None
         if meaning is Meaning.REFUSED and code not in NOT_FOUND:
             raise plain_error(error, f"appending to topic {self._at.topic}", *to_append(self._spec)) from None
         if code in NOT_FOUND:

@@ -41,7 +41,7 @@ _REFUSED = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _NO_ACL,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: _NO_ACL,
     KafkaError.MSG_SIZE_TOO_LARGE: (
-        "a record is larger than the topic's max.message.bytes, or than option kafka.max.request.size"
+        "a record or batch is larger than the topic's max.message.bytes, or than option kafka.max.request.size"
     ),
     KafkaError.RECORD_LIST_TOO_LARGE: "a batch is larger than the broker's segments",
     KafkaError.INVALID_RECORD: "the broker refused a record, as a compacted topic does one without key",
@@ -112,6 +112,9 @@ NOT_FOUND = frozenset(
     }
 )
 """The topic is not there."""
+
+TOO_LARGE: int = KafkaError.MSG_SIZE_TOO_LARGE
+"""The client refuses a record because of its size, or the broker its compressed batch."""
 
 STUMBLED: int = KafkaError.UNKNOWN
 """Something in the broker went wrong. So it does (Kafka 4.1) with a commit that comes in just when another instance

@@ -12,7 +12,7 @@ LOG_LEVEL = 6
 """The client's setting ``log_level`` (of syslog) with which it logs each connection that ends."""
 
 _FAILED = re.compile(r"(?:\w+://)?(\S+?)/(?:bootstrap|\d+): (.*)$")
-"""A line of the log, or the text of an error: the broker's address, and what failed."""
+"""The text of a log line: the broker's address, and the failure."""
 
 _PROTOCOL = "Set option kafka.security.protocol to the protocol of the brokers' listener."
 _ADDRESS = "Check that the address is right, and that the brokers run there."
@@ -33,10 +33,10 @@ _CAUSES = (
         _PROTOCOL,
     ),
     (r"[Tt]imed out", None, "{} did not answer in time", None),
-    (r"Connect to \S+ failed", None, "no connection to {} came about", None),
+    (r"Connect to \S+ failed", None, "no connection to {}", None),
     (r"Disconnected", None, "{} closed the connection", None),
 )
-"""Texts of librdkafka 2.16, the most telling first: a code that only these causes have, the cause, its own fix."""
+"""Texts of librdkafka 2.16, the most specific first: a code that only these causes have, the cause, its own fix."""
 
 _SPECIFIC = {code for _, code, *_ in _CAUSES if code is not None}
 _MOST_ADDRESSES = 4
@@ -51,12 +51,11 @@ class Troubles:
         self.silent = False
         """Whether a broker that was connected left a request unanswered. The client then closes the connection."""
         self._causes: dict[str, int] = {}
-        """By address, the most telling cause: its index in `_CAUSES`."""
+        """By address, the most specific cause: its index in `_CAUSES`."""
 
     def take(self, error: KafkaError) -> None:
-        """Take an error, as the client's ``error_cb``."""
+        """Take an error, as the client's ``error_cb``. The log has its text as well."""
         self.codes.add(error.code())
-        self._read(error.str())
 
     def log(self, _level: int, _form: str, *args: object) -> None:
         """Take a line, as `logging.Logger.log` would: facility, client, text."""

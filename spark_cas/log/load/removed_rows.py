@@ -1,0 +1,45 @@
+"""Rows of a load that the log has removed by its end, as retention does with old timestamps."""
+
+import logging
+from collections.abc import Sequence
+
+from spark_cas.core.errors import ConditionalLogError
+from spark_cas.core.plan import Completion, Progress
+from spark_cas.log.backend import Backend
+
+_LOG = logging.getLogger("spark_cas")
+
+
+def removed_rows(log: Backend, loaded: Sequence[Progress]) -> tuple[int, ...]:
+    """Return how many rows of a job each of these partitions has lost, at most.
+
+    It is computed from the first offset that the partition keeps, and offsets also count markers. Raises what
+    `Backend.bounds_of` does.
+    """
+    if not log.removes_by_itself:
+        return (0,) * len(loaded)
+    bounds = log.bounds_of([each.partition for each in loaded], waiting=False)
+    return tuple(
+        min(each.rows, max(0, min(kept.start_offset, each.end_offset) - each.base_offset))
+        for each, kept in zip(loaded, bounds, strict=True)
+    )
+
+
+def log_removed_rows(log: Backend, completion: Completion) -> None:
+    """Log a warning if rows of a load that has just completed are not in the log any more."""
+    loaded = [each.progress for each in completion.partitions if each.progress.rows]
+    try:
+        removed = sum(removed_rows(log, loaded))
+    except ConditionalLogError as error:
+        _LOG.warning(
+            "the rows of job %s were appended, and not checked afterwards: %s", completion.job, error.message
+        )
+        return
+    if removed:
+        _LOG.warning(
+            "up to %d of %d rows of job %s were removed from the log while it was loading: retention removes rows "
+            "with old timestamps (retention.ms), or the log was trimmed",
+            removed,
+            completion.rows,
+            completion.job,
+        )
