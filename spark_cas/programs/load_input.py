@@ -20,10 +20,12 @@ from spark_cas.programs.input.columnar_files import columnar_rows
 from spark_cas.programs.input.csv_dialect import parse_csv_options
 from spark_cas.programs.input.csv_rows import csv_rows
 from spark_cas.programs.input.file_index import spark_uri, with_folder_columns
+from spark_cas.programs.input.json_rows import DOCUMENT, JSON_SETTINGS, json_path_column, json_rows
 from spark_cas.programs.input.parts import POSITION_COLUMNS
 from spark_cas.programs.input.read_options import ReadOptions
 from spark_cas.programs.input.row_json import row_json
 from spark_cas.programs.input.text_files import whole_file_settings
+from spark_cas.programs.input.text_lines import text_rows
 from spark_cas.programs.load_request import LoadRequest
 from spark_cas.programs.plain_errors import in_short
 from spark_cas.spark.schema import mark_of
@@ -98,8 +100,14 @@ def wrong_call() -> "Iterator[None]":
 
 def input_settings(spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile]) -> dict[str, str]:
     """Return the settings of Spark that the plan of the input needs, besides the pinned ones."""
-    whole = request.format == "csv" and parse_csv_options(dict(request.read_options))[0].multi_line
-    return whole_file_settings(files, _parallelism(spark)) if whole else {}
+    options = {name.lower(): value.lower() for name, value in request.read_options}
+    settings = dict(JSON_SETTINGS) if request.format == "json" else {}
+    if request.format == "csv":
+        whole = parse_csv_options(dict(request.read_options))[0].multi_line
+    else:
+        encoded = options.get("encoding", options.get("charset", "utf-8")) != "utf-8"
+        whole = request.format in ("json", "text") and (encoded or options.get("multiline") == "true")
+    return {**settings, **whole_file_settings(files, _parallelism(spark))} if whole else settings
 
 
 def _parallelism(spark: "SparkSession") -> int:
@@ -123,19 +131,40 @@ def _read(spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile
         frame = avro_rows(spark, files) if request.format == "avro" else binary_rows(spark, files)
     elif request.format == "csv":
         frame = csv_rows(spark, located, request.schema, options)
+    elif request.format == "json":
+        frame = _json(spark, request, located)
     else:
-        raise NotImplementedError(request.format)
+        frame = text_rows(spark, located, options)
     return with_folder_columns(spark, frame, files), list(POSITION_COLUMNS)
 
 
+def _json(spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile]) -> "DataFrame":
+    """Return the documents, with the columns that the expressions of the request use."""
+    path = [request.key] if _is_json_path(request) and request.key is not None else []
+    others = (request.value, request.timestamp, *request.headers, *request.order_by)
+    uses_fields = any(others) or not (path or request.key is None)
+    options = dict(request.read_options)
+    return json_rows(spark, files, request.schema, options, paths=path, with_columns=uses_fields)
+
+
+def _is_json_path(request: LoadRequest) -> bool:
+    return request.format == "json" and request.key is not None and request.key.startswith("$")
+
+
 def _key(request: LoadRequest) -> "Column":
-    key = F.lit(None).cast("string") if request.key is None else F.expr(request.key)
+    if request.key is None:
+        key = F.lit(None).cast("string")
+    else:
+        key = json_path_column(request.key) if _is_json_path(request) else F.expr(request.key)
     return key.alias("key")
 
 
 def _value(request: LoadRequest, frame: "DataFrame", positions: Sequence[str]) -> "Column":
     expression = request.value_expression
-    value = row_json(frame, positions) if expression is None else F.expr(expression)
+    if expression is not None:
+        value = F.expr(expression)
+    else:
+        value = F.col(DOCUMENT) if request.format == "json" else row_json(frame, positions)
     if not request.tombstones:
         missing = F.raise_error(
             F.lit(

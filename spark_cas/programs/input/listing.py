@@ -163,11 +163,13 @@ def _without_braces(pattern: str) -> Iterator[str]:
 def _list_with_spark(path: str, spark: "SparkSession") -> list[InputFile]:
     from pyspark.errors import AnalysisException
 
-    listed = None
+    listed, names = None, set()
     for candidate in (literal(path), path) if _GLOB.search(path) else (path,):
         reader = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
         try:
-            listed = reader.load(candidate).select("path", "length", "modificationTime").toArrow()
+            frame = reader.load(candidate)
+            listed = frame.select("path", "length", "modificationTime").toArrow()
+            names = {unquote(each) for each in frame.inputFiles()}
             break
         except AnalysisException as error:
             if error.getCondition() != "PATH_NOT_FOUND":
@@ -175,14 +177,21 @@ def _list_with_spark(path: str, spark: "SparkSession") -> list[InputFile]:
     if listed is None:
         raise UsageError(f"--input {path}: no such file or folder, and no file matches it as a pattern.")
     name = path.rstrip("/").rpartition("/")[2]
-    if listed.num_rows == 0 and is_hidden(name):
+    if not names and is_hidden(name):
         raise _hidden_by_spark(path)
     modified = listed.column("modificationTime").cast("timestamp[ms]", safe=False).cast("int64").to_pylist()
     sizes = listed.column("length").to_pylist()
+    found = dict(zip(listed.column("path").to_pylist(), zip(sizes, modified, strict=True), strict=True))
+    # The source has no row for an empty file.
     return [
-        InputFile(each, size, time, _partitions(_folders_below(path, each)))
-        for each, size, time in zip(listed.column("path").to_pylist(), sizes, modified, strict=True)
+        InputFile(each, *found.get(each, (0, 0)), _partitions(_folders_below(path, each)))
+        for each in sorted({*found, *map(_with_one_slash, names)})
     ]
+
+
+def _with_one_slash(uri: str) -> str:
+    """Write ``file:///a`` as ``file:/a``, as Spark's listing does."""
+    return re.sub(r"^file:/+", "file:/", uri)
 
 
 def _folders_below(root: str, file: str) -> list[str]:

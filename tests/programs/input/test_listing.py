@@ -1,5 +1,7 @@
 """The list of a load's files, by local functions and by Spark: the same rules, and no file without a word."""
 
+import os
+
 import pytest
 
 from spark_cas.programs.exit_codes import UsageError
@@ -91,6 +93,8 @@ def test_spark_lists_the_same_files(spark, folder, tmp_path, monkeypatch):
     (folder / "region=007").mkdir()
     (folder / "region=007" / "g.csv").write_text("id\n1\n")
     (folder / "a b%20c.csv").write_text("id\n1\n")
+    (folder / "empty.csv").touch()
+    os.utime(folder / "empty.csv", ns=(0, 0))
     by_python = list_input([str(folder)], spark)
     monkeypatch.setattr("spark_cas.programs.input.listing._is_local", lambda *_: False)
     assert list_input([f"file:{folder}"], spark) == Listing(by_python.files, ())
