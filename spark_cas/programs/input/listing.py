@@ -182,10 +182,11 @@ def _list_with_spark(path: str, spark: "SparkSession") -> list[InputFile]:
     modified = listed.column("modificationTime").cast("timestamp[ms]", safe=False).cast("int64").to_pylist()
     sizes = listed.column("length").to_pylist()
     found = dict(zip(listed.column("path").to_pylist(), zip(sizes, modified, strict=True), strict=True))
-    # The source has no row for an empty file.
+    for name in map(_with_one_slash, names):
+        found.setdefault(name, (0, 0))  # the source has no row for an empty file
     return [
-        InputFile(each, *found.get(each, (0, 0)), _partitions(_folders_below(path, each)))
-        for each in sorted({*found, *map(_with_one_slash, names)})
+        InputFile(each, size, time, _partitions(_folders_below(path, each)))
+        for each, (size, time) in sorted(found.items())
     ]
 
 
