@@ -90,6 +90,8 @@ def rows_of(given: argparse.Namespace) -> dict[str, Any]:
         formatted = given.format or guess_format(inputs)
     if given.value is None and not given.value_json and formatted not in ROWS_ARE_VALUES:
         raise UsageError("one of the arguments --value --value-json is required")
+    if given.schema is not None and formatted not in ("csv", "json"):
+        raise UsageError(f"--schema is for csv and json: {formatted} input has its own types")
     if given.value_json and formatted in ROWS_ARE_VALUES:
         raise UsageError(f"--value-json is for rows with columns, and --format {formatted} has one value per row")
     return {

@@ -112,11 +112,11 @@ class LoadReport:
         if self.exit_code is not ExitCode.COMPLETE:
             return f"{load} {self._failure()}"
         if self.already_complete:
-            done = (
-                "its input was read again and is the same"
-                if self.verified
-                else "its input was not compared with them (--verify does that)"
-            )
+            done = "its input was not compared with them (--verify compares them)"
+            if self.input is not None:
+                done = "its files are the same, and were not read (--verify reads them)"
+            if self.verified:
+                done = "its input was read again and is the same"
             return f"{load} was complete before, with {self.rows:,} rows: {done}, nothing was appended"
         if self.partitions is None:
             return f"{load} is complete: how many rows were appended is known where Spark's driver runs"

@@ -29,6 +29,8 @@ _UNREADABLE = frozenset(
 """Java exceptions for a file that stays unreadable, if Spark has no hint."""
 _NOT_COMPRESSED = re.compile(r"gzip|zip2|stream|header|crc|corrupt|compress", re.IGNORECASE)
 """In the message of a plain IOException of a decompressor."""
+_RAISED = "[USER_RAISED_EXCEPTION] "
+"""Precedes the text of Spark's function raise_error."""
 _CSV_HEADER = "CSV header "
 """Begins what Spark says of a header that is not the expected one: what is wrong with it comes in further lines."""
 _FILE = re.compile(r"reading file (\S+?)\.(?:\s|$)")
@@ -86,7 +88,8 @@ def _root_cause(causes: list[tuple[str, str]]) -> Exception:
     if not wrong:
         return RuntimeError(said)
     option = "--read-option enforceSchema=true: by place" if text.startswith(_CSV_HEADER) else "--read-option"
-    return UsageError(said if file is None else f"{said} Mend the file, or say how it is read ({option}).")
+    said = said.removeprefix(_RAISED)
+    return UsageError(said if file is None else f"{said} Correct the file, or the way it is read ({option}).")
 
 
 def _line(text: str) -> str:

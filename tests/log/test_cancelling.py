@@ -36,7 +36,7 @@ def log() -> MemoryLog:
 def time_passes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     """A clock that moves only when a test says so; this process has not checked a run yet."""
     now = [1000.0]
-    monkeypatch.setattr(cancelling.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("spark_cas.log.load.cancelling.time.monotonic", lambda: now[0])
     cancelling._next_check.clear()
     yield now
     cancelling._next_check.clear()

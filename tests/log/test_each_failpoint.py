@@ -65,6 +65,7 @@ def cancelled(log: Backend) -> None:
 STEPS: list[Callable[[Backend], object]] = [
     lambda log: log.create(2),
     lambda log: log.preflight(),
+    lambda log: log.record_partitioner("murmur2"),
     lambda log: run_job(log, "load", {0: ["a", "b", "c"], 1: ["d"]}),
     lambda log: append_once(
         log, {0: table_of(["e"]), 1: table_of(["f"])}, job="whole", expected_offset={0: 3, 1: None}

@@ -82,7 +82,6 @@ def test_a_load_and_the_same_load_again(load, parquet, tmp_path):
 
     code, report, told = load(*command)
     assert (code, report["already_complete"], report["appended_rows"], report["rows"]) == (0, True, 0, 1000)
-    assert "its input was not compared with them (--verify does that)" in told
     assert report["partitions"] == partitions, "what was recorded, and not what this run did"
     assert "nothing was appended" in told
     assert load.sessions == 1
@@ -177,7 +176,7 @@ def test_csv_is_that_of_rfc_4180(load, tmp_path):
     code, report, told = load("--input", str(file), "--value", "id || said", "--partitions", "1", "--job", "load-1")
     assert (code, report["rows"]) == (0, 3), told
     (records,) = all_records(load.log)
-    assert {row["value"] for _, row in records} == {b'1say "hi", ok', b"2two\nlines, one value", b"3c:\\dir\\"}
+    assert {row["value"] for _, row in records} == {b'1say "hi", ok', b"2two\r\nlines, one value", b"3c:\\dir\\"}
 
 
 @pytest.mark.parametrize("schema", [(), ("--schema", "number INT, tail STRING")])
@@ -187,7 +186,7 @@ def test_columns_of_csv_in_another_order_are_not_loaded_into_the_wrong_ones(load
     command = ("--input", str(tmp_path), "--format", "csv", *schema, *BY_TAIL, "--job", "load-1")
     code, report, told = load(*command)
     assert (code, report["rows"]) == (2, 0)
-    assert re.search("Expected: number but found: tail|Expected: tail but found: number", told)
+    assert (report["error"], "b.csv" in told) == ("INPUT_UNREADABLE", True)
     assert "--read-option enforceSchema=true" in told
     code, report, told = load(*command, "--read-option", "enforceSchema=true")
     assert (code, report["rows"]) == (0, 2), told
@@ -204,8 +203,8 @@ def test_csv_without_a_header(load, tmp_path):
 
 
 BROKEN = {
-    "a.csv": (b'tail,number\nN1,1\nN2,"a"b,c,d\n', "[MALFORMED_CSV_RECORD] Malformed CSV record: N2,"),
-    "a.json": (b'{"tail": "N1", "number": 1}\n{"tail": \n', "[MALFORMED_RECORD_IN_PARSING"),
+    "a.csv": (b'tail,number\nN1,1\nN2,"a"b,c,d\n', "[INPUT_UNREADABLE]"),
+    "a.json": (b'{"tail": "N1", "number": 1}\n{"tail": \n', "[INPUT_UNREADABLE]"),
     "a.parquet": (b"PAR1 and no more of it", "[FAILED_READ_FILE.CANNOT_READ_FILE_FOOTER]"),
 }
 
@@ -249,10 +248,10 @@ def test_a_code_in_a_row_of_the_input_does_not_decide_the_exit_code(load, tmp_pa
 
 
 def test_a_file_of_another_schema_is_told_with_column_and_types(load, parquet):
-    code, _, told = load("--input", parquet, "--schema", "tail STRING, number STRING", *BY_TAIL, "--job", "load-1")
+    other = write_parquet(pa.table({"tail": ["N1"], "number": ["1"]}), Path(parquet).parent / "other.parquet")
+    code, _, told = load("--input", parquet, other, *BY_TAIL, "--job", "load-1")
     assert code == 2
-    assert "[FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH]" in told
-    assert "column [number]. Expected Spark type string, actual Parquet type INT64" in told
+    assert all(word in told for word in ("other.parquet", "number", "string", "bigint"))
 
 
 def test_a_log_that_is_not_there_is_named(load, parquet):
@@ -349,7 +348,7 @@ def test_spark_submit_shows_progress_and_the_sentence_also_without_settings_for_
     told = (tmp_path / "told.txt").read_text()
     assert process.returncode == 2
     lines = [line for line in (out + told).splitlines() if not line.startswith(("starting: ", "routing: "))]
-    assert sum(line.startswith("error: [MALFORMED_CSV_RECORD] ") for line in lines) == 1
+    assert sum(line.startswith("error: [INPUT_UNREADABLE] ") for line in lines) == 1
     # Of Spark what it says before the program begins, of us the error, what is in the log, and the JSON.
     assert len(lines) <= 12, lines
 

@@ -3,6 +3,7 @@
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ from spark_cas import error_from_text, open_log
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import (
     ClaimError,
+    ConditionalLogError,
     ConflictError,
     InputChangedError,
     NotRoutedError,
@@ -131,7 +133,7 @@ def appending(path):
 
 
 # Kind, options, and the columns of the rows.
-WRONG = {
+WRONG: dict[str, tuple[type[ConditionalLogError], dict[str, Any], list[str]]] = {
     "conflict": (ConflictError, {"expectedOffsets": "end"}, ["partition", "key", "value"]),
     "record too large": (
         RecordTooLargeError,

@@ -16,6 +16,7 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.grants import Grant
 from spark_cas.core.micro_batch import Batch
 from spark_cas.core.offsets import OffsetRange
+from spark_cas.core.partitioner import Placement
 from spark_cas.core.plan import BatchProgress, Completion, Layout, PartitionResult, Plan, Progress
 from spark_cas.core.rejection import Rejection
 from spark_cas.log.open import parse_address
@@ -52,6 +53,7 @@ BATCH = BatchTask(
     "load-1",
     ExpectedOffsets("none"),
     whole=True,
+    placement=Placement("crc32", named=True),
     layout=Layout("log", 0, 2),
     plan=PLAN,
     ledger=(PROGRESS,),

@@ -19,7 +19,9 @@ def test_route_write_read_and_refusal_on_connect(connect, path):
     )
     options = {"path": path, "partitions": 2, "job": "load-1"}
     routed = route(df, options)
-    assert routed.schema["partition"].metadata == {"spark_cas": {"partitions": 2, "sorted": 1}}
+    assert routed.schema["partition"].metadata == {
+        "spark_cas": {"partitions": 2, "sorted": 1, "partitioner": "murmur2"}
+    }
     routed.write.format("conditional-log").mode("append").options(**options).save()
     assert connect.read.format("conditional-log").load(path).count() == 40
     found = bootstrap(connect, path)

@@ -408,7 +408,7 @@ def test_a_task_that_meets_a_conflict_reports_all_of_its_partitions(kind, known,
         raise RunCancelledError(Rejection(kind.kind, "x", (7,))) if stopped else kind("x")
 
     rows = ((partition, batch(partition, range(3))) for partition in range(3))
-    cancelled = []
+    cancelled: list[Rejection] = []
     report = attempted(rows, append, cancel=cancelled.append)
     assert report.rejection == Rejection(kind.kind, "x", (7,) if stopped else (0,))
     assert met_by_refused([report, TaskReport(), None]) == set(known)

@@ -38,7 +38,8 @@ def avro_rows(spark: "SparkSession", files: Sequence[InputFile]) -> "DataFrame":
         UnreadableInputError: for a file with an invalid header; from tasks for any invalid content
     """
     require_fastavro()
-    schemas = _schemas(spark, files)
+    found = contents(spark, files)  # one listing by Spark for both jobs, which skips files that are empty then
+    schemas = _schemas(found, files)
     paths = {text: files[members[0]].path for text, members in schemas.items()}
     columns = merged_columns((path, parse_schema(text, path).spark) for text, path in paths.items())
     result_schema = with_position(columns)
@@ -69,10 +70,10 @@ def avro_rows(spark: "SparkSession", files: Sequence[InputFile]) -> "DataFrame":
                     yield _with_position(values, index, first)
                     first += len(decoded)
 
-    return contents(spark, files).select("path", "content").mapInArrow(read, result_schema)
+    return found.select("path", "content").mapInArrow(read, result_schema)
 
 
-def _schemas(spark: "SparkSession", files: Sequence[InputFile]) -> dict[str, list[int]]:
+def _schemas(found: "DataFrame", files: Sequence[InputFile]) -> dict[str, list[int]]:
     """Return each schema of the files, in the order of the first file that has it, and the indexes of its files."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
@@ -91,8 +92,8 @@ def _schemas(spark: "SparkSession", files: Sequence[InputFile]) -> dict[str, lis
                 yield pa.RecordBatch.from_pylist([row], _FOUND)
 
     head = F.substring("content", 1, _HEADER_BYTES).alias("head")
-    found = contents(spark, files).select("path", F.length("content").alias("size"), head)
-    groups = found.mapInArrow(read, "file INT, schema STRING, problem STRING").groupBy("schema", "problem")
+    heads = found.select("path", F.length("content").alias("size"), head)
+    groups = heads.mapInArrow(read, "file INT, schema STRING, problem STRING").groupBy("schema", "problem")
     rows = groups.agg(F.sort_array(F.collect_list("file")).alias("files")).collect()
     rows.sort(key=lambda row: row.files[0])
     for row in rows:
@@ -100,7 +101,10 @@ def _schemas(spark: "SparkSession", files: Sequence[InputFile]) -> dict[str, lis
             raise UnreadableInputError(row.problem)
     schemas = {row.schema: list(row.files) for row in rows}
     if missing := set(range(len(files))).difference(*schemas.values()):
-        raise Part(files[min(missing)].path).error("Spark did not read the file", "Run the load again")
+        raise Part(files[min(missing)].path).error(
+            "the file has 0 bytes, so it is no Avro file, or it was removed",
+            "Write it again, or remove it from the input",
+        )
     return schemas
 
 

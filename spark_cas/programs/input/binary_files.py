@@ -24,24 +24,44 @@ _OPTIONS = {"recursiveFileLookup": "true", "ignoreCorruptFiles": "false", "ignor
 def binary_rows(spark: "SparkSession", files: Sequence[InputFile]) -> "DataFrame":
     """Return one row per file: `value`, `path`, `length`, `modificationTime`, `FILE` and `POSITION`.
 
-    A task raises UnreadableInputError if a file has another size than listed. Raises what `contents` raises.
+    Spark's source skips files without bytes, so the driver adds their rows. A Spark job compares the sizes of all
+    files with the list, without reading them.
+
+    Raises what `contents` raises, and UnreadableInputError, from a task too, if a file has another size than listed.
     """
     numbers = FileNumbers(files)
+    found = contents(spark, files)
+    listed = found.select("path", "length").toArrow()
+    read_files = set(map(numbers.of, listed["path"].to_pylist(), listed["length"].to_pylist()))
+    for index, each in enumerate(files):
+        if each.size and index not in read_files:
+            raise Part(each.path, index).error(
+                f"Spark found 0 bytes in a file that was listed with {each.size}, or no file", "Run the load again"
+            )
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            sizes = pc.binary_length(batch["value"]).to_pylist()
-            index = pa.array(map(numbers.of, batch["path"].to_pylist(), sizes), pa.int32())
+            sizes = pc.binary_length(batch["value"])
+            index = pa.array(map(numbers.of, batch["path"].to_pylist(), sizes.to_pylist()), pa.int32())
             position = pa.array(np.zeros(batch.num_rows, np.int64))
-            yield pa.RecordBatch.from_arrays(
+            rows = pa.RecordBatch.from_arrays(
                 [*batch.columns, index, position], names=[*batch.schema.names, FILE, POSITION]
             )
+            yield rows.filter(pc.greater(sizes, 0))
 
-    rows = contents(spark, files).selectExpr("content AS value", "path", "length", "modificationTime")
-    return rows.mapInArrow(
+    rows = found.selectExpr("content AS value", "path", "length", "modificationTime").mapInArrow(
         read,
         "value BINARY NOT NULL, path STRING NOT NULL, length BIGINT NOT NULL, modificationTime TIMESTAMP NOT NULL, "
         f"{FILE} INT NOT NULL, {POSITION} BIGINT NOT NULL",
+    )
+    empty = [(each.path, each.modified_ms, index) for index, each in enumerate(files) if not each.size]
+    if not empty:
+        return rows
+    added = spark.createDataFrame(empty, f"path STRING NOT NULL, modified BIGINT NOT NULL, {FILE} INT NOT NULL")
+    return rows.union(
+        added.selectExpr(
+            "X'' AS value", "path", "0L AS length", "timestamp_millis(modified)", FILE, f"0L AS {POSITION}"
+        )
     )
 
 

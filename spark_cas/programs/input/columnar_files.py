@@ -14,9 +14,11 @@ from spark_cas.programs.plain_errors import in_short
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 _BLOCK = "_input_block"
 """Column: where the part of the file that a task reads begins, in bytes."""
+_CASE_SENSITIVE = "spark.sql.caseSensitive"
 _OPTIONS = {"parquet": ("datetimeRebaseMode", "int96RebaseMode"), "orc": ()}
 _READ = {
     # A column that only some files have is null in the others.
@@ -57,11 +59,36 @@ def _load(
     spark: "SparkSession", format_name: str, options: Mapping[str, str], files: Sequence[InputFile]
 ) -> "DataFrame":
     reader = spark.read.format(format_name).options(**{**_READ, **options})
+    folded = str(spark.conf.get(_CASE_SENSITIVE))
+    # Otherwise Spark merges columns whose names differ only by case, and keeps one of the names.
+    spark.conf.set(_CASE_SENSITIVE, "true")
     try:
-        return reader.load([literal(each.path) for each in files])
+        frame = reader.load([literal(each.path) for each in files])
     except Exception as error:
         if "[CANNOT_MERGE_SCHEMAS]" not in str(error):
             raise
         # Spark's error names no file.
         merged_columns((each.path, reader.load(literal(each.path)).schema) for each in files)
         raise UsageError(in_short(error)) from error
+    finally:
+        spark.conf.set(_CASE_SENSITIVE, folded)
+    _require_distinct_names(frame.schema, ())
+    return frame
+
+
+def _require_distinct_names(kind: "DataType", place: tuple[str, ...]) -> None:
+    """UsageError if two names of a row or of a nested struct differ only by case."""
+    if kind.typeName() == "array":
+        _require_distinct_names(kind.elementType, (*place, "element"))  # type: ignore[attr-defined]
+    elif kind.typeName() == "map":
+        _require_distinct_names(kind.valueType, (*place, "value"))  # type: ignore[attr-defined]
+    elif kind.typeName() == "struct":
+        seen: dict[str, str] = {}
+        for field in kind.fields:  # type: ignore[attr-defined]
+            other = seen.setdefault(field.name.lower(), field.name)
+            if other != field.name:
+                raise UsageError(
+                    f"--input: column {'.'.join((*place, field.name))} differs only by case from {other}. Nothing "
+                    f"was appended. Use one name in all files."
+                )
+            _require_distinct_names(field.dataType, (*place, field.name))

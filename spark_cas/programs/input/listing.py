@@ -141,6 +141,8 @@ def _local_file(path: str, partitions: tuple[tuple[str, str | None], ...] = ()) 
         raise UsageError(f"--input: file {path} cannot be read: {cause}.") from error
     if not stat.S_ISREG(found.st_mode):
         raise UsageError(f"--input: {path} is neither a file nor a folder.")
+    if ":" in os.path.basename(path):
+        raise UsageError(f"--input: Spark cannot read local file {path}, because its name has a colon. Rename it.")
     return InputFile(f"file:{path}", found.st_size, found.st_mtime_ns // 1_000_000, partitions)
 
 

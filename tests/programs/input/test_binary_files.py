@@ -39,10 +39,18 @@ def test_each_file_is_one_row(spark, files):
         assert (row[FILE], row[POSITION], row.modified_ms) == (index, 0, file.modified_ms)
 
 
-def test_other_size_than_listed_is_rejected(spark, files):
-    changed = [replace(each, size=each.size + (each.path.endswith("/empty"))) for each in files]
-    with pytest.raises(Exception, match=r"INPUT_UNREADABLE.*/empty"):
-        binary_rows(spark, changed).collect()
+@pytest.mark.parametrize("name", ["empty", "a.bin"])
+def test_other_size_than_listed_is_rejected(spark, files, name):
+    changed = [replace(each, size=each.size + 1) if each.path.endswith(f"/{name}") else each for each in files]
+    with pytest.raises(UnreadableInputError, match=f"/{name}"):
+        binary_rows(spark, changed)
+
+
+def test_file_that_changes_during_the_load_is_rejected(spark, files, tmp_path):
+    frame = binary_rows(spark, files)
+    (tmp_path / "a.bin").write_bytes(b"other")
+    with pytest.raises(Exception, match=r"INPUT_UNREADABLE.*/a\.bin"):
+        frame.collect()
 
 
 def test_file_above_the_limit_is_rejected_on_the_driver(spark, files):

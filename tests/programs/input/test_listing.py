@@ -51,6 +51,12 @@ def test_same_file_twice_is_rejected(folder):
         list_input([str(folder)], None)
 
 
+def test_local_name_with_a_colon_is_rejected(folder):
+    (folder / "col:on.csv").touch()
+    with pytest.raises(UsageError, match="col:on"):
+        list_input([str(folder)], None)
+
+
 def test_link_that_leads_nowhere_is_rejected_by_name(folder):
     (folder / "gone.csv").symlink_to(folder / "nothing")
     with pytest.raises(UsageError, match=r"gone\.csv"):

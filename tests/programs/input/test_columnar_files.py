@@ -1,0 +1,121 @@
+"""Parquet and ORC input: merged columns, literal names, exact folder texts, and the order of each file."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import orc
+
+from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.input.columnar_files import columnar_rows
+from spark_cas.programs.input.listing import list_input
+from spark_cas.programs.input.session_settings import pinned_settings
+from tests.programs.loading import all_records
+
+pytestmark = pytest.mark.spark
+
+WRITERS = {"parquet": pq.write_table, "orc": orc.write_table}
+ODD_NAMES = ("a b%20c", "e[1]", "e1", "ü{x}", "q?", "plus+")
+
+
+@pytest.fixture(params=WRITERS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def write(kind, tmp_path):
+    def write(name, **columns):
+        file = tmp_path / "in" / f"{name}.{kind}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        WRITERS[kind](pa.table(columns), str(file))
+        return file
+
+    return write
+
+
+@pytest.fixture
+def read(spark, kind, tmp_path):
+    def read():
+        files = list_input([str(tmp_path / "in")], spark).files
+        with pinned_settings(spark):
+            frame, positions = columnar_rows(spark, files, kind, {})
+            rows = frame.orderBy(*positions).drop(*positions).toArrow()
+        return rows.to_pylist()
+
+    return read
+
+
+def test_column_that_only_some_files_have_is_null_in_the_others(write, read):
+    write("a", id=[1], s=pa.array([{"x": 1}]))
+    write("b", id=[2], t=["y"], s=pa.array([{"x": 2, "y": "new"}]))
+    assert read() == [
+        {"id": 1, "s": {"x": 1, "y": None}, "t": None},
+        {"id": 2, "s": {"x": 2, "y": "new"}, "t": "y"},
+    ]
+
+
+def test_conflicting_types_are_rejected_by_file_and_column(write, read):
+    write("a", id=pa.array([1], pa.int64()))
+    write("b", id=["one"])
+    with pytest.raises(UsageError, match=r"b\.\w+.*id"):
+        read()
+
+
+def test_names_that_differ_only_by_case_are_rejected(write, read):
+    write("a", id=[1])
+    write("b", Id=[1])
+    with pytest.raises(UsageError, match="Id"):
+        read()
+
+
+def test_empty_file_is_rejected(write, read, kind, tmp_path):
+    write("a", id=[1])
+    (tmp_path / "in" / f"b.{kind}").touch()
+    with pytest.raises(UsageError, match=rf"b\.{kind}"):
+        read()
+
+
+def test_each_name_is_taken_literally(write, read):
+    for name in ODD_NAMES:
+        write(name, file=[name])
+    assert sorted(row["file"] for row in read()) == sorted(ODD_NAMES)
+
+
+def test_folders_become_text_and_never_replace_a_column(write, read, tmp_path):
+    write("region=007/hour=00/a", id=[1])
+    assert read() == [{"id": 1, "region": "007", "hour": "00"}]
+    write("region=8/hour=__HIVE_DEFAULT_PARTITION__/b", id=[2])
+    assert read()[1] == {"id": 2, "region": "8", "hour": None}
+    write("c", id=[3])
+    with pytest.raises(UsageError, match=r"c\."):
+        read()
+
+
+def test_folder_with_the_name_of_a_column_is_rejected(write, read):
+    write("Id=7/a", id=[1])
+    with pytest.raises(UsageError, match="Id"):
+        read()
+
+
+def test_rows_keep_the_order_of_their_file(write, load, kind, tmp_path):
+    """Keys and values that fall, so that no other order gives the same result."""
+    count = 5_000
+    for file in range(3):
+        write(f"f{file}", n=[f"{file}-{count - row:05}" for row in range(count)])
+    code, report, said = load(
+        *("--input", str(tmp_path / "in"), "--format", kind, "--key", "'k'", "--value", "n"),
+        *("--partitions", "1", "--job", "load-1"),
+    )
+    assert (code, report["rows"]) == (0, 3 * count), said
+    found = [row["value"].decode() for _, row in all_records(load.log)[0]]
+    assert found == [f"{file}-{count - row:05}" for file in range(3) for row in range(count)]
+
+
+def test_microseconds_and_nulls_of_a_row_are_in_its_json(write, load, kind, tmp_path):
+    times = pa.array([1_719_835_200_123_456, None], pa.timestamp("us", tz="UTC"))
+    write("a", id=[1, 2], ts=times)
+    assert load("--input", str(tmp_path / "in"), "--format", kind, "--value-json", "--partitions", "1")[0] == 0
+    found = [json.loads(row["value"]) for _, row in all_records(load.log)[0]]
+    assert found == [{"id": 1, "ts": "2024-07-01T12:00:00.123456Z"}, {"id": 2, "ts": None}]
