@@ -378,6 +378,28 @@ def test_abort_claims_nothing_and_takes_what_spark_gives_it(plan, run_task, path
     assert len(keys(path, 0)) == 3
 
 
+ROUND = {"roundof": "job", "compare": "key", "expectedoffsets": "none"}
+
+
+@pytest.mark.parametrize(("options", "entries"), [({}, 1), (ROUND, 0)], ids=["load", "round"])
+def test_a_definite_error_cancels_its_run_until_the_driver_ends_it(plan, run_task, path, options, entries):
+    """But for a round of append_if_unchanged: the next one needs the rows of the other tasks."""
+    writer, cancelled = plan(CLAIMING, partitions="2", **options), Path(path, "_log", "cancelled")
+
+    def reject():
+        message = run_task(writer, 0, claiming(0, "ab", -5, None))
+        assert message.rejection.kind == "CLAIM"
+        assert [each.stem for each in cancelled.glob("*")] == [writer.task.run] * entries
+        return message
+
+    writer.abort([reject(), None])
+    assert not list(cancelled.glob("*"))
+    with pytest.raises(ClaimError) as raised:
+        writer.commit([reject()])
+    assert not list(cancelled.glob("*"))
+    assert raised.value.appended_rows == {}
+
+
 @pytest.mark.parametrize(("kind", "known"), [(ConflictError, (0, 1, 2)), (InputChangedError, (0,))])
 @pytest.mark.parametrize("stopped", [False, True])
 def test_a_task_that_meets_a_conflict_reports_all_of_its_partitions(kind, known, stopped):

@@ -222,6 +222,9 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         pairs = by_partition(rows, task.plan.partitions)
         if task.completion is not None:
             return attempted(pairs, lambda checked: TaskReport(hashed=hash_rows(checked)))
+        if task.plan.round_of:
+            # The next round of append_if_unchanged retries a conflict, and keeps the rows of the other tasks.
+            return attempted(pairs, partial(self._append, run), run=run)
         cancel = partial(stop_others, task.spec, task.plan.log_id, task.run)
         return attempted(pairs, partial(self._append, run), run=run, cancel=cancel)
 
