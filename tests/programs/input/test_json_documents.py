@@ -23,6 +23,7 @@ def test_document_is_that_of_another_parser(document, separators, ascii_only):
         if isinstance(member, str | None):
             assert found == member
         else:
+            assert found is not None
             assert found in text
             assert json.loads(found) == member
 
@@ -75,7 +76,10 @@ def test_surrogate_pair_is_a_character():
     ],
 )
 def test_text_of_a_path_is_exact(path, text):
-    document = '{"a":1.10,"b":1e400,"c" : { "d" : "\\u00e9" }, "e":[true, 12345678901234567890.5,null ],"f g":{"h":[{"i":{}}]}}'
+    document = (
+        '{"a":1.10,"b":1e400,"c" : { "d" : "\\u00e9" }, "e":[true, 12345678901234567890.5,null ],'
+        '"f g":{"h":[{"i":{}}]}}'
+    )
     assert text_at(document, parse_line(document), parse_path(path)) == text
 
 
