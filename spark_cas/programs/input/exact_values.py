@@ -16,9 +16,11 @@ _NOT_FINITE = r"^(NaN|[+-]?Inf(inity)?)$"
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _TIMESTAMP = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?)?"
 _ZONE = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
+_FLOATS = {32: pa.float32(), 64: pa.float64()}
 _EXACT_CHARACTERS = {32: 6, 64: 15}
 """Decimal digits that each number of so many bits keeps."""
 _WITHOUT_LIMIT = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
+_DECIMAL_DIGITS = 38
 _MOST_DIGITS = 10_000
 """More digits, or a larger exponent, is no number that a table has: to expand it would take all memory."""
 
@@ -33,18 +35,21 @@ def decimals(text: pa.Array, precision: int, scale: int) -> pa.Array:
     """Return decimals. Zeros after the last digit are no rounding."""
     require(text, _NUMBER)
     kind = pa.decimal128(precision, scale)
-    try:
+    short = pc.and_(
+        pc.less(pc.binary_length(text), _DECIMAL_DIGITS), pc.invert(pc.match_substring_regex(text, "[eE]"))
+    )
+    if pc.all(short).as_py() is not False:
         return text.cast(kind)
-    except pa.ArrowInvalid:  # some values with more than 38 digits fit too
-        exact = [None if each is None else _exact_decimal(each, precision, scale) for each in text.to_pylist()]
-        return pa.array(exact, kind)
+    # pyarrow 26 rejects zeros that are too many, and ends the process for a large exponent.
+    exact = [None if each is None else _exact_decimal(each, precision, scale) for each in text.to_pylist()]
+    return pa.array(exact, kind)
 
 
 def floats(text: pa.Array, bits: int) -> pa.Array:
     """Return floating-point numbers whose shortest text is the same number as the text."""
     regular = pc.match_substring_regex(text, _NUMBER)
     require(text.filter(pc.invert(regular)), _NOT_FINITE)
-    result = _without_plus(text).cast(pa.float32() if bits == 32 else pa.float64())  # noqa: PLR2004
+    result = _without_plus(text).cast(_FLOATS[bits])
     # Few digits and no exponent are always kept. pc.and_kleene is null for an absent value, and filter drops that.
     long = pc.or_(pc.greater(pc.binary_length(text), _EXACT_CHARACTERS[bits]), pc.match_substring_regex(text, "[eE]"))
     suspect = pc.and_(regular, long)
@@ -56,9 +61,10 @@ def floats(text: pa.Array, bits: int) -> pa.Array:
 def require_exact_float(text: str, bits: int) -> None:
     """Raise ValueError if a number is another one after it was a floating-point number."""
     number = parse_decimal(text)
-    # A float of 32 bits is what its own shortest text means, not the double nearest to the text.
-    nearest = float(text) if bits == 64 else np.float32(text)  # noqa: PLR2004
-    if not np.isfinite(nearest) or Decimal(str(nearest)) != number:
+    nearest = pa.scalar(text.removeprefix("+")).cast(_FLOATS[bits]).as_py()
+    # The shortest text of 32 bits is shorter than that of the same number in 64 bits.
+    shortest = str(np.float32(nearest) if _FLOATS[bits] == pa.float32() else nearest)
+    if not np.isfinite(nearest) or Decimal(shortest) != number:
         raise ValueError(text)
 
 
