@@ -332,6 +332,8 @@ _SPARK_PREFIXES = (
     r"\[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR\] Failed [^:\n\[\]]+: ",
     r"\[STREAM_FAILED\] Query [^\[\n]*\[id = [\w-]+, runId = [\w-]+\] terminated with exception: ",
     _FOREACH_BATCH_FAILED,
+    # Spark Connect.
+    r"\s*An exception was thrown from the Python worker\. Please see the stack trace below\.\s*",
     r"(?:\[PYTHON_EXCEPTION\] )?An exception was thrown from the Python worker:\s",
     # The frames of a traceback are indented. The exception follows them.
     r"Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n)+",
