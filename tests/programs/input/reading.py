@@ -1,4 +1,4 @@
-"""What the tests of readers share: files as a listing has them, and rows in their order."""
+"""Shared by tests of readers: files as a listing has them, and rows in their order."""
 
 from contextlib import contextmanager
 from dataclasses import dataclass
