@@ -45,8 +45,8 @@ def rows_of(session):
     return rows.selectExpr("partition", "key", f"lpad(key, {VALUE_BYTES}, '0') AS value")
 
 
-def in_two_tasks(rows, folder, before_fast=lambda: None):
-    """Partition 1 comes slowly, and partition 0 all at once when some rows of partition 1 have come."""
+def in_two_tasks(rows, folder, before_fast):
+    """Partition 1 comes slowly. Partition 0 follows `before_fast`, when some rows of partition 1 are on their way."""
     some = Path(folder, "some")
 
     def run(batches):
@@ -54,7 +54,7 @@ def in_two_tasks(rows, folder, before_fast=lambda: None):
             if batch.column("partition")[0].as_py() == 1:
                 time.sleep(PAUSE_SECONDS)
             elif number == 0:
-                wait_for(some)
+                wait_until(some.exists)
                 before_fast()
             yield batch
             if number == 3:
@@ -63,10 +63,16 @@ def in_two_tasks(rows, folder, before_fast=lambda: None):
     return rows.mapInArrow(run, rows.schema)
 
 
-def wait_for(file):
+def wait_until(condition):
     deadline = time.monotonic() + 120
-    while not file.exists() and time.monotonic() < deadline:
+    while not condition() and time.monotonic() < deadline:
         time.sleep(0.05)
+
+
+def wait_for_rows(address, before=0):
+    """Return when the slow task has appended rows."""
+    with open_log(address) as log:
+        wait_until(lambda: len(values_in(log, 1)) > before)
 
 
 def save(rows, address, **options):
@@ -114,7 +120,7 @@ def test_changed_input_of_one_task_stops_the_other(spark, address, tmp_path):
 
 def require_changed_input_stops_the_other(session, address, tmp_path):
     begin_with_other_rows(address)
-    rows = in_two_tasks(rows_of(session), tmp_path)
+    rows = in_two_tasks(rows_of(session), tmp_path, partial(wait_for_rows, address, CHUNK))
     error = error_of(lambda: save(rows, address, job="load"))
     assert isinstance(error, InputChangedError), error
     require_stopped(error, address, before=CHUNK)
@@ -132,7 +138,8 @@ def require_resumable(rows, address, error):
     assert again.appended_rows == {1: done - CHUNK - error.appended_rows[1]}
 
 
-def appending(path):
+def append_another_record(path):
+    wait_for_rows(path)
     with open_log(path) as log:
         append_foreign(log, 0, "another writer's")
 
@@ -159,7 +166,7 @@ def test_each_definite_error_stops_the_other_task(spark, path, tmp_path, name):
     kind, options, columns = WRONG[name]
     with open_log(path) as log:
         log.create(2)
-    before = partial(appending, path) if name == "conflict" else lambda: None
+    before = partial(append_another_record if name == "conflict" else wait_for_rows, path)
     rows = in_two_tasks(rows_of(spark).selectExpr(*columns), tmp_path, before)
     error = error_of(lambda: save(rows, path, job="load", **options))
     assert isinstance(error, kind), error
@@ -171,7 +178,7 @@ def test_nothing_of_an_atomic_load_is_visible(spark, path, tmp_path):
     with open_log(path) as log:
         log.create(2)
     _, options, columns = WRONG["record too large"]
-    rows = in_two_tasks(rows_of(spark).selectExpr(*columns), tmp_path)
+    rows = in_two_tasks(rows_of(spark).selectExpr(*columns), tmp_path, lambda: None)
     error = error_of(lambda: save(rows, path, job="load", atomic="load", **options))
     assert isinstance(error, RecordTooLargeError), error
     assert error.appended_rows == {}
@@ -185,9 +192,8 @@ def test_a_write_without_a_job_stops_as_well(spark, path, tmp_path):
     with open_log(path) as log:
         log.create(2)
     _, options, columns = WRONG["record too large"]
-    error = error_of(
-        lambda: save(in_two_tasks(rows_of(spark).selectExpr(*columns), tmp_path), path, idempotence="off", **options)
-    )
+    rows = in_two_tasks(rows_of(spark).selectExpr(*columns), tmp_path, partial(wait_for_rows, path))
+    error = error_of(lambda: save(rows, path, idempotence="off", **options))
     assert isinstance(error, RecordTooLargeError), error
     with open_log(path) as log:
         assert len(values_in(log, 1)) < SLOW_CHUNKS * CHUNK, "the other task ran to its end"

@@ -10,7 +10,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from spark_cas.core.appended_rows import rows_text
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import (
     ConditionalLogError,
@@ -19,6 +18,7 @@ from spark_cas.core.errors import (
     StorageError,
 )
 from spark_cas.core.plan import BY_KEY, Completion, Layout
+from spark_cas.core.rejection import with_appended_rows
 from spark_cas.core.row_claims import COLUMN
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
@@ -99,10 +99,9 @@ class BlindWriter(DataSourceArrowWriter):
         except ConditionalLogError as refusal:
             self._end(messages)
             rows = {partition: count or 0 for partition, count in appended_rows(messages).items()}
-            raise type(refusal)(
-                f"{refusal.message} This write appended at least these rows, which stay: {rows_text(rows)}. Read the "
-                f"log, and write only the rows that it does not hold yet."
-            ) from None
+            # A failed attempt of a task may have appended more rows than the messages count.
+            advice = "Appended rows stay, also those of failed task attempts. Write only the rows that are missing."
+            raise with_appended_rows(type(refusal)(f"{refusal.message} {advice}"), rows) from None
         results = [result for report in reports for result in report.results]
         if self.task.report is not None:
             layout, now_ms = self.task.layout, clock.now_ms()
