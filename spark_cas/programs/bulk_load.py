@@ -16,6 +16,7 @@ from spark_cas.core.errors import (
     ConflictError,
     LogError,
     LogNotFoundError,
+    StorageError,
     UnknownOutcomeError,
 )
 from spark_cas.core.guarantee import EXACTLY_ONCE, REQUIRED
@@ -223,7 +224,9 @@ def _failed(error: BaseException, request: LoadRequest, seconds: float, before: 
     except ConditionalLogError:
         # The arguments do not even name a log; and what they name in its place may hold a password.
         return failed_report(error, request.job, "", seconds, Held(()))
-    found = None if options.job is None else held_now(options.spec, options.job)
+    # If the log did not answer before the first append, it would not answer now either.
+    is_away = not before and isinstance(error, StorageError)
+    found = None if options.job is None or is_away else held_now(options.spec, options.job)
     there = before[0] if before else found
     incomplete = bool(before)
     return failed_report(

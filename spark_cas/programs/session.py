@@ -94,6 +94,8 @@ def _started(builder: "SparkSession.Builder", *, show_log: bool, silent: bool = 
     else:
         spark = builder.getOrCreate()
     _let_ctrl_c_through()
+    if not show_log:
+        _silence_query_context()
     if show_log and not is_remote():
         spark.sparkContext.environment[TRACEBACK] = "1"
     return spark
@@ -110,6 +112,14 @@ def _let_ctrl_c_through() -> None:
     # It logs as its own what the caller is told by an exception: in its own loggers, and in the one of all.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
+
+
+def _silence_query_context() -> None:
+    """Keep PySpark from writing the context of a failed query to stderr as JSON: the program prints the error."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _log_is_not_set_up() -> bool:

@@ -11,6 +11,7 @@ from confluent_kafka.admin import NewTopic
 from typer.testing import CliRunner
 
 from spark_cas import cli, open_log
+from spark_cas.programs import bulk_load
 from spark_cas.programs.bulk_load import main
 from spark_cas.testing.writing import records_in
 from tests.kafka import clients
@@ -177,3 +178,13 @@ def test_a_load_is_told_of_keys_that_are_elsewhere(load, broker, topic):
     producer.close()
     code, _, told = load("--job", "load-1")
     assert (code, "partitioner=crc32" in told) == (0, True)
+
+
+def test_log_that_is_away_is_tried_until_one_deadline(load, monkeypatch):
+    """Port 1 of this machine is closed."""
+    opened = []
+    held_now = bulk_load.held_now
+    monkeypatch.setattr(bulk_load, "held_now", lambda spec, job: opened.append(job) or held_now(spec, job))
+    code, report, _ = load("--bootstrap-servers", "127.0.0.1:1", "--job", "away", "--partitions", "1")
+    assert (code, report["error"], report["rows"], report["partitions"]) == (1, "STORAGE", None, None)
+    assert opened == []

@@ -43,6 +43,34 @@ print(len(workers), sum(map(is_there, workers)))
 tell(signal.SIGKILL)
 """
 
+FAILS_IN_SQL = """
+import sys
+from contextlib import suppress
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as sf
+from spark_cas.programs import session
+
+spark = session.local_session("session", show_log="log" in sys.argv)
+with suppress(PySparkException):
+    spark.range(1).selectExpr("absent + 1")
+with suppress(PySparkException):
+    spark.range(1).select(sf.col("absent")).collect()
+session.stop_session(spark)
+"""
+
+
+@pytest.mark.parametrize("show_log", [False, True])
+def test_context_of_failed_query_is_shown_with_the_log_only(show_log):
+    ran = subprocess.run(
+        [sys.executable, "-c", FAILS_IN_SQL, *(["log"] if show_log else [])],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ("UNRESOLVED_COLUMN" in ran.stderr) == show_log, ran.stderr
+
 
 def test_a_session_that_is_stopped_has_no_workers_that_might_still_append():
     """Spark only tells them to end: who counts rows right after it would count too few."""

@@ -200,7 +200,9 @@ def test_the_view_of_offsets_says_what_the_next_write_expects(spark, reader, log
     view = reader().option("view", "offsets").load(log_path)
     with open_log(log_path) as log:
         nothing: dict[int, int] = {}
-        rows = [("flights", each, 0, end, 0, log.layout().log_id, nothing, "murmur2") for each, end in enumerate((5, 0))]
+        rows = [
+            ("flights", each, 0, end, 0, log.layout().log_id, nothing, "murmur2") for each, end in enumerate((5, 0))
+        ]
     expected = spark.createDataFrame(rows, columns.OFFSETS)
     assert_df_equality(view, expected)
 
