@@ -250,6 +250,7 @@ def _write(
     from spark_cas.programs.input.session_settings import pinned_settings
     from spark_cas.programs.load_input import RowCounts, input_settings, ordered_rows, routed_rows
     from spark_cas.spark.source import ConditionalLogSource
+    from spark_cas.spark.versions import register
 
     report = None if options.report is None else Path(options.report)
     is_told = options.idempotence == REQUIRED or report is not None or verifying
@@ -260,7 +261,7 @@ def _write(
             f"driver with --log-option report=FILE, or say idempotence={REQUIRED}."
         )
     # Spark finds the data source without this only if the first python3 on its PATH has this package.
-    spark.dataSource.register(ConditionalLogSource)
+    register(spark, ConditionalLogSource)
     with pinned_settings(spark, input_settings(spark, request, found.files)):
         rows, order = ordered_rows(spark, request, found.files)
         if not request.allow_empty and rows.isEmpty():

@@ -62,10 +62,11 @@ def run(
     def in_session() -> tuple[ExitCode, Result]:
         # Here and not above: a wrong call is told without pyspark.
         from spark_cas.spark.source import ConditionalLogSource
+        from spark_cas.spark.versions import register
 
         spark = start_session(with_traceback)
         # Spark finds it by itself only where the first python3 on its PATH has this package.
-        spark.dataSource.register(ConditionalLogSource)
+        register(spark, ConditionalLogSource)
         return work(spark)
 
     began = time.monotonic()

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 from spark_cas.core.errors import ConditionalLogError, SparkSetupError, error_from_text
 from spark_cas.spark.source import ConditionalLogSource
+from spark_cas.spark.versions import register
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -56,7 +57,7 @@ def collected(log: "DataFrameReader", spark: "SparkSession") -> "list[Row]":
         except Exception as error:
             if _NO_SOURCE not in str(error):
                 raise
-            spark.dataSource.register(ConditionalLogSource)
+            register(spark, ConditionalLogSource)
             return log.load().collect()
     except Exception as error:
         plain = _error_in(str(error))

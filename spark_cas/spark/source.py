@@ -54,9 +54,10 @@ class ConditionalLogSource(DataSource):
         from spark_cas.options.parse import parse_read_stream
         from spark_cas.spark.reading.stream_read import RecordsStreamReader
         from spark_cas.spark.schema import check_read_schema
+        from spark_cas.spark.versions import stream_reader
 
         check_read_schema(schema, "records")
-        return RecordsStreamReader(parse_read_stream(self.options), schema)
+        return stream_reader(RecordsStreamReader(parse_read_stream(self.options), schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from spark_cas.options.parse import parse_write

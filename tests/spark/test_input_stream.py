@@ -59,7 +59,7 @@ def test_where_there_is_no_connection_nothing_is_done(tmp_path):
 def test_a_task_tells_it_before_its_first_row(spark):
     read, stream = parse_read(OPTIONS), parse_read_stream(OPTIONS)
     told = [
-        vars(RowPartitioner(4, ("key",)).as_function())["func"],
+        vars(RowPartitioner(4).as_function())["func"],
         RecordsReader(read.selection, read.range, read.splitting, StructType()),
         RecordsStreamReader(stream, StructType()),
         ViewReader(read.selection, "offsets", (), StructType()),

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_cas.core.errors import TrimmedError, TruncatedError
@@ -22,6 +21,7 @@ from spark_cas.spark.input_stream import Acknowledged
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.reading.selected_logs import Seen, SelectedLogs, bounds_in
 from spark_cas.spark.records import RowBuilder
+from spark_cas.spark.versions import arrow_schema
 from spark_cas.spark.worker import planned_log
 
 
@@ -81,7 +81,7 @@ def read_records(
     selection: Selection, wanted: ReadRange, task: RecordsPartition, schema: StructType, *, newest: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """The records of one task, in the columns of ``schema``; with ``newest`` those that `newest_of_keys` leaves."""
-    arrow = to_arrow_schema(schema, timezone="UTC")
+    arrow = arrow_schema(schema)
     columns = tuple(name for name in (*RECORDS.names, TIMESTAMP_TYPE) if name in arrow.names)
     with planned_log(selection.spec_of(task.ranges[0][0].topic), task.log_id) as log:
         for at, offsets in task.ranges:

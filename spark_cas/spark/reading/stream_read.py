@@ -10,13 +10,6 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from spark_cas.core.errors import LogNotFoundError, OptionError, TruncatedError, UndecidedError
@@ -38,6 +31,13 @@ from spark_cas.spark.reading.stream_offsets import (
     check_known,
     check_reached,
     released,
+)
+from spark_cas.spark.versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
 )
 
 _SECOND_LOOK_SECONDS = 1.0

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_cas.core.plan import PartitionResult
@@ -16,6 +15,7 @@ from spark_cas.options.selection import Selection
 from spark_cas.spark.input_stream import Acknowledged
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.reading.selected_logs import SelectedLogs
+from spark_cas.spark.versions import arrow_schema
 
 Cell = str | int | bool | tuple[tuple[int, int], ...] | None
 """A map is its pairs."""
@@ -63,7 +63,7 @@ class ViewReader(Acknowledged, DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         rows = partition.rows if isinstance(partition, ViewPartition) else ()
-        arrow = to_arrow_schema(self.schema, timezone="UTC")
+        arrow = arrow_schema(self.schema)
         columns = dict(zip(self.columns, zip(*rows, strict=True), strict=False))
         arrays = [pa.array(columns.get(field.name, ()), _wire(field.type)).cast(field.type) for field in arrow]
         yield pa.RecordBatch.from_arrays(arrays, schema=arrow)

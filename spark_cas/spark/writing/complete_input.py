@@ -43,6 +43,6 @@ def _required_stream() -> Stream:
         raise SparkSetupError(
             f"this Spark (pyspark {pyspark.__version__}) hands rows to its Python workers in a way that spark_cas "
             f"does not know: it cannot tell all rows of a task from those of one that was cut off. The task appended "
-            f"nothing. Write with pyspark 4.2 or 4.3; reads work as they are."
+            f"nothing. Write with pyspark 4.0 to 4.3. Reads work."
         )
     return stream

@@ -24,12 +24,8 @@ JavaObject: TypeAlias = Any
 
 _HASH = ("org.apache.commons.codec.digest.MurmurHash2", "hash32")
 _COLUMNS = "org.apache.spark.sql.classic.ExpressionUtils"
-_SWAP = ("java.lang.Long", "reverseBytes")
 _TRIED = (b"", b"\x80", b"\xff\x80", b"\xff\x80\xfe", b"\xff\xfe\xfd\xfc", b"a longer key")
 _MOST_PARTITIONS = 2**31 - 1
-
-_BYTES_AS_TEXT = "spark.sql.function.concatBinaryAsString"
-"""A setting of Spark with which bytes that are put together become text."""
 
 _tried: "WeakKeyDictionary[SparkContext, JvmHash | None]" = WeakKeyDictionary()
 """What was found in the JVM of a context, which stays as it is."""
@@ -43,16 +39,12 @@ class JvmHash:
         self._catalyst = jvm.org.apache.spark.sql.catalyst.expressions
         self._columns = reduce(getattr, _COLUMNS.split("."), jvm)
         self._int = _the(jvm.org.apache.spark.sql.types, "IntegerType")
-        self._long = _the(jvm.org.apache.spark.sql.types, "LongType")
 
     @classmethod
     def of(cls, spark: "SparkSession") -> "JvmHash | None":
-        """That of a session; None with Spark Connect, and where its JVM lacks what is needed, or hashes otherwise.
-
-        None as well where the session makes text of bytes.
-        """
+        """Return that of a session; None on Spark Connect, and if its JVM lacks the hash or has another one."""
         jvm = getattr(spark, "_jvm", None)
-        if jvm is None or str(spark.conf.get(_BYTES_AS_TEXT, "false")).lower() == "true":
+        if jvm is None:
             return None
         context = spark.sparkContext
         if context not in _tried:
@@ -78,10 +70,6 @@ class JvmHash:
         hashed = self._called(_HASH, self._int, keys, sf.length(keys))
         return hashed.bitwiseAND(sf.lit(0x7FFFFFFF)) % sf.lit(partitions)
 
-    def bytes_of(self, numbers: Column) -> Column:
-        """The eight bytes of each long, the lowest first."""
-        return sf.unhex(sf.lpad(sf.hex(self._called(_SWAP, self._long, numbers)), 16, "0"))
-
     def _called(self, method: tuple[str, str], kind: JavaObject, *columns: Column) -> Column:
         given = [self._columns.expression(each._jc) for each in columns]  # noqa: SLF001
         return Column(self._columns.column(self._call(method, kind, given)))
@@ -105,7 +93,6 @@ class JvmHash:
     def _hashes_as_kafka(self) -> bool:
         # An expression of a column cannot be evaluated here, but made.
         self.partition_of(sf.lit(b""), 1)
-        self.bytes_of(sf.lit(0))
         literal = _the(self._catalyst, "Literal")
         for key in _TRIED:
             hashed = self._call(_HASH, self._int, [literal.apply(key), literal.apply(len(key))]).eval(None)

@@ -21,6 +21,7 @@ from spark_cas.log.open import open_log
 from spark_cas.options.parse import RouteOptions, parse_read, parse_route
 from spark_cas.spark.schema import Mark
 from spark_cas.spark.setup import collected, saw_it_run, was_seen_to_run
+from spark_cas.spark.versions import to_numbered_tasks
 from spark_cas.spark.writing.partition_by_key import partition_by_key
 from spark_cas.spark.writing.preflight import require_count
 from spark_cas.spark.writing.remaining_rows import without
@@ -122,7 +123,7 @@ def _arranged(
     placed: "DataFrame", partitions: int, order_by: "Sequence[str | Column]", *, by_key: bool
 ) -> "DataFrame":
     """The rows of each partition in one task, the one of its number; those of a batch in one order."""
-    together = placed.repartitionById(partitions, sf.col("partition"))
+    together = to_numbered_tasks(placed, partitions, "partition")
     if together.isStreaming:
         return together  # which Spark sorts by no column
     return together.sortWithinPartitions(*_total_order(placed, order_by, by_key=by_key))

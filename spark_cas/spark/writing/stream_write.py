@@ -13,7 +13,7 @@ from functools import partial
 from itertools import chain
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from spark_cas.core.chunks import ChunkLimits
@@ -40,6 +40,7 @@ from spark_cas.options.parse import GRANT_TIMEOUT_MS, WriteOptions
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import check_write_schema, refuse_claims
+from spark_cas.spark.versions import DataSourceStreamArrowWriter
 from spark_cas.spark.worker import local_property, only_commits, open_here, planned_log, task_number
 from spark_cas.spark.writing.complete_input import whole_input
 from spark_cas.spark.writing.preflight import placement_of, preflight_limits, require_layout

@@ -1,0 +1,228 @@
+"""Differences between pyspark 4.0, 4.1, 4.2 and 4.3. Only this module adapts to a version.
+
+Each difference is found by the name that a version has or lacks, not by its number, because platforms such as
+Databricks add parts of later versions to theirs.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyspark
+from pyspark.sql import functions as sf
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import DataType, StructType
+
+from spark_cas.core.errors import OptionError, SparkSetupError
+from spark_cas.spark.plain_errors import called_by_spark
+
+try:  # 4.1
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+except ImportError:
+    from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
+
+    class DataSourceStreamArrowWriter(  # type: ignore[no-redef, misc]
+        DataSourceStreamWriter, DataSourceArrowWriter
+    ):
+        """Spark 4.0 passes Arrow batches to each writer of the second class, also in a stream."""
+
+
+try:  # 4.2
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
+
+    HAS_READ_LIMITS = True
+except ImportError:
+    HAS_READ_LIMITS = False
+
+    class ReadLimit:  # type: ignore[no-redef]
+        """The most or fewest records of a micro-batch."""
+
+    class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
+        """No limit."""
+
+    class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
+        """At most this many."""
+
+        def __init__(self, max_rows: int) -> None:
+            self.max_rows = max_rows
+
+    class ReadMinRows(ReadLimit):  # type: ignore[no-redef]
+        """At least this many."""
+
+        def __init__(self, min_rows: int) -> None:
+            self.min_rows = min_rows
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Spark does not report its trigger."""
+
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+__all__ = [
+    "HAS_READ_LIMITS",
+    "DataSourceStreamArrowWriter",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxRows",
+    "ReadMinRows",
+    "SupportsTriggerAvailableNow",
+    "arrow_schema",
+    "binary_function",
+    "register",
+    "stream_reader",
+    "to_numbered_tasks",
+]
+
+_HAS_TIMEZONE = "timezone" in inspect.signature(to_arrow_schema).parameters
+_HASH_SEED = 42
+_KNOWN = "DATA_SOURCE_ALREADY_EXISTS"
+_WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema of rows that a source sends to Spark, with timestamps in UTC."""
+    # Before 4.2 they always are.
+    return to_arrow_schema(schema, timezone="UTC") if _HAS_TIMEZONE else to_arrow_schema(schema)
+
+
+def binary_function(function: Callable[[pa.Array], pa.Array], result: DataType) -> "Callable[[Column], Column]":
+    """Return a function of Spark's columns that applies ``function`` to batches of one binary column."""
+    try:
+        from pyspark.sql.pandas.functions import arrow_udf
+    except ImportError:
+        import pandas as pd
+        from pyspark.sql.pandas.functions import pandas_udf
+
+        def of_series(series: pd.Series) -> pd.Series:
+            return function(pa.array(series, pa.binary())).to_pandas()
+
+        return pandas_udf(of_series, result)  # type: ignore[call-overload, no-any-return, unused-ignore]
+    # Spark takes the kind of function from type hints; its stub requires an argument, with which it warns.
+    return arrow_udf(function, result)  # type: ignore[call-overload, no-any-return]
+
+
+def register(spark: "SparkSession", source: type[DataSource]) -> None:
+    """Register a data source, also if Spark found it by its name before."""
+    try:
+        spark.dataSource.register(source)
+    except Exception as error:
+        if _KNOWN not in str(error):  # 4.0
+            raise
+
+
+def to_numbered_tasks(rows: "DataFrame", tasks: int, number: str) -> "DataFrame":
+    """Return the rows, each in the task whose number is in a column of ``range(tasks)``."""
+    if hasattr(rows, "repartitionById"):  # 4.1
+        return rows.repartitionById(tasks, sf.col(number))
+    return _by_hash(rows, tasks, number)
+
+
+def _by_hash(rows: "DataFrame", tasks: int, number: str) -> "DataFrame":
+    hashed = sf.array(*(sf.lit(each) for each in _ints_by_task(tasks)))
+    return rows.repartition(tasks, sf.get(hashed, sf.col(number)))
+
+
+def _ints_by_task(tasks: int) -> list[int]:
+    """Return an int for each task. `DataFrame.repartition` sends a row with it to that task, by Spark's `hash`."""
+    found: dict[int, int] = {}
+    start = 0
+    while len(found) < tasks:
+        ints = np.arange(start, start + 4 * tasks, dtype=np.uint32)
+        start += len(ints)
+        for each, task in zip(ints.tolist(), (_hash_of(ints) % tasks).tolist(), strict=True):
+            found.setdefault(task, each)
+    return [found[task] for task in range(tasks)]
+
+
+def _hash_of(ints: np.ndarray) -> np.ndarray:
+    """Return Spark's `hash` of each int: 32 bits of MurmurHash3."""
+    mixed = _rotated(ints * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+    state = _rotated(np.uint32(_HASH_SEED) ^ mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    state ^= np.uint32(4)  # bytes of an int
+    state = (state ^ (state >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    state = (state ^ (state >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return (state ^ (state >> np.uint32(16))).view(np.int32)
+
+
+def _rotated(words: np.ndarray, bits: int) -> np.ndarray:
+    return (words << np.uint32(bits)) | (words >> np.uint32(32 - bits))
+
+
+class LimitedReader(Protocol):
+    """A streaming reader as Spark 4.2 uses it."""
+
+    def getDefaultReadLimit(self) -> ReadLimit: ...
+    def initialOffset(self) -> dict[str, Any]: ...
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]: ...
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]: ...
+    def read(self, partition: InputPartition) -> Iterator[Any]: ...
+    def commit(self, end: dict[str, Any]) -> None: ...
+    def stop(self) -> None: ...
+
+
+def stream_reader(reader: LimitedReader) -> DataSourceStreamReader:
+    """Return a streaming reader for the present version of Spark, from one that takes a start and a limit.
+
+    Raises OptionError for limits if Spark has none (4.0 and 4.1). It does not report the trigger, and a query with
+    Trigger.AvailableNow would end after its first batch, with unread records.
+    """
+    if HAS_READ_LIMITS:
+        return reader  # type: ignore[return-value]  # RecordsStreamReader is one
+    if not isinstance(reader.getDefaultReadLimit(), ReadAllAvailable):
+        raise OptionError(
+            f"pyspark {pyspark.__version__} has no limits of micro-batches for sources in Python. Remove "
+            f"maxOffsetsPerTrigger, minOffsetsPerTrigger and maxTriggerDelay, or use pyspark 4.2 or newer."
+        )
+    return _WithPosition(reader)
+
+
+@called_by_spark
+class _WithPosition(DataSourceStreamReader):
+    """Keeps the position of the stream: before 4.2 Spark passes none when it requests the latest offset.
+
+    A new query requests the latest offset, then the initial one, then the partitions of the first batch. A restarted
+    query requests the (empty) partitions at its position first.
+    """
+
+    def __init__(self, reader: LimitedReader) -> None:
+        self._reader = reader
+        self._first: dict[str, Any] | None = None
+        """The initial offset of a new query: it is requested more than once."""
+        self._position: dict[str, Any] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        if self._first is None:
+            self._first = self._reader.initialOffset()
+        return self._first
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
+        position = self.initialOffset() if self._position is None else self._position
+        return self._reader.latestOffset(position, ReadAllAvailable())
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        if self._position is None and self._first is not None and start != self._first:
+            raise SparkSetupError(
+                f"Spark requested new records before it reported the position of the restarted query. It appends no "
+                f"batch. Set {_WRAPPER} to false, and restart the query."
+            )
+        self._position = end
+        return self._reader.partitions(start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return self._reader.read(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._reader.commit(end)
+
+    def stop(self) -> None:
+        self._reader.stop()

@@ -1,0 +1,208 @@
+"""Each part of the connector on the installed version of pyspark. `make test-spark-4.0` and so on run this file."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as sf
+
+from spark_cas import append_if_unchanged, bootstrap, error_from_text, open_log, route, verify_log
+from spark_cas.core.errors import ConflictError, OptionError, SparkSetupError
+from spark_cas.core.partitioner import partition_of_key
+from spark_cas.options.parse import parse_read_stream
+from spark_cas.spark import versions
+from spark_cas.spark.reading.stream_read import RecordsStreamReader
+from spark_cas.spark.schema import RECORDS
+from spark_cas.spark.versions import HAS_READ_LIMITS, ReadAllAvailable
+from spark_cas.spark.writing.jvm_hash import JvmHash
+from spark_cas.testing.writing import append_foreign
+from tests.spark.streams import Stream
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+FORMAT = "conditional-log"
+VECTORS = {"": 1, "N14228": 3, "ключ": 4, "a" * 33: 2}
+"""Keys and their partitions of 5, as the Java client assigns them."""
+
+
+def rows_of(spark, count=40):
+    return spark.range(count).selectExpr("CONCAT('N', id % 7) AS key", "CAST(id AS STRING) AS value")
+
+
+def load(rows, path, **more):
+    options = {"path": path, "partitions": 2, "job": "load-1", **more}
+    route(rows, options).write.format(FORMAT).mode("append").options(**options).save()
+
+
+def test_load_is_written_once_and_read_back(spark, path):
+    rows = rows_of(spark).withColumn("timestamp", sf.timestamp_millis(sf.lit(1_700_000_000_123)))
+    rows = rows.withColumn("headers", sf.expr("array(named_struct('key', 'h', 'value', X'00FF'))"))
+    load(rows, path)
+    load(rows, path)
+    read = spark.read.format(FORMAT).option("includeHeaders", "true").load(path)
+    records = read.withColumn("timestamp", sf.unix_micros("timestamp")).collect()
+    assert sorted(int(row.value) for row in records) == [*range(40)]
+    assert {(row.topic, row.timestamp, row.timestampType) for row in records} == {
+        ("flights", 1_700_000_000_123_000, 0)
+    }
+    assert all([tuple(each) for each in row.headers] == [("h", b"\0\xff")] for row in records)
+    assert all(row.partition == partition_of_key(bytes(row.key), 2) for row in records)
+    progress = spark.read.format(FORMAT).option("view", "progress").load(path)
+    assert progress.where("complete AND committed_at > current_timestamp() - INTERVAL 1 HOUR").count() == 2
+
+
+@pytest.mark.parametrize("in_python", [False, True])
+def test_keys_are_assigned_as_by_other_clients(spark, path, monkeypatch, in_python):
+    if in_python:
+        monkeypatch.setattr(JvmHash, "of", lambda _: None)
+    load(spark.createDataFrame([(key, "v") for key in VECTORS], "key string, value string"), path, partitions=5)
+    found = spark.read.format(FORMAT).load(path).selectExpr("CAST(key AS STRING) AS key", "partition").collect()
+    assert {row.key: row.partition for row in found} == VECTORS
+
+
+@pytest.mark.parametrize("arrange", [versions.to_numbered_tasks, versions._by_hash])
+@pytest.mark.parametrize("tasks", [1, 7, 300])
+def test_rows_are_in_the_task_of_their_number(spark, arrange, tasks):
+    rows = spark.range(3 * tasks).selectExpr(f"CAST(id % {tasks} AS INT) AS number")
+    arranged = arrange(rows, tasks, "number")
+    assert arranged.rdd.getNumPartitions() == tasks
+    assert arranged.where(sf.spark_partition_id() == sf.col("number")).count() == 3 * tasks
+
+
+def test_stale_offsets_are_rejected_and_fresh_ones_accepted(spark, path):
+    load(rows_of(spark), path)
+    state = bootstrap(spark, path)
+    assert (state.records.count(), state.state.count(), state.offsets.count()) == (40, 7, 2)
+    expected = json.dumps({str(row.partition): row.end_offset for row in state.offsets.collect()})
+    load(rows_of(spark, 10), path, job="load-2", expectedOffsets=expected)
+    with pytest.raises(Exception, match="CONFLICT") as raised:
+        load(rows_of(spark, 10), path, job="load-3", expectedOffsets=expected)
+    assert isinstance(error_from_text(str(raised.value)), ConflictError)
+    assert spark.read.format(FORMAT).load(path).count() == 50
+
+
+def test_other_ways_to_write_and_check(spark, path):
+    load(rows_of(spark), path, atomic="load")
+    assert verify_log(rows_of(spark), path).holds
+    rows = rows_of(spark, 7).selectExpr("key", "value", "IF(key = 'N1', 0L, NULL) AS expected_offset")
+    rejected = append_if_unchanged(rows, {"path": path, "job": "more"}).rejected
+    assert [row.key for row in rejected.collect()] == ["N1"]
+    assert spark.read.format(FORMAT).load(path).count() == 46
+
+
+def test_stream_reads_each_record_once_through_restarts(spark, path, tmp_path):
+    stream = Stream(spark, tmp_path / "stream", path=path, startingOffsets="earliest")
+    expected: list[str] = []
+    with open_log(path) as log:
+        log.create(2)
+        for turn in range(3):
+            append_foreign(log, turn % 2, *(f"{turn}{each}" for each in "abc"))
+            expected += [f"{turn}{each}" for each in "abc"]
+            stream.run()
+            assert stream.values() == expected
+        with stream.running() as query:
+            append_foreign(log, 1, "x")
+            query.processAllAvailable()
+    assert stream.values() == [*expected, "x"]
+
+
+def test_stream_and_foreach_batch_append_each_batch_once(spark, path, tmp_path):
+    numbers = str(tmp_path / "numbers")
+    rows_of(spark).write.parquet(numbers)
+    rows = spark.readStream.schema("key string, value string").parquet(numbers)
+    options = {"path": path, "partitions": 2, "orderBy": "value"}
+
+    def append(batch, number):
+        load(batch, path + "-2", job="batches", batchId=number)
+        load(batch, path + "-2", job="batches", batchId=number)
+
+    for checkpoint in ("a", "b"):
+        sink = (
+            route(rows, {**options, "job": checkpoint}).writeStream.format(FORMAT).options(**options, job=checkpoint)
+        )
+        sink = sink.option("checkpointLocation", str(tmp_path / checkpoint)).trigger(availableNow=True)
+        assert sink.start().awaitTermination(200)
+    each = rows.writeStream.foreachBatch(append).option("checkpointLocation", str(tmp_path / "c"))
+    assert each.trigger(availableNow=True).start().awaitTermination(200)
+    assert spark.read.format(FORMAT).load(path).count() == 80
+    assert spark.read.format(FORMAT).load(path + "-2").count() == 40
+
+
+def test_connect(connect, path):
+    load(rows_of(connect), path)
+    load(rows_of(connect), path)
+    assert connect.read.format(FORMAT).load(path).count() == 40
+
+
+# The reader before 4.2: Spark passes no position.
+
+
+@pytest.fixture
+def log(path):
+    with open_log(path) as log:
+        log.create(1)
+        append_foreign(log, 0, *"ab")
+        yield log
+
+
+@pytest.fixture
+def positioned(path, log):
+    def reader():
+        options = parse_read_stream({"path": path, "startingOffsets": "earliest"})
+        return versions._WithPosition(RecordsStreamReader(options, RECORDS))
+
+    return reader
+
+
+def values_of(reader, start, end):
+    batches = [pa.table(batch) for task in reader.partitions(start, end) for batch in reader.read(task)]
+    return [value for batch in batches for value in batch.column("value").to_pylist()]
+
+
+def test_position_moves_with_the_batches(positioned, log):
+    reader = positioned()
+    first = reader.latestOffset()
+    start = reader.initialOffset()
+    assert values_of(reader, start, first) == [b"a", b"b"]
+    append_foreign(log, 0, "c")
+    second = reader.latestOffset()
+    assert values_of(reader, first, second) == [b"c"]
+    append_foreign(log, 0, "d")
+    restarted = positioned()
+    assert values_of(restarted, second, second) == []
+    assert values_of(restarted, first, second) == [b"c"], "the last batch again"
+    assert values_of(restarted, second, restarted.latestOffset()) == [b"d"]
+
+
+def test_initial_offset_stays_while_a_query_begins(path, log):
+    options = parse_read_stream({"path": path, "startingOffsets": "latest"})
+    reader = versions._WithPosition(RecordsStreamReader(options, RECORDS))
+    end = reader.latestOffset()
+    append_foreign(log, 0, "c")
+    assert values_of(reader, reader.initialOffset(), end) == []
+    assert values_of(reader, end, reader.latestOffset()) == [b"c"]
+
+
+def test_query_whose_position_is_not_known_is_rejected(positioned):
+    first = positioned()
+    end = first.latestOffset()
+    restarted = positioned()
+    restarted.latestOffset()  # with Spark's wrapper of the trigger
+    with pytest.raises(SparkSetupError):
+        restarted.partitions(end, end)
+
+
+def test_limits_are_rejected_if_spark_has_none(path, log, monkeypatch):
+    monkeypatch.setattr(versions, "HAS_READ_LIMITS", False)
+    limited = RecordsStreamReader(parse_read_stream({"path": path, "maxOffsetsPerTrigger": "5"}), RECORDS)
+    assert not isinstance(limited.getDefaultReadLimit(), ReadAllAvailable)
+    with pytest.raises(OptionError, match=r"pyspark 4\."):
+        versions.stream_reader(limited)
+
+
+def test_limits_of_this_version(spark, path, log, tmp_path):
+    stream = Stream(spark, tmp_path, path=path, startingOffsets="earliest", maxOffsetsPerTrigger=1)
+    if HAS_READ_LIMITS:
+        assert stream.run() == [1, 1]
+    else:
+        stream.refused(OptionError)
