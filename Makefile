@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 VENV := $(CURDIR)/.venv
+PYSPARK := 4.2.*
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # The longest first.
@@ -24,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PASS_THE_ZIP_BY := import sys; sys.path[:] = [each for each in sys.path if not each.endswith("pyspark.zip")]
 
 .DEFAULT_GOAL := help
-.PHONY: help env ready checker check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale clean needs-java needs-openssl
+.PHONY: $(SMOKE) smoke test-versions help env ready checker check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale clean needs-java needs-openssl
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-17s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -36,7 +37,7 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP_INSTALL) --editable '.[test,demo,bench]'
+	$(PIP_INSTALL) --editable '.[test,demo,bench]' 'pyspark==$(PYSPARK)'
 	echo '$(PASS_THE_ZIP_BY)' > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/compiled.pth"
 	@touch $@
 
@@ -125,6 +126,21 @@ test-kafka: ready ## the tests on brokers that are well
 test-kafka-faults: ready ## the tests on brokers that stand still, die, or are cut off
 	$(BIN)/python -m pytest $(CHOSEN) tests/kafka/faults
 
+# pip builds a wheel of each version once, and caches it.
+SMOKE := test-spark-4.0 test-spark-4.1 test-spark-4.3
+test-spark-4.0: PYSPARK := 4.0.5
+test-spark-4.1: PYSPARK := 4.1.4
+test-spark-4.3: PYSPARK := 4.3.0
+$(SMOKE): test-spark-%: needs-java
+	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-$* PYSPARK=$(PYSPARK) smoke
+
+test-versions: ## the smoke tests on other versions of pyspark: test-spark-4.0 and so on
+	@for each in $(SMOKE); do $(MAKE) --no-print-directory $$each || exit 1; done
+
+# Spark 4.0 leaves sockets of its own open.
+smoke: $(STAMP) needs-java ## the tests of each part of the connector, on one version of pyspark
+	$(BIN)/python -m pytest -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning tests/spark/test_versions.py
+
 test-one-by-one: ready ## the tests on brokers, with the producer for where librdkafka is not found
 	$(BIN)/python -m pytest $(CHOSEN) --one-by-one tests/kafka
 
@@ -166,6 +182,6 @@ bench-scale: $(STAMP) needs-java kafka-jars ## how cost grows with rows, partiti
 	SPARK_CONF_DIR=$(CURDIR)/conf $(BIN)/python -m benchmarks.scale
 
 clean: ## remove the environment and all that was built
-	rm -rf .venv build dist spark-warehouse metastore_db derby.log tests/azurite/node_modules tests/chromium/node_modules
+	rm -rf .venv .venv-4.* build dist spark-warehouse metastore_db derby.log tests/azurite/node_modules tests/chromium/node_modules
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find spark_cas jobs benchmarks tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -64,7 +64,12 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    if not home.startswith("spark_cas.spark."):
+        return getattr(import_module(home), name)
+    from spark_cas.core.pyspark_missing import require_pyspark
+
+    with require_pyspark():
+        return getattr(import_module(home), name)
 
 
 def __dir__() -> list[str]:

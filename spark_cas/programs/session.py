@@ -10,6 +10,7 @@ from contextlib import suppress
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING, Any
 
+from spark_cas.core.pyspark_missing import require_pyspark
 from spark_cas.spark.plain_errors import TRACEBACK
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ def _is_alive(group: int) -> bool:
 
 
 def _builder(name: str) -> "SparkSession.Builder":
-    from pyspark.sql import SparkSession
+    with require_pyspark():
+        from pyspark.sql import SparkSession
 
     # Spark would take the first python3 on PATH, which need not have this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
