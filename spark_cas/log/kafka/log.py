@@ -149,7 +149,7 @@ class KafkaLog(KafkaRegistry, Backend):
         return found
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
-        with self._turn, within(self.patience_seconds):
+        with self._turn, within(self.patience_seconds, extensible=True):
             try:
                 return self._claim(partition, plan)
             except LogNotFoundError:

@@ -107,7 +107,7 @@ class PartitionWriter:
         """
         refuse_unsendable(chunk.records)
         attempt = Attempt(self._checks, self._fence, claim, chunk)
-        with within(self._spec.patience_seconds):
+        with within(self._spec.patience_seconds, extensible=True):
             return prove(self._fence, attempt) if claim.says_all_of(chunk) else self._append(attempt)
 
     def _append(self, attempt: Attempt) -> Outcome:
