@@ -28,15 +28,19 @@ from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import HEADERS, RECORDS, TIMESTAMP_TYPE, first_since
 from spark_cas.log.kafka.client.codes import NO_RIGHT_TO_GROUP, OUT_OF_RANGE, PARTITION_EOF, passes
 from spark_cas.log.kafka.client.error_text import plain_error
+from spark_cas.log.kafka.client.fetch_position import FetchPosition
 from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.patience import Wait
+from spark_cas.log.patience import Wait, extend
 
 _POLL_MESSAGES = 10_000
 """At most so many records at a time; large ones are fewer, because the client queues no more than some MiB."""
 
 _POLL_SECONDS = 0.5
+
+_UNWATCHED_SHARE = 0.25
+"""The share of a request's time after which a read without progress resumes with a consumer that has statistics."""
 
 _SHORT = _POLL_MESSAGES
 """A read of no more offsets is over before its first records are handed on, unless they are many bytes."""
@@ -50,7 +54,11 @@ def _unchecked() -> None:
 
 
 class _QuietError(Exception):
-    """A consumer gave nothing for a while: told of no brokers it has nobody left to ask, for good (decision 0022)."""
+    """A consumer made no progress for a while.
+
+    It may never make any: the brokers reported an empty list of brokers (decision 0022). Or it reads an aborted
+    transaction, which its position does not show.
+    """
 
 
 class OvertakenError(StorageError):
@@ -155,18 +163,25 @@ def _each(
     check: Callable[[], None] = _unchecked,
     once: bool = False,
 ) -> Iterator[_Taken]:
-    """Pass the committed messages of a range to ``take``, some at a time, and yield its results other than None.
+    """Yield the result of ``take`` for the committed messages of a range, some messages at a time.
 
-    No message outlives its call. With ``once`` the read ends after the first result.
+    No message outlives its call of ``take``. As long as data arrives the deadline is extended, also when the client
+    delivers nothing of it, as inside a large aborted transaction. The first consumer reports only its position. If
+    that does not move for a while, another consumer resumes, whose statistics show how far it has fetched. With ``once`` the read ends after the
+    first result other than None.
     """
     if len(offsets) == 0:
         check()
         return
     doing = f"reading partition {at.partition} of topic {at.topic}"
-    wait = Wait(readers.spec.patience_seconds, doing)
-    reached, ended, quiet_seconds = offsets.base_offset, False, readers.spec.request_seconds
+    patience_seconds, request_seconds = readers.spec.patience_seconds, readers.spec.request_seconds
+    reached, ended = offsets.base_offset, False
+    fetched: FetchPosition | None = None
+    quiet_seconds = _UNWATCHED_SHARE * min(patience_seconds, request_seconds)
+    wait = Wait(patience_seconds, doing)
     while not ended:
-        with suppress(_QuietError), readers.taken(at.topic, scanning=scanning) as consumer:
+        statistics = None if fetched is None else fetched.take
+        with suppress(_QuietError), readers.taken(at.topic, scanning=scanning, statistics=statistics) as consumer:
             try:
                 consumer.assign([TopicPartition(at.topic, at.partition, reached)])
                 check()
@@ -181,17 +196,19 @@ def _each(
                         consumer.unassign()
                     if taken is not None:
                         yield taken
-                    # Errors that pass are told again and again, and keep nobody waiting for longer.
-                    if reached > before:  # by records, or by the marker of some that were aborted
-                        wait, since = Wait(readers.spec.patience_seconds, doing), time.monotonic()
+                    # Only data counts: the client repeats an error for as long as it lasts.
+                    if reached > before or (fetched is not None and fetched.advanced()):
+                        extend(patience_seconds)
+                        wait, since = Wait(patience_seconds, doing), time.monotonic()
                     elif not ended and not wait.again("the brokers give no records"):
                         raise StorageError(
                             f"{doing}: the brokers gave no records for {wait.waited:.0f} s. Check that they are "
                             f"well, then read again."
                         )
                     if not ended and time.monotonic() - since > quiet_seconds:
-                        # It may as well be on its way through records that were aborted: the next has more time.
-                        quiet_seconds *= 2
+                        # Each consumer after the second one has twice the time of the one before.
+                        quiet_seconds = request_seconds if fetched is None else 2 * quiet_seconds
+                        fetched = FetchPosition(at.topic, at.partition, reached)
                         raise _QuietError
             except KafkaException as error:
                 raise _failure(readers.spec, consumer, at, reached, error) from None
