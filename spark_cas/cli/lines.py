@@ -7,10 +7,15 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from spark_cas.core.errors import UnreadableRecordError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.readable import readable
 from spark_cas.log.clock import time_text
 from spark_cas.log.protocol import Log
+
+_WITHOUT_HEADERS = ("key", "value", "timestamp")
+_ALL = (*_WITHOUT_HEADERS, "headers")
+_UNREADABLE = "<unreadable headers>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +24,11 @@ class Record:
 
     partition: int
     offset: int
-    timestamp_ms: int
+    timestamp_ms: int | None
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
+    headers: tuple[tuple[str, bytes | None], ...] | None
+    """None if a key is not text."""
 
 
 Shown = Callable[[Record], str]
@@ -30,25 +36,46 @@ Shown = Callable[[Record], str]
 
 
 def records_in(log: Log, partition: int, offsets: OffsetRange) -> Iterator[Record]:
-    """The records of a range, one by one."""
-    for base_offset, batch in log.read(partition, offsets):
+    """Yield the records of a range; one whose headers cannot be read comes without them."""
+    next_offset = offsets.base_offset
+    while True:
+        try:
+            for record in _records(log, partition, OffsetRange(next_offset, offsets.end_offset), _ALL):
+                yield record
+                next_offset = record.offset + 1
+        except UnreadableRecordError as error:
+            yield from _records(log, partition, OffsetRange(next_offset, error.offset), _ALL)
+            next_offset = error.offset + 1
+            yield from _records(log, partition, OffsetRange(error.offset, next_offset), _WITHOUT_HEADERS)
+        else:
+            return
+
+
+def _records(log: Log, partition: int, offsets: OffsetRange, columns: tuple[str, ...]) -> Iterator[Record]:
+    for base_offset, batch in log.read(partition, offsets, columns):
         # As numbers: Python's own times end with the year 9999.
         times = batch.column("timestamp").cast(pa.int64()).to_pylist()
-        rows = batch.select(["key", "value", "headers"]).to_pylist()
+        rows = batch.drop_columns(["timestamp"]).to_pylist()
         for at, (time_ms, row) in enumerate(zip(times, rows, strict=True)):
-            headers = tuple((each["key"], each["value"]) for each in row["headers"] or ())
+            headers = None
+            if "headers" in row:
+                headers = tuple((each["key"], each["value"]) for each in row["headers"] or ())
             yield Record(partition, base_offset + at, time_ms, row["key"], row["value"], headers)
 
 
 def as_columns(record: Record) -> str:
     """Partition, offset, time, key, value and headers, between tabs; what would not print is escaped."""
-    headers = [f"{readable(name.encode())}={readable(value)}" for name, value in record.headers]
-    columns = (record.partition, record.offset, time_text(record.timestamp_ms))
+    headers = [_UNREADABLE]
+    if record.headers is not None:
+        headers = [f"{readable(name.encode())}={readable(value)}" for name, value in record.headers]
+    time = "no time" if record.timestamp_ms is None else time_text(record.timestamp_ms)
+    columns = (record.partition, record.offset, time)
     return "\t".join([*map(str, columns), readable(record.key), readable(record.value), *headers])
 
 
 def as_json(record: Record) -> str:
-    """An object with bytes as text, or, where they are no UTF-8, as ``{"base64": "..."}``."""
+    """Return a JSON object. Bytes that are not UTF-8 are ``{"base64": "..."}``, headers that cannot be read null."""
+    headers = record.headers
     return json.dumps(
         {
             "partition": record.partition,
@@ -56,9 +83,13 @@ def as_json(record: Record) -> str:
             "timestamp_ms": record.timestamp_ms,
             "key": json_of(record.key),
             "value": json_of(record.value),
-            "headers": [{"key": name, "value": json_of(value)} for name, value in record.headers],
+            "headers": None if headers is None else [_json_of_header(*each) for each in headers],
         }
     )
+
+
+def _json_of_header(name: str, value: bytes | None) -> dict[str, object]:
+    return {"key": name, "value": json_of(value)}
 
 
 def json_of(value: bytes | None) -> str | dict[str, str] | None:

@@ -23,7 +23,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from spark_cas.core.errors import ConditionalLogError, StorageError, TrimmedError
+from spark_cas.core.errors import ConditionalLogError, StorageError, TrimmedError, UnreadableRecordError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import HEADERS, RECORDS, TIMESTAMP_TYPE, first_since
 from spark_cas.log.kafka.client.codes import NO_RIGHT_TO_GROUP, OUT_OF_RANGE, PARTITION_EOF, passes
@@ -80,7 +80,10 @@ def first_record(readers: Readers, at: TopicPartition, offsets: OffsetRange) -> 
 def read_records(
     readers: Readers, at: TopicPartition, offsets: OffsetRange, columns: tuple[str, ...]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield (offset of the first, records at consecutive offsets), in order. Raises TrimmedError, StorageError."""
+    """Yield (offset of the first, records at consecutive offsets), in order.
+
+    Raises TrimmedError, StorageError, UnreadableRecordError.
+    """
     for found, records in read_with_gaps(readers, at, offsets, columns):
         for start, stop in _runs(found):
             yield int(found[start]), records.slice(start, stop - start)
@@ -93,9 +96,10 @@ def read_with_gaps(
     columns: tuple[str, ...],
     check: Callable[[], None] = _unchecked,
 ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
-    """Yield (the offset of each, records), in order. Raises TrimmedError, StorageError; what ``check`` does.
+    """Yield (the offset of each, records), in order.
 
-    That is called while the first records are on their way, before any is given.
+    ``check`` is called while the first records are on their way, before any is yielded. Raises TrimmedError,
+    StorageError, UnreadableRecordError, and the errors of ``check``.
     """
     take = partial(_records, columns=columns)
     short = len(offsets) <= _SHORT
@@ -167,8 +171,8 @@ def _each(
 
     No message outlives its call of ``take``. As long as data arrives the deadline is extended, also when the client
     delivers nothing of it, as inside a large aborted transaction. The first consumer reports only its position. If
-    that does not move for a while, another consumer resumes, whose statistics show how far it has fetched. With ``once`` the read ends after the
-    first result other than None.
+    that does not move for a while, another consumer resumes, whose statistics show how far it has fetched.
+    With ``once`` the read ends after the first result other than None.
     """
     if len(offsets) == 0:
         check()
@@ -340,12 +344,31 @@ def _time_types(messages: list[Message]) -> pa.Array:
 
 
 def _headers(messages: list[Message]) -> pa.Array:
-    """Null for a message without any."""
-    headers = list(map(Message.headers, messages))
+    """Return the headers of each message, null for a message without any. Raises UnreadableRecordError."""
+    # For a key that is no text the client (confluent-kafka 2.16) sets an error and returns a list all the same. `map`
+    # checks for that, CPython's fast path for a direct call does not. A second call returns the list with no error.
+    remaining = iter(messages)
+    try:
+        headers = list(map(Message.headers, remaining))
+    except (SystemError, UnicodeDecodeError) as error:
+        if not isinstance(error.__cause__ or error, UnicodeDecodeError):
+            raise
+        raise _unreadable_headers(messages[-1 - len(list(remaining))]) from None
     if not any(headers):
         return pa.nulls(len(messages), HEADERS)
     # A list of pairs is read as one of structs, by position.
     return pa.array(headers, HEADERS)
+
+
+def _unreadable_headers(message: Message) -> UnreadableRecordError:
+    partition, offset = int(message.partition() or 0), offset_of(message)
+    return UnreadableRecordError(
+        f"partition {partition} of topic {message.topic()}: the record at offset {offset} has a header whose key is "
+        f"not UTF-8 text, which the column headers cannot hold. Read without that column (includeHeaders=false), or "
+        f"from offset {offset + 1}.",
+        partition,
+        offset,
+    )
 
 
 _COLUMNS: dict[str, Callable[[list[Message]], pa.Array]] = {

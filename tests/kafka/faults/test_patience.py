@@ -255,7 +255,7 @@ def test_a_slow_read_of_what_was_aborted_may_take_longer_than_the_patience(proxi
         assert reading.result(SECONDS) == ["committed"]
 
 
-SLOW_FETCHES = 10
+SLOW_FETCHES = 5
 """Fetches that it takes to read the aborted transaction. With their delays they take longer than the deadline."""
 
 

@@ -14,8 +14,8 @@ from tests.kafka.proxy.frames import Request, in_answer_to, without_correlation_
 OLD_SECONDS = 0.5
 """How long somebody is told what is old: less than clients with a timeout of two seconds go on looking again."""
 
-DELAY_SECONDS = 0.3
-"""The delay of a request by `Fault.DELAY_REQUEST`."""
+DELAY_SECONDS = 0.8
+"""The delay of a request by `Fault.DELAY_REQUEST`: longer than a reader polls before it checks for progress."""
 
 
 class Fault(Enum):
