@@ -162,7 +162,7 @@ def test_a_claim_of_a_topic_that_a_broker_does_not_know_yet_looks_for_it_again(b
 
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
         plan = pin_plan(log, "job", ExpectedOffsets("end"))
-        monkeypatch.setattr(fence, "topic_settings", unknown)
+        monkeypatch.setattr(fence, "recent_settings", unknown)
         assert isinstance(JobWriter(log, plan).append(table_of(["a"])), Appended)
 
 
