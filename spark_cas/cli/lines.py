@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from spark_cas.core.errors import UnreadableRecordError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.readable import readable
 from spark_cas.log.clock import time_text
+from spark_cas.log.lenient_reading import read_leniently
 from spark_cas.log.protocol import Log
 
-_WITHOUT_HEADERS = ("key", "value", "timestamp")
-_ALL = (*_WITHOUT_HEADERS, "headers")
+_COLUMNS = ("key", "value", "timestamp", "headers")
 _UNREADABLE = "<unreadable headers>"
 
 
@@ -37,22 +36,7 @@ Shown = Callable[[Record], str]
 
 def records_in(log: Log, partition: int, offsets: OffsetRange) -> Iterator[Record]:
     """Yield the records of a range; one whose headers cannot be read comes without them."""
-    next_offset = offsets.base_offset
-    while True:
-        try:
-            for record in _records(log, partition, OffsetRange(next_offset, offsets.end_offset), _ALL):
-                yield record
-                next_offset = record.offset + 1
-        except UnreadableRecordError as error:
-            yield from _records(log, partition, OffsetRange(next_offset, error.offset), _ALL)
-            next_offset = error.offset + 1
-            yield from _records(log, partition, OffsetRange(error.offset, next_offset), _WITHOUT_HEADERS)
-        else:
-            return
-
-
-def _records(log: Log, partition: int, offsets: OffsetRange, columns: tuple[str, ...]) -> Iterator[Record]:
-    for base_offset, batch in log.read(partition, offsets, columns):
+    for base_offset, batch in read_leniently(log, partition, offsets, _COLUMNS):
         # As numbers: Python's own times end with the year 9999.
         times = batch.column("timestamp").cast(pa.int64()).to_pylist()
         rows = batch.drop_columns(["timestamp"]).to_pylist()
@@ -75,7 +59,9 @@ def as_columns(record: Record) -> str:
 
 def as_json(record: Record) -> str:
     """Return a JSON object. Bytes that are not UTF-8 are ``{"base64": "..."}``, headers that cannot be read null."""
-    headers = record.headers
+    headers = None
+    if record.headers is not None:
+        headers = [{"key": name, "value": json_of(value)} for name, value in record.headers]
     return json.dumps(
         {
             "partition": record.partition,
@@ -83,13 +69,9 @@ def as_json(record: Record) -> str:
             "timestamp_ms": record.timestamp_ms,
             "key": json_of(record.key),
             "value": json_of(record.value),
-            "headers": None if headers is None else [_json_of_header(*each) for each in headers],
+            "headers": headers,
         }
     )
-
-
-def _json_of_header(name: str, value: bytes | None) -> dict[str, object]:
-    return {"key": name, "value": json_of(value)}
 
 
 def json_of(value: bytes | None) -> str | dict[str, str] | None:

@@ -2,7 +2,7 @@
 
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tests.kafka.clients import SECONDS
@@ -27,14 +27,13 @@ class RawRecord:
 
 
 def append_raw(
-    address: str, topic: str, *records: RawRecord, compression: int = 0, packed: bytes | None = None
+    address: str, topic: str, *records: RawRecord, codec: int = 0, compress: Callable[[bytes], bytes] = bytes
 ) -> int:
     """Append records to partition 0 of a topic in one batch, and return the offset of the first.
 
-    ``compression`` is Kafka's number of the codec, and ``packed`` the compressed records; by default the records are
-    not compressed.
+    ``codec`` is Kafka's number of the format that ``compress`` returns; 0 stands for no compression.
     """
-    batch = _batch(records, compression, packed)
+    batch = _batch(records, codec, compress)
     body = _text(None) + struct.pack(">hi", -1, 1000 * SECONDS)
     body += struct.pack(">i", 1) + _text(topic) + struct.pack(">iii", 1, 0, len(batch)) + batch
     request = struct.pack(">hhi", Api.PRODUCE, _VERSION, 1) + _text(_CLIENT_ID) + body
@@ -51,11 +50,11 @@ def append_raw(
     return int(offset)
 
 
-def _batch(records: Sequence[RawRecord], compression: int, packed: bytes | None) -> bytes:
+def _batch(records: Sequence[RawRecord], codec: int, compress: Callable[[bytes], bytes]) -> bytes:
     times = [each.timestamp_ms for each in records]
     payload = b"".join(_record(number, each, times[0]) for number, each in enumerate(records))
-    checked = _BATCH_AFTER_CRC.pack(compression, len(records) - 1, times[0], max(times), -1, -1, -1, len(records))
-    checked += payload if packed is None else packed
+    checked = _BATCH_AFTER_CRC.pack(codec, len(records) - 1, times[0], max(times), -1, -1, -1, len(records))
+    checked += compress(payload)
     after_length = struct.pack(">ibI", -1, 2, crc32c(checked)) + checked
     return struct.pack(">qi", 0, len(after_length)) + after_length
 
@@ -73,12 +72,12 @@ def _sized(data: bytes | None) -> bytes:
 
 def _varint(number: int) -> bytes:
     """An integer in zigzag encoding, seven bits to a byte."""
-    rest = (number << 1) ^ (number >> 63)
+    remaining = (number << 1) ^ (number >> 63)
     encoded = bytearray()
-    while rest > 0x7F:
-        encoded.append(0x80 | (rest & 0x7F))
-        rest >>= 7
-    return bytes([*encoded, rest])
+    while remaining > 0x7F:
+        encoded.append(0x80 | (remaining & 0x7F))
+        remaining >>= 7
+    return bytes([*encoded, remaining])
 
 
 def _text(text: str | None) -> bytes:

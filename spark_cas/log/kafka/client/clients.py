@@ -45,6 +45,9 @@ _FETCH_BYTES = {"max.partition.fetch.bytes": 1_048_576, "fetch.max.bytes": 52_42
 """The defaults of the client for one partition, and for all partitions of a broker."""
 _LEAST_FETCH_BYTES = 1_000_000
 """The client accepts no less for all partitions of a broker."""
+_MOST_BYTES = 2**31 - 1
+"""The client's largest limit of a response, which is also its limit of a decompressed zstd batch: 100 MB by default.
+Brokers limit only the compressed size of a batch."""
 _CONNECT_PAUSE_SECONDS = 0.003
 _DESCRIBING_SECONDS = 1.2
 """Who is not answered by then was kept waiting for long (`Admin.noticing_late`), and asks other brokers."""
@@ -91,6 +94,7 @@ def reader(spec: KafkaSpec, *, scanning: bool, statistics: Callable[[str], None]
             "auto.offset.reset": "error",
             # With its queue full the client otherwise fetches nothing for a second.
             "fetch.queue.backoff.ms": 5,
+            "receive.message.max.bytes": _MOST_BYTES,
             **watching,
         },
     )
