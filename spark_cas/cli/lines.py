@@ -10,7 +10,11 @@ import pyarrow as pa
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.readable import readable
 from spark_cas.log.clock import time_text
+from spark_cas.log.lenient_reading import read_leniently
 from spark_cas.log.protocol import Log
+
+_COLUMNS = ("key", "value", "timestamp", "headers")
+_UNREADABLE = "<unreadable headers>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +23,11 @@ class Record:
 
     partition: int
     offset: int
-    timestamp_ms: int
+    timestamp_ms: int | None
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
+    headers: tuple[tuple[str, bytes | None], ...] | None
+    """None if a key is not text."""
 
 
 Shown = Callable[[Record], str]
@@ -30,25 +35,33 @@ Shown = Callable[[Record], str]
 
 
 def records_in(log: Log, partition: int, offsets: OffsetRange) -> Iterator[Record]:
-    """The records of a range, one by one."""
-    for base_offset, batch in log.read(partition, offsets):
+    """Yield the records of a range; one whose headers cannot be read comes without them."""
+    for base_offset, batch in read_leniently(log, partition, offsets, _COLUMNS):
         # As numbers: Python's own times end with the year 9999.
         times = batch.column("timestamp").cast(pa.int64()).to_pylist()
-        rows = batch.select(["key", "value", "headers"]).to_pylist()
+        rows = batch.drop_columns(["timestamp"]).to_pylist()
         for at, (time_ms, row) in enumerate(zip(times, rows, strict=True)):
-            headers = tuple((each["key"], each["value"]) for each in row["headers"] or ())
+            headers = None
+            if "headers" in row:
+                headers = tuple((each["key"], each["value"]) for each in row["headers"] or ())
             yield Record(partition, base_offset + at, time_ms, row["key"], row["value"], headers)
 
 
 def as_columns(record: Record) -> str:
     """Partition, offset, time, key, value and headers, between tabs; what would not print is escaped."""
-    headers = [f"{readable(name.encode())}={readable(value)}" for name, value in record.headers]
-    columns = (record.partition, record.offset, time_text(record.timestamp_ms))
+    headers = [_UNREADABLE]
+    if record.headers is not None:
+        headers = [f"{readable(name.encode())}={readable(value)}" for name, value in record.headers]
+    time = "no time" if record.timestamp_ms is None else time_text(record.timestamp_ms)
+    columns = (record.partition, record.offset, time)
     return "\t".join([*map(str, columns), readable(record.key), readable(record.value), *headers])
 
 
 def as_json(record: Record) -> str:
-    """An object with bytes as text, or, where they are no UTF-8, as ``{"base64": "..."}``."""
+    """Return a JSON object. Bytes that are not UTF-8 are ``{"base64": "..."}``, headers that cannot be read null."""
+    headers = None
+    if record.headers is not None:
+        headers = [{"key": name, "value": json_of(value)} for name, value in record.headers]
     return json.dumps(
         {
             "partition": record.partition,
@@ -56,7 +69,7 @@ def as_json(record: Record) -> str:
             "timestamp_ms": record.timestamp_ms,
             "key": json_of(record.key),
             "value": json_of(record.value),
-            "headers": [{"key": name, "value": json_of(value)} for name, value in record.headers],
+            "headers": headers,
         }
     )
 

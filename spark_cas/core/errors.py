@@ -33,6 +33,7 @@
         ├── FormatError
         ├── StoreUnsafeError
         ├── ChunkDamagedError
+        ├── UnreadableRecordError
         └── StorageError
             ├── NotTakenError
             ├── TransactionEndedError
@@ -80,6 +81,7 @@ class ErrorKind(StrEnum):
     NOT_LEADER = "NOT_LEADER"
     VERSION_MISMATCH = "VERSION_MISMATCH"
     MAY_BE_STALE = "MAY_BE_STALE"
+    UNREADABLE_RECORD = "UNREADABLE_RECORD"
 
 
 class ConditionalLogError(Exception):
@@ -283,6 +285,20 @@ class ChunkDamagedError(LogError):
     """Bytes of a chunk are torn, flipped or missing."""
 
     kind = ErrorKind.CHUNK_DAMAGED
+
+
+class UnreadableRecordError(LogError):
+    """A record of another producer holds a value that a requested column cannot hold.
+
+    ``partition`` and ``offset`` are -1 in an error that came from another process, whose text names them.
+    """
+
+    kind = ErrorKind.UNREADABLE_RECORD
+
+    def __init__(self, message: str, partition: int = -1, offset: int = -1) -> None:
+        super().__init__(message)
+        self.partition = partition
+        self.offset = offset
 
 
 class StorageError(LogError):

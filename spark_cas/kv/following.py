@@ -9,6 +9,7 @@ from spark_cas.kv.records import READ_COLUMNS, Changes
 from spark_cas.kv.snapshot import Snapshot
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
+from spark_cas.log.lenient_reading import read_leniently
 
 _NOTHING = Changes({})
 
@@ -66,7 +67,8 @@ class Follower:
         since_ms = clock.now_ms() if before == 0 else snapshot.current_ms
         changed = False
         leader = snapshot.leader
-        for base, records in self._log.read(self._shard, OffsetRange(before, bounds.end_offset), READ_COLUMNS):
+        new = OffsetRange(before, bounds.end_offset)
+        for base, records in read_leniently(self._log, self._shard, new, READ_COLUMNS):
             changes = Changes.read(base, records)
             snapshot.apply(changes, base + records.num_rows)
             changed = changed or bool(records.num_rows)

@@ -57,12 +57,15 @@ class Changes:
 
     @classmethod
     def read(cls, base_offset: int, records: pa.RecordBatch) -> "Changes":
-        """The changes of records of any origin, the first at ``base_offset``. Those without a key do nothing."""
+        """Return the changes of records of any producer, the first at ``base_offset``.
+
+        Records without a key change nothing. Records without the column ``headers`` name no leader.
+        """
         keys, values = records.column("key").to_pylist(), records.column("value").to_pylist()
         found = {key: (value, base_offset + at) for at, (key, value) in enumerate(zip(keys, values, strict=True))}
         found.pop(None, None)
         leader = None
-        if found.pop(LEADER_KEY, None):
+        if found.pop(LEADER_KEY, None) and "headers" in records.schema.names:
             named = pc.indices_nonzero(pc.equal(records.column("key"), pa.scalar(LEADER_KEY, pa.binary())))
             for at in reversed(named.to_pylist()):
                 address = _leader_in(records.column("headers")[at].as_py() or [])

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 
 PATIENCE_MS = 120_000
 """Kafka's own default of ``delivery.timeout.ms``: as long as Spark's sink goes on."""
@@ -19,19 +20,35 @@ _LOG_EVERY_SECONDS = 30.0
 
 _JITTER = random.SystemRandom()
 _LOG = logging.getLogger("spark_cas")
-_deadline: ContextVar[float] = ContextVar("deadline", default=math.inf)
 _for_others: ContextVar[float] = ContextVar("for_others", default=math.inf)
 
 
+@dataclass(slots=True)
+class _Deadline:
+    """A deadline, and the one around it, which holds as well."""
+
+    at: float
+    outer: "_Deadline | None" = None
+    extensible: bool = False
+
+    @property
+    def effective(self) -> float:
+        return self.at if self.outer is None else min(self.at, self.outer.effective)
+
+
+_NEVER = _Deadline(math.inf)
+_deadline: ContextVar[_Deadline] = ContextVar("deadline", default=_NEVER)
+
+
 @contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """All that this thread waits for inside ends within so many seconds together, but for a `SecondLook`.
+def within(seconds: float, *, extensible: bool = False) -> Iterator[None]:
+    """Limit all waits of this thread inside to so many seconds together, except those of a `SecondLook`.
 
-    An outer deadline still holds.
+    An outer deadline still holds. `extend` moves an ``extensible`` deadline.
 
-    Not around a ``yield`` of a generator: the deadline would hold for whoever takes what is yielded.
+    Do not put this around a ``yield`` of a generator: the deadline would also hold for the code that consumes it.
     """
-    token = _deadline.set(min(_deadline.get(), time.monotonic() + seconds))
+    token = _deadline.set(_Deadline(time.monotonic() + seconds, _deadline.get(), extensible))
     try:
         yield
     finally:
@@ -40,12 +57,25 @@ def within(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def anew(seconds: float) -> Iterator[None]:
-    """As `within`, whatever is left of an outer deadline: for what must not be left undecided."""
-    token = _deadline.set(time.monotonic() + seconds)
+    """Set an extensible deadline, and ignore the outer ones: for steps that must not stay undecided."""
+    token = _deadline.set(_Deadline(time.monotonic() + seconds, extensible=True))
     try:
         yield
     finally:
         _deadline.reset(token)
+
+
+def extend(seconds: float) -> None:
+    """Move each extensible deadline around this call to at least so many seconds from now.
+
+    Call it when the store makes progress, for example when data arrives. A deadline that is not extensible holds.
+    """
+    least = time.monotonic() + seconds
+    each: _Deadline | None = _deadline.get()
+    while each is not None:
+        if each.extensible:
+            each.at = max(each.at, least)
+        each = each.outer
 
 
 @contextmanager
@@ -83,7 +113,7 @@ class Wait:
     ) -> None:
         self._seconds = seconds
         self._began = time.monotonic()
-        self._deadline = min(_deadline.get(), self._began + seconds)
+        self._deadline = _Deadline(self._began + seconds, _deadline.get())
         self._doing = doing
         self._pause = first_pause_seconds
         self._longest_pause = longest_pause_seconds
@@ -92,7 +122,7 @@ class Wait:
     @property
     def left(self) -> float:
         """Seconds up to the deadline, 0 when it is over."""
-        return max(0.0, self._deadline - time.monotonic())
+        return max(0.0, self._deadline.effective - time.monotonic())
 
     @property
     def waited(self) -> float:
@@ -130,8 +160,8 @@ class SecondLook(Wait):
     def again(self, why: str) -> bool:
         """As `Wait`; False once a look was begun when the time was over."""
         if self._looked_at is None:
-            self._deadline = time.monotonic() + self._seconds
-        elif self._looked_at >= self._deadline:
+            self._deadline = _Deadline(time.monotonic() + self._seconds)
+        elif self._looked_at >= self._deadline.at:
             return False
         super().again(why)
         self._looked_at = time.monotonic()

@@ -80,7 +80,8 @@ class Log(Protocol):
         between yields. Without columns they still tell how many there are.
 
         Raises ValueError when the range is not within the bounds; ChunkDamagedError before any record of
-        a damaged chunk is yielded, TrimmedError likewise where the log was trimmed meanwhile; StorageError.
+        a damaged chunk is yielded, TrimmedError likewise where the log was trimmed meanwhile; StorageError;
+        UnreadableRecordError for a record whose headers the column cannot hold, if that column is requested.
         """
         ...
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from spark_cas.core.errors import ErrorKind
 from spark_cas.options.option import ISOLATION_LOAD
 from spark_cas.programs.exit_codes import ExitCode, UsageError
 from spark_cas.programs.load_progress import console_for_people
@@ -81,8 +82,8 @@ def _copy(given: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, R
 
     def append(batch: "DataFrame", number: int) -> None:
         one = {**writing, "batchId": str(number)}
-        # By offset: what has one key lies in one partition, so that it keeps its order.
-        routed = route(batch, one, order_by=["offset"])
+        # By offset: records with the same key are in one partition, so that they keep their order.
+        routed = route(require_timestamps(batch), one, order_by=["offset"])
         routed.write.format("conditional-log").mode("append").options(**one).save()
 
     reading = reading_options(given)
@@ -103,6 +104,27 @@ def _copy(given: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, R
     finally:
         query.stop()
     return ExitCode.COMPLETE, {"status": "copied", "job": given.job, "rows": copied}
+
+
+def require_timestamps(records: "DataFrame") -> "DataFrame":
+    """Fail with UnreadableRecordError at a record whose timestamp Spark cannot hold.
+
+    In the frame it is null, and a copy would give it the present time.
+    """
+    from pyspark.sql import functions
+
+    message = functions.format_string(
+        f"[{ErrorKind.UNREADABLE_RECORD}] partition %d of topic %s: the record at offset %d has a timestamp that "
+        f"Spark cannot hold, so the copy would change it. Copy the topic with a query of your own that gives such "
+        f"records a timestamp.",
+        "partition",
+        "topic",
+        "offset",
+    )
+    time = functions.col("timestamp")
+    lost = time.isNull() & (functions.col("timestampType") >= 0)
+    failing = functions.raise_error(message).cast("timestamp")
+    return records.withColumn("timestamp", functions.when(lost, failing).otherwise(time))
 
 
 def _tell(progress: Mapping[str, Any], console: Console) -> None:

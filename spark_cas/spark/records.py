@@ -13,6 +13,8 @@ from spark_cas.core.row_claims import CLAIMED, COLUMN
 _BY_NAME = {field.name: field.type for field in RECORDS}
 _MICROSECONDS = pa.timestamp("us")
 _MILLISECONDS = pa.timestamp("ms")
+_MOST_MILLISECONDS = (2**63 - 1) // 1000
+"""The most that is still a number of microseconds in 64 bits."""
 
 
 def by_partition(batches: Iterable[pa.RecordBatch], partitions: int) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -72,6 +74,16 @@ def _as_milliseconds(column: pa.Array) -> pa.Array:
     return floored.cast(_MILLISECONDS).cast(pa.int64()).cast(_BY_NAME["timestamp"])
 
 
+def _as_microseconds(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Spark's timestamps from milliseconds; null for a time that they cannot hold (before or after 290,000 years)."""
+    try:
+        return column.cast(kind)
+    except pa.ArrowInvalid:
+        numbers = column.cast(pa.int64())
+        holdable = pc.and_(pc.greater_equal(numbers, -_MOST_MILLISECONDS), pc.less_equal(numbers, _MOST_MILLISECONDS))
+        return pc.if_else(holdable, column, pa.scalar(None, column.type)).cast(kind)
+
+
 def _check_ids(ids: pa.Array, partitions: int) -> int | None:
     """The one partition of all rows, None when there are several; NotRoutedError when one is none of the log."""
     least, most = (each.as_py() for each in pc.min_max(ids).values())
@@ -113,7 +125,9 @@ class RowBuilder:
         if field.name in self._constants and field.name not in records.schema.names:
             return self._constant(field.name, records.num_rows)
         column = records.column(field.name)
-        return column if column.type == field.type else column.cast(field.type)
+        if column.type == field.type:
+            return column
+        return _as_microseconds(column, field.type) if field.name == "timestamp" else column.cast(field.type)
 
     def _constant(self, name: str, count: int) -> pa.Array:
         """A constant column: a slice of the longest one that was needed so far."""

@@ -80,7 +80,7 @@ PROGRESS = StructType(
     ]
 )
 
-NULLABLE = frozenset({"key", "value", "headers"})
+NULLABLE = frozenset({"key", "value", "headers", "timestamp"})
 """Columns of a read that can hold nulls."""
 
 

@@ -42,6 +42,7 @@ ConditionalLogError
     FormatError FORMAT
     StoreUnsafeError STORE_UNSAFE
     ChunkDamagedError CHUNK_DAMAGED
+    UnreadableRecordError UNREADABLE_RECORD
     StorageError STORAGE
       NotTakenError
       TransactionEndedError

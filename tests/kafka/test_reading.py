@@ -489,6 +489,12 @@ def test_a_consumer_whose_read_was_left_or_failed_is_not_used_again(producer, sp
     assert all(map(is_closed, opened))
 
 
+def test_consumer_with_statistics_is_not_kept(readers, opened):
+    with readers.taken(readers.spec.topic, scanning=False, statistics=lambda _: None):
+        pass
+    assert list(map(is_closed, opened)) == [True]
+
+
 def test_a_read_that_outlasts_its_log_closes_its_consumer(producer, spec, readers, opened):
     transaction(producer, spec.topic, [{"value": b"v"}])
     late = read_records(readers, TopicPartition(spec.topic, 0), OffsetRange(0, 1), ("value",))

@@ -6,7 +6,9 @@ import pytest
 
 from spark_cas.core.errors import NotLeaderError, VersionMismatchError
 from spark_cas.kv import Versioned
+from spark_cas.kv.records import LEADER_KEY
 from tests.kafka.clients import create_topic
+from tests.kafka.raw_records import RawRecord, append_raw
 from tests.kv.nodes import SHARDS, keys_of, node
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
@@ -86,3 +88,16 @@ def test_a_transaction_is_in_all_of_its_shards_and_takes_over_what_another_leads
     with pytest.raises(VersionMismatchError):
         b.transact({THERE: b"4"}, {KEY: versions[KEY]})
     assert b.get(THERE).value == b"3"
+
+
+@pytest.mark.usefixtures("still", "impatient")
+def test_header_that_is_not_utf8_does_not_lock_its_shard(broker, tmp_path):
+    """The node needs headers only in leader records: one with such a header names no leader."""
+    topic = create_topic(broker.bootstrap, SHARDS)
+    headers = [(b"\xff", b"1")]
+    records = [RawRecord(b"0", KEY), RawRecord(b"1", OTHER, headers), RawRecord(b"2", LEADER_KEY, headers)]
+    append_raw(broker.bootstrap, topic, *records, RawRecord(b"3", KEY))
+    with node(f"kafka://{broker.bootstrap}/{topic}", tmp_path) as own:
+        own.lead(0)
+        assert (own.get(KEY), own.get(OTHER)) == (Versioned(b"3", 3), Versioned(b"1", 1))
+        assert own.put(KEY, b"4") > 3

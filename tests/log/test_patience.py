@@ -7,7 +7,7 @@ import pytest
 
 from spark_cas.log.load.granting import Applicant
 from spark_cas.log.memory import MemoryLog
-from spark_cas.log.patience import PATIENCE_MS, SecondLook, Wait, anew, within
+from spark_cas.log.patience import PATIENCE_MS, SecondLook, Wait, anew, extend, within
 
 
 def test_an_outer_deadline_holds_for_whatever_waits_inside():
@@ -22,6 +22,32 @@ def test_what_must_not_be_left_undecided_has_its_own_deadline():
         assert Wait(60, "looking").left > 0
     with within(60), anew(0):
         assert Wait(60, "looking").left == 0
+
+
+def test_progress_extends_all_deadlines_that_are_extensible():
+    with within(0, extensible=True), within(0, extensible=True):
+        outer = Wait(60, "looking")
+        extend(60)
+        assert outer.left > 50
+        assert Wait(60, "looking").left > 50
+    with anew(0):
+        extend(60)
+        assert Wait(60, "looking").left > 50
+
+
+def test_progress_does_not_extend_a_limit_on_the_time_for_others():
+    with within(0), within(0, extensible=True):
+        extend(60)
+        assert Wait(60, "looking").left == 0
+    with within(0, extensible=True), within(0):
+        extend(60)
+        assert Wait(60, "looking").left == 0
+
+
+def test_progress_never_shortens_a_deadline():
+    with within(60, extensible=True):
+        extend(1)
+        assert Wait(60, "looking").left > 50
 
 
 def test_a_wait_ends_at_its_deadline_and_not_before_it(monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 
+import pyarrow as pa
 import pytest
 
 from spark_cas import open_log
@@ -9,6 +10,7 @@ from spark_cas.options.parse import parse_read_stream
 from spark_cas.programs.stream_copy import main, parse_arguments, reading_options, records_behind
 from spark_cas.testing.writing import append_foreign, records_in
 from tests.kafka.clients import create_topic
+from tests.kafka.raw_records import RawRecord, append_raw
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -50,6 +52,81 @@ def test_a_topic_is_copied_into_a_directory_and_back_exactly_once(spark, broker,
     for address in (folder, topics[1]):
         with open_log(address) as target:
             assert by_key(target) == expected
+
+
+UNUSUAL = [
+    RawRecord(b"duplicates", key=b"", headers=[(b"a", None), (b"a", b""), (b"", b"\xff"), ("é".encode(), b"2")]),
+    RawRecord(None, key=b"tombstone", headers=[(b"why", b"deleted")]),
+    RawRecord(b"large", headers=[(b"large", b"x" * 500_000)]),
+    RawRecord(b"many", headers=[(b"many", b"x")] * 5_000),
+    RawRecord(b"without time", timestamp_ms=-1),
+    RawRecord(b"negative", timestamp_ms=-5),
+    RawRecord(b"late", timestamp_ms=(2**63 - 1) // 1000),
+]
+
+
+@pytest.fixture
+def topics(broker):
+    """The addresses of two topics that accept any timestamp."""
+    accepting = {"message_timestamp_after_max_ms": str(2**63 - 1)}
+    return [f"kafka://{broker.bootstrap}/{create_topic(broker.bootstrap, 1, **accepting)}" for _ in range(2)]
+
+
+@pytest.fixture
+def copy(spark, topics, tmp_path, capsys):
+    """Copy one topic into the other. Returns the exit code and the text on stderr."""
+
+    def run(*more):
+        arguments = ["--from", topics[0], "--to", topics[1], "--job", "copy", "--checkpoint", str(tmp_path / "copy")]
+        return main([*arguments, *more], "stream_copy.py", lambda _: spark), capsys.readouterr().err
+
+    return run
+
+
+def append_to(address, *records):
+    append_raw(address.split("/")[2], address.split("/")[3], *records)
+
+
+def rows_in(address):
+    """The records of a partition as `RECORDS` has them, the time as a number."""
+    with open_log(address) as log:
+        rows = [records for _, records in log.read(0, log.bounds(0).range)]
+    times = [each for records in rows for each in records["timestamp"].cast(pa.int64()).to_pylist()]
+    others = [each for records in rows for each in records.select(["key", "value", "headers"]).to_pylist()]
+    return list(zip(times, others, strict=True))
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_unusual_records_of_other_producers_are_copied_unchanged(copy, topics):
+    append_to(topics[0], *UNUSUAL)
+    assert copy()[0] == 0
+    assert len(rows_in(topics[0])) == len(UNUSUAL)
+    assert rows_in(topics[1]) == rows_in(topics[0])
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_copy_fails_at_a_header_that_it_would_change(copy, topics):
+    append_to(topics[0], RawRecord(b"a"), RawRecord(b"b", headers=[(b"\xff", b"1")]))
+    code, shown = copy()
+    assert code == 1
+    for part in ("[UNREADABLE_RECORD]", topics[0].split("/")[3], "partition 0", "offset 1"):
+        assert part in shown
+    assert copy("--from-option", "includeHeaders=false")[0] == 0
+    assert [row["value"] for _, row in rows_in(topics[1])] == [b"a", b"b"]
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_copy_fails_at_a_timestamp_that_it_would_change(copy, topics):
+    append_to(topics[0], RawRecord(b"a"))
+    append_to(topics[0], RawRecord(b"b", timestamp_ms=2**63 - 1))
+    code, shown = copy()
+    assert code == 1
+    for part in ("[UNREADABLE_RECORD]", topics[0].split("/")[3], "partition 0", "offset 1"):
+        assert part in shown
+    assert b"b" not in [row["value"] for _, row in rows_in(topics[1])]
 
 
 def test_how_far_a_copy_is_behind():

@@ -157,7 +157,7 @@ class KafkaLog(KafkaRegistry, Backend):
         return ends.dated_since(self._admin, self._at(partition), timestamp_ms)
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
-        with self._turn, within(self.patience_seconds):
+        with self._turn, within(self.patience_seconds, extensible=True):
             try:
                 return self._claim(partition, plan)
             except LogNotFoundError:

@@ -23,20 +23,24 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from spark_cas.core.errors import ConditionalLogError, StorageError, TrimmedError
+from spark_cas.core.errors import ConditionalLogError, StorageError, TrimmedError, UnreadableRecordError
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import HEADERS, RECORDS, TIMESTAMP_TYPE, first_since
 from spark_cas.log.kafka.client.codes import NO_RIGHT_TO_GROUP, OUT_OF_RANGE, PARTITION_EOF, passes
 from spark_cas.log.kafka.client.error_text import plain_error
+from spark_cas.log.kafka.client.fetch_position import FetchPosition
 from spark_cas.log.kafka.client.readers import Readers
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
-from spark_cas.log.patience import Wait
+from spark_cas.log.patience import Wait, extend
 
 _POLL_MESSAGES = 10_000
 """At most so many records at a time; large ones are fewer, because the client queues no more than some MiB."""
 
 _POLL_SECONDS = 0.5
+
+_UNWATCHED_SHARE = 0.25
+"""The share of a request's time after which a read without progress resumes with a consumer that has statistics."""
 
 _SHORT = _POLL_MESSAGES
 """A read of no more offsets is over before its first records are handed on, unless they are many bytes."""
@@ -50,7 +54,11 @@ def _unchecked() -> None:
 
 
 class _QuietError(Exception):
-    """A consumer gave nothing for a while: told of no brokers it has nobody left to ask, for good (decision 0022)."""
+    """A consumer made no progress for a while.
+
+    It may never make any: the brokers reported an empty list of brokers (decision 0022). Or it reads an aborted
+    transaction, which its position does not show.
+    """
 
 
 class OvertakenError(StorageError):
@@ -72,7 +80,10 @@ def first_record(readers: Readers, at: TopicPartition, offsets: OffsetRange) -> 
 def read_records(
     readers: Readers, at: TopicPartition, offsets: OffsetRange, columns: tuple[str, ...]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield (offset of the first, records at consecutive offsets), in order. Raises TrimmedError, StorageError."""
+    """Yield (offset of the first, records at consecutive offsets), in order.
+
+    Raises TrimmedError, StorageError, UnreadableRecordError.
+    """
     for found, records in read_with_gaps(readers, at, offsets, columns):
         for start, stop in _runs(found):
             yield int(found[start]), records.slice(start, stop - start)
@@ -85,9 +96,10 @@ def read_with_gaps(
     columns: tuple[str, ...],
     check: Callable[[], None] = _unchecked,
 ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
-    """Yield (the offset of each, records), in order. Raises TrimmedError, StorageError; what ``check`` does.
+    """Yield (the offset of each, records), in order.
 
-    That is called while the first records are on their way, before any is given.
+    ``check`` is called while the first records are on their way, before any is yielded. Raises TrimmedError,
+    StorageError, UnreadableRecordError, and the errors of ``check``.
     """
     take = partial(_records, columns=columns)
     short = len(offsets) <= _SHORT
@@ -155,18 +167,25 @@ def _each(
     check: Callable[[], None] = _unchecked,
     once: bool = False,
 ) -> Iterator[_Taken]:
-    """Pass the committed messages of a range to ``take``, some at a time, and yield its results other than None.
+    """Yield the result of ``take`` for the committed messages of a range, some messages at a time.
 
-    No message outlives its call. With ``once`` the read ends after the first result.
+    No message outlives its call of ``take``. As long as data arrives the deadline is extended, also when the client
+    delivers nothing of it, as inside a large aborted transaction. The first consumer reports only its position. If
+    that does not move for a while, another consumer resumes, whose statistics show how far it has fetched.
+    With ``once`` the read ends after the first result other than None.
     """
     if len(offsets) == 0:
         check()
         return
     doing = f"reading partition {at.partition} of topic {at.topic}"
-    wait = Wait(readers.spec.patience_seconds, doing)
-    reached, ended, quiet_seconds = offsets.base_offset, False, readers.spec.request_seconds
+    patience_seconds, request_seconds = readers.spec.patience_seconds, readers.spec.request_seconds
+    reached, ended = offsets.base_offset, False
+    fetched: FetchPosition | None = None
+    quiet_seconds = _UNWATCHED_SHARE * min(patience_seconds, request_seconds)
+    wait = Wait(patience_seconds, doing)
     while not ended:
-        with suppress(_QuietError), readers.taken(at.topic, scanning=scanning) as consumer:
+        statistics = None if fetched is None else fetched.take
+        with suppress(_QuietError), readers.taken(at.topic, scanning=scanning, statistics=statistics) as consumer:
             try:
                 consumer.assign([TopicPartition(at.topic, at.partition, reached)])
                 check()
@@ -181,17 +200,19 @@ def _each(
                         consumer.unassign()
                     if taken is not None:
                         yield taken
-                    # Errors that pass are told again and again, and keep nobody waiting for longer.
-                    if reached > before:  # by records, or by the marker of some that were aborted
-                        wait, since = Wait(readers.spec.patience_seconds, doing), time.monotonic()
+                    # Only data counts: the client repeats an error for as long as it lasts.
+                    if reached > before or (fetched is not None and fetched.advanced()):
+                        extend(patience_seconds)
+                        wait, since = Wait(patience_seconds, doing), time.monotonic()
                     elif not ended and not wait.again("the brokers give no records"):
                         raise StorageError(
                             f"{doing}: the brokers gave no records for {wait.waited:.0f} s. Check that they are "
                             f"well, then read again."
                         )
                     if not ended and time.monotonic() - since > quiet_seconds:
-                        # It may as well be on its way through records that were aborted: the next has more time.
-                        quiet_seconds *= 2
+                        # Each consumer after the second one has twice the time of the one before.
+                        quiet_seconds = request_seconds if fetched is None else 2 * quiet_seconds
+                        fetched = FetchPosition(at.topic, at.partition, reached)
                         raise _QuietError
             except KafkaException as error:
                 raise _failure(readers.spec, consumer, at, reached, error) from None
@@ -323,12 +344,31 @@ def _time_types(messages: list[Message]) -> pa.Array:
 
 
 def _headers(messages: list[Message]) -> pa.Array:
-    """Null for a message without any."""
-    headers = list(map(Message.headers, messages))
+    """Return the headers of each message, null for a message without any. Raises UnreadableRecordError."""
+    # For a key that is no text the client (confluent-kafka 2.16) sets an error and returns a list all the same. `map`
+    # checks for that, CPython's fast path for a direct call does not. A second call returns the list with no error.
+    remaining = iter(messages)
+    try:
+        headers = list(map(Message.headers, remaining))
+    except (SystemError, UnicodeDecodeError) as error:
+        if not isinstance(error.__cause__ or error, UnicodeDecodeError):
+            raise
+        raise _unreadable_headers(messages[-1 - len(list(remaining))]) from None
     if not any(headers):
         return pa.nulls(len(messages), HEADERS)
     # A list of pairs is read as one of structs, by position.
     return pa.array(headers, HEADERS)
+
+
+def _unreadable_headers(message: Message) -> UnreadableRecordError:
+    partition, offset = int(message.partition() or 0), offset_of(message)
+    return UnreadableRecordError(
+        f"partition {partition} of topic {message.topic()}: the record at offset {offset} has a header whose key is "
+        f"not UTF-8 text, which the column headers cannot hold. Read without that column (includeHeaders=false), or "
+        f"from offset {offset + 1}.",
+        partition,
+        offset,
+    )
 
 
 _COLUMNS: dict[str, Callable[[list[Message]], pa.Array]] = {

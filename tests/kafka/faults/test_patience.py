@@ -13,7 +13,7 @@ from threading import Barrier, Thread, Timer, current_thread
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from spark_cas.core.errors import StorageError
 from spark_cas.core.expected_offsets import ExpectedOffsets
@@ -28,12 +28,14 @@ from spark_cas.log.load.load_rows import load_rows
 from spark_cas.log.load.planning import complete_job, pin_plan
 from spark_cas.log.load.spool import Spool
 from spark_cas.testing.contract.whole import everything
+from spark_cas.testing.kafka_broker.waiting import wait_until
 from spark_cas.testing.loads import LIMITS, batches_of, rows_of
 from spark_cas.testing.writing import table_of, values_in
 from tests.kafka.clients import SECONDS, append, committed_values, create_topic
 from tests.kafka.faulted import JOB, all_at_once, by_writer, for_a_while, planned_writer, run_once, spec_of
 from tests.kafka.proxy.frames import Api
-from tests.kafka.proxy.rules import Fault, Moment
+from tests.kafka.proxy.producers import send, transactional_producer
+from tests.kafka.proxy.rules import DELAY_SECONDS, Fault, Moment
 from tests.long import full
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -251,6 +253,66 @@ def test_a_slow_read_of_what_was_aborted_may_take_longer_than_the_patience(proxi
             time.sleep(1.5 * spec.patience_seconds / fetches)
             each.release()
         assert reading.result(SECONDS) == ["committed"]
+
+
+SLOW_FETCHES = 5
+"""Fetches that it takes to read the aborted transaction. With their delays they take longer than the deadline."""
+
+
+def abort_large(address, topic):
+    """Abort one transaction whose batches are fetched one at a time."""
+    other = transactional_producer(address, f"other-{topic}", batch_size=1_000_000)
+    other.begin_transaction()
+    assert send(other, topic, ["aborted".ljust(800_000)] * SLOW_FETCHES) == [None] * SLOW_FETCHES
+    other.abort_transaction(SECONDS)
+
+
+@pytest.fixture
+def aborted_transaction(proxied, proxied_topic):
+    """A partition that holds one aborted transaction of another producer, larger than one fetch."""
+    abort_large(proxied.direct, proxied_topic)
+    return spec_of(proxied.bootstrap, proxied_topic, message_timeout_ms="2000", fetch_max_bytes="1000000")
+
+
+def test_reader_passes_an_aborted_transaction_that_takes_longer_than_the_deadline(proxied, aborted_transaction):
+    append(proxied.direct, aborted_transaction.topic, "committed")
+    with KafkaLog(aborted_transaction) as log:
+        log.bounds(0)
+        slow = proxied.proxy.add(Fault.DELAY_REQUEST, Api.FETCH, times=None)
+        assert values_in(log, 0) == ["committed"]
+    assert slow.taken * DELAY_SECONDS > aborted_transaction.patience_seconds
+
+
+def test_slow_reader_does_not_double_its_fetches_in_an_aborted_transaction(proxied, aborted_transaction):
+    """Otherwise a response becomes so large that a slow network takes longer for it than the request timeout."""
+    at = TopicPartition(aborted_transaction.topic, 0, 0)
+    spec = spec_of(proxied.bootstrap, at.topic)  # with the default of the setting
+    consumer, traffic = reader(spec, scanning=True, statistics=lambda _: None), proxied.proxy.traffic
+    traffic.clear()
+    consumer.assign([at])
+    wait_until(lambda: consumer.poll(1) is not None, SECONDS, lambda: "the end of the partition is not reported")
+    consumer.close()
+    assert traffic.requests[Api.FETCH] >= SLOW_FETCHES
+
+
+def test_claim_passes_an_aborted_transaction_that_takes_longer_than_the_deadline(proxied, aborted_transaction):
+    with KafkaLog(aborted_transaction) as log:
+        slow = proxied.proxy.add(Fault.DELAY_REQUEST, Api.FETCH, times=None)
+        job = planned_writer(log, expected='{"0": 0}')
+        assert slow.taken * DELAY_SECONDS > aborted_transaction.patience_seconds
+        proxied.proxy.clear()
+        job.must_append("a")
+    assert committed_values(proxied.direct, aborted_transaction.topic) == ["a"]
+
+
+def test_append_passes_an_aborted_transaction_that_takes_longer_than_the_deadline(proxied, aborted_transaction):
+    with KafkaLog(aborted_transaction) as log:
+        job = planned_writer(log)
+        abort_large(proxied.direct, aborted_transaction.topic)
+        slow = proxied.proxy.add(Fault.DELAY_REQUEST, Api.FETCH, times=None)
+        job.must_append("a")
+    assert slow.taken * DELAY_SECONDS > aborted_transaction.patience_seconds
+    assert committed_values(proxied.direct, aborted_transaction.topic) == ["a"]
 
 
 def test_a_claim_is_made_by_another_client_once_its_own_was_told_of_no_brokers(proxied, proxied_topic):

@@ -18,7 +18,7 @@ from tests.kafka.proxy.frames import (
     parse_request,
     read_frame,
 )
-from tests.kafka.proxy.rules import Fault, Rule
+from tests.kafka.proxy.rules import DELAY_SECONDS, Fault, Rule
 
 _FAILED = {Api.PRODUCE: fail_produce, Api.END_TXN: fail_end_txn}
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -116,6 +116,8 @@ class Link:
             if exchange.suffers(Fault.HOLD_REQUEST):
                 held.append(exchange)
                 await _hold(exchange, Fault.HOLD_REQUEST)
+            if exchange.suffers(Fault.DELAY_REQUEST):
+                await asyncio.sleep(DELAY_SECONDS)
             self._unanswered[exchange.request.correlation_id] = exchange
             if not exchange.suffers(Fault.DROP_REQUEST):
                 await self._broker.send(frame)

@@ -1,5 +1,7 @@
-"""What is to go wrong, and when: rules that tests add to a proxy, watch and release. But for `Fault.OLD_RESPONSE`, no
-rule knows of time."""
+"""The faults of a proxy: rules that tests add, watch and release.
+
+Only the faults `OLD_RESPONSE` and `DELAY_REQUEST` depend on time.
+"""
 
 import asyncio
 import threading
@@ -12,6 +14,9 @@ from tests.kafka.proxy.frames import Request, in_answer_to, without_correlation_
 OLD_SECONDS = 0.5
 """How long somebody is told what is old: less than clients with a timeout of two seconds go on looking again."""
 
+DELAY_SECONDS = 0.8
+"""The delay of a request by `Fault.DELAY_REQUEST`: longer than a reader polls before it checks for progress."""
+
 
 class Fault(Enum):
     """What happens to a request that a rule takes.
@@ -23,6 +28,8 @@ class Fault(Enum):
     """Nothing: the rule only tells that the request came, and that it was answered."""
     HOLD_REQUEST = auto()
     """The broker gets it once the rule is released, even when its client has left by then."""
+    DELAY_REQUEST = auto()
+    """The broker gets it after `DELAY_SECONDS`, as on a slow network."""
     HOLD_RESPONSE = auto()
     """The broker handles it; its client hears of it once the rule is released."""
     DROP_RESPONSE = auto()

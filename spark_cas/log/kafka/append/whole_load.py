@@ -130,7 +130,7 @@ class WholeAppends:
         if at not in self._claimed or (at in self._entries and not same_rows(claim.progress, self._entries[at])):
             return fenced_by(self._entries.get(at))
         self._fence.mark_used()
-        with within(self._spec.patience_seconds):
+        with within(self._spec.patience_seconds, extensible=True):
             require_acceptable(self._clients, self._at(at), chunk)
             try:
                 return self._append(claim, chunk)
@@ -232,7 +232,7 @@ class WholeAppends:
             # By another run, whose rows are in other partitions: no claim of this one met them.
             self._end()
             return held
-        with within(self._spec.patience_seconds):
+        with within(self._spec.patience_seconds, extensible=True):
             try:
                 topic = require_planned(self._admin, self._spec.topic, plan.log_id)
                 if len(topic.partitions) > plan.layout_epoch or self._layouts.changed(plan):

@@ -109,7 +109,7 @@ class PartitionWriter:
         """
         refuse_unsendable(chunk.records)
         attempt = Attempt(self._checks, self._fence, claim, chunk)
-        with within(self._spec.patience_seconds):
+        with within(self._spec.patience_seconds, extensible=True):
             # Without its topic, the append itself finds out whether the topic was deleted.
             with suppress(LogNotFoundError):
                 require_acceptable(self._checks.clients, self._at, chunk)

@@ -40,6 +40,14 @@ _READ_FETCH_MS = 10
 _READ_AHEAD_RECORDS = 20_000
 """As many as a read takes in two steps. The client does not know where a task's range ends, and what it fetches ahead
 from there on is for nothing (decision 0041)."""
+_STATISTICS_MS = 250
+_FETCH_BYTES = {"max.partition.fetch.bytes": 1_048_576, "fetch.max.bytes": 52_428_800}
+"""The defaults of the client for one partition, and for all partitions of a broker."""
+_LEAST_FETCH_BYTES = 1_000_000
+"""The client accepts no less for all partitions of a broker."""
+_MOST_BYTES = 2**31 - 1
+"""The client's largest limit of a response, which is also its limit of a decompressed zstd batch: 100 MB by default.
+Brokers limit only the compressed size of a batch."""
 _CONNECT_PAUSE_SECONDS = 0.003
 _DESCRIBING_SECONDS = 1.2
 """Who is not answered by then was kept waiting for long (`Admin.noticing_late`), and asks other brokers."""
@@ -52,17 +60,31 @@ def admin_client(spec: KafkaSpec) -> Admin:
     return started(partial(Admin, spec), settings_of(spec, Client.ADMIN))
 
 
-def reader(spec: KafkaSpec, *, scanning: bool) -> Consumer:
-    """A consumer of committed records that tells where a partition ends. It joins no group.
+def reader(spec: KafkaSpec, *, scanning: bool, statistics: Callable[[str], None] | None = None) -> Consumer:
+    """Open a consumer of committed records that reports the end of a partition. It joins no group.
 
-    ``scanning`` is one whose records are all taken before any is handed on to somebody who may take his time.
+    ``scanning`` is for a read that takes all its records before it returns the first. ``statistics`` is called with
+    the client's statistics while the consumer is polled. Such a consumer is for a slow read, and does not fetch more
+    at a time than one partition's share.
     """
+    given = settings_of(spec, Client.CONSUMER)
+    watching: dict[str, Any] = {}
+    if statistics is not None:
+        watching = {
+            "stats_cb": statistics,
+            "statistics.interval.ms": _STATISTICS_MS,
+            # Inside an aborted transaction librdkafka (2.16) doubles the size of each fetch, until a response takes
+            # longer than the request timeout, each time it is requested.
+            "fetch.max.bytes": max(
+                _LEAST_FETCH_BYTES, min(int(given.get(name, most)) for name, most in _FETCH_BYTES.items())
+            ),
+        }
     return started(
         Consumer,
         {
             "fetch.wait.max.ms": _READ_FETCH_MS,
             "queued.min.messages": _READ_AHEAD_RECORDS,
-            **settings_of(spec, Client.CONSUMER),
+            **given,
             **({"fetch.wait.max.ms": _SCAN_FETCH_MS} if scanning else {}),
             "group.id": f"{spec.prefix}/no-group",
             "isolation.level": "read_committed",
@@ -72,6 +94,8 @@ def reader(spec: KafkaSpec, *, scanning: bool) -> Consumer:
             "auto.offset.reset": "error",
             # With its queue full the client otherwise fetches nothing for a second.
             "fetch.queue.backoff.ms": 5,
+            "receive.message.max.bytes": _MOST_BYTES,
+            **watching,
         },
     )
 

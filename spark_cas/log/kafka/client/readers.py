@@ -1,6 +1,6 @@
 """Consumers that are kept between reads: to open one takes longer than to read some records."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from confluent_kafka import Consumer
@@ -34,17 +34,24 @@ class Readers:
         self._ids[topic] = log_id
 
     @contextmanager
-    def taken(self, topic: str, *, scanning: bool) -> Iterator[Consumer]:
-        """A consumer that nothing is assigned to. One whose read failed, or was left early, is not used again."""
+    def taken(
+        self, topic: str, *, scanning: bool, statistics: Callable[[str], None] | None = None
+    ) -> Iterator[Consumer]:
+        """Borrow a consumer without an assignment. If its read fails or ends early, the consumer is closed.
+
+        A consumer with ``statistics`` is new, and closed afterwards: statistics pile up in a client that is not
+        polled.
+        """
         key = topic, self._ids.get(topic, ""), scanning
-        consumer = self._at_rest.pop(key, None) or reader(self.spec, scanning=scanning)
+        pooled = None if statistics is not None else self._at_rest.pop(key, None)
+        consumer = pooled or reader(self.spec, scanning=scanning, statistics=statistics)
         kept = None
         try:
             yield consumer
             consumer.unassign()
             # Lets go of what it had fetched ahead, up to 64 MiB.
             consumer.poll(0)
-            if not self._closed:
+            if not self._closed and statistics is None:
                 kept = self._at_rest.setdefault(key, consumer)
         finally:
             if kept is not consumer:

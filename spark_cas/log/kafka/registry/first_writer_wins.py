@@ -149,7 +149,7 @@ class Entries:
         wait = Wait(self._spec.patience_seconds, doing)
         while True:
             try:
-                with within(wait.left):
+                with within(wait.left, extensible=True):
                     if self._try(change):
                         return
                 why = "other programs are writing to it, and one of them is not done"

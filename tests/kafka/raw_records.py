@@ -1,0 +1,104 @@
+"""Records that no client library writes: a Produce request whose record batch is encoded here, byte by byte."""
+
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tests.kafka.clients import SECONDS
+from tests.kafka.proxy.frames import Api
+
+_VERSION = 7
+"""The newest Produce version before topics and partitions are encoded with tagged fields."""
+_CLIENT_ID = "raw"
+_BATCH_AFTER_CRC = struct.Struct(">hiqqqhii")
+"""Attributes, last offset delta, first and largest timestamp, producer id, epoch, sequence, record count."""
+_CASTAGNOLI = 0x82F63B78
+
+
+@dataclass(frozen=True, slots=True)
+class RawRecord:
+    """A record as the broker stores it. Header keys are bytes and may be invalid UTF-8."""
+
+    value: bytes | None = b"value"
+    key: bytes | None = None
+    headers: Sequence[tuple[bytes, bytes | None]] = ()
+    timestamp_ms: int = 1_700_000_000_123
+
+
+def append_raw(
+    address: str, topic: str, *records: RawRecord, codec: int = 0, compress: Callable[[bytes], bytes] = bytes
+) -> int:
+    """Append records to partition 0 of a topic in one batch, and return the offset of the first.
+
+    ``codec`` is Kafka's number of the format that ``compress`` returns; 0 stands for no compression.
+    """
+    batch = _batch(records, codec, compress)
+    body = _text(None) + struct.pack(">hi", -1, 1000 * SECONDS)
+    body += struct.pack(">i", 1) + _text(topic) + struct.pack(">iii", 1, 0, len(batch)) + batch
+    request = struct.pack(">hhi", Api.PRODUCE, _VERSION, 1) + _text(_CLIENT_ID) + body
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), SECONDS) as connection:
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        reader = connection.makefile("rb")
+        (size,) = struct.unpack(">i", reader.read(4))
+        response = reader.read(size)
+    # Correlation id, one topic with its name, one partition with its index.
+    at = 4 + 4 + len(_text(topic)) + 4 + 4
+    error, offset = struct.unpack_from(">hq", response, at)
+    assert error == 0, f"the broker rejected the batch: error {error}"
+    return int(offset)
+
+
+def _batch(records: Sequence[RawRecord], codec: int, compress: Callable[[bytes], bytes]) -> bytes:
+    times = [each.timestamp_ms for each in records]
+    payload = b"".join(_record(number, each, times[0]) for number, each in enumerate(records))
+    checked = _BATCH_AFTER_CRC.pack(codec, len(records) - 1, times[0], max(times), -1, -1, -1, len(records))
+    checked += compress(payload)
+    after_length = struct.pack(">ibI", -1, 2, crc32c(checked)) + checked
+    return struct.pack(">qi", 0, len(after_length)) + after_length
+
+
+def _record(number: int, record: RawRecord, first_ms: int) -> bytes:
+    body = b"\0" + _varint(record.timestamp_ms - first_ms) + _varint(number)
+    body += _sized(record.key) + _sized(record.value) + _varint(len(record.headers))
+    body += b"".join(_sized(key) + _sized(value) for key, value in record.headers)
+    return _varint(len(body)) + body
+
+
+def _sized(data: bytes | None) -> bytes:
+    return _varint(-1) if data is None else _varint(len(data)) + data
+
+
+def _varint(number: int) -> bytes:
+    """An integer in zigzag encoding, seven bits to a byte."""
+    remaining = (number << 1) ^ (number >> 63)
+    encoded = bytearray()
+    while remaining > 0x7F:
+        encoded.append(0x80 | (remaining & 0x7F))
+        remaining >>= 7
+    return bytes([*encoded, remaining])
+
+
+def _text(text: str | None) -> bytes:
+    if text is None:
+        return struct.pack(">h", -1)
+    data = text.encode()
+    return struct.pack(">h", len(data)) + data
+
+
+def crc32c(data: bytes) -> int:
+    """The CRC-32C of some bytes."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    return crc ^ 0xFFFFFFFF
+
+
+def _entry(byte: int) -> int:
+    for _ in range(8):
+        byte = (byte >> 1) ^ (_CASTAGNOLI if byte & 1 else 0)
+    return byte
+
+
+_TABLE = [_entry(byte) for byte in range(256)]

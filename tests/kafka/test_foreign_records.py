@@ -1,0 +1,222 @@
+"""Unusual records that Kafka accepts from other producers: none of them locks its partition."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from typer.testing import CliRunner
+
+from spark_cas import bootstrap, cli, route, verify_log
+from spark_cas.core.errors import ConflictError, FormatError, UndecidedError, UnreadableRecordError
+from spark_cas.core.offsets import OffsetRange
+from spark_cas.core.records import TIMESTAMP_TYPE
+from spark_cas.log.kafka import KafkaLog
+from spark_cas.log.kafka.client.codes import passes
+from spark_cas.log.kafka.spec import KafkaSpec
+from spark_cas.options.parse import parse_read
+from spark_cas.spark.reading.read import RecordsReader
+from spark_cas.spark.schema import RECORDS, RECORDS_AND_HEADERS
+from spark_cas.testing.kafka_broker.waiting import wait_until
+from spark_cas.testing.writing import values_in
+from tests.kafka.clients import SECONDS, configure
+from tests.kafka.faulted import planned_writer
+from tests.kafka.raw_records import RawRecord, append_raw
+from tests.kafka.readers import open_transaction
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
+
+NOT_TEXT = RawRecord(b"not text", headers=[(b"\xff\xfe", b"1")])
+TIME_MS = 1_700_000_000_123
+MOST_MS = (2**63 - 1) // 1000
+"""The largest timestamp that Spark holds, and with the other sign the smallest."""
+
+
+@pytest.fixture
+def spec(broker, topic):
+    """A topic that accepts any timestamp."""
+    configure(broker.bootstrap, topic, message_timestamp_after_max_ms=str(2**63 - 1))
+    return KafkaSpec(broker.bootstrap, topic, prefix=topic)
+
+
+def rows_of(spec, schema):
+    """The rows of a read through the data source, as a task of Spark gets them."""
+    given = parse_read({"kafka.bootstrap.servers": spec.bootstrap_servers, "subscribe": spec.topic})
+    one = RecordsReader(given.selection, given.range, given.splitting, schema)
+    return pa.Table.from_batches([batch for part in one.partitions() for batch in one.read(part)])
+
+
+def cli_read(spec, *more):
+    found = CliRunner().invoke(cli.app, ["read", spec.url, *more])
+    assert found.exit_code == 0, found.output
+    return found.stdout.splitlines()
+
+
+def test_header_that_is_no_text_fails_only_a_read_of_headers(spec):
+    append_raw(spec.bootstrap_servers, spec.topic, RawRecord(b"a"), NOT_TEXT, RawRecord(b"b"))
+    assert rows_of(spec, RECORDS)["value"].to_pylist() == [b"a", b"not text", b"b"]
+    with pytest.raises(UnreadableRecordError) as raised:
+        rows_of(spec, RECORDS_AND_HEADERS)
+    assert (raised.value.partition, raised.value.offset) == (0, 1)
+    for part in (spec.topic, "partition 0", "offset 1"):
+        assert part in raised.value.message
+
+
+def test_each_header_that_is_no_text_is_named(spec):
+    append_raw(spec.bootstrap_servers, spec.topic, RawRecord(b"a"), NOT_TEXT, RawRecord(b"b"), NOT_TEXT)
+    with KafkaLog(spec) as log:
+        for base_offset, expected in [(0, 1), (1, 1), (2, 3), (3, 3)]:
+            with pytest.raises(UnreadableRecordError) as raised:
+                list(log.read(0, OffsetRange(base_offset, 4)))
+            assert raised.value.offset == expected
+        assert [batch.num_rows for _, batch in log.read(0, OffsetRange(2, 3))] == [1]
+
+
+def test_partition_with_a_header_that_is_no_text_takes_appends(spec):
+    append_raw(spec.bootstrap_servers, spec.topic, NOT_TEXT)
+    with KafkaLog(spec) as log:
+        planned_writer(log, expected='{"0": 1}').must_append("a")
+    assert rows_of(spec, RECORDS)["value"].to_pylist() == [b"not text", b"a"]
+
+
+def test_cli_shows_the_records_around_a_header_that_is_no_text(spec):
+    has_header = RawRecord(b"b", headers=[(b"h", b"1")])
+    append_raw(spec.bootstrap_servers, spec.topic, RawRecord(b"a"), NOT_TEXT, has_header, NOT_TEXT)
+    shown = [json.loads(line) for line in cli_read(spec, "--json")]
+    assert [each["offset"] for each in shown] == [0, 1, 2, 3]
+    assert [each["value"] for each in shown] == ["a", "not text", "b", "not text"]
+    assert [each["headers"] for each in shown] == [[], None, [{"key": "h", "value": "1"}], None]
+    assert len(cli_read(spec)) == 4
+
+
+def test_duplicate_empty_null_and_large_headers_are_read_as_they_are(spec):
+    written: list[list[tuple[bytes, bytes | None]]] = [
+        [(b"a", None), (b"a", b""), (b"", b"x"), (b"a", b"2")],
+        [(b"large", b"x" * 900_000)],
+        [(b"many", b"x")] * 20_000,
+    ]
+    append_raw(spec.bootstrap_servers, spec.topic, RawRecord(None, key=b"k", headers=written[0]))
+    for each in written[1:]:
+        append_raw(spec.bootstrap_servers, spec.topic, RawRecord(headers=each))
+    found = rows_of(spec, RECORDS_AND_HEADERS)
+    rows = found["headers"].to_pylist()
+    assert [[(each["key"].encode(), each["value"]) for each in row] for row in rows] == written
+    assert found.select(["key", "value"]).to_pylist()[0] == {"key": b"k", "value": None}
+
+
+def test_empty_keys_and_values_are_not_null(spec):
+    rows = [(b"", b""), (None, b""), (b"", None), (None, None)]
+    append_raw(spec.bootstrap_servers, spec.topic, *(RawRecord(value, key) for key, value in rows))
+    found = rows_of(spec, RECORDS)
+    assert list(zip(found["key"].to_pylist(), found["value"].to_pylist(), strict=True)) == rows
+    assert len(cli_read(spec, "--json")) == len(rows)
+
+
+def test_timestamp_that_spark_cannot_hold_is_null(spec):
+    times = [TIME_MS, 2**63 - 1, MOST_MS, MOST_MS + 1, -(2**63), -MOST_MS, -MOST_MS - 1]
+    for each in times:
+        append_raw(spec.bootstrap_servers, spec.topic, RawRecord(timestamp_ms=each))
+    found = rows_of(spec, RECORDS)
+    in_microseconds = [each * 1000 if abs(each) <= MOST_MS else None for each in times]
+    assert found["timestamp"].cast(pa.int64()).to_pylist() == in_microseconds
+    assert found[TIMESTAMP_TYPE].to_pylist() == [0] * len(times)
+    assert [json.loads(line)["timestamp_ms"] for line in cli_read(spec, "--json")] == times
+    assert len(cli_read(spec)) == len(times)
+
+
+def test_timestamps_of_minus_one_and_zero_are_read_as_they_are(spec):
+    """As Spark's own source reads them. Kafka's producers write -1 for a record without a timestamp."""
+    for each in (-1, 0):
+        append_raw(spec.bootstrap_servers, spec.topic, RawRecord(timestamp_ms=each))
+    assert rows_of(spec, RECORDS)["timestamp"].cast(pa.int64()).to_pylist() == [-1000, 0]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_each_compression_codec_is_read(spec, codec):
+    other = Producer({"bootstrap.servers": spec.bootstrap_servers, "compression.type": codec})
+    other.produce(spec.topic, b"x" * 10_000, partition=0)
+    assert other.flush(SECONDS) == 0
+    assert rows_of(spec, RECORDS)["value"].to_pylist() == [b"x" * 10_000]
+
+
+def zstd_stream(data):
+    """Compress as a stream, as Java's producer does: without the decompressed size, which the reader has to try."""
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    return sink.getvalue().to_pybytes()
+
+
+def test_batch_of_zstd_that_is_large_only_when_decompressed_is_read(spec):
+    """The broker limits the compressed size. By default, the client rejects 100 MB of decompressed data."""
+    large_bytes = 120_000_000
+    append_raw(spec.bootstrap_servers, spec.topic, RawRecord(bytes(large_bytes)), codec=4, compress=zstd_stream)
+    with KafkaLog(spec) as log:
+        with pytest.raises(ConflictError):
+            planned_writer(log, "other", expected='{"0": 0}')
+        planned_writer(log, expected='{"0": 1}').must_append("a")
+    assert [len(value) for value in rows_of(spec, RECORDS)["value"].to_pylist()] == [large_bytes, 1]
+
+
+@pytest.mark.spark
+def test_state_verification_and_writes_by_key_pass_unusual_records(spec, spark):
+    unusual = [NOT_TEXT, RawRecord(None), RawRecord(b"1", key=b"a"), RawRecord(None, key=b"a"), RawRecord(key=b"")]
+    append_raw(spec.bootstrap_servers, spec.topic, *unusual)
+    append_raw(spec.bootstrap_servers, spec.topic, RawRecord(b"late", key=b"late", timestamp_ms=2**63 - 1))
+    at = bootstrap(spark, spec.url)
+    state = at.state.select("key", "value", "timestamp").collect()
+    assert {(bytes(row.key), bytes(row.value)) for row in state} == {(b"", b"value"), (b"late", b"late")}
+    assert [row.timestamp for row in state if row.key == b"late"] == [None]
+    assert verify_log(at.records.select("key", "value"), spec.url).holds
+    writing = {"path": spec.url, "job": "job", "compare": "key", "expectedOffsets": at.expected_offsets}
+    rows = route(spark.createDataFrame([(b"a", b"2"), (b"new", b"3")], "key binary, value binary"), writing)
+    rows.write.format("conditional-log").mode("append").options(**writing).save()
+    assert len(rows_of(spec, RECORDS)) == len(unusual) + 3
+
+
+def test_open_transaction_of_another_producer_is_reported_by_readers_and_writers(broker, topic):
+    other = open_transaction(broker.bootstrap, topic, f"other-{topic}")
+    with KafkaLog(KafkaSpec(broker.bootstrap, topic, prefix=topic, claim_timeout_ms=1_000)) as log:
+        with pytest.raises(UndecidedError, match="open from offset 0"):
+            values_in(log, 0)
+        with pytest.raises(UndecidedError, match="open from offset 0"):
+            planned_writer(log)
+        other.abort_transaction(SECONDS)
+        planned_writer(log).must_append("a")
+        assert values_in(log, 0) == ["a"]
+
+
+@pytest.mark.parametrize("metadata", ["foreign", "{}", "[1]", "null", "\N{SNOWMAN}"])
+def test_foreign_metadata_in_a_ledger_group_stops_its_job_and_no_other(spec, metadata):
+    commit_foreign(spec, "job", metadata)
+    with KafkaLog(spec) as log:
+        with pytest.raises(FormatError):
+            planned_writer(log, "job").must_append("a")
+        planned_writer(log, "other").must_append("b")
+        assert values_in(log, 0) == ["b"]
+
+
+@pytest.mark.parametrize("metadata", [None, '{"v":1,"log_id":"another"}'])
+def test_foreign_offsets_without_an_entry_for_this_log_are_ignored(spec, metadata):
+    commit_foreign(spec, "job", metadata)
+    with KafkaLog(spec) as log:
+        planned_writer(log, "job").must_append("a")
+        assert values_in(log, 0) == ["a"]
+
+
+def commit_foreign(spec, job, metadata):
+    """Commit an offset to the ledger group of a job, as another program's consumer."""
+    member = Consumer({"bootstrap.servers": spec.bootstrap_servers, "group.id": spec.group(job)})
+    optional = () if metadata is None else (metadata,)
+
+    def committed() -> bool:
+        try:
+            member.commit(offsets=[TopicPartition(spec.topic, 0, 5, *optional)], asynchronous=False)
+        except KafkaException as error:
+            if not passes(error.args[0].code(), met=True):
+                raise
+            return False
+        return True
+
+    wait_until(committed, SECONDS, lambda: "no coordinator of the group")
+    member.close()
