@@ -1,5 +1,6 @@
 """Parquet and ORC input: merged columns, literal names, exact folder texts, and the order of each file."""
 
+import datetime as dt
 import json
 
 import pyarrow as pa
@@ -9,8 +10,10 @@ from pyarrow import orc
 
 from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.input.columnar_files import columnar_rows
+from spark_cas.programs.input.footers import footer_rows
 from spark_cas.programs.input.listing import list_input
 from spark_cas.programs.input.session_settings import pinned_settings
+from tests.programs.input.reading import settings
 from tests.programs.loading import all_records
 
 pytestmark = pytest.mark.spark
@@ -75,6 +78,70 @@ def test_empty_file_is_rejected(write, read, kind, tmp_path):
     (tmp_path / "in" / f"b.{kind}").touch()
     with pytest.raises(UsageError, match=rf"b\.{kind}"):
         read()
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([{"x": 1}], pa.struct([("x", pa.timestamp("ns"))])),
+        pa.array([1], pa.time64("us")),
+        pa.array([1.5], pa.float16()),
+        pa.array([None], pa.decimal256(50, 2)),
+    ],
+    ids=["nanoseconds", "time", "float16", "decimal"],
+)
+@pytest.mark.parametrize("kind", ["parquet"], indirect=True)
+def test_parquet_type_that_spark_does_not_read_is_rejected_by_column(write, read, column):
+    write("a", id=[1], odd=column)
+    with pytest.raises(UsageError, match=r"odd.*a\.parquet"):
+        read()
+
+
+@pytest.mark.parametrize("kind", ["parquet"], indirect=True)
+def test_column_that_metadata_of_spark_hides_is_rejected(spark, write, read, tmp_path):
+    spark.sql("SELECT 1 AS id, named_struct('x', 1) AS s").coalesce(1).write.parquet(str(tmp_path / "spark"))
+    [file] = (tmp_path / "spark").glob("*.parquet")
+    table = pq.read_table(file)
+    (tmp_path / "in").mkdir()
+    pq.write_table(table, tmp_path / "in" / "a.parquet")
+    assert read() == [{"id": 1, "s": {"x": 1}}]
+    pq.write_table(table.append_column("vat", pa.array([19])), tmp_path / "in" / "b.parquet")
+    with pytest.raises(UsageError, match=r"b\.parquet.*vat"):
+        read()
+    nested = table.set_column(1, "s", pa.array([{"x": 1, "y": 2}]))
+    pq.write_table(nested.replace_schema_metadata(table.schema.metadata), tmp_path / "in" / "b.parquet")
+    with pytest.raises(UsageError, match=r"b\.parquet.*s\.y"):
+        read()
+
+
+def test_old_dates_are_not_shifted(write, read):
+    days = [dt.date(1, 1, 1), dt.date(1500, 1, 1), dt.date(1582, 10, 4), dt.date(1582, 10, 15), dt.date(9999, 12, 31)]
+    write("a", day=days)
+    assert [row["day"] for row in read()] == days
+
+
+@pytest.mark.parametrize("kind", ["orc"], indirect=True)
+def test_columns_that_spark_would_take_by_place_are_rejected(spark, write, read):
+    write("a", x=[1], _color=["red"])
+    write("b", _color=["green"])
+    with pytest.raises(UsageError, match=r"b\.orc.*_color"):
+        read()
+
+
+@pytest.mark.parametrize("kind", ["orc"], indirect=True)
+def test_columns_of_orc_are_taken_by_name_whatever_the_session_says(spark, write, read):
+    write("a", x=[1], y=["a"])
+    write("b", y=["b"], x=[2])
+    with settings(spark, {"orc.force.positional.evolution": "true", "hive.exec.orc.skip.corrupt.data": "true"}):
+        assert read() == [{"x": 1, "y": "a"}, {"x": 2, "y": "b"}]
+
+
+def test_footers_count_the_rows_of_local_files_and_of_others(write, spark, kind, tmp_path, request):
+    write("a", id=[1, 2])
+    write("e[1]", other=[3])
+    files = list_input([str(tmp_path / "in")], spark).files
+    assert footer_rows(spark, files, kind) == 3
+    assert footer_rows(request.getfixturevalue("connect_session"), files, kind) == 3
 
 
 def test_each_name_is_taken_literally(write, read):
