@@ -20,7 +20,7 @@ from spark_cas.programs.input.columnar_files import columnar_rows
 from spark_cas.programs.input.csv_dialect import parse_csv_options
 from spark_cas.programs.input.csv_rows import csv_rows
 from spark_cas.programs.input.file_index import spark_uri, with_folder_columns
-from spark_cas.programs.input.json_rows import DOCUMENT, JSON_SETTINGS, json_path_column, json_rows
+from spark_cas.programs.input.json_rows import DOCUMENT, json_path_column, json_rows
 from spark_cas.programs.input.parts import POSITION_COLUMNS
 from spark_cas.programs.input.read_options import ReadOptions
 from spark_cas.programs.input.row_json import row_json
@@ -101,13 +101,12 @@ def wrong_call() -> "Iterator[None]":
 def input_settings(spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile]) -> dict[str, str]:
     """Return the settings of Spark that the plan of the input needs, besides the pinned ones."""
     options = {name.lower(): value.lower() for name, value in request.read_options}
-    settings = dict(JSON_SETTINGS) if request.format == "json" else {}
     if request.format == "csv":
         whole = parse_csv_options(dict(request.read_options))[0].multi_line
     else:
         encoded = options.get("encoding", options.get("charset", "utf-8")) != "utf-8"
         whole = request.format in ("json", "text") and (encoded or options.get("multiline") == "true")
-    return {**settings, **whole_file_settings(files, _parallelism(spark))} if whole else settings
+    return whole_file_settings(files, _parallelism(spark)) if whole else {}
 
 
 def _parallelism(spark: "SparkSession") -> int:

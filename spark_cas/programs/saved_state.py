@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as sf
 
-from spark_cas.core.errors import SchemaError
 from spark_cas.programs.exit_codes import UsageError
 from spark_cas.spark.reading.bootstrap import STATE
 from spark_cas.spark.reading.pinned_bounds import PinnedBounds
@@ -196,14 +195,12 @@ def _read_offsets(text: str, kind: str) -> tuple[PinnedBounds, str]:
 
 
 def _as_text(state: "DataFrame") -> "DataFrame":
-    """Key and value as text; SchemaError, when it is written, where they are none."""
+    """Return key and value as text. The write fails with Spark's error of raise_error if they are not UTF-8."""
 
     def text_of(name: str) -> "Column":
-        refusal = SchemaError(
-            f"column {name} has bytes that are no UTF-8 text, which CSV cannot hold. Save the state as parquet."
-        )
+        refusal = f"column {name} has bytes that are no UTF-8 text, which CSV cannot hold. Save the state as parquet."
         text = sf.col(name).cast("string")
-        return sf.when(sf.is_valid_utf8(text), text).otherwise(sf.raise_error(sf.lit(str(refusal)))).alias(name)
+        return sf.when(sf.is_valid_utf8(text), text).otherwise(sf.raise_error(sf.lit(refusal))).alias(name)
 
     return state.select(text_of("key"), text_of("value"), *STATE.names[2:])
 

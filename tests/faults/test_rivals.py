@@ -45,9 +45,9 @@ def test_of_two_jobs_with_the_same_expected_offset_one_wins_each_partition(
     held = {partition: [Held(job, routed(rows[job])[partition])] for partition, job in winners.items()}
     all_won = [job for job in rows if set(winners.values()) == {job}]
     require(log, held, completed=all_won)
-    assert {event.path for event in failpoints.events() if event.at == "refused"}.issuperset(
-        f"partition={partition:05d}/{0:020d}.parquet" for partition in range(PARTITIONS)
-    )
+    refused = {event.path for event in failpoints.events() if event.at == "refused"}
+    first_chunks = {f"partition={partition:05d}/{0:020d}.parquet" for partition in range(PARTITIONS)}
+    assert refused & first_chunks, "the other tasks of a rejected run may stop before they try"
     for job, answer in answers.items():
         assert answer["kind"] == (None if job in all_won else "CONFLICT"), answer["error"]
         assert answer["failed_tasks"] == 0

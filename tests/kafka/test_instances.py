@@ -155,7 +155,6 @@ def test_an_instance_is_connected_by_one_thread_at_a_time(broker, topic, monkeyp
     assert together == [False, False]
 
 
-@pytest.mark.full  # failed once after the check of row settings was added; the cause is not known
 def test_a_claim_of_a_topic_that_a_broker_does_not_know_yet_looks_for_it_again(broker, topic, monkeypatch):
     def unknown(*_):
         monkeypatch.undo()
@@ -163,7 +162,7 @@ def test_a_claim_of_a_topic_that_a_broker_does_not_know_yet_looks_for_it_again(b
 
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic)) as log:
         plan = pin_plan(log, "job", ExpectedOffsets("end"))
-        monkeypatch.setattr(fence, "topic_settings", unknown)
+        monkeypatch.setattr(fence, "recent_settings", unknown)
         assert isinstance(JobWriter(log, plan).append(table_of(["a"])), Appended)
 
 

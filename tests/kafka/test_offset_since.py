@@ -183,7 +183,6 @@ def test_a_lookup_stops_at_its_record(log, writer, monkeypatch):
     assert examined == [1, 1]
 
 
-@pytest.mark.full  # counts one fetch too many on a busy machine; the cause is not known
 def test_a_lookup_costs_one_round_trip_and_one_fetch(proxied):
     """Old and new records, with a marker or an aborted transaction before the match or without."""
     topic = create_topic(proxied.direct)

@@ -187,7 +187,7 @@ def test_a_refresh_that_could_be_wrong_is_refused(run, path, tmp_path, monkeypat
     code, result, told = run(*refresh, *loses, "--output", f"{place}-4", "--log-option", "startingOffsets=latest")
     assert (code, result["error"]) == (2, "OPTION")
     code, result, told = run("--log", path, "--output", f"{place}-5", "--format", "csv")
-    assert (code, result["error"]) == (2, "SCHEMA")
+    assert (code, result["error"]) == (2, "UsageError")
     assert "Save the state as parquet" in told
     shutil.rmtree(path)
     with open_log(path) as log:

@@ -244,7 +244,7 @@ def test_a_code_in_a_row_of_the_input_does_not_decide_the_exit_code(load, tmp_pa
     file.write_text(f'tail,number\nN1,1\n"{value}","x"\n')
     schema = ("--schema", "tail STRING, number INT")
     code, report, told = load(*to_log, *schema, "--value", "tail || number")
-    assert (code, report["error"], report["appended_rows"]) == (2, "UsageError", 0), told
+    assert (code, report["error"], report["appended_rows"]) == (2, "INPUT_UNREADABLE", 0), told
 
 
 def test_a_file_of_another_schema_is_told_with_column_and_types(load, parquet):

@@ -134,7 +134,16 @@ def test_the_program_says_what_differs(spark, tmp_path, path, capsys):
     write(df, {"path": path}, order_by=["at"])
 
     def run(*argv):
-        rows = ["--input", str(tmp_path / "rows.json"), "--key", "name", "--value", "cast(id AS string)"]
+        rows = [
+            "--input",
+            str(tmp_path / "rows.json"),
+            "--schema",
+            "name STRING, id BIGINT",
+            "--key",
+            "name",
+            "--value",
+            "cast(id AS string)",
+        ]
         code = main([*rows, "--order-by", "id", "--log", path, *argv], "verify_log.py", lambda _: spark)
         out, told = capsys.readouterr()
         return code, json.loads(out.splitlines()[-1]), told

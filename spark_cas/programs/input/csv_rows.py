@@ -1,5 +1,6 @@
 """CSV files as a frame: each value is exactly that of the file, or the load is rejected."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _FIRST_LINES = (1, 100, 10_000)
 _PLACE = "_input_place"
+_LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 _DECIMAL_SIGNS = ".,"
 _GROUPING_SIGNS = ",.'\u2019 \u00a0\u202f"
 
@@ -169,6 +171,9 @@ def _number_format(spark: "SparkSession", locale: str) -> NumberFormat:
     """Return how a locale writes numbers, as Spark's own reader has it."""
     from pyspark.sql import functions as F  # noqa: N812
 
+    if _LANGUAGE_TAG.fullmatch(locale) is None:
+        # Java takes the numbers of English for any other text, such as de_DE.
+        raise UsageError(f"read option locale: {locale!r} is no language tag; expected one such as de-DE.")
     options = {"locale": locale, "sep": "\x01", "quote": "", "mode": "PERMISSIVE"}
 
     def parsed(text: str) -> "Column":
@@ -221,10 +226,6 @@ def _with_parsed_times(
 def _wrong_time(name: str, text: "Column", option: str) -> "Column":
     from pyspark.sql import functions as F  # noqa: N812
 
-    # It begins a line as the error of a Python task does.
-    begin = f"\n{UnreadableInputError.__module__}.{UnreadableInputError.__name__}: [{UnreadableInputError.kind}] "
     value = F.regexp_replace(F.substring(text, 1, SHOWN_CHARACTERS), r"[\r\n]", " ")
     problem = f"' does not match the read option {option}. Correct the value or the option"
-    return F.raise_error(
-        F.concat(F.lit(begin), F.col(_PLACE), F.lit(f": column {shown(name)}: '"), value, F.lit(problem))
-    )
+    return F.raise_error(F.concat(F.col(_PLACE), F.lit(f": column {shown(name)}: '"), value, F.lit(problem)))

@@ -1,4 +1,4 @@
-"""Where records and quotes are in a piece of CSV, found for all bytes at once."""
+"""Find records and quotes in a piece of CSV, for all bytes at once."""
 
 import numpy as np
 import numpy.typing as npt
@@ -158,7 +158,7 @@ class CsvText:
 
 def record_values(record: bytes, dialect: CsvDialect) -> list[str]:
     """Return the values of one record whose quotes are doubled; an absent value is an empty text."""
-    names = pc.read_csv(  # read as a header: its values are text, whatever they look like
+    names = pc.read_csv(  # read as a header, so that no type is inferred
         pa.BufferReader(b"\n" + record + b"\n"),
         read_options=pc.ReadOptions(use_threads=False, block_size=len(record) + 3),
         parse_options=pc.ParseOptions(

@@ -36,11 +36,12 @@ def decimals(text: pa.Array, precision: int, scale: int) -> pa.Array:
     require(text, _NUMBER)
     kind = pa.decimal128(precision, scale)
     short = pc.and_(
-        pc.less(pc.binary_length(text), _DECIMAL_DIGITS), pc.invert(pc.match_substring_regex(text, "[eE]"))
+        pc.less_equal(pc.binary_length(text), _DECIMAL_DIGITS - scale),
+        pc.invert(pc.match_substring_regex(text, "[eE]")),
     )
     if pc.all(short).as_py() is not False:
         return text.cast(kind)
-    # pyarrow 26 rejects zeros that are too many, and ends the process for a large exponent.
+    # pyarrow 26 returns another number if digits and scale together exceed 38, and crashes for a large exponent.
     exact = [None if each is None else _exact_decimal(each, precision, scale) for each in text.to_pylist()]
     return pa.array(exact, kind)
 

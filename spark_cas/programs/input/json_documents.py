@@ -110,6 +110,21 @@ def text_at(document: str, value: Json, steps: Sequence[Step]) -> str | None:
     return _source(document, steps) if isinstance(value, dict | list) else value
 
 
+def compact(value: Json) -> str:
+    """Return a value as JSON without spaces. Numbers keep their text."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_quoted(name)}:{compact(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(compact, value)) + "]"
+    if isinstance(value, Number):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
 def _source(document: str, steps: Sequence[Step]) -> str:
     """Return the object or array at a path, as it is in the document."""
     start = _after_spaces(document, 0)

@@ -1,12 +1,16 @@
-"""Check that the values of JSON documents are exactly values of the types of a schema."""
+"""Check that the values of JSON documents are exactly values of the types of a schema.
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+Spark's `from_json` (4.2) reads a number as text by way of DOUBLE: 1.10 becomes 1.1. So it gets documents in which
+each value of a STRING field is a text already.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol, cast
 
 import pyarrow as pa
 
 from spark_cas.programs.exit_codes import UsageError
-from spark_cas.programs.input.json_documents import Json, Number
+from spark_cas.programs.input.json_documents import Json, Number, compact
 from spark_cas.programs.input.parts import SHOWN_CHARACTERS, shown
 from spark_cas.programs.input.read_options import ValueFormats
 from spark_cas.programs.input.typed_text import TextColumn, first_wrong, text_column
@@ -29,6 +33,9 @@ class _Node(Protocol):
     def visit(self, value: Json, record: int) -> None:
         """Check a value that is not null, of the document with this number."""
 
+    def render(self, value: Json) -> str:
+        """Return the JSON of a value that is not null, for `from_json`."""
+
 
 class JsonFields:
     """Checks documents, many at a time: texts of the same field are collected, and checked together."""
@@ -48,6 +55,10 @@ class JsonFields:
             self._root.visit(document, record)
         for leaf in self._leaves:
             leaf.check()
+
+    def rendered(self, document: dict[str, Json]) -> str:
+        """Return the JSON of a document's fields for `from_json`. Call `check` before."""
+        return self._root.render(document)
 
     def _node(self, name: str, kind: "DataType") -> _Node:
         from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
@@ -102,6 +113,11 @@ class _Leaf:
             self._texts.append(value)
             self._records.append(record)
 
+    def render(self, value: Json) -> str:
+        if self._column.kind == "string" and (isinstance(value, Number | bool) or not isinstance(value, str)):
+            return compact(compact(value))
+        return compact(value)
+
     def check(self) -> None:
         texts = pa.array(self._texts, pa.string())
         try:
@@ -135,6 +151,11 @@ class _Object:
             if value.get(name) is None:
                 raise FieldError(record, f"the field {shown(f'{self._name}.{name}'[1:])} is absent, and is NOT NULL")
 
+    def render(self, value: Json) -> str:
+        members = cast("dict[str, Json]", value).items()
+        known = ((name, each, self._members.get(name)) for name, each in members)
+        return _object((name, each, member) for name, each, member in known if member is not None)
+
 
 class _Array:
     def __init__(self, name: str, element: _Node, *, with_null: bool) -> None:
@@ -146,6 +167,10 @@ class _Array:
         if not isinstance(value, list):
             raise _error(record, self._name[1:], value, "an array")
         self._visit_all(value, record)
+
+    def render(self, value: Json) -> str:
+        elements = cast("list[Json]", value)
+        return "[" + ",".join("null" if each is None else self._element.render(each) for each in elements) + "]"
 
     def _visit_all(self, values: Sequence[Json], record: int) -> None:
         for each in values:
@@ -160,6 +185,15 @@ class _Map(_Array):
         if not isinstance(value, dict):
             raise _error(record, self._name[1:], value, "an object")
         self._visit_all(list(value.values()), record)
+
+    def render(self, value: Json) -> str:
+        members = cast("dict[str, Json]", value).items()
+        return _object((name, each, self._element) for name, each in members)
+
+
+def _object(members: Iterable[tuple[str, Json, _Node]]) -> str:
+    texts = (f"{compact(name)}:{'null' if each is None else node.render(each)}" for name, each, node in members)
+    return "{" + ",".join(texts) + "}"
 
 
 def _error(record: int, name: str, value: Json, expected: str) -> FieldError:

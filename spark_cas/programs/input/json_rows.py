@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 DOCUMENT = "_input_document"
 """Column: the bytes of the document, in UTF-8."""
-JSON_SETTINGS = {"spark.sql.json.enableExactStringParsing": "true"}
-"""Settings of Spark that have to be set while the plan of `json_rows` is made and runs."""
+_FIELDS = "_input_fields"
+"""Column: the fields of the document as `from_json` reads them exactly."""
 _NAMES = ("encoding", "multiLine", "mode", *TIME_OPTIONS)
 _FIX = "Correct the document, or remove it"
 _FIX_LINE = f"{_FIX}; if documents have several lines, give --read-option multiLine=true"
@@ -54,8 +54,7 @@ def json_rows(
 ) -> "DataFrame":
     """Return the documents of JSON files: fields, paths, and the columns `DOCUMENT`, `FILE` and `POSITION`.
 
-    Make and run the plan under `JSON_SETTINGS`, and with the read option `multiLine` or another encoding than UTF-8
-    under `whole_file_settings` too.
+    With the read option `multiLine` or another encoding than UTF-8, run the plan under `whole_file_settings`.
 
     Args:
         spark: the session, classic or Connect
@@ -87,13 +86,15 @@ def json_rows(
     if schema is not None:
         JsonFields(parsed_schema(schema), formats, scalars_only=False)  # rejects types that JSON does not have
     fields = _fields(spark, rows, schema, files)
-    rows = read_lines(spark, files, partial(_JsonReader, task=replace(task, schema=fields)), task_schema)
+    with_fields = StructType([*task_schema, StructField(_FIELDS, StringType())])
+    rows = read_lines(spark, files, partial(_JsonReader, task=replace(task, schema=fields)), with_fields)
     taken = {name.lower() for name in rows.columns} & {name.lower() for name in fields.names}
     if taken:
         raise UsageError(f"the documents have a field {shown(min(taken))}, which a load adds itself: rename it.")
     options = {"mode": "FAILFAST", "timeZone": formats.time_zone, **_patterns(formats)}
-    parsed = F.from_json(F.col(DOCUMENT).cast("string"), fields, options)
-    return rows.select(parsed.alias("_parsed"), "*").select("_parsed.*", *(_column(name) for name in rows.columns))
+    parsed = F.from_json(F.col(_FIELDS), fields, options)
+    kept = [_column(name) for name in rows.columns if name != _FIELDS]
+    return rows.select(parsed.alias("_parsed"), *kept).select("_parsed.*", *kept)
 
 
 def json_path_column(path: str) -> "Column":
@@ -178,7 +179,10 @@ class _JsonReader:
             for _, steps in self._format.paths
         ]
         encoded = pa.array(documents, pa.string()).cast(pa.binary())
-        return pa.RecordBatch.from_arrays([*texts, encoded], names=[*names, DOCUMENT])
+        if self._fields is None:
+            return pa.RecordBatch.from_arrays([*texts, encoded], names=[*names, DOCUMENT])
+        fields = pa.array(map(self._fields.rendered, objects), pa.string())
+        return pa.RecordBatch.from_arrays([*texts, encoded, fields], names=[*names, DOCUMENT, _FIELDS])
 
 
 def _fields(

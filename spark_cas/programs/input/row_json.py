@@ -67,7 +67,7 @@ def row_json(frame: "DataFrame", without: Collection[str] = ()) -> "Column":
         without: names of columns that are not part of the object.
 
     Raises SchemaError if a column has a type without an exact JSON form, or if two names differ at most by case. The
-    task raises SchemaError, as text within Spark's error, for a value that JSON cannot hold.
+    task fails with Spark's error of raise_error for a value that JSON cannot hold.
     """
     fields = [each for each in frame.schema.fields if each.name not in without]
     _require_distinct(fields, "")
@@ -78,7 +78,7 @@ def row_json(frame: "DataFrame", without: Collection[str] = ()) -> "Column":
         for problem, check in _CHECKS.items():
             fails = check(kind, column)
             if fails is not None:
-                error = F.raise_error(F.lit(str(SchemaError(f"column {name} {problem}"))))
+                error = F.raise_error(F.lit(f"column {name} {problem}"))
                 checked = F.when(fails, error) if checked is None else checked.when(fails, error)
     return rows if checked is None else checked.otherwise(rows)
 

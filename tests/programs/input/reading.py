@@ -1,13 +1,15 @@
-"""What the tests of readers share: files as a listing has them, and rows in their order."""
+"""Shared by tests of readers: files as a listing has them, and rows in their order."""
 
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
 
-from spark_cas.core.errors import UnreadableInputError, error_from_text
+from spark_cas.core.errors import UnreadableInputError
+from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.input.parts import FILE, POSITION
 from spark_cas.programs.input.text_files import whole_file_settings
+from spark_cas.programs.plain_errors import plain_error
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,6 @@ def message_of(read):
     """The message of the error that ends a read, as a driver finds it."""
     with pytest.raises(Exception) as raised:
         read()
-    found = raised.value if isinstance(raised.value, UnreadableInputError) else error_from_text(str(raised.value))
-    assert isinstance(found, UnreadableInputError), raised.value
-    return found.message
+    found = plain_error(raised.value)
+    assert isinstance(found, UnreadableInputError | UsageError), raised.value
+    return str(found)

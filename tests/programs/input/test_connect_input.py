@@ -3,8 +3,7 @@
 import pytest
 
 from spark_cas.programs.input.csv_rows import csv_rows
-from spark_cas.programs.input.json_rows import DOCUMENT, JSON_SETTINGS, json_path_column, json_rows
-from spark_cas.programs.input.session_settings import pinned_settings
+from spark_cas.programs.input.json_rows import DOCUMENT, json_path_column, json_rows
 from spark_cas.programs.input.text_lines import text_rows
 from tests.programs.input.reading import message_of, write_file
 
@@ -25,9 +24,8 @@ def test_csv(connect, write):
 
 def test_json(connect, write):
     file = write("a.jsonl", b'{"z":1.10,"y":1e400}\n')
-    with pinned_settings(connect, JSON_SETTINGS):
-        frame = json_rows(connect, [file], None, {}, paths=["$.y"]).select("z", json_path_column("$.y"), DOCUMENT)
-        (row,) = frame.collect()
+    frame = json_rows(connect, [file], None, {}, paths=["$.y"]).select("z", json_path_column("$.y"), DOCUMENT)
+    (row,) = frame.collect()
     assert (*row[:2], bytes(row[2])) == ("1.10", "1e400", b'{"z":1.10,"y":1e400}')
 
 

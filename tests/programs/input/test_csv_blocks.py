@@ -32,9 +32,9 @@ def read(data, columns, dialect=NO_HEADER, *, header=None, pieces=(), block_byte
     return [tuple(row.values()) for block in blocks for row in block.records.to_pylist()]
 
 
-def read_lines(data, columns, dialect=NO_HEADER, **kwargs):
-    reader = CsvBlocks(PART, dialect, columns, None, **kwargs)
-    blocks = [*reader.feed(data), *reader.finish()]
+def read_lines(data, columns, pieces, **kwargs):
+    reader = CsvBlocks(PART, NO_HEADER, columns, None, **kwargs)
+    blocks = [block for piece in pieces for block in reader.feed(piece)] + list(reader.finish())
     return [block.line(record) for block in blocks for record in range(block.records.num_rows)]
 
 
@@ -146,7 +146,23 @@ def test_null_value_is_unquoted():
 
 
 def test_mark_of_utf8_in_a_value_is_kept():
-    assert read("a,b\n\ufeffc,d\n".encode(), 2, block_bytes=4) == [("a", "b"), ("\ufeffc", "d")]
+    assert read("a,b\n\ufeffc,d\n".encode(), 2, pieces=[4]) == [("a", "b"), ("\ufeffc", "d")]
+
+
+@pytest.mark.parametrize(
+    ("data", "encoding", "expected"),
+    [
+        ("\ufeffa".encode("utf-16"), "utf-16", "\ufeffa"),
+        ("\ufeffa".encode("utf-16-le"), "utf-16-le", "a"),
+        ("\ufeff\ufeffa".encode("utf-16-be"), "utf-16-be", "\ufeffa"),
+    ],
+)
+def test_mark_at_the_start_of_a_file_is_removed_once(data, encoding, expected):
+    assert read(data, 1, CsvDialect(encoding=encoding, header=False)) == [(expected,)]
+
+
+def test_absent_value_after_an_empty_one_ends_a_file():
+    assert read('"",'.encode("utf-16-le"), 2, CsvDialect(encoding="utf-16-le", header=False)) == [("", None)]
 
 
 def test_quotes_are_text_without_a_quote_character():
@@ -158,6 +174,9 @@ def test_quotes_are_text_without_a_quote_character():
     [
         (b'a,"1\nb,2\nc,3\n', 1),
         (b'x,y\na,b"c\n', 2),
+        (b'x,y\na,b"c"\n', 2),
+        (b'x,y\na,"b" \n', 2),
+        (b'x,y\na, "b"\n', 2),
         (b'x,y\n"a"b,c\n', 2),
         (b'x,y\n"a""b"c,d\n', 2),
         (b'"x\n\r\r\n",y\na,b,c\n', 5),
@@ -169,6 +188,7 @@ def test_quotes_are_text_without_a_quote_character():
 def test_bad_record_is_rejected_with_its_line(data, line):
     assert f"b.csv, line {line}: " in rejected(data)
     assert f"b.csv, line {line}: " in rejected(data, block_bytes=1000)
+    assert f"b.csv, line {line}: " in rejected(data, pieces=range(4, len(data)))
 
 
 def test_line_break_needs_multi_line():
@@ -205,8 +225,9 @@ def test_names_that_begin_as_a_format_are_read():
     [(b'"a\nb",1\nc,2\n\n\rd,3\n', [1, 3, 6]), (b"\n\na,1\n", [3])],
 )
 def test_lines_of_records_are_those_of_the_file(data, line):
-    assert read_lines(data, 2) == line
-    assert read_lines(data, 2, block_bytes=1000) == line
+    assert read_lines(data, 2, [data]) == line
+    assert read_lines(data.replace(b"\n", b"\r\n"), 2, [data.replace(b"\n", b"\r\n")], block_bytes=1) == line
+    assert read_lines(data, 2, [bytes([each]) for each in data.replace(b"\n", b"\r\n")], block_bytes=1) == line
 
 
 def test_encoding_is_strict():

@@ -2,6 +2,7 @@
 
 import datetime as dt
 from decimal import Decimal
+from fractions import Fraction
 from itertools import chain
 
 import numpy as np
@@ -81,6 +82,7 @@ def value(kind, text, numbers=None, zone="UTC"):
         (TimestampType(), "2024-07-01 12:00:00.123456000+02:00", dt.datetime(2024, 7, 1, 10, 0, 0, 123456, dt.UTC)),
         (TimestampType(), "2024-07-01T12:00Z", dt.datetime(2024, 7, 1, 12, tzinfo=dt.UTC)),
         (TimestampNTZType(), "2024-07-01T12:00:00.5", dt.datetime(2024, 7, 1, 12, 0, 0, 500000)),  # noqa: DTZ001
+        (TimestampNTZType(), "2024-07-01 12:00:00.123456000", dt.datetime(2024, 7, 1, 12, 0, 0, 123456)),  # noqa: DTZ001
         (BinaryType(), "é\0", b"\xc3\xa9\0"),
         (StringType(), "", ""),
     ],
@@ -101,6 +103,7 @@ def test_value_is_kept(kind, text, expected):
         (LongType(), "9223372036854775808"),
         *[(DecimalType(10, 2), text) for text in ("1.234", "3,5", "1.234,50", "1,234.5", "", ".", "1e", "0x1")],
         (DecimalType(3, 2), "12.34"),
+        (DecimalType(31, 31), "11367676121165998467734616"),
         (DecimalType(3, 2), "1e1000000000"),
         (DecimalType(3, 2), "1e-1000000000"),
         *[(DoubleType(), text) for text in ("1e400", "1e-400", "9007199254740993", "1,5", "0x1p3", "1d", "nan", "")],
@@ -132,14 +135,17 @@ def test_double_is_kept_or_rejected(number):
         assert Decimal(repr(result)) == number
 
 
-@given(st.decimals(allow_nan=False, allow_infinity=False), st.integers(1, 38), st.integers(0, 38))
+DECIMALS = st.decimals(min_value=-(10**40), max_value=10**40, allow_nan=False, allow_infinity=False)
+
+
+@given(DECIMALS, st.integers(1, 38), st.integers(0, 38))
 def test_decimal_is_kept_or_rejected(number, precision, scale):
     scale = min(scale, precision)
     try:
         assert value(DecimalType(precision, scale), str(number)) == number
     except ValueError:
-        digits = abs(number).scaleb(scale) if abs(number.adjusted()) < 1000 else None
-        assert digits is None or digits != digits.to_integral_value() or digits >= 10**precision
+        digits = Fraction(number) * 10**scale
+        assert digits.denominator > 1 or abs(digits) >= 10**precision
 
 
 def test_local_time_needs_a_zone_in_which_it_is_one_moment():
