@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.input.file_index import with_file_index, with_folder_columns
-from spark_cas.programs.input.footers import check_parquet_footers
+from spark_cas.programs.input.footers import check_parquet_footers, require_microseconds
 from spark_cas.programs.input.listing import literal
 from spark_cas.programs.input.merged_columns import merged_columns
+from spark_cas.programs.input.orc_times import checked_times
 from spark_cas.programs.input.parts import FILE, POSITION
 from spark_cas.programs.input.read_options import ReadOptions
 from spark_cas.programs.plain_errors import in_short
@@ -46,8 +47,8 @@ def columnar_rows(
 ) -> "tuple[DataFrame, list[str]]":
     """Return the rows of Parquet or ORC files, and the names of the columns that hold the position of a row.
 
-    Raises UsageError for an option that the format does not have, an empty file, a column that Spark cannot read, and
-    files whose columns differ in type or only in the case of their names.
+    Raises UsageError for an option that the format does not have, an empty file, a column or a time that Spark cannot
+    read, and files whose columns differ in type or only in the case of their names.
     """
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
@@ -58,6 +59,7 @@ def columnar_rows(
             raise UsageError(f"--input: file {each.path} is empty, so it is not a {format_name} file.")
     if format_name == "parquet":
         check_parquet_footers(files)
+    require_microseconds(files, format_name)
     frame = _load(spark, format_name, chosen, files)
     if format_name == "parquet":
         positions = {POSITION: F.col("_metadata.row_index")}
@@ -65,6 +67,8 @@ def columnar_rows(
         # Spark reads the rows of a part in order. Rows of ORC files have no index.
         positions = {_BLOCK: F.col("_metadata.file_block_start"), POSITION: F.monotonically_increasing_id()}
     indexed = with_file_index(spark, frame, files, positions)
+    if format_name == "orc":
+        indexed = checked_times(spark, indexed)
     return with_folder_columns(spark, indexed, files), [FILE, *positions]
 
 

@@ -1,4 +1,4 @@
-"""Read the footers of local Parquet and ORC files with PyArrow, independently of Spark."""
+"""Read the footers and timestamps of local Parquet and ORC files with PyArrow, independently of Spark."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
@@ -41,6 +43,24 @@ def check_parquet_footers(files: Sequence[InputFile]) -> None:
     local = [each for each in files if _path(each)]
     for _ in _in_threads(_check, [] if is_remote() else local):
         pass
+
+
+def require_microseconds(files: Sequence[InputFile], format_name: str) -> None:
+    """Check the timestamps of local ORC files, and those of the type INT96 of local Parquet files.
+
+    Their values have nanoseconds, and Spark drops them. Only these columns are read. Columns that PyArrow cannot read
+    are not checked: in ORC, those with a time before 1677 or after 2262.
+
+    Raises UsageError for a column with a fraction of a microsecond.
+    """
+    local = [] if is_remote() else [each for each in files if _path(each)]
+    finer = _finer_in_parquet if format_name == "parquet" else _finer_in_orc
+    for file, column in zip(local, _in_threads(finer, local), strict=True):
+        if column:
+            raise UsageError(
+                f"--input: column {column} of file {file.path} has times with fractions of a microsecond, which "
+                f"Spark would drop. Nothing was appended. Write its times as microseconds."
+            )
 
 
 def footer_rows(spark: "SparkSession", files: Sequence[InputFile], format_name: str) -> int:
@@ -94,6 +114,58 @@ def _check(file: InputFile) -> None:
             f"--input: file {file.path} has column {hidden}, but its metadata {_SPARK_SCHEMA.decode()} does not name "
             f"it, so Spark would not read it. Nothing was appended. Write the file without this metadata."
         )
+
+
+def _finer_in_parquet(file: InputFile) -> str:
+    """The first column of the type INT96 that has a fraction of a microsecond; empty without one."""
+    with suppress(pa.ArrowException, OSError):
+        schema = pq.read_metadata(_path(file)).schema
+        paths = [schema.column(at).path for at in range(len(schema)) if schema.column(at).physical_type == "INT96"]
+        for path in paths:
+            # A product that overflows wraps, as the nanoseconds do that PyArrow returns for times after 2262.
+            exact, rounded = (
+                pq.ParquetFile(_path(file), coerce_int96_timestamp_unit=unit).iter_batches(columns=[path])
+                for unit in ("ns", "us")
+            )
+            for pair in zip(exact, rounded, strict=True):
+                nanos, micros = (np.concatenate(list(_numbers(pa.array(each.to_struct_array())))) for each in pair)
+                if (nanos != micros * 1000).any():
+                    return str(path)
+    return ""
+
+
+def _finer_in_orc(file: InputFile) -> str:
+    """The first column of timestamps that has a fraction of a microsecond; empty without one."""
+    with suppress(pa.ArrowException, OSError):
+        reader = orc.ORCFile(_path(file))
+        names = [field.name for field in reader.schema if _has_timestamps(field.type)]
+        for name in names:
+            for stripe in range(reader.nstripes):
+                values = reader.read_stripe(stripe, columns=[name]).to_struct_array()
+                if any((numbers % 1000).any() for numbers in _numbers(values)):
+                    return str(name)
+    return ""
+
+
+def _has_timestamps(kind: pa.DataType) -> bool:
+    if pa.types.is_timestamp(kind):
+        return True
+    return any(_has_timestamps(kind.field(at).type) for at in range(kind.num_fields))
+
+
+def _numbers(values: pa.Array) -> Iterator[npt.NDArray[np.int64]]:
+    """The timestamps in an array as numbers; 0 in place of null."""
+    kind = values.type
+    if pa.types.is_timestamp(kind):
+        yield values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    elif pa.types.is_struct(kind):
+        for each in values.flatten():
+            yield from _numbers(each)
+    elif pa.types.is_map(kind):
+        yield from _numbers(values.keys)
+        yield from _numbers(values.items)
+    elif pa.types.is_list(kind):
+        yield from _numbers(values.flatten())
 
 
 def _unreadable(column: pq.ColumnSchema) -> str:

@@ -114,10 +114,79 @@ def test_column_that_metadata_of_spark_hides_is_rejected(spark, write, read, tmp
         read()
 
 
-def test_old_dates_are_not_shifted(write, read):
-    days = [dt.date(1, 1, 1), dt.date(1500, 1, 1), dt.date(1582, 10, 4), dt.date(1582, 10, 15), dt.date(9999, 12, 31)]
-    write("a", day=days)
-    assert [row["day"] for row in read()] == days
+def test_old_dates_are_not_shifted(write, read, kind):
+    first = dt.date(1582, 10, 15 if kind == "parquet" else 25)
+    days = [dt.date(1, 1, 1), dt.date(1500, 1, 1), dt.date(1582, 10, 4), first, dt.date(9999, 12, 31)]
+    times = [dt.datetime.combine(day, dt.time(1)) for day in days]
+    write("a", day=days, at=pa.array(times, pa.timestamp("us", "UTC")))
+    rows = read()
+    assert [row["day"] for row in rows] == days
+    assert [row["at"].replace(tzinfo=None) for row in rows] == times
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([dt.date(1582, 10, 5)]),
+        pa.array([dt.date(1582, 10, 14)]),
+        pa.array([dt.datetime(1582, 10, 14, 23, 59, 59)], pa.timestamp("us")),  # noqa: DTZ001 - the type has no zone
+        pa.array([{"x": [dt.datetime(1582, 10, 5)]}], pa.struct([("x", pa.list_(pa.timestamp("us", "UTC")))])),  # noqa: DTZ001
+    ],
+    ids=["first", "last", "time", "nested"],
+)
+@pytest.mark.parametrize("kind", ["orc"], indirect=True)
+def test_days_of_orc_that_spark_shifts_are_rejected(write, load, column, tmp_path):
+    write("a", odd=column)
+    code, report, said = load("--input", str(tmp_path / "in"), "--format", "orc", "--value-json", "--partitions", "1")
+    assert (code, report["rows"]) == (2, 0)
+    assert "odd" in said
+
+
+@pytest.mark.parametrize("kind", ["orc"], indirect=True)
+def test_timestamps_of_orc_need_jvms_in_utc(spark, write, read):
+    write("a", x=[1], s=pa.array([{"t": None}], pa.struct([("t", pa.timestamp("us"))])))
+    zones = spark._jvm.java.util.TimeZone
+    before = zones.getDefault()
+    zones.setDefault(zones.getTimeZone("Europe/Berlin"))
+    try:
+        with pytest.raises(UsageError, match="Berlin"):
+            read()
+    finally:
+        zones.setDefault(before)
+    assert read() == [{"x": 1, "s": {"t": None}}]
+
+
+NANOSECONDS = [1, -999, 1_719_835_200_123_456_001]
+
+
+@pytest.mark.parametrize("number", NANOSECONDS)
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_fraction_of_a_microsecond_is_rejected(kind, read, tmp_path, number, is_nested):
+    def write(numbers):
+        times = pa.array(numbers, pa.timestamp("ns"))
+        structs = pa.StructArray.from_arrays([times], names=["t"])
+        column = pa.ListArray.from_arrays(list(range(len(times) + 1)), structs) if is_nested else times
+        file, table = tmp_path / "in" / f"a.{kind}", pa.table({"x": list(range(len(numbers))), "odd": column})
+        file.parent.mkdir(exist_ok=True)
+        if kind == "orc":
+            orc.write_table(table, str(file))
+        else:
+            pq.write_table(table, file, use_deprecated_int96_timestamps=True)
+
+    write([1000, None, number])
+    with pytest.raises(UsageError, match="odd"):
+        read()
+    write([1000, None, number // 1000 * 1000 % 10**18])
+    assert len(read()) == 3
+
+
+@pytest.mark.parametrize("kind", ["parquet"], indirect=True)
+def test_int96_keeps_microseconds_of_all_years(read, tmp_path):
+    times = [dt.datetime(1, 1, 1, 0, 0, 0, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999999)]  # noqa: DTZ001
+    (tmp_path / "in").mkdir()
+    table = pa.table({"at": pa.array(times, pa.timestamp("us"))})
+    pq.write_table(table, tmp_path / "in" / "a.parquet", use_deprecated_int96_timestamps=True)
+    assert [row["at"].replace(tzinfo=None) for row in read()] == times
 
 
 @pytest.mark.parametrize("kind", ["orc"], indirect=True)
