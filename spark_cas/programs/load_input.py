@@ -16,7 +16,7 @@ from spark_cas.core.input_list import InputFile
 from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.input.avro_files import avro_rows
 from spark_cas.programs.input.binary_files import binary_rows
-from spark_cas.programs.input.columnar_files import columnar_rows
+from spark_cas.programs.input.columnar_files import ORC_SETTINGS, columnar_rows
 from spark_cas.programs.input.csv_dialect import parse_csv_options
 from spark_cas.programs.input.csv_rows import csv_rows
 from spark_cas.programs.input.file_index import spark_uri, with_folder_columns
@@ -101,6 +101,8 @@ def wrong_call() -> "Iterator[None]":
 def input_settings(spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile]) -> dict[str, str]:
     """Return the settings of Spark that the plan of the input needs, besides the pinned ones."""
     options = {name.lower(): value.lower() for name, value in request.read_options}
+    if request.format == "orc":
+        return ORC_SETTINGS
     if request.format == "csv":
         whole = parse_csv_options(dict(request.read_options))[0].multi_line
     else:

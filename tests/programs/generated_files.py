@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import chain
+from typing import Any
 
 import fastavro
 import pyarrow as pa
@@ -427,7 +428,7 @@ def json_document_files(draw):
     return json_load(draw, contents, parse, "utf-8", ["--read-option", "multiLine=true"])
 
 
-PARQUET_KINDS = {
+PARQUET_KINDS: dict[str, Any] = {
     "u32": (pa.uint32(), st.integers(0, 2**32 - 1)),
     "u64": (pa.uint64(), st.integers(0, 2**64 - 1)),
     "ms": (
@@ -445,7 +446,7 @@ EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - the column has it
 
 
 def orc_kinds():
-    kinds = dict(SCALARS)
+    kinds: dict[str, Any] = dict(SCALARS)
     kinds["day"] = (pa.date32(), SCALARS["day"][1].filter(lambda each: not GAP[0] <= each <= GAP[1]))
     # PyArrow writes fractions of a second before 1970 in a form that other ORC readers reject.
     times = st.integers(0, 9_000_000_000 * 10**6) | st.integers(-9_000_000_000, 0).map(lambda each: each * 10**6)
@@ -558,7 +559,7 @@ def orc_files(draw):
     return columnar_load(draw, "orc", schema, files, lambda content: orc.ORCFile(content).read())
 
 
-AVRO_KINDS = {
+AVRO_KINDS: dict[str, Any] = {
     "b": ("boolean", SCALARS["b"]),
     "i32": ("int", (pa.int32(), st.integers(-(2**31), 2**31 - 1))),
     "i64": ("long", SCALARS["i64"]),
@@ -581,7 +582,7 @@ def avro_files(draw):
     names = draw(st.lists(st.sampled_from(sorted(AVRO_KINDS)), min_size=1, max_size=6, unique=True))
     inner, (kind, values) = AVRO_KINDS[names[0]]
     simple = inner if isinstance(inner, str) or "name" not in inner else inner["name"]
-    fields = [{"name": "key", "type": ["null", "string"]}]
+    fields: list[Any] = [{"name": "key", "type": ["null", "string"]}]
     fields += [{"name": name, "type": draw(st.permutations(["null", AVRO_KINDS[name][0]]))} for name in names]
     fields.append({"name": "list", "type": {"type": "array", "items": ["null", simple]}})
     fields.append({"name": "map", "type": ["null", {"type": "map", "values": simple}]})
@@ -591,7 +592,7 @@ def avro_files(draw):
         "list": st.lists(st.none() | values, max_size=3),
         "map": st.none() | st.dictionaries(texts(max_size=3), values, max_size=2),
     }
-    schema = {"type": "record", "name": "Row", "fields": fields}
+    schema: Any = {"type": "record", "name": "Row", "fields": fields}
     rows = draw(st.lists(st.lists(st.fixed_dictionaries(columns), max_size=6), min_size=2, max_size=5))
     rows[0].append(dict.fromkeys(columns) | {"list": []})
     files = []
@@ -612,7 +613,7 @@ def avro_files(draw):
 
     def parse(data):
         try:
-            found = list(fastavro.reader(io.BytesIO(data)))
+            found: Any = list(fastavro.reader(io.BytesIO(data)))
         except Exception as error:  # fastavro has no error of its own for invalid bytes
             raise ValueError("avro") from error
         values = [{name: normal(each) for name, each in row.items()} for row in found]

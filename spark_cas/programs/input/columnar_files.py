@@ -1,5 +1,6 @@
 """Read Parquet and ORC files with Spark's readers, whose schemas are merged or rejected before any row is read."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ _BLOCK = "_input_block"
 _CASE_SENSITIVE = "spark.sql.caseSensitive"
 _OLD_HIVE = "_col"
 """Begins the names of columns that old versions of Hive write."""
+_LAST_LETTER = re.compile(r"([A-Za-z0-9])(?=[^A-Za-z0-9/]*$)")
 _OPTIONS = {"parquet": ("datetimeRebaseMode", "int96RebaseMode"), "orc": ()}
 _READ = {
     # A column that only some files have is null in the others.
@@ -32,6 +34,12 @@ _READ = {
     "ignoreCorruptFiles": "false",
     "ignoreMissingFiles": "false",
 }
+ORC_SETTINGS = {
+    # Otherwise, or for more than 100 columns, Spark reads ORC row by row: maps are sorted, and lose equal keys.
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.maxFields": str(2**31 - 1),
+}
+"""Settings of Spark under which ORC files have to be read."""
 _READ_ORC = {
     "orc.force.positional.evolution": "false",
     "orc.skip.corrupt.data": "false",
@@ -81,7 +89,7 @@ def _load(
     # Otherwise Spark merges columns whose names differ only by case, and keeps one of the names.
     spark.conf.set(_CASE_SENSITIVE, "true")
     try:
-        frame = reader.load([literal(each.path) for each in files])
+        frame = reader.load(_paths_in_order(files))
         if format_name == "orc" and any(each.startswith(_OLD_HIVE) for each in frame.columns):
             for each in files:
                 _require_names(frame.columns, each, reader.load(literal(each.path)).columns)
@@ -95,6 +103,17 @@ def _load(
         spark.conf.set(_CASE_SENSITIVE, folded)
     _require_distinct_names(frame.schema, ())
     return frame
+
+
+def _paths_in_order(files: Sequence[InputFile]) -> list[str]:
+    """The paths for Spark's readers, which put patterns first. The first path decides about the order of columns.
+
+    If one path is a pattern because it needs a backslash, the last letter or digit of the others becomes a pattern.
+    """
+    paths = [literal(each.path) for each in files]
+    if any("\\" in each for each in paths):
+        return [each if "\\" in each else _LAST_LETTER.sub(r"[\1]", each) for each in paths]
+    return paths
 
 
 def _require_names(merged: Sequence[str], file: InputFile, columns: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 from pyarrow import orc
 
 from spark_cas.programs.exit_codes import UsageError
-from spark_cas.programs.input.columnar_files import columnar_rows
+from spark_cas.programs.input.columnar_files import ORC_SETTINGS, columnar_rows
 from spark_cas.programs.input.footers import footer_rows
 from spark_cas.programs.input.listing import list_input
 from spark_cas.programs.input.session_settings import pinned_settings
@@ -42,7 +42,7 @@ def write(kind, tmp_path):
 def read(spark, kind, tmp_path):
     def read():
         files = list_input([str(tmp_path / "in")], spark).files
-        with pinned_settings(spark):
+        with pinned_settings(spark, ORC_SETTINGS if kind == "orc" else {}):
             frame, positions = columnar_rows(spark, files, kind, {})
             rows = frame.orderBy(*positions).drop(*positions).toArrow()
         return rows.to_pylist()
@@ -217,6 +217,29 @@ def test_each_name_is_taken_literally(write, read):
     for name in ODD_NAMES:
         write(name, file=[name])
     assert sorted(row["file"] for row in read()) == sorted(ODD_NAMES)
+
+
+def test_columns_have_the_order_of_the_first_file(write, read):
+    write("A", x=[1], y=[1], z=[1])
+    write("[b]", z=[2], y=[2])
+    assert [list(row) for row in read()] == [["x", "y", "z"]] * 2
+
+
+@pytest.mark.parametrize("width", [1, 150])
+@pytest.mark.parametrize("kind", ["orc"], indirect=True)
+def test_maps_of_orc_keep_their_order_and_equal_keys_are_rejected(write, load, tmp_path, width):
+    def command(job):
+        return "--input", str(tmp_path / "in"), "--format", "orc", "--value", "to_json(m)", "--job", job
+
+    others = {f"c{number}": [number] for number in range(width)}
+    kind = pa.map_(pa.string(), pa.int64())
+    write("a", m=pa.array([[("b", 1), ("a", 2)]], kind), **others)
+    code, _, said = load(*command("order"), "--partitions", "1")
+    assert code == 0, said
+    assert [row["value"] for _, row in all_records(load.log)[0]] == [b'{"b":1,"a":2}']
+    write("a", m=pa.array([[("b", 1), ("b", 2)]], kind), **others)
+    code, report, _ = load("--input", str(tmp_path / "in"), "--format", "orc", "--value-json", "--job", "equal")
+    assert (code, report["rows"]) == (2, 0)
 
 
 def test_folders_become_text_and_never_replace_a_column(write, read, tmp_path):

@@ -4,6 +4,7 @@ import base64
 import datetime as dt
 import struct
 from decimal import Context, Decimal
+from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 UTC = dt.timezone.utc  # noqa: UP017 - Arrow compares it with its own
 DECIMAL = Context(prec=38)
 TIMES = st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59))  # noqa: DTZ001 - the column has it
-SCALARS = {
+SCALARS: dict[str, Any] = {
     "b": (pa.bool_(), st.booleans()),
     "i8": (pa.int8(), st.integers(-(2**7), 2**7 - 1)),
     "i64": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
@@ -38,7 +39,8 @@ def assert_equal(kind, value, result):
     if value is None:
         assert result is None
     elif pa.types.is_struct(kind):
-        assert [name for name, _ in result] == [each.name for each in kind]
+        names = [name for name, _ in result]
+        assert names == [each.name for each in kind], names
         for field, (_, each) in zip(kind, result, strict=True):
             assert_equal(field.type, value[field.name], each)
     elif pa.types.is_list(kind):
