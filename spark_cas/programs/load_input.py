@@ -20,6 +20,7 @@ from spark_cas.programs.input.columnar_files import ORC_SETTINGS, columnar_rows
 from spark_cas.programs.input.csv_dialect import parse_csv_options
 from spark_cas.programs.input.csv_rows import csv_rows
 from spark_cas.programs.input.file_index import spark_uri, with_folder_columns
+from spark_cas.programs.input.footers import footer_rows
 from spark_cas.programs.input.json_rows import DOCUMENT, json_path_column, json_rows
 from spark_cas.programs.input.parts import POSITION_COLUMNS
 from spark_cas.programs.input.read_options import ReadOptions
@@ -65,6 +66,15 @@ def ordered_rows(
         _require_types(rows)
     named = [F.col(name).desc() if falling else F.col(name).asc() for name, falling in _order(request)]
     return rows, [*named, *map(F.col, positions)]
+
+
+def rows_in_footers(spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile]) -> int | None:
+    """Return the rows of Parquet or ORC files by their footers; None for other formats.
+
+    The readers of other formats compare their rows and files with independent counts in each task.
+    """
+    is_columnar = request.query is None and request.format in ("parquet", "orc")
+    return footer_rows(spark, files, request.format) if is_columnar and files else None
 
 
 class RowCounts:

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
+from spark_cas.programs import load_input
 from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.input.columnar_files import ORC_SETTINGS, columnar_rows
 from spark_cas.programs.input.footers import footer_rows
@@ -211,6 +212,22 @@ def test_footers_count_the_rows_of_local_files_and_of_others(write, spark, kind,
     files = list_input([str(tmp_path / "in")], spark).files
     assert footer_rows(spark, files, kind) == 3
     assert footer_rows(request.getfixturevalue("connect_session"), files, kind) == 3
+
+
+def test_job_with_other_rows_than_the_footers_is_an_error(write, load, kind, tmp_path, monkeypatch):
+    def without_a_row(*arguments):
+        frame, positions = columnar_rows(*arguments)
+        return frame.where("id <> 2"), positions
+
+    write("a", id=[1, 2, 3])
+    command = ("--input", str(tmp_path / "in"), "--format", kind, "--value-json", "--partitions", "1", "--job")
+    assert load(*command, "right")[1]["input"]["rows"] == 3
+    monkeypatch.setattr(load_input, "columnar_rows", without_a_row)
+    code, report, said = load(*command, "wrong")
+    assert (code, report["status"], report["error"], report["rows"]) == (5, "different", "RowCountError", 2)
+    assert "3" in said
+    code, report, _ = load(*command, "wrong", "--verify")
+    assert (code, report["error"], report["rows"]) == (5, "RowCountError", 2)
 
 
 def test_each_name_is_taken_literally(write, read):
