@@ -96,7 +96,9 @@ def spark(connect_port, tmp_path_factory):
             "spark.ui.showConsoleProgress": "false",
             **INTERPRETED,
             "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{QUIET} -Dderby.system.home={scratch}",
+            "spark.driver.extraJavaOptions": (
+                f"-Dlog4j2.configurationFile=file:{QUIET} -Dderby.system.home={scratch} -Duser.timezone=UTC"
+            ),
             "spark.sql.warehouse.dir": str(scratch / "warehouse"),
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.session.timeZone": "Europe/Berlin",

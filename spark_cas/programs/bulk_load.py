@@ -27,7 +27,7 @@ from spark_cas.log.load.placing import placement_on, recorded_partitioner
 from spark_cas.log.load.planning import require_same_kind
 from spark_cas.log.open import AnySpec, is_named, open_log
 from spark_cas.options import report_file
-from spark_cas.programs.exit_codes import ExitCode, UsageError
+from spark_cas.programs.exit_codes import ExitCode, RowCountError, UsageError
 from spark_cas.programs.input.recorded_list import FoundInput, listed_input, record_list, require_same_list
 from spark_cas.programs.load_arguments import Arguments, parse_arguments
 from spark_cas.programs.load_progress import console_for_people, live_progress
@@ -107,16 +107,17 @@ def bulk_load(
         seconds, rows_before = time.monotonic() - began, None if there is None else there.rows
         if done is None:
             return LoadReport(None, options.spec.url, ExitCode.COMPLETE, seconds, partitions=None, input=found.totals)
-        job, held, counts = done
+        job, held, counts, rows = done
         report = completed_report(job, held, options.spec.url, seconds, rows_before)
-        return replace(report, input=found.totals, null_keys=counts.null_keys(held.rows))
+        return replace(report, input=replace(found.totals, rows=rows), null_keys=counts.null_keys(held.rows))
+    done = None
     again = require_same_list(request, options, start_session, console)
     if request.verify:
         spark = start_session()
         again = listed_input(request, options, spark, console) if again is None else again
-        _write(request, options, spark, console, again, verifying=True)
+        done = _write(request, options, spark, console, again, verifying=True)
     report = completed_report(options.job, before, options.spec.url, time.monotonic() - began, before.rows)
-    totals = None if again is None else again.totals
+    totals = None if again is None else replace(again.totals, rows=done[-1] if done else None)
     return replace(report, already_complete=True, verified=request.verify, input=totals)
 
 
@@ -242,13 +243,16 @@ def _write(
     found: FoundInput,
     *,
     verifying: bool,
-) -> tuple[str | None, Held, "RowCounts"] | None:
-    """Write the rows; return the job, its rows in the log and counts of the input, None if only the driver knows."""
+) -> tuple[str | None, Held, "RowCounts", int | None] | None:
+    """Write the rows; return the job, its rows in the log and counts of the input, None if only the driver knows.
+
+    Raises RowCountError if the job is complete with another number of rows than the footers of its files have.
+    """
     # Imported here, so that a complete job is found without pyspark.
     from pyspark.sql.utils import is_remote
 
     from spark_cas.programs.input.session_settings import pinned_settings
-    from spark_cas.programs.load_input import RowCounts, input_settings, ordered_rows, routed_rows
+    from spark_cas.programs.load_input import RowCounts, input_settings, ordered_rows, routed_rows, rows_in_footers
     from spark_cas.spark.source import ConditionalLogSource
     from spark_cas.spark.versions import register
 
@@ -266,6 +270,7 @@ def _write(
         rows, order = ordered_rows(spark, request, found.files)
         if not request.allow_empty and rows.isEmpty():
             raise UsageError("the input has no rows. Nothing was appended. Add --allow-empty if this is right.")
+        expected = rows_in_footers(spark, request, found.files)
         counts = RowCounts()
         routed = routed_rows(counts.observed(rows), order, request, found.list.digest)
         if not verifying and options.job is not None:
@@ -281,13 +286,24 @@ def _write(
             # With Spark Connect a file of that name here would be another one.
             if report is not None and not is_remote():
                 completion = completion_from_json(report.read_text(encoding="utf-8"))
-                if not completion.job:
-                    return None, Held.of(completion.partitions, None), counts
-                job = options.job or completion.job
-                return job, _done(options.spec, job), counts
+                job = (options.job or completion.job) if completion.job else None
+                held = Held.of(completion.partitions, None) if job is None else _done(options.spec, job)
+                _require_rows(held, expected)
+                return job, held, counts, expected
         if options.job is None or not is_recorded(options):
             return None
-        return options.job, _done(options.spec, options.job), counts
+        held = _done(options.spec, options.job)
+        _require_rows(held, expected)
+        return options.job, held, counts, expected
+
+
+def _require_rows(held: Held, expected: int | None) -> None:
+    if expected is not None and held.rows != expected:
+        raise RowCountError(
+            f"the log has {held.rows} rows of the job, and the footers of its files count {expected}. The rows stay "
+            f"in the log. The files changed during the load, or this is a defect of a reader: compare the log with "
+            f"verify_log.py."
+        )
 
 
 def is_recorded(options: "WriteOptions") -> bool:

@@ -28,6 +28,10 @@ class UsageError(Exception):
     """The call is wrong in a way that no part of the log has a word for, such as an SQL expression."""
 
 
+class RowCountError(Exception):
+    """The log has another number of rows than the files."""
+
+
 def exit_code_of(error: BaseException) -> ExitCode:
     """The exit code for an error that ends a run."""
     match error:
@@ -39,6 +43,8 @@ def exit_code_of(error: BaseException) -> ExitCode:
             return ExitCode.INPUT_CHANGED
         case InputError() | UsageError():
             return ExitCode.USAGE
+        case RowCountError():
+            return ExitCode.DIFFERENT
     return ExitCode.FAILED
 
 

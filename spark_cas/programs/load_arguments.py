@@ -17,7 +17,8 @@ _LIMITS = ("maxRecordsPerChunk", "maxBytesPerChunk", "maxSecondsPerChunk")
 
 _EPILOG = """\
 exit codes: 0 complete, also when there was nothing left to do; 1 failed, run it again; 2 usage;
-3 refused by a condition; 4 the input changed; 130 interrupted, the same command resumes.
+3 refused by a condition; 4 the input changed; 5 the job has other rows than its files; 130 interrupted, the same
+command resumes.
 A load that is not exactly once (option idempotence) does not resume: run again, it appends all rows again.
 The last line on stdout is the result as JSON.
 """

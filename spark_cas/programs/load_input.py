@@ -16,10 +16,11 @@ from spark_cas.core.input_list import InputFile
 from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.input.avro_files import avro_rows
 from spark_cas.programs.input.binary_files import binary_rows
-from spark_cas.programs.input.columnar_files import columnar_rows
+from spark_cas.programs.input.columnar_files import ORC_SETTINGS, columnar_rows
 from spark_cas.programs.input.csv_dialect import parse_csv_options
 from spark_cas.programs.input.csv_rows import csv_rows
 from spark_cas.programs.input.file_index import spark_uri, with_folder_columns
+from spark_cas.programs.input.footers import footer_rows
 from spark_cas.programs.input.json_rows import DOCUMENT, json_path_column, json_rows
 from spark_cas.programs.input.parts import POSITION_COLUMNS
 from spark_cas.programs.input.read_options import ReadOptions
@@ -67,6 +68,15 @@ def ordered_rows(
     return rows, [*named, *map(F.col, positions)]
 
 
+def rows_in_footers(spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile]) -> int | None:
+    """Return the rows of Parquet or ORC files by their footers; None for other formats.
+
+    The readers of other formats compare their rows and files with independent counts in each task.
+    """
+    is_columnar = request.query is None and request.format in ("parquet", "orc")
+    return footer_rows(spark, files, request.format) if is_columnar and files else None
+
+
 class RowCounts:
     """Counts of the input's rows, taken while Spark reads them."""
 
@@ -101,6 +111,8 @@ def wrong_call() -> "Iterator[None]":
 def input_settings(spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile]) -> dict[str, str]:
     """Return the settings of Spark that the plan of the input needs, besides the pinned ones."""
     options = {name.lower(): value.lower() for name, value in request.read_options}
+    if request.format == "orc":
+        return ORC_SETTINGS
     if request.format == "csv":
         whole = parse_csv_options(dict(request.read_options))[0].multi_line
     else:

@@ -62,6 +62,8 @@ class InputTotals:
     """Before decompression."""
     skipped: tuple[str, ...]
     """Hidden names in input folders."""
+    rows: int | None = None
+    """Rows by the footers of Parquet or ORC files; None for other formats, and if this run did not read the files."""
 
 
 @dataclass(frozen=True, slots=True)

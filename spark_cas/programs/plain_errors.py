@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 from spark_cas.core.errors import ConditionalLogError, error_from_text, has_traceback
-from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.exit_codes import RowCountError, UsageError
 
 _RAISED_IN_PYTHON = re.compile(r"^\s*[\w.]*(?:Error|Exception): \S.*$", re.MULTILINE)
 _SQLSTATE = re.compile(r"\s*SQLSTATE: (\w{5})\b")
@@ -41,7 +41,7 @@ def plain_error(error: Exception) -> Exception:
 
     It is a UsageError if the input or the call has to be fixed. A row of the input in the text decides nothing.
     """
-    if isinstance(error, ConditionalLogError | UsageError):
+    if isinstance(error, ConditionalLogError | RowCountError | UsageError):
         return error
     plain = error_from_text(str(error))
     if plain is not None:

@@ -1,13 +1,16 @@
 """Read Parquet and ORC files with Spark's readers, whose schemas are merged or rejected before any row is read."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.input.file_index import with_file_index, with_folder_columns
+from spark_cas.programs.input.footers import check_parquet_footers, require_microseconds
 from spark_cas.programs.input.listing import literal
 from spark_cas.programs.input.merged_columns import merged_columns
+from spark_cas.programs.input.orc_times import checked_times
 from spark_cas.programs.input.parts import FILE, POSITION
 from spark_cas.programs.input.read_options import ReadOptions
 from spark_cas.programs.plain_errors import in_short
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
 _BLOCK = "_input_block"
 """Column: where the part of the file that a task reads begins, in bytes."""
 _CASE_SENSITIVE = "spark.sql.caseSensitive"
+_OLD_HIVE = "_col"
+"""Begins the names of columns that old versions of Hive write."""
+_LAST_LETTER = re.compile(r"([A-Za-z0-9])(?=[^A-Za-z0-9/]*$)")
 _OPTIONS = {"parquet": ("datetimeRebaseMode", "int96RebaseMode"), "orc": ()}
 _READ = {
     # A column that only some files have is null in the others.
@@ -28,6 +34,20 @@ _READ = {
     "ignoreCorruptFiles": "false",
     "ignoreMissingFiles": "false",
 }
+ORC_SETTINGS = {
+    # Otherwise, or for more than 100 columns, Spark reads ORC row by row: maps are sorted, and lose equal keys.
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.maxFields": str(2**31 - 1),
+}
+"""Settings of Spark under which ORC files have to be read."""
+_READ_ORC = {
+    "orc.force.positional.evolution": "false",
+    "orc.skip.corrupt.data": "false",
+    "hive.exec.orc.skip.corrupt.data": "false",
+    # Writers in C++ record no calendar. They use the Gregorian one for all dates; by default Spark shifts old dates.
+    "orc.proleptic.gregorian.default": "true",
+    "orc.proleptic.gregorian": "false",
+}
 
 
 def columnar_rows(
@@ -35,8 +55,8 @@ def columnar_rows(
 ) -> "tuple[DataFrame, list[str]]":
     """Return the rows of Parquet or ORC files, and the names of the columns that hold the position of a row.
 
-    Raises UsageError for an option that the format does not have, an empty file, and files whose columns differ in
-    type or only in the case of their names.
+    Raises UsageError for an option that the format does not have, an empty file, a column or a time that Spark cannot
+    read, and files whose columns differ in type or only in the case of their names.
     """
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
@@ -45,6 +65,9 @@ def columnar_rows(
     for each in files:
         if each.size == 0:
             raise UsageError(f"--input: file {each.path} is empty, so it is not a {format_name} file.")
+    if format_name == "parquet":
+        check_parquet_footers(files)
+    require_microseconds(files, format_name)
     frame = _load(spark, format_name, chosen, files)
     if format_name == "parquet":
         positions = {POSITION: F.col("_metadata.row_index")}
@@ -52,18 +75,24 @@ def columnar_rows(
         # Spark reads the rows of a part in order. Rows of ORC files have no index.
         positions = {_BLOCK: F.col("_metadata.file_block_start"), POSITION: F.monotonically_increasing_id()}
     indexed = with_file_index(spark, frame, files, positions)
+    if format_name == "orc":
+        indexed = checked_times(spark, indexed)
     return with_folder_columns(spark, indexed, files), [FILE, *positions]
 
 
 def _load(
     spark: "SparkSession", format_name: str, options: Mapping[str, str], files: Sequence[InputFile]
 ) -> "DataFrame":
-    reader = spark.read.format(format_name).options(**{**_READ, **options})
+    own = {**_READ, **_READ_ORC} if format_name == "orc" else _READ
+    reader = spark.read.format(format_name).options(**{**own, **options})
     folded = str(spark.conf.get(_CASE_SENSITIVE))
     # Otherwise Spark merges columns whose names differ only by case, and keeps one of the names.
     spark.conf.set(_CASE_SENSITIVE, "true")
     try:
-        frame = reader.load([literal(each.path) for each in files])
+        frame = reader.load(_paths_in_order(files))
+        if format_name == "orc" and any(each.startswith(_OLD_HIVE) for each in frame.columns):
+            for each in files:
+                _require_names(frame.columns, each, reader.load(literal(each.path)).columns)
     except Exception as error:
         if "[CANNOT_MERGE_SCHEMAS]" not in str(error):
             raise
@@ -74,6 +103,30 @@ def _load(
         spark.conf.set(_CASE_SENSITIVE, folded)
     _require_distinct_names(frame.schema, ())
     return frame
+
+
+def _paths_in_order(files: Sequence[InputFile]) -> list[str]:
+    """The paths for Spark's readers, which put patterns first. The first path decides about the order of columns.
+
+    If one path is a pattern because it needs a backslash, the last letter or digit of the others becomes a pattern.
+    """
+    paths = [literal(each.path) for each in files]
+    if any("\\" in each for each in paths):
+        return [each if "\\" in each else _LAST_LETTER.sub(r"[\1]", each) for each in paths]
+    return paths
+
+
+def _require_names(merged: Sequence[str], file: InputFile, columns: Sequence[str]) -> None:
+    """UsageError if Spark would take columns of an ORC file by their place, and their place is another one.
+
+    Spark takes all columns by place if each name begins as those of old versions of Hive.
+    """
+    by_place = all(each.startswith(_OLD_HIVE) for each in columns)
+    if by_place and list(columns) != list(merged[: len(columns)]):
+        raise UsageError(
+            f"--input: file {file.path} has the columns {', '.join(columns)}, and other files have others. Spark "
+            f"reads columns by place if each name begins with {_OLD_HIVE}. Nothing was appended. Load it separately."
+        )
 
 
 def _require_distinct_names(kind: "DataType", place: tuple[str, ...]) -> None:

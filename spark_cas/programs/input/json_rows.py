@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from spark_cas.core.errors import UnreadableInputError
 from spark_cas.programs.exit_codes import UsageError
-from spark_cas.programs.input.decoding import UTF_8, LineDecoder, encoding_name, require_whole_file
+from spark_cas.programs.input.decoding import UTF_8, LineDecoder, encoding_name, keeps_line_ends, require_whole_file
 from spark_cas.programs.input.json_documents import Json, Step, documents_of, parse_line, parse_path, text_at
 from spark_cas.programs.input.json_fields import FieldError, JsonFields, missing_fields
-from spark_cas.programs.input.parts import Part, require_text, shown
+from spark_cas.programs.input.parts import Part, count_filled_lines, require_text, shown
 from spark_cas.programs.input.read_options import TIME_OPTIONS, ReadOptions, ValueFormats
 from spark_cas.programs.input.text_files import InputFile, parsed_schema, quoted, read_lines
 
@@ -80,14 +80,15 @@ def json_rows(
     task = _Format(encoding, multi_line, None, schema is None, formats, steps)
     columns = [StructField(path, StringType()) for path, _ in steps]
     task_schema = StructType([*columns, StructField(DOCUMENT, BinaryType(), nullable=False)])
-    rows = read_lines(spark, files, partial(_JsonReader, task=task), task_schema)
+    count = count_filled_lines if keeps_line_ends(encoding) and not multi_line else None
+    rows = read_lines(spark, files, partial(_JsonReader, task=task), task_schema, count)
     if not with_columns:
         return rows
     if schema is not None:
         JsonFields(parsed_schema(schema), formats, scalars_only=False)  # rejects types that JSON does not have
     fields = _fields(spark, rows, schema, files)
     with_fields = StructType([*task_schema, StructField(_FIELDS, StringType())])
-    rows = read_lines(spark, files, partial(_JsonReader, task=replace(task, schema=fields)), with_fields)
+    rows = read_lines(spark, files, partial(_JsonReader, task=replace(task, schema=fields)), with_fields, count)
     taken = {name.lower() for name in rows.columns} & {name.lower() for name in fields.names}
     if taken:
         raise UsageError(f"the documents have a field {shown(min(taken))}, which a load adds itself: rename it.")

@@ -82,24 +82,52 @@ def file_key(path: str) -> int:
 
 
 def read_parts(
-    batches: "Iterator[pa.RecordBatch]", paths: Sequence[str], reader_of: Callable[[Part], PartReader]
+    batches: "Iterator[pa.RecordBatch]",
+    files: Sequence[tuple[str, int]],
+    reader_of: Callable[[Part], PartReader],
+    count_rows: Callable[[bytes], int] | None = None,
 ) -> "Iterator[pa.RecordBatch]":
-    """Read lines that arrive as batches with columns text, file key and start of the part, in the order of each file.
+    """Read lines that arrive as batches with the columns text, file key, start of the part and size of the file.
 
-    The result has the columns of the reader, then `FILE` and `POSITION`.
+    The lines arrive in the order of each file. The result has the columns of the reader, then `FILE` and `POSITION`.
+
+    Args:
+        batches: the lines
+        files: path and listed size of each file
+        reader_of: makes the reader of a part
+        count_rows: counts the rows in some lines without the reader; None if the format has no such count
+
+    Raises UnreadableInputError if a file has another size than listed, if a reader returns another number of rows
+    than `count_rows`, and what the readers raise.
     """
-    indexes = {file_key(path): index for index, path in enumerate(paths)}
+    indexes = {file_key(path): index for index, (path, _) in enumerate(files)}
     current: tuple[int, int] | None = None
     rows = _PartRows()
     for batch in batches:
-        for key, start, data in _runs(batch):
+        for key, start, size, data in _runs(batch):
             if (key, start) != current:
                 yield from rows.finish()
                 current = key, start
-                part = Part(paths[indexes[key]], indexes[key], start)
-                rows = _PartRows(part, reader_of(part))
+                path, listed = files[indexes[key]]
+                part = Part(path, indexes[key], start)
+                if size != listed:
+                    raise part.error(
+                        f"the file has {size} bytes, and was listed with {listed}: it changed during the load",
+                        "Run the load again when nothing writes to the input",
+                    )
+                rows = _PartRows(part, reader_of(part), count_rows)
             yield from rows.feed(data)
     yield from rows.finish()
+
+
+def count_lines(lines: bytes) -> int:
+    """Count lines. Each of them has a line end."""
+    return lines.count(b"\n")
+
+
+def count_filled_lines(lines: bytes) -> int:
+    """Count the lines that have more than spaces."""
+    return sum(1 for line in lines.split(b"\n") if line.strip(b" \t\r"))
 
 
 def require_text(part: Part, first: bytes, name: str) -> None:
@@ -115,18 +143,35 @@ def require_text(part: Part, first: bytes, name: str) -> None:
 class _PartRows:
     """The rows of a part, with their positions."""
 
-    def __init__(self, part: Part | None = None, reader: PartReader | None = None) -> None:
+    def __init__(
+        self,
+        part: Part | None = None,
+        reader: PartReader | None = None,
+        count: Callable[[bytes], int] | None = None,
+    ) -> None:
+        self._part = part
         self._reader = reader
+        self._count = count
+        self._counted = 0
+        self._returned = 0
         self._index = 0 if part is None else part.index
         self._position = 0 if part is None else part.start * _ROWS_PER_BYTE
 
     def feed(self, data: bytes) -> "Iterator[pa.RecordBatch]":
+        if self._count:
+            self._counted += self._count(data)
         return map(self._with_position, self._reader.feed(data) if self._reader else ())
 
     def finish(self) -> "Iterator[pa.RecordBatch]":
-        return map(self._with_position, self._reader.finish() if self._reader else ())
+        yield from map(self._with_position, self._reader.finish() if self._reader else ())
+        if self._part and self._count and self._returned != self._counted:
+            raise self._part.error(
+                f"the file has {self._counted} rows, and the reader returned {self._returned}",
+                "This is a defect of spark_cas: report it, with the file if possible",
+            )
 
     def _with_position(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        self._returned += batch.num_rows
         first = self._position
         self._position += batch.num_rows
         files = pa.array(np.full(batch.num_rows, self._index, dtype=np.int32))
@@ -135,16 +180,16 @@ class _PartRows:
         return pa.RecordBatch.from_arrays([*batch.columns, files, positions], names=names)
 
 
-def _runs(batch: pa.RecordBatch) -> Iterator[tuple[int, int, bytes]]:
-    """Return the lines of a batch, one after the other, for each run of lines of the same part."""
+def _runs(batch: pa.RecordBatch) -> Iterator[tuple[int, int, int, bytes]]:
+    """Return key, start, file size and bytes of each run of lines of the same part."""
     if not batch.num_rows:
         return
-    text, keys, starts = batch.columns
-    keys, starts = keys.to_numpy(), starts.to_numpy()
+    text, *numbers = batch.columns
+    keys, starts, sizes = (each.to_numpy() for each in numbers)
     changes = np.flatnonzero((np.diff(keys) != 0) | (np.diff(starts) != 0)) + 1
     bounds = [0, *changes.tolist(), batch.num_rows]
     for first, end in pairwise(bounds):
-        yield int(keys[first]), int(starts[first]), _joined(text.slice(first, end - first))
+        yield int(keys[first]), int(starts[first]), int(sizes[first]), _joined(text.slice(first, end - first))
 
 
 def _joined(text: pa.Array) -> bytes:

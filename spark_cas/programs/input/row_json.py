@@ -5,7 +5,7 @@ Types that ``to_json`` renders inexactly become text first: intervals, TIME and 
 cannot hold are errors of the task: NaN and infinities, strings that are not UTF-8, and two equal keys in one map.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 from pyspark.sql import types as T  # noqa: N812 - likewise
 
 from spark_cas.core.errors import SchemaError
+from spark_cas.programs.input.nested_values import Check, inside
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -52,9 +53,6 @@ _NOT_FINITE = (
 )
 _NOT_UTF8 = "holds a string that is not UTF-8. Read the column as binary, or correct the file."
 _EQUAL_KEYS = "holds a map with two equal keys, and a JSON object has each name once. Correct the file."
-
-_Check = Callable[[T.DataType, "Column"], "Column | None"]
-"""Gives a condition that is true for a value which JSON cannot hold; None if the type has no such value."""
 
 
 def row_json(frame: "DataFrame", without: Collection[str] = ()) -> "Column":
@@ -170,56 +168,25 @@ def _parts(interval: "Column", units: Mapping[str, str]) -> "Iterator[Column]":
 
 def _not_finite(kind: T.DataType, value: "Column") -> "Column | None":
     if not isinstance(kind, T.FloatType | T.DoubleType):
-        return _inside(_not_finite, kind, value)
+        return inside(_not_finite, kind, value)
     return F.isnan(value) | (F.abs(value) == F.lit(float("inf")))
 
 
 def _not_utf8(kind: T.DataType, value: "Column") -> "Column | None":
     if not isinstance(kind, _TEXT):
-        return _inside(_not_utf8, kind, value)
+        return inside(_not_utf8, kind, value)
     return ~F.is_valid_utf8(value)
 
 
 def _equal_keys(kind: T.DataType, value: "Column") -> "Column | None":
     if not isinstance(kind, T.MapType):
-        return _inside(_equal_keys, kind, value)
+        return inside(_equal_keys, kind, value)
     fails = F.size(F.array_distinct(F.map_keys(value))) < F.size(value)
-    nested = _inside(_equal_keys, kind, value)
+    nested = inside(_equal_keys, kind, value)
     return fails if nested is None else fails | nested
 
 
-def _inside(check: _Check, kind: T.DataType, value: "Column") -> "Column | None":
-    """Whether a check holds for anything inside a struct, an array or a map."""
-    conditions: list[Column | None] = []
-    match kind:
-        case T.StructType():
-            conditions = [check(each.dataType, value.getField(each.name)) for each in kind]
-        case T.ArrayType():
-            conditions = [_any(check, kind.elementType, value)]
-        case T.MapType():
-            conditions = [
-                _any(check, kind.keyType, F.map_keys(value)),
-                _any(check, kind.valueType, F.map_values(value)),
-            ]
-    combined = None
-    for each in conditions:
-        if each is not None:
-            combined = each if combined is None else combined | each
-    return combined
-
-
-def _any(check: _Check, kind: T.DataType, values: "Column") -> "Column | None":
-    if check(kind, F.lit(None).cast(kind)) is None:
-        return None
-
-    def fails(each: "Column") -> "Column":
-        condition = check(kind, each)
-        return F.lit(False) if condition is None else F.coalesce(condition, F.lit(False))  # noqa: FBT003 - a literal
-
-    return F.exists(values, fails)
-
-
-_CHECKS: Mapping[str, _Check] = MappingProxyType(
+_CHECKS: Mapping[str, Check] = MappingProxyType(
     {_NOT_UTF8: _not_utf8, _NOT_FINITE: _not_finite, _EQUAL_KEYS: _equal_keys}
 )
 

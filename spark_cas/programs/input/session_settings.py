@@ -27,6 +27,7 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     # Time
     ("session.timeZone", "UTC", "zone of casts, of date functions and of timestamps in JSON (not Spark's default)"),
     ("timestampType", "TIMESTAMP_LTZ", "type of TIMESTAMP in SQL and in --schema"),
+    ("timeType.enabled", "false", "type of times of day in files"),
     ("legacy.timeParserPolicy", "CORRECTED", "parser and formatter of dates and timestamps"),
     ("files.supportSecondOffsetFormat", "true", "seconds in zone offsets of CSV, JSON and XML"),
     ("legacy.csv.enableDateTimeParsingFallback", "false", "lenient dates in CSV"),

@@ -62,19 +62,24 @@ def read_lines(
     files: Sequence[InputFile],
     reader_of: Callable[[Part], PartReader],
     schema: "StructType",
+    count_rows: Callable[[bytes], int] | None = None,
 ) -> "DataFrame":
-    """Return the rows that strict readers make of files, then the columns `FILE` and `POSITION`."""
+    """Return the rows that strict readers make of files, then the columns `FILE` and `POSITION`.
+
+    Tasks compare the number of rows with `count_rows`, and the sizes of files with the list: see `read_parts`.
+    """
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
-    paths = [each.path for each in files]
+    listed = [(each.path, each.size) for each in files]
 
     def read(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        return read_parts(batches, paths, reader_of)
+        return read_parts(batches, listed, reader_of, count_rows)
 
-    lines = _lines(spark, paths).select(
+    lines = _lines(spark, [path for path, _ in listed]).select(
         F.concat(F.col("value").cast("binary"), F.lit(b"\n")).alias("text"),
         F.xxhash64("_metadata.file_path").alias("file"),
         F.col("_metadata.file_block_start").alias("start"),
+        F.col("_metadata.file_size").alias("size"),
     )
     return lines.mapInArrow(read, with_position(schema))
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_cas.programs.input.decoding import UTF_8, LineDecoder, encoding_name, require_whole_file
-from spark_cas.programs.input.parts import Part
+from spark_cas.programs.input.decoding import UTF_8, LineDecoder, encoding_name, keeps_line_ends, require_whole_file
+from spark_cas.programs.input.parts import Part, count_lines
 from spark_cas.programs.input.read_options import ReadOptions
 from spark_cas.programs.input.text_files import InputFile, read_lines
 
@@ -32,7 +32,8 @@ def text_rows(spark: "SparkSession", files: Sequence[InputFile], read_options: M
     read = ReadOptions(read_options, ("encoding",), {"charset": "encoding"})
     encoding = encoding_name(read.text("encoding", UTF_8))
     schema = StructType([StructField(VALUE, StringType(), nullable=False)])
-    return read_lines(spark, files, partial(_TextReader, encoding=encoding), schema)
+    count = count_lines if keeps_line_ends(encoding) else None
+    return read_lines(spark, files, partial(_TextReader, encoding=encoding), schema, count)
 
 
 class _TextReader:

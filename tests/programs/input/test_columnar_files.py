@@ -1,5 +1,6 @@
 """Parquet and ORC input: merged columns, literal names, exact folder texts, and the order of each file."""
 
+import datetime as dt
 import json
 
 import pyarrow as pa
@@ -7,10 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
+from spark_cas.programs import load_input
 from spark_cas.programs.exit_codes import UsageError
-from spark_cas.programs.input.columnar_files import columnar_rows
+from spark_cas.programs.input.columnar_files import ORC_SETTINGS, columnar_rows
+from spark_cas.programs.input.footers import footer_rows
 from spark_cas.programs.input.listing import list_input
 from spark_cas.programs.input.session_settings import pinned_settings
+from tests.programs.input.reading import settings
 from tests.programs.loading import all_records
 
 pytestmark = pytest.mark.spark
@@ -39,7 +43,7 @@ def write(kind, tmp_path):
 def read(spark, kind, tmp_path):
     def read():
         files = list_input([str(tmp_path / "in")], spark).files
-        with pinned_settings(spark):
+        with pinned_settings(spark, ORC_SETTINGS if kind == "orc" else {}):
             frame, positions = columnar_rows(spark, files, kind, {})
             rows = frame.orderBy(*positions).drop(*positions).toArrow()
         return rows.to_pylist()
@@ -77,10 +81,182 @@ def test_empty_file_is_rejected(write, read, kind, tmp_path):
         read()
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([{"x": 1}], pa.struct([("x", pa.timestamp("ns"))])),
+        pa.array([1], pa.time64("us")),
+        pa.array([1.5], pa.float16()),
+        pa.array([None], pa.decimal256(50, 2)),
+    ],
+    ids=["nanoseconds", "time", "float16", "decimal"],
+)
+@pytest.mark.parametrize("kind", ["parquet"], indirect=True)
+def test_parquet_type_that_spark_does_not_read_is_rejected_by_column(write, read, column):
+    write("a", id=[1], odd=column)
+    with pytest.raises(UsageError, match=r"odd.*a\.parquet"):
+        read()
+
+
+@pytest.mark.parametrize("kind", ["parquet"], indirect=True)
+def test_column_that_metadata_of_spark_hides_is_rejected(spark, write, read, tmp_path):
+    spark.sql("SELECT 1 AS id, named_struct('x', 1) AS s").coalesce(1).write.parquet(str(tmp_path / "spark"))
+    [file] = (tmp_path / "spark").glob("*.parquet")
+    table = pq.read_table(file)
+    (tmp_path / "in").mkdir()
+    pq.write_table(table, tmp_path / "in" / "a.parquet")
+    assert read() == [{"id": 1, "s": {"x": 1}}]
+    pq.write_table(table.append_column("vat", pa.array([19])), tmp_path / "in" / "b.parquet")
+    with pytest.raises(UsageError, match=r"b\.parquet.*vat"):
+        read()
+    nested = table.set_column(1, "s", pa.array([{"x": 1, "y": 2}]))
+    pq.write_table(nested.replace_schema_metadata(table.schema.metadata), tmp_path / "in" / "b.parquet")
+    with pytest.raises(UsageError, match=r"b\.parquet.*s\.y"):
+        read()
+
+
+def test_old_dates_are_not_shifted(write, read, kind):
+    first = dt.date(1582, 10, 15 if kind == "parquet" else 25)
+    days = [dt.date(1, 1, 1), dt.date(1500, 1, 1), dt.date(1582, 10, 4), first, dt.date(9999, 12, 31)]
+    times = [dt.datetime.combine(day, dt.time(1)) for day in days]
+    write("a", day=days, at=pa.array(times, pa.timestamp("us", "UTC")))
+    rows = read()
+    assert [row["day"] for row in rows] == days
+    assert [row["at"].replace(tzinfo=None) for row in rows] == times
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([dt.date(1582, 10, 5)]),
+        pa.array([dt.date(1582, 10, 14)]),
+        pa.array([dt.datetime(1582, 10, 14, 23, 59, 59)], pa.timestamp("us")),  # noqa: DTZ001 - the type has no zone
+        pa.array([{"x": [dt.datetime(1582, 10, 5)]}], pa.struct([("x", pa.list_(pa.timestamp("us", "UTC")))])),  # noqa: DTZ001
+    ],
+    ids=["first", "last", "time", "nested"],
+)
+@pytest.mark.parametrize("kind", ["orc"], indirect=True)
+def test_days_of_orc_that_spark_shifts_are_rejected(write, load, column, tmp_path):
+    write("a", odd=column)
+    code, report, said = load("--input", str(tmp_path / "in"), "--format", "orc", "--value-json", "--partitions", "1")
+    assert (code, report["rows"]) == (2, 0)
+    assert "odd" in said
+
+
+@pytest.mark.parametrize("kind", ["orc"], indirect=True)
+def test_timestamps_of_orc_need_jvms_in_utc(spark, write, read):
+    write("a", x=[1], s=pa.array([{"t": None}], pa.struct([("t", pa.timestamp("us"))])))
+    zones = spark._jvm.java.util.TimeZone
+    before = zones.getDefault()
+    zones.setDefault(zones.getTimeZone("Europe/Berlin"))
+    try:
+        with pytest.raises(UsageError, match="Berlin"):
+            read()
+    finally:
+        zones.setDefault(before)
+    assert read() == [{"x": 1, "s": {"t": None}}]
+
+
+NANOSECONDS = [1, -999, 1_719_835_200_123_456_001]
+
+
+@pytest.mark.parametrize("number", NANOSECONDS)
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_fraction_of_a_microsecond_is_rejected(kind, read, tmp_path, number, is_nested):
+    def write(numbers):
+        times = pa.array(numbers, pa.timestamp("ns"))
+        structs = pa.StructArray.from_arrays([times], names=["t"])
+        column = pa.ListArray.from_arrays(list(range(len(times) + 1)), structs) if is_nested else times
+        file, table = tmp_path / "in" / f"a.{kind}", pa.table({"x": list(range(len(numbers))), "odd": column})
+        file.parent.mkdir(exist_ok=True)
+        if kind == "orc":
+            orc.write_table(table, str(file))
+        else:
+            pq.write_table(table, file, use_deprecated_int96_timestamps=True)
+
+    write([1000, None, number])
+    with pytest.raises(UsageError, match="odd"):
+        read()
+    write([1000, None, number // 1000 * 1000 % 10**18])
+    assert len(read()) == 3
+
+
+@pytest.mark.parametrize("kind", ["parquet"], indirect=True)
+def test_int96_keeps_microseconds_of_all_years(read, tmp_path):
+    times = [dt.datetime(1, 1, 1, 0, 0, 0, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999999)]  # noqa: DTZ001
+    (tmp_path / "in").mkdir()
+    table = pa.table({"at": pa.array(times, pa.timestamp("us"))})
+    pq.write_table(table, tmp_path / "in" / "a.parquet", use_deprecated_int96_timestamps=True)
+    assert [row["at"].replace(tzinfo=None) for row in read()] == times
+
+
+@pytest.mark.parametrize("kind", ["orc"], indirect=True)
+def test_columns_that_spark_would_take_by_place_are_rejected(spark, write, read):
+    write("a", x=[1], _color=["red"])
+    write("b", _color=["green"])
+    with pytest.raises(UsageError, match=r"b\.orc.*_color"):
+        read()
+
+
+@pytest.mark.parametrize("kind", ["orc"], indirect=True)
+def test_columns_of_orc_are_taken_by_name_whatever_the_session_says(spark, write, read):
+    write("a", x=[1], y=["a"])
+    write("b", y=["b"], x=[2])
+    with settings(spark, {"orc.force.positional.evolution": "true", "hive.exec.orc.skip.corrupt.data": "true"}):
+        assert read() == [{"x": 1, "y": "a"}, {"x": 2, "y": "b"}]
+
+
+def test_footers_count_the_rows_of_local_files_and_of_others(write, spark, kind, tmp_path, request):
+    write("a", id=[1, 2])
+    write("e[1]", other=[3])
+    files = list_input([str(tmp_path / "in")], spark).files
+    assert footer_rows(spark, files, kind) == 3
+    assert footer_rows(request.getfixturevalue("connect_session"), files, kind) == 3
+
+
+def test_job_with_other_rows_than_the_footers_is_an_error(write, load, kind, tmp_path, monkeypatch):
+    def without_a_row(*arguments):
+        frame, positions = columnar_rows(*arguments)
+        return frame.where("id <> 2"), positions
+
+    write("a", id=[1, 2, 3])
+    command = ("--input", str(tmp_path / "in"), "--format", kind, "--value-json", "--partitions", "1", "--job")
+    assert load(*command, "right")[1]["input"]["rows"] == 3
+    monkeypatch.setattr(load_input, "columnar_rows", without_a_row)
+    code, report, said = load(*command, "wrong")
+    assert (code, report["status"], report["error"], report["rows"]) == (5, "different", "RowCountError", 2)
+    assert "3" in said
+    code, report, _ = load(*command, "wrong", "--verify")
+    assert (code, report["error"], report["rows"]) == (5, "RowCountError", 2)
+
+
 def test_each_name_is_taken_literally(write, read):
     for name in ODD_NAMES:
         write(name, file=[name])
     assert sorted(row["file"] for row in read()) == sorted(ODD_NAMES)
+
+
+def test_columns_have_the_order_of_the_first_file(write, read):
+    write("A", x=[1], y=[1], z=[1])
+    write("[b]", z=[2], y=[2])
+    assert [list(row) for row in read()] == [["x", "y", "z"]] * 2
+
+
+@pytest.mark.parametrize("width", [1, 150])
+@pytest.mark.parametrize("kind", ["orc"], indirect=True)
+def test_maps_of_orc_keep_their_order_and_equal_keys_are_rejected(write, load, tmp_path, width):
+    def command(job):
+        return "--input", str(tmp_path / "in"), "--format", "orc", "--value", "to_json(m)", "--job", job
+
+    others = {f"c{number}": [number] for number in range(width)}
+    kind = pa.map_(pa.string(), pa.int64())
+    write("a", m=pa.array([[("b", 1), ("a", 2)]], kind), **others)
+    code, _, said = load(*command("order"), "--partitions", "1")
+    assert code == 0, said
+    assert [row["value"] for _, row in all_records(load.log)[0]] == [b'{"b":1,"a":2}']
+    write("a", m=pa.array([[("b", 1), ("b", 2)]], kind), **others)
+    code, report, _ = load("--input", str(tmp_path / "in"), "--format", "orc", "--value-json", "--job", "equal")
+    assert (code, report["rows"]) == (2, 0)
 
 
 def test_folders_become_text_and_never_replace_a_column(write, read, tmp_path):

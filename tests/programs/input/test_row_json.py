@@ -1,10 +1,7 @@
 """A row as JSON keeps every digit of every value, in the forms of docs/loading-types.md."""
 
 import base64
-import datetime as dt
 import json
-import struct
-from decimal import Context, Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,11 +15,9 @@ from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.input.row_json import row_json
 from spark_cas.programs.input.session_settings import pinned_settings
 from spark_cas.programs.plain_errors import plain_error
+from tests.programs.input.typed_rows import SCALARS, assert_equal
 
 pytestmark = pytest.mark.spark
-
-UTC = dt.timezone.utc  # noqa: UP017 - Arrow compares it with its own
-DECIMAL = Context(prec=38)
 
 
 @pytest.fixture(scope="module")
@@ -151,20 +146,6 @@ def test_columns_without_an_exact_form_are_rejected_on_the_driver(pinned, column
         row_json(pinned.sql(f"SELECT {columns}"))
 
 
-TIMES = st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59))  # noqa: DTZ001 - the column has it
-SCALARS = {
-    "b": (pa.bool_(), st.booleans()),
-    "i8": (pa.int8(), st.integers(-(2**7), 2**7 - 1)),
-    "i64": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
-    "f32": (pa.float32(), st.floats(width=32, allow_nan=False, allow_infinity=False)),
-    "f64": (pa.float64(), st.floats(allow_nan=False, allow_infinity=False)),
-    "d": (pa.decimal128(38, 9), st.decimals(-(10**28), 10**28, places=9).map(DECIMAL.plus)),
-    "s": (pa.string(), st.text(max_size=8)),
-    "bin": (pa.binary(), st.binary(max_size=80)),
-    "day": (pa.date32(), st.dates()),
-    "at": (pa.timestamp("us", "UTC"), TIMES.map(lambda each: each.replace(tzinfo=UTC))),
-    "local": (pa.timestamp("us"), TIMES),
-}
 FIELDS = {name: kind for name, (kind, _) in SCALARS.items()}
 VALUES = {name: st.none() | strategy for name, (_, strategy) in SCALARS.items()}
 NESTED = pa.struct([("x", pa.list_(pa.struct(list(FIELDS.items())))), ("y", pa.map_(pa.string(), pa.float64()))])
@@ -184,40 +165,3 @@ def test_text_is_that_of_an_independent_rendering(pinned, tmp_path, rows):
     frame = pinned.read.parquet(f"{tmp_path}/rows.parquet")
     for row, text in zip(rows, texts(frame), strict=True):
         assert_equal(pa.struct(KIND), row, json.loads(text, parse_float=str, parse_int=str, object_pairs_hook=list))
-
-
-def assert_equal(kind, value, result):
-    """The JSON is exactly the value: digits of numbers, fields and their order, nulls."""
-    if value is None:
-        assert result is None
-    elif pa.types.is_struct(kind):
-        assert [name for name, _ in result] == [each.name for each in kind]
-        for field, (_, each) in zip(kind, result, strict=True):
-            assert_equal(field.type, value[field.name], each)
-    elif pa.types.is_list(kind):
-        for each, one in zip(value, result, strict=True):
-            assert_equal(kind.value_type, each, one)
-    elif pa.types.is_map(kind):
-        for (key, each), (name, one) in zip(value, result, strict=True):
-            assert key == name
-            assert_equal(kind.item_type, each, one)
-    else:
-        assert_same_scalar(kind, value, result)
-
-
-def assert_same_scalar(kind, value, result):
-    if pa.types.is_floating(kind):
-        code = "<f" if kind == pa.float32() else "<d"
-        assert struct.pack(code, float(result)) == struct.pack(code, value)
-    elif pa.types.is_decimal(kind):
-        assert Decimal(result).as_tuple() == value.quantize(Decimal(1).scaleb(-9), context=DECIMAL).as_tuple()
-    elif pa.types.is_boolean(kind):
-        assert result is value
-    elif pa.types.is_integer(kind):
-        assert result == str(value)
-    elif pa.types.is_binary(kind):
-        assert base64.b64decode(result, validate=True) == value
-    elif pa.types.is_timestamp(kind):
-        assert result == value.strftime(f"{value.year:04}-%m-%dT%H:%M:%S.%f") + ("Z" if kind.tz else "")
-    else:
-        assert result == (value if isinstance(value, str) else value.isoformat())

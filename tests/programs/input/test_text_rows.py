@@ -1,8 +1,13 @@
 """Text files through Spark: a line is a value."""
 
+from dataclasses import replace
+
+import pyarrow as pa
 import pytest
 
+from spark_cas.core.errors import UnreadableInputError
 from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.input.parts import count_filled_lines, count_lines, file_key, read_parts
 from spark_cas.programs.input.text_lines import text_rows
 from tests.programs.input.reading import message_of, rows_of, write_file
 
@@ -38,3 +43,31 @@ def test_bytes_of_another_encoding_are_rejected(rows, data, options):
 def test_option_that_is_not_honoured_is_rejected(rows):
     with pytest.raises(UsageError):
         rows(b"a\n", wholetext="true")
+
+
+def test_file_that_has_another_size_than_listed_is_rejected(spark, tmp_path):
+    file = replace(write_file(spark, tmp_path / "a.txt", b"one\n"), size=5)
+    assert "4 bytes" in message_of(lambda: rows_of(spark, [file], lambda: text_rows(spark, [file], {})))
+
+
+class DropsLastLine:
+    """A defective reader."""
+
+    def feed(self, data):
+        lines = data.split(b"\n")[:-1]
+        yield pa.record_batch({"value": lines[:-1]})
+
+    def finish(self):
+        return iter(())
+
+
+@pytest.mark.parametrize("count", [count_lines, count_filled_lines])
+def test_reader_that_drops_a_line_is_detected(count):
+    path = "file:/a.txt"
+    columns = {"text": [b"one\n", b"two\n"], "file": [file_key(path)] * 2, "start": [0, 0], "size": [8, 8]}
+    with pytest.raises(UnreadableInputError, match=r"a\.txt.*2.*1"):
+        list(read_parts(iter([pa.record_batch(columns)]), [(path, 8)], lambda _: DropsLastLine(), count))
+
+
+def test_lines_of_spaces_are_no_documents():
+    assert count_filled_lines(b"{}\n\n \t\r\n {}\r\n") == 2

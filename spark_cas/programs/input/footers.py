@@ -1,0 +1,201 @@
+"""Read the footers and timestamps of local Parquet and ORC files with PyArrow, independently of Spark."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import orc
+from pyspark.errors import PySparkException
+from pyspark.sql import types as T  # noqa: N812 - Spark's own name for it
+from pyspark.sql.utils import is_remote
+
+from spark_cas.core.input_list import InputFile
+from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.input.listing import literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_T = TypeVar("_T")
+_LOCAL = "file:"
+_SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
+"""Metadata of a Parquet file. Spark reads the columns that it names, whatever columns the file has."""
+_UNREADABLE = frozenset({"Float16", "Interval", "Time", "UUID"})
+"""Logical types that Spark does not read."""
+_MOST_DIGITS = 38
+"""Of a decimal in Spark."""
+_THREADS = 8
+
+
+def check_parquet_footers(files: Sequence[InputFile]) -> None:
+    """Check the columns of local Parquet files. Spark's own error would name no column, or there would be none.
+
+    A file that PyArrow cannot open is left to Spark.
+
+    Raises UsageError for a column whose type Spark cannot read, and for metadata that hides columns from Spark.
+    """
+    local = [each for each in files if _path(each)]
+    for _ in _in_threads(_check, [] if is_remote() else local):
+        pass
+
+
+def require_microseconds(files: Sequence[InputFile], format_name: str) -> None:
+    """Check the timestamps of local ORC files, and those of the type INT96 of local Parquet files.
+
+    Their values have nanoseconds, and Spark drops them. Only these columns are read. Columns that PyArrow cannot read
+    are not checked: in ORC, those with a time before 1677 or after 2262.
+
+    Raises UsageError for a column with a fraction of a microsecond.
+    """
+    local = [] if is_remote() else [each for each in files if _path(each)]
+    finer = _finer_in_parquet if format_name == "parquet" else _finer_in_orc
+    for file, column in zip(local, _in_threads(finer, local), strict=True):
+        if column:
+            raise UsageError(
+                f"--input: column {column} of file {file.path} has times with fractions of a microsecond, which "
+                f"Spark would drop. Nothing was appended. Write its times as microseconds."
+            )
+
+
+def footer_rows(spark: "SparkSession", files: Sequence[InputFile], format_name: str) -> int:
+    """Return the number of rows in Parquet or ORC files, from their footers.
+
+    PyArrow reads the footers of local files. Spark reads those of other file systems: its count reads no column.
+    """
+    if not is_remote() and all(map(_path, files)):
+        with suppress(pa.ArrowException, OSError):
+            return sum(_in_threads(_parquet_rows if format_name == "parquet" else _orc_rows, files))
+    reader = spark.read.format(format_name).option("recursiveFileLookup", "true").option("mergeSchema", "true")
+    return reader.load([literal(each.path) for each in files]).count()
+
+
+def _path(file: InputFile) -> str:
+    """The path of a local file; empty for any other."""
+    return file.path.removeprefix(_LOCAL) if file.path.startswith(f"{_LOCAL}/") else ""
+
+
+def _in_threads(read: Callable[[InputFile], _T], files: Sequence[InputFile]) -> Iterator[_T]:
+    with ThreadPoolExecutor(_THREADS) as threads:
+        yield from threads.map(read, files)
+
+
+def _parquet_rows(file: InputFile) -> int:
+    return int(pq.read_metadata(_path(file)).num_rows)
+
+
+def _orc_rows(file: InputFile) -> int:
+    return int(orc.ORCFile(_path(file)).nrows)
+
+
+def _check(file: InputFile) -> None:
+    try:
+        footer = pq.read_metadata(_path(file))
+        columns = footer.schema.to_arrow_schema()
+    except (pa.ArrowException, OSError):
+        return
+    for index in range(len(footer.schema)):
+        column = footer.schema.column(index)
+        problem = _unreadable(column)
+        if problem:
+            raise UsageError(
+                f"--input: column {column.path} of file {file.path} has the Parquet type {problem}, which Spark does "
+                f"not read. Nothing was appended. Write it as microseconds, as text, or as a number that Spark reads."
+            )
+    recorded = (footer.metadata or {}).get(_SPARK_SCHEMA)
+    hidden = recorded and _hidden(_spark_schema(recorded), pa.struct(columns), ())
+    if hidden:
+        raise UsageError(
+            f"--input: file {file.path} has column {hidden}, but its metadata {_SPARK_SCHEMA.decode()} does not name "
+            f"it, so Spark would not read it. Nothing was appended. Write the file without this metadata."
+        )
+
+
+def _finer_in_parquet(file: InputFile) -> str:
+    """The first column of the type INT96 that has a fraction of a microsecond; empty without one."""
+    with suppress(pa.ArrowException, OSError):
+        schema = pq.read_metadata(_path(file)).schema
+        paths = [schema.column(at).path for at in range(len(schema)) if schema.column(at).physical_type == "INT96"]
+        for path in paths:
+            # A product that overflows wraps, as the nanoseconds do that PyArrow returns for times after 2262.
+            exact, rounded = (
+                pq.ParquetFile(_path(file), coerce_int96_timestamp_unit=unit).iter_batches(columns=[path])
+                for unit in ("ns", "us")
+            )
+            for pair in zip(exact, rounded, strict=True):
+                nanos, micros = (np.concatenate(list(_numbers(pa.array(each.to_struct_array())))) for each in pair)
+                if (nanos != micros * 1000).any():
+                    return str(path)
+    return ""
+
+
+def _finer_in_orc(file: InputFile) -> str:
+    """The first column of timestamps that has a fraction of a microsecond; empty without one."""
+    with suppress(pa.ArrowException, OSError):
+        reader = orc.ORCFile(_path(file))
+        names = [field.name for field in reader.schema if _has_timestamps(field.type)]
+        for name in names:
+            for stripe in range(reader.nstripes):
+                values = reader.read_stripe(stripe, columns=[name]).to_struct_array()
+                if any((numbers % 1000).any() for numbers in _numbers(values)):
+                    return str(name)
+    return ""
+
+
+def _has_timestamps(kind: pa.DataType) -> bool:
+    if pa.types.is_timestamp(kind):
+        return True
+    return any(_has_timestamps(kind.field(at).type) for at in range(kind.num_fields))
+
+
+def _numbers(values: pa.Array) -> Iterator[npt.NDArray[np.int64]]:
+    """The timestamps in an array as numbers; 0 in place of null."""
+    kind = values.type
+    if pa.types.is_timestamp(kind):
+        yield values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    elif pa.types.is_struct(kind):
+        for each in values.flatten():
+            yield from _numbers(each)
+    elif pa.types.is_map(kind):
+        yield from _numbers(values.keys)
+        yield from _numbers(values.items)
+    elif pa.types.is_list(kind):
+        yield from _numbers(values.flatten())
+
+
+def _unreadable(column: pq.ColumnSchema) -> str:
+    """The type of a column that Spark does not read; empty if Spark reads it."""
+    logical = json.loads(column.logical_type.to_json())
+    kind, unit = logical["Type"], logical.get("timeUnit", "")
+    if unit == "nanoseconds" or kind in _UNREADABLE or logical.get("precision", 0) > _MOST_DIGITS:
+        return " ".join([kind, *filter(None, [unit, str(logical.get("precision", ""))])])
+    return ""
+
+
+def _hidden(spark: T.DataType, arrow: pa.DataType, place: tuple[str, ...]) -> str:
+    """The first field that the file has and Spark's metadata lacks; empty without one."""
+    if isinstance(spark, T.StructType) and pa.types.is_struct(arrow):
+        known = {each.name: each.dataType for each in spark}
+        for field in arrow:
+            inner = (*place, field.name)
+            hidden = _hidden(known[field.name], field.type, inner) if field.name in known else ".".join(inner)
+            if hidden:
+                return hidden
+    if isinstance(spark, T.ArrayType) and pa.types.is_list(arrow):
+        return _hidden(spark.elementType, arrow.value_type, (*place, "element"))
+    if isinstance(spark, T.MapType) and pa.types.is_map(arrow):
+        return _hidden(spark.valueType, arrow.item_type, (*place, "value"))
+    return ""
+
+
+def _spark_schema(text: bytes) -> T.DataType:
+    """The schema in a file's metadata; one without fields to compare if this version of PySpark cannot parse it."""
+    try:
+        return T.StructType.fromJson(json.loads(text))
+    except (AttributeError, ImportError, KeyError, TypeError, ValueError, PySparkException):
+        return T.NullType()
