@@ -18,14 +18,15 @@ from tests.programs.loading import Loader, all_records
 pytestmark = pytest.mark.spark
 
 COUNT = int(os.environ.get("LOAD_FILES", "0"))
-FILES_PER_LOAD = 3
-LOADS = max(1, (COUNT or 200) // FILES_PER_LOAD // len(FILES))
+FILES_PER_LOAD = 3.5
+"""On average."""
+LOADS = max(1, int((COUNT or 200) / FILES_PER_LOAD / len(FILES)))
 # A load takes a second, so a smaller example is searched only by hand.
 PHASES = [Phase.generate, Phase.shrink] if COUNT else [Phase.generate]
 NAMES = st.sampled_from(["a", "a b", "a%20b", "[1]", "{x}", "\u00fc", "a+b", "#?&"])
 
 
-@pytest.mark.timeout(0 if COUNT else 120)
+@pytest.mark.timeout(0 if COUNT else 240)
 @pytest.mark.parametrize("name", FILES)
 def test_log_has_the_rows_of_an_independent_parser(spark, capsys, tmp_path, name):
     numbers = count()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.input.file_index import with_file_index, with_folder_columns
-from spark_cas.programs.input.footers import check_parquet_footers, require_microseconds
+from spark_cas.programs.input.footers import check_parquet_footers, invalid_file, require_microseconds
 from spark_cas.programs.input.listing import literal
 from spark_cas.programs.input.merged_columns import merged_columns
 from spark_cas.programs.input.orc_times import checked_times
@@ -94,6 +94,12 @@ def _load(
             for each in files:
                 _require_names(frame.columns, each, reader.load(literal(each.path)).columns)
     except Exception as error:
+        invalid = invalid_file(files, format_name)
+        if invalid:
+            raise UsageError(
+                f"--input: file {invalid} is cut, or is not of the format {format_name}. Nothing was appended. Write "
+                f"it again, or remove it from the input."
+            ) from error
         if "[CANNOT_MERGE_SCHEMAS]" not in str(error):
             raise
         # Spark's error names no file.

@@ -48,9 +48,13 @@ class Decoder:
         self._at_start = part.start == 0
         self._needs_mark = self._at_start and encoding in _NEEDS_BOM
         self._lines = 0
+        self._last = ""
 
     def feed(self, data: bytes, *, final: bool = False) -> bytes:
-        """Return the next bytes as UTF-8."""
+        """Return the next bytes as UTF-8.
+
+        Raises UnreadableInputError for bytes that are not of the encoding, and if the end of the file may be missing.
+        """
         if self._decoder is None:
             return data
         if self._needs_mark and data:
@@ -65,6 +69,14 @@ class Decoder:
         except UnicodeDecodeError as error:
             line = 1 + self._lines + error.object[: error.start].count(_LINE_END)
             raise _undecodable(self._part, self._encoding, error, line) from None
+        self._last = text[-1:] or self._last
+        if final and self._last not in ("", "\n"):
+            # The added byte 10 is in this character. Without it the file may end within a character.
+            raise self._part.error(
+                f"the file ends within a character of {self._encoding.upper()}, or with U+{ord(self._last):04X} and "
+                "no line end",
+                "Write the whole file, with a line end at its end, or as UTF-8",
+            )
         self._lines += text.count("\n")
         if self._at_start and text:
             self._at_start = False

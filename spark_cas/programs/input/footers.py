@@ -63,6 +63,25 @@ def require_microseconds(files: Sequence[InputFile], format_name: str) -> None:
             )
 
 
+def invalid_file(files: Sequence[InputFile], format_name: str) -> str:
+    """Return the first local file whose footer PyArrow cannot read; empty if there is none.
+
+    Spark's error for a cut ORC file names no file.
+    """
+
+    def problem(file: InputFile) -> str:
+        try:
+            (_parquet_rows if format_name == "parquet" else _orc_rows)(file)
+        except pa.ArrowException:
+            return file.path
+        except OSError as error:
+            return file.path if error.errno is None else ""  # PyArrow raises one without a number for wrong bytes
+        return ""
+
+    local = [] if is_remote() else [each for each in files if _path(each)]
+    return next(filter(None, _in_threads(problem, local)), "")
+
+
 def footer_rows(spark: "SparkSession", files: Sequence[InputFile], format_name: str) -> int:
     """Return the number of rows in Parquet or ORC files, from their footers.
 

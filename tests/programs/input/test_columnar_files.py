@@ -81,6 +81,16 @@ def test_empty_file_is_rejected(write, read, kind, tmp_path):
         read()
 
 
+def test_cut_file_is_rejected_by_its_name(write, read):
+    write("a", id=[1, 2])
+    file = write("b", id=[1, 2])
+    data = file.read_bytes()
+    for size in (*range(1, len(data), 20), len(data) - 1):
+        file.write_bytes(data[:size])
+        with pytest.raises(UsageError, match=r"b\.\w+"):
+            read()
+
+
 @pytest.mark.parametrize(
     "column",
     [

@@ -40,6 +40,20 @@ def test_bytes_of_another_encoding_are_rejected(rows, data, options):
     assert "a.txt, line 2" in message_of(lambda: rows(data, **options))
 
 
+@pytest.mark.parametrize(
+    ("data", "encoding"),
+    [
+        ("ab\u4e00".encode("utf-16-be")[:-1], "utf-16-be"),
+        ("ab".encode("utf-16-le")[:-1], "utf-16-le"),
+        ("\U0001f600".encode("utf-32-be")[:-1], "utf-32-be"),
+        ("ab".encode("cp500"), "cp500"),
+    ],
+)
+def test_file_that_may_end_within_a_character_is_rejected(rows, data, encoding):
+    """The line end that Spark's reader removes, and a task adds, must not complete a character."""
+    assert "a.txt" in message_of(lambda: rows(data, encoding=encoding))
+
+
 def test_option_that_is_not_honoured_is_rejected(rows):
     with pytest.raises(UsageError):
         rows(b"a\n", wholetext="true")
