@@ -198,8 +198,8 @@ def test_a_complete_job_is_found_without_spark(tmp_path):
     assert "was complete before" in found.stderr
     # Another job needs Spark, which really is not there.
     unable = load_without_spark(address, "load-2")
-    assert unable.returncode == 1
-    assert "ModuleNotFoundError" in unable.stderr
+    assert unable.returncode == 2
+    assert "[SPARK_SETUP]" in unable.stderr
 
 
 def load_without_spark(log, job):

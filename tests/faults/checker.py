@@ -27,16 +27,19 @@ def require_complete(log: Path, job: str, rows: Mapping[int, Sequence[Row]]) -> 
 
 def require_prefix(log: Path, job: str, rows: Mapping[int, Sequence[Row]]) -> int:
     """Each partition holds the first of these rows and nothing else; returns how many they are in all."""
-    held: dict[int, list[Held]] = {}
-    with open_log(str(log)) as opened:
-        for partition, expected in rows.items():
-            progress = opened.progress(partition, job)
-            count = progress.rows if progress else 0
-            done = progress is not None and progress.complete
-            assert not done or count == len(expected), f"partition {partition}: complete with {count} rows"
-            held[partition] = [Held(job, expected[:count], complete=done)]
+    held = {partition: [recorded_prefix(log, partition, job, expected)] for partition, expected in rows.items()}
     require(log, held, completed=[])
     return sum(len(found[0].rows) for found in held.values())
+
+
+def recorded_prefix(log: Path, partition: int, job: str, rows: Sequence[Row]) -> Held:
+    """Return as many of these rows as the ledger records for the job in a partition."""
+    with open_log(str(log)) as opened:
+        progress = opened.progress(partition, job)
+    count = progress.rows if progress else 0
+    done = progress is not None and progress.complete
+    assert not done or count == len(rows), f"partition {partition}: complete with {count} rows"
+    return Held(job, rows[:count], complete=done)
 
 
 def require(log: Path, held: Mapping[int, Sequence[Held]], completed: Sequence[str]) -> None:
