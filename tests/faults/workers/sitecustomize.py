@@ -18,6 +18,7 @@ from pathlib import Path
 _FOLDER = os.environ.get("SPARK_CAS_FAULTS")
 _PAUSE_SECONDS = 0.01
 _LONGEST_WAIT_SECONDS = 120.0
+_LONGEST_MEETING_SECONDS = 60.0
 
 
 class _Failpoints:
@@ -126,8 +127,8 @@ class _Failpoints:
         _until(lambda: any(event["at"] == "linked" for event in self._others()))
 
     def _meet(self, _):
-        """Wait until another process is at this very point."""
-        _until(lambda: any(event["what"] == "meet" for event in self._others()))
+        """Wait until another process is at this point. It never is if its run was rejected elsewhere before."""
+        _until(lambda: any(event["what"] == "meet" for event in self._others()), _LONGEST_MEETING_SECONDS)
 
     def _others(self):
         lines = (self._folder / "events.jsonl").read_text().splitlines()
@@ -135,8 +136,8 @@ class _Failpoints:
         return [event for event in events if event["path"] == self._path and event["pid"] != os.getpid()]
 
 
-def _until(done):
-    deadline = time.monotonic() + _LONGEST_WAIT_SECONDS
+def _until(done, seconds=_LONGEST_WAIT_SECONDS):
+    deadline = time.monotonic() + seconds
     while not done() and time.monotonic() < deadline:
         time.sleep(_PAUSE_SECONDS)
 
