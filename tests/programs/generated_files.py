@@ -161,8 +161,8 @@ class Dialect:
 
     def options(self, draw):
         options = {"sep": self.separator, "quote": self.quote, "escape": self.escape, "nullValue": self.null}
-        given = [f"{name}={each}" for name, each in options.items() if each or draw(st.booleans())]
-        return list(chain(*(["--read-option", each] for each in given)))
+        named = [f"{name}={each}" for name, each in options.items() if each or draw(st.booleans())]
+        return list(chain(*(["--read-option", each] for each in named)))
 
 
 DIALECTS = st.builds(
@@ -184,7 +184,7 @@ def csv_text(draw, records, dialect):
 
 @st.composite
 def csv_files(draw):
-    """Columns of texts. Python's csv module cannot tell null from an empty text, so the rows are known too."""
+    """Columns of texts. Python's csv module returns null as an empty text, so the rows are known too."""
     encoding, dialect = draw(ENCODINGS), draw(DIALECTS)
     names = draw(st.lists(sampled_texts(encoding, *NAMES), min_size=2, max_size=4, unique=True))
     value = st.none() | texts(encoding) | sampled_texts(encoding, "", " a ", "NA", "1,5", "\ufeffx", 'say "x"')
