@@ -110,10 +110,10 @@ def damaged(draw, data):
 
 
 def text_load(draw, name, contents, arguments, parse, same, encoding, known=None):  # noqa: PLR0917 - as many as a load has
-    """The load of texts. In one load of 16, one byte of a file is changed."""
+    """The load of texts. In few loads, one byte of a file is changed."""
     mark = "\ufeff" if encoding == "utf-8" and draw(st.booleans()) else ""
     raw = [(mark + each).encode(encoding) for each in contents]
-    is_valid = parse is None or draw(st.integers(0, 99)) % 16 != 7
+    is_valid = parse is None or draw(st.integers(0, 99)) % 32 != 7
     if not is_valid:
         at = draw(st.integers(0, len(raw) - 1))
         raw[at] = damaged(draw, raw[at])
@@ -511,7 +511,7 @@ def columnar_load(draw, name, schema, files, read):
         rows = [{name: row.get(name) for name in schema.names} for row in found.to_pylist()]
         return [(None if row["key"] is None else row["key"].encode(), row) for row in rows]
 
-    is_valid = draw(st.integers(0, 99)) % 16 != 7
+    is_valid = draw(st.integers(0, 99)) % 32 != 7
     if not is_valid:
         cut = draw(st.integers(0, len(files[-1]) - 1))
         files[-1] = files[-1][:cut]
@@ -619,7 +619,7 @@ def avro_files(draw):
         values = [{name: normal(each) for name, each in row.items()} for row in found]
         return [(None if row["key"] is None else row["key"].encode(), row) for row in values]
 
-    is_valid = draw(st.integers(0, 99)) % 16 != 7
+    is_valid = draw(st.integers(0, 99)) % 32 != 7
     if not is_valid:
         files[-1] = damaged(draw, files[-1])
     arguments = ["--key", "key", "--value-json"]
