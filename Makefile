@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # The longest first.
 LANES := test-chaos test-spark test-kafka-faults test-kafka test-faults test-contract test-programs test-rest
+# Smoke tests on other versions of pyspark.
+SMOKE := test-spark-4.0 test-spark-4.1 test-spark-4.3
 AZURITE := tests/azurite/node_modules/.installed
 # The programs that tests start, apart from Python and Java.
 PROGRAMS := $(addprefix $(BIN)/,node go chromium)
@@ -127,15 +129,13 @@ test-kafka-faults: ready ## the tests on brokers that stand still, die, or are c
 	$(BIN)/python -m pytest $(CHOSEN) tests/kafka/faults
 
 # pip builds a wheel of each version once, and caches it.
-SMOKE := test-spark-4.0 test-spark-4.1 test-spark-4.3
 test-spark-4.0: PYSPARK := 4.0.5
 test-spark-4.1: PYSPARK := 4.1.4
 test-spark-4.3: PYSPARK := 4.3.0
 $(SMOKE): test-spark-%: needs-java
 	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-$* PYSPARK=$(PYSPARK) smoke
 
-test-versions: ## the smoke tests on other versions of pyspark: test-spark-4.0 and so on
-	@for each in $(SMOKE); do $(MAKE) --no-print-directory $$each || exit 1; done
+test-versions: $(SMOKE) ## the smoke tests on other versions of pyspark: test-spark-4.0 and so on
 
 # Spark 4.0 leaves sockets of its own open.
 smoke: $(STAMP) needs-java ## the tests of each part of the connector, on one version of pyspark

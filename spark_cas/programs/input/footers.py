@@ -40,8 +40,7 @@ def check_parquet_footers(files: Sequence[InputFile]) -> None:
 
     Raises UsageError for a column whose type Spark cannot read, and for metadata that hides columns from Spark.
     """
-    local = [each for each in files if _path(each)]
-    for _ in _in_threads(_check, [] if is_remote() else local):
+    for _ in _in_threads(_check, _local(files)):
         pass
 
 
@@ -53,7 +52,7 @@ def require_microseconds(files: Sequence[InputFile], format_name: str) -> None:
 
     Raises UsageError for a column with a fraction of a microsecond.
     """
-    local = [] if is_remote() else [each for each in files if _path(each)]
+    local = _local(files)
     finer = _finer_in_parquet if format_name == "parquet" else _finer_in_orc
     for file, column in zip(local, _in_threads(finer, local), strict=True):
         if column:
@@ -71,15 +70,14 @@ def invalid_file(files: Sequence[InputFile], format_name: str) -> str:
 
     def problem(file: InputFile) -> str:
         try:
-            (_parquet_rows if format_name == "parquet" else _orc_rows)(file)
+            _ROWS[format_name](file)
         except pa.ArrowException:
             return file.path
         except OSError as error:
             return file.path if error.errno is None else ""  # PyArrow raises one without a number for wrong bytes
         return ""
 
-    local = [] if is_remote() else [each for each in files if _path(each)]
-    return next(filter(None, _in_threads(problem, local)), "")
+    return next(filter(None, _in_threads(problem, _local(files))), "")
 
 
 def footer_rows(spark: "SparkSession", files: Sequence[InputFile], format_name: str) -> int:
@@ -87,11 +85,17 @@ def footer_rows(spark: "SparkSession", files: Sequence[InputFile], format_name: 
 
     PyArrow reads the footers of local files. Spark reads those of other file systems: its count reads no column.
     """
-    if not is_remote() and all(map(_path, files)):
+    local = _local(files)
+    if len(local) == len(files):
         with suppress(pa.ArrowException, OSError):
-            return sum(_in_threads(_parquet_rows if format_name == "parquet" else _orc_rows, files))
+            return sum(_in_threads(_ROWS[format_name], local))
     reader = spark.read.format(format_name).option("recursiveFileLookup", "true").option("mergeSchema", "true")
     return reader.load([literal(each.path) for each in files]).count()
+
+
+def _local(files: Sequence[InputFile]) -> list[InputFile]:
+    """Return the files that this process can open; none on Spark Connect, where another machine may have them."""
+    return [] if is_remote() else [each for each in files if _path(each)]
 
 
 def _path(file: InputFile) -> str:
@@ -110,6 +114,10 @@ def _parquet_rows(file: InputFile) -> int:
 
 def _orc_rows(file: InputFile) -> int:
     return int(orc.ORCFile(_path(file)).nrows)
+
+
+_ROWS: dict[str, Callable[[InputFile], int]] = {"parquet": _parquet_rows, "orc": _orc_rows}
+"""Return the number of rows in the footer of a file."""
 
 
 def _check(file: InputFile) -> None:
