@@ -1,20 +1,20 @@
-"""The errors of spark_cas, grouped by what a handler does about them.
+"""The errors of spark_cas, grouped by their handling.
 
 ::
 
     ConditionalLogError
     ├── RefusedError            a condition did not hold; nothing of the attempt is visible
-    │   ├── ConflictError       bootstrap again from what was expected, then write again
-    │   ├── TruncatedError      stop: the log lost records that were seen
-    │   ├── FencedError         stop: a newer writer of the same job is at work
-    │   ├── ProgressLostError   a person decides
-    │   ├── LayoutChangedError  plan and route again
-    │   ├── GrantedError        run the same job again once the load that is at work is complete
-    │   ├── NotLeaderError      ask the node that leads the shard
-    │   └── VersionMismatchError  read the key again, then write with the version of now
-    ├── UnknownOutcomeError     run the same job again: it looks before it writes
-    ├── MayBeStaleError         read again, or take what may be stale
-    ├── InputError              (also a ValueError) nothing was appended; fix the input or the call
+    │   ├── ConflictError       read the new records, then write with their end offsets
+    │   ├── TruncatedError      stop: the log lost records
+    │   ├── FencedError         stop: a newer writer of the same job is active
+    │   ├── ProgressLostError   compare the log and the input by hand
+    │   ├── LayoutChangedError  route the rows again and write them
+    │   ├── GrantedError        run the same job after the active load is complete
+    │   ├── NotLeaderError      send the request to the leader of the shard
+    │   └── VersionMismatchError  read the key, then write with its present version
+    ├── UnknownOutcomeError     run the same job again: it checks the log first
+    ├── MayBeStaleError         read again, or accept a stale value
+    ├── InputError              (also a ValueError) nothing was appended; correct the input or the call
     │   ├── OptionError
     │   ├── SchemaError
     │   ├── ClaimError
@@ -26,7 +26,7 @@
     │   ├── BatchTooLargeError
     │   ├── SparkSetupError
     │   └── UnreadableInputError
-    └── LogError                the log or its store cannot be used as it is
+    └── LogError                the log or its store cannot be used
         ├── LogNotFoundError
         ├── LogNotSharedError
         ├── TrimmedError
@@ -39,8 +39,8 @@
             ├── TransactionEndedError
             └── UndecidedError
 
-Spark carries only the text of an error to the user, so every text begins with the kind in brackets,
-and `error_from_text` makes the error again. Kinds are stable: they are added to, never renamed.
+Spark passes only the text of an error to the user. Each text therefore begins with the kind in brackets, and
+`error_from_text` returns the error. Existing kinds are never renamed.
 """
 
 import re
@@ -85,7 +85,7 @@ class ErrorKind(StrEnum):
 
 
 class ConditionalLogError(Exception):
-    """Any error of spark_cas. ``message`` says what was expected, what was found and what to do."""
+    """Any error of spark_cas. ``message`` has the values expected and found, and the fix."""
 
     kind: ClassVar[ErrorKind]
 
@@ -107,13 +107,13 @@ class RefusedError(ConditionalLogError):
 
 
 class ConflictError(RefusedError):
-    """Somebody else's record is at or after the expected offset."""
+    """A record of another writer is at or after the expected offset."""
 
     kind = ErrorKind.CONFLICT
 
 
 class TruncatedError(RefusedError):
-    """The log is shorter than what the writer has seen."""
+    """The log is shorter than before: it lost records."""
 
     kind = ErrorKind.TRUNCATED
 
@@ -125,7 +125,7 @@ class FencedError(RefusedError):
 
 
 class ProgressLostError(RefusedError):
-    """The job was begun, its progress is gone, and no claim can decide."""
+    """The recorded progress of the job has expired, and no expected offset can decide."""
 
     kind = ErrorKind.PROGRESS_LOST
 
@@ -137,7 +137,7 @@ class LayoutChangedError(RefusedError):
 
 
 class GrantedError(RefusedError):
-    """Another load is at work on the same partitions: nothing was planned."""
+    """Another load holds the lock of the same partitions. Nothing was planned."""
 
     kind = ErrorKind.GRANTED
 
@@ -150,7 +150,7 @@ class NotLeaderError(RefusedError):
     def __init__(self, message: str, leader: str | None = None) -> None:
         super().__init__(message)
         self.leader = leader
-        """The address of the node to ask, as far as is known: a hint, which may be wrong."""
+        """The presumed address of the leader; None if it is not known."""
 
 
 class VersionMismatchError(RefusedError):
@@ -166,13 +166,13 @@ class VersionMismatchError(RefusedError):
 
 
 class UnknownOutcomeError(ConditionalLogError):
-    """A reply was lost and could not be resolved in time: the chunk may or may not be in the log."""
+    """A response was lost: the commit status of the last chunk is unknown."""
 
     kind = ErrorKind.UNKNOWN_OUTCOME
 
 
 class MayBeStaleError(ConditionalLogError):
-    """It could not be proven that what a read found is the newest."""
+    """The node cannot prove that a value is the newest."""
 
     kind = ErrorKind.MAY_BE_STALE
 
@@ -194,49 +194,49 @@ class SchemaError(InputError):
 
 
 class ClaimError(InputError):
-    """What a row expects can be no claim: it is no offset, or not above that of the row before."""
+    """A row has an impossible expected offset: no offset, or not above that of the previous row."""
 
     kind = ErrorKind.CLAIM
 
 
 class RecordTooLargeError(InputError):
-    """One record is larger than a chunk may be."""
+    """A record exceeds the limit of a chunk or of the topic."""
 
     kind = ErrorKind.RECORD_TOO_LARGE
 
 
 class NotRoutedError(InputError):
-    """Rows of one log partition are not all in one task, or not in a partition of the log."""
+    """Two tasks have rows of one log partition, or rows are for a partition that the log lacks."""
 
     kind = ErrorKind.NOT_ROUTED
 
 
 class InputChangedError(InputError):
-    """The rows are not those that the job began with."""
+    """The rows differ from those of the first run of the job."""
 
     kind = ErrorKind.INPUT_CHANGED
 
 
 class JobMismatchError(InputError):
-    """The job name belongs to a job that was planned in another way."""
+    """Another kind of write, or another stream, has this job name."""
 
     kind = ErrorKind.JOB_MISMATCH
 
 
 class CheckpointMismatchError(InputError):
-    """The checkpoint of a streaming query and the log do not tell of the same batches."""
+    """The batches in the checkpoint of a streaming query and in the log differ."""
 
     kind = ErrorKind.CHECKPOINT_MISMATCH
 
 
 class BatchTooLargeError(InputError):
-    """Rows for one partition that have to be one chunk, of a micro-batch or an atomic load, are more than that."""
+    """Rows that need one chunk, of a micro-batch or an atomic load, exceed its limit."""
 
     kind = ErrorKind.BATCH_TOO_LARGE
 
 
 class SparkSetupError(InputError):
-    """Spark, as it is set up, cannot run what is asked: its version, or the Python of its workers."""
+    """pyspark is missing or too old, or Spark's workers run another Python."""
 
     kind = ErrorKind.SPARK_SETUP
 
@@ -248,49 +248,49 @@ class UnreadableInputError(InputError):
 
 
 class LogError(ConditionalLogError):
-    """The log or its store cannot be used as it is."""
+    """The log or its store cannot be used."""
 
 
 class LogNotFoundError(LogError):
-    """There is no log under the address."""
+    """No log exists at the address."""
 
     kind = ErrorKind.LOG_NOT_FOUND
 
 
 class LogNotSharedError(LogError):
-    """A worker sees another log, or none, under the address that the driver planned with."""
+    """A worker finds another log, or none, at the address that the driver used."""
 
     kind = ErrorKind.LOG_NOT_SHARED
 
 
 class TrimmedError(LogError):
-    """Records that a read was planned for were trimmed meanwhile."""
+    """Records of a planned read were trimmed."""
 
     kind = ErrorKind.TRIMMED
 
 
 class FormatError(LogError):
-    """What is there is no log, or one of a newer format version."""
+    """The address has no log, or one of a newer format version."""
 
     kind = ErrorKind.FORMAT
 
 
 class StoreUnsafeError(LogError):
-    """The store does not honour put-if-absent, on which everything rests."""
+    """The store ignores put-if-absent, which every promise depends on."""
 
     kind = ErrorKind.STORE_UNSAFE
 
 
 class ChunkDamagedError(LogError):
-    """Bytes of a chunk are torn, flipped or missing."""
+    """A chunk is incomplete, or its checksum is wrong."""
 
     kind = ErrorKind.CHUNK_DAMAGED
 
 
 class UnreadableRecordError(LogError):
-    """A record of another producer holds a value that a requested column cannot hold.
+    """A record of another producer has a value that a requested column cannot represent.
 
-    ``partition`` and ``offset`` are -1 in an error that came from another process, whose text names them.
+    ``partition`` and ``offset`` are -1 in an error of another process. Its text names them.
     """
 
     kind = ErrorKind.UNREADABLE_RECORD
@@ -302,21 +302,21 @@ class UnreadableRecordError(LogError):
 
 
 class StorageError(LogError):
-    """The store failed: out of space, not permitted, not reachable."""
+    """The brokers or the store cannot be reached, deny access, or are full."""
 
     kind = ErrorKind.STORAGE
 
 
 class NotTakenError(StorageError):
-    """The store will not take these rows, however often that is tried; it crosses a process as `StorageError`."""
+    """The store never accepts these rows. Another process receives it as `StorageError`."""
 
 
 class TransactionEndedError(StorageError):
-    """What a load appended as a whole is gone, and may be appended anew; it crosses a process as `StorageError`."""
+    """The rows of an atomic load are gone; a retry may append them. Another process receives it as `StorageError`."""
 
 
 class UndecidedError(StorageError):
-    """What is looked for depends on somebody's open transaction; it crosses a process as `StorageError`."""
+    """The result depends on an open transaction. Another process receives it as `StorageError`."""
 
 
 def _leaves(base: type[ConditionalLogError]) -> dict[ErrorKind, type[ConditionalLogError]]:

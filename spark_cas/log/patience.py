@@ -1,4 +1,4 @@
-"""One patience: what passes is waited for up to one deadline, whatever waits within it, and a long wait is logged."""
+"""Deadlines and backoff: one deadline covers all nested retries, and long waits are logged."""
 
 import logging
 import math
@@ -10,12 +10,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 PATIENCE_MS = 120_000
-"""Kafka's own default of ``delivery.timeout.ms``: as long as Spark's sink goes on."""
+"""Kafka's default of ``delivery.timeout.ms``, and so the time for which Spark's own sink retries."""
 
 _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 1.0
 _QUIET_SECONDS = 5.0
-"""A shorter wait is nobody's business."""
+"""Shorter waits are not logged."""
 _LOG_EVERY_SECONDS = 30.0
 
 _JITTER = random.SystemRandom()
@@ -25,7 +25,7 @@ _for_others: ContextVar[float] = ContextVar("for_others", default=math.inf)
 
 @dataclass(slots=True)
 class _Deadline:
-    """A deadline, and the one around it, which holds as well."""
+    """A deadline within another one. The earlier of them applies."""
 
     at: float
     outer: "_Deadline | None" = None
@@ -44,9 +44,9 @@ _deadline: ContextVar[_Deadline] = ContextVar("deadline", default=_NEVER)
 def within(seconds: float, *, extensible: bool = False) -> Iterator[None]:
     """Limit all waits of this thread inside to so many seconds together, except those of a `SecondLook`.
 
-    An outer deadline still holds. `extend` moves an ``extensible`` deadline.
+    An outer deadline still applies. `extend` moves an ``extensible`` deadline.
 
-    Do not put this around a ``yield`` of a generator: the deadline would also hold for the code that consumes it.
+    Do not put this around a ``yield`` of a generator: the deadline would also apply to the code that consumes it.
     """
     token = _deadline.set(_Deadline(time.monotonic() + seconds, _deadline.get(), extensible))
     try:
@@ -68,7 +68,7 @@ def anew(seconds: float) -> Iterator[None]:
 def extend(seconds: float) -> None:
     """Move each extensible deadline around this call to at least so many seconds from now.
 
-    Call it when the store makes progress, for example when data arrives. A deadline that is not extensible holds.
+    Call it when the store makes progress, for example when data arrives. A deadline that is not extensible stays.
     """
     least = time.monotonic() + seconds
     each: _Deadline | None = _deadline.get()
@@ -80,7 +80,7 @@ def extend(seconds: float) -> None:
 
 @contextmanager
 def yielding_after(seconds: float) -> Iterator[None]:
-    """Inside, what others have not decided is waited for no longer: for who keeps others waiting himself."""
+    """Limit the waits for other writers inside, for a writer that blocks others itself."""
     token = _for_others.set(seconds)
     try:
         yield
@@ -94,14 +94,14 @@ def wait_for_others(
     first_pause_seconds: float = _FIRST_PAUSE_SECONDS,
     longest_pause_seconds: float = _LONGEST_PAUSE_SECONDS,
 ) -> "Wait":
-    """The wait for what others are to decide, within what `yielding_after` allows."""
+    """Return a `Wait` for another writer, within the limit of `yielding_after`."""
     return Wait(min(seconds, _for_others.get()), doing, first_pause_seconds, longest_pause_seconds)
 
 
 class Wait:
-    """Trying again what passes: growing, jittered pauses, a deadline, and a line in the log when it lasts.
+    """Retries of a transient failure: jittered exponential backoff, a deadline, and a log line for a long wait.
 
-    ``doing`` says what is waited for, as errors begin: "looking for topic flights".
+    ``doing`` describes the operation, as an error does: "looking for topic flights".
     """
 
     def __init__(
@@ -121,18 +121,18 @@ class Wait:
 
     @property
     def left(self) -> float:
-        """Seconds up to the deadline, 0 when it is over."""
+        """Seconds until the deadline, 0 after it."""
         return max(0.0, self._deadline.effective - time.monotonic())
 
     @property
     def waited(self) -> float:
-        """Seconds since the first try."""
+        """Seconds since the first attempt."""
         return time.monotonic() - self._began
 
     def again(self, why: str) -> bool:
-        """Pause before another try; False, at once, when the deadline is over.
+        """Pause before a retry; return False at once after the deadline.
 
-        ``why`` says what the last try met, in the words of an error and without a value of an option.
+        ``why`` is the reason of the last failure, as in an error, without option values.
         """
         if self.left == 0:
             return False
@@ -148,17 +148,16 @@ class Wait:
 
 
 class SecondLook(Wait):
-    """The wait for another look at what is definite once it is said, and is not if a broker only lags behind.
+    """Confirming reads before a permanent error, because a broker with stale metadata may report the same.
 
-    Its time begins behind the first look, and the last one begins when it is over, however long one takes, and
-    wherever the process stands still: what was seen before that tells of before that alone. So an outer deadline does
-    not hold.
+    The time starts after the first read. The last read starts after this time, no matter how long a read takes or the
+    process is suspended: a read shows only the state before it. Outer deadlines therefore do not apply.
     """
 
     _looked_at: float | None = None
 
     def again(self, why: str) -> bool:
-        """As `Wait`; False once a look was begun when the time was over."""
+        """Pause as `Wait` does; return False if the last read started after the time."""
         if self._looked_at is None:
             self._deadline = _Deadline(time.monotonic() + self._seconds)
         elif self._looked_at >= self._deadline.at:

@@ -1,4 +1,4 @@
-"""What the programs have in common: people read stderr, other programs the last line of stdout, as JSON."""
+"""Common parts of the programs: messages for people on stderr, the result as JSON in the last line of stdout."""
 
 import argparse
 import json
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 Result = Mapping[str, object]
 StartSession = Callable[[bool], "SparkSession"]
-"""Gives the session; told whether to show Spark's log."""
+"""Starts the session. The argument is whether to show Spark's log."""
 
 
 def parser_of(prog: str, description: str, epilog: str) -> argparse.ArgumentParser:
-    """A parser with ``--traceback``."""
+    """Return a parser with the argument ``--traceback``."""
     parser = argparse.ArgumentParser(
         prog=prog,
         description=description,
@@ -36,12 +36,12 @@ def parser_of(prog: str, description: str, epilog: str) -> argparse.ArgumentPars
 
 
 def add_traceback(parser: argparse._ActionsContainer) -> None:
-    """Add ``--traceback``, which every program has."""
+    """Add the argument ``--traceback``."""
     parser.add_argument("--traceback", action="store_true", help="of an error, show tracebacks, and Spark's log")
 
 
 def tell_error(error: Exception, console: Console, *, with_traceback: bool) -> Exception:
-    """Tell what ended a program in a sentence, and return the error that the sentence is of."""
+    """Print an error that ended a program as one sentence, and return the plain error."""
     if with_traceback:
         traceback.print_exc()
     plain = plain_error(error)
@@ -50,22 +50,22 @@ def tell_error(error: Exception, console: Console, *, with_traceback: bool) -> E
 
 
 def tell(console: Console, sentence: str, style: str = "") -> None:
-    """Print a sentence as it is, on one line of whatever length."""
+    """Print a sentence without markup, on one line of any length."""
     console.print(sentence, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def run(
     work: "Callable[[SparkSession], tuple[ExitCode, Result]]", start_session: StartSession, *, with_traceback: bool
 ) -> int:
-    """Do the work of a program, print its result, and return the exit code; an error becomes both."""
+    """Run the work of a program, print its result, and return the exit code. An error becomes a result too."""
 
     def in_session() -> tuple[ExitCode, Result]:
-        # Here and not above: a wrong call is told without pyspark.
+        # Imported here, so that a wrong call fails without pyspark.
         from spark_cas.spark.source import ConditionalLogSource
         from spark_cas.spark.versions import register
 
         spark = start_session(with_traceback)
-        # Spark finds it by itself only where the first python3 on its PATH has this package.
+        # Spark finds the source itself only if the first python3 on its PATH has this package.
         register(spark, ConditionalLogSource)
         return work(spark)
 
@@ -80,12 +80,12 @@ def run(
 def outcome_of(
     work: Callable[[], tuple[ExitCode, Result]], console: Console, *, with_traceback: bool
 ) -> tuple[ExitCode, Result]:
-    """What some work comes to; an error is told, and becomes an outcome as well."""
+    """Return the outcome of some work. Print an error, and return it as an outcome too."""
     try:
         return work()
     except KeyboardInterrupt:
         tell(console, "interrupted", "yellow")
         return ExitCode.INTERRUPTED, {"status": "interrupted"}
-    except Exception as error:  # noqa: BLE001 - whatever it was, the caller reads it in the result
+    except Exception as error:  # noqa: BLE001 - the result reports every error
         plain = tell_error(error, console, with_traceback=with_traceback)
         return exit_code_of(plain), {"status": "failed", "error": kind_of(plain), "message": str(plain)}
