@@ -27,7 +27,7 @@ from spark_cas.spark.worker import planned_log
 
 @dataclass(frozen=True)
 class RecordsPartition(InputPartition):
-    """What one task reads: offsets of one log."""
+    """The offsets of one log that one task reads."""
 
     log_id: str
     ranges: Task
@@ -35,13 +35,13 @@ class RecordsPartition(InputPartition):
 
 @called_by_spark
 class RecordsReader(Acknowledged, DataSourceReader):
-    """Reads records as Arrow batches, in the columns of ``schema``, which `check_read_schema` has seen.
+    """Reads records as Arrow batches, in the columns of ``schema``, which passed `check_read_schema`.
 
     Columns: any of key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,
     timestampType int, headers array<struct<key string, value binary>>.
 
-    Guarantee: what is read lies in the ranges found when the read was planned, all of it, however often the
-    relation is scanned and whatever is appended meanwhile. How many tasks: `Splitting`.
+    Guarantee: each scan of the relation reads all records in the ranges of the time of planning, and no later ones.
+    On Spark 4.0 each action plans its own. `Splitting` determines the number of tasks.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class RecordsReader(Acknowledged, DataSourceReader):
         *,
         newest: bool = False,
     ) -> None:
-        """``newest`` reads of each key of a partition the newest record, and maybe others: `newest_of_keys`."""
+        """``newest`` reads at least the newest record of each key of a partition: `newest_of_keys`."""
         self.selection = selection
         self.wanted = wanted
         self.splitting = splitting
@@ -67,20 +67,20 @@ class RecordsReader(Acknowledged, DataSourceReader):
         return tasks_of(seen, ranges, self.splitting)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Where there is nothing to read Spark sends an empty partition of its own.
+        # If there is nothing to read, Spark passes an empty partition of its own.
         if isinstance(partition, RecordsPartition):
             yield from read_records(self.selection, self.wanted, partition, self.schema, newest=self.newest)
 
 
 def tasks_of(seen: Seen, ranges: Ranges, splitting: Splitting) -> list[InputPartition]:
-    """What the tasks of a read are sent."""
+    """Return the partitions of a read, one per task."""
     return [RecordsPartition(seen[task[0][0].topic].log_id, task) for task in splitting.split(ranges)]
 
 
 def read_records(
     selection: Selection, wanted: ReadRange, task: RecordsPartition, schema: StructType, *, newest: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """The records of one task, in the columns of ``schema``; with ``newest`` those that `newest_of_keys` leaves."""
+    """Read the records of one task, in the columns of ``schema``; with ``newest`` those of `newest_of_keys`."""
     arrow = arrow_schema(schema)
     columns = tuple(name for name in (*RECORDS.names, TIMESTAMP_TYPE) if name in arrow.names)
     with planned_log(selection.spec_of(task.ranges[0][0].topic), task.log_id) as log:
@@ -99,10 +99,10 @@ def _kept_records(
     *,
     fail_on_data_loss: bool,
 ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
-    """The records that are left of a range, each with its offset, also where more is trimmed while it is read.
+    """Read the remaining records of a range, each with its offset, also if more are trimmed during the read.
 
-    Raises TrimmedError when records are gone, unless that is to be passed over; TruncatedError when the partition
-    ends before the range, which it held when it was planned.
+    Raises TrimmedError if records are gone and ``fail_on_data_loss``; TruncatedError if the partition now ends before
+    the end of the planned range.
     """
     while True:
         try:
@@ -121,7 +121,7 @@ def _kept_records(
 
 
 def _truncated(at: TopicPartition, offsets: OffsetRange, bounds: Bounds) -> TruncatedError:
-    """The error of a partition that was seen too short twice: for the read, and then here."""
+    """Return the error of a partition that was too short in two reads."""
     return TruncatedError(
         f"{at} ends at {bounds.end_offset}, and it is to be read up to offset {offsets.end_offset}, which it had "
         f"when that was planned: the log lost records. Find out why; then read or bootstrap again, a stream with a "

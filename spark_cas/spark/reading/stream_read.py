@@ -1,4 +1,4 @@
-"""The streaming reader: what a micro-batch takes, and where the stream is behind it."""
+"""The streaming reader: the offsets of each micro-batch."""
 
 import logging
 import math
@@ -49,22 +49,22 @@ Answer = TypeVar("Answer")
 
 @called_by_spark
 class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads records as `RecordsReader` does, batch after batch.
+    """Reads records as `RecordsReader` does, in micro-batches.
 
-    Guarantee: each committed record from the start on is in exactly one batch, whatever fails and is restarted from
-    the checkpoint; a batch that is run again holds the same records. It ends at what is decided when it is planned:
-    somebody's open transaction holds up its own partition, at its first record, and no other; no batch waits for it,
-    and none has a record of it before it is committed. With ``Trigger.AvailableNow``, which is to read all that there
-    is, the ends are read behind the barrier: it waits for open transactions up to ``claimTimeoutMs``, then says so.
+    Guarantee: each committed record after the start is in exactly one batch, despite failures and restarts from the
+    checkpoint. A replayed batch has the same records. A batch ends before the first record of an open transaction in
+    that partition; other partitions and later batches do not wait for it. No batch has a record of a transaction
+    before its commit. With ``Trigger.AvailableNow``, the driver waits for open transactions up to ``claimTimeoutMs``
+    when it reads the end offsets, and then raises an error.
 
-    With ``isolation=load`` a batch ends where no load as a whole is cut, as a batch read does: where somebody's
-    transaction is open for longer than ``claimTimeoutMs``, there is nothing new until it ends.
+    With ``isolation=load``, no batch ends within an atomic load. If a transaction is open for longer than
+    ``claimTimeoutMs``, the stream has no new records until it ends.
 
-    Where partitions are added, what was appended to them comes in a batch after all that was appended before
-    (KIP-253): so the records of a key, if they are placed by it, come in their order.
+    Records that were appended after partitions were added are in a later batch than all earlier ones (KIP-253). So
+    the records of a key keep their order, if they are placed by key.
 
-    Spark makes one in its planner, which lives as long as the query, and others for tasks: it is a function of the
-    options, and clients are opened where they are used.
+    Spark creates one reader in its planner, for the life of the query, and others for tasks. A reader has only the
+    options; it opens clients when it needs them.
     """
 
     def __init__(self, options: StreamOptions, schema: StructType) -> None:
@@ -72,18 +72,18 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
         self.schema = schema
         self._logs: SelectedLogs | None = None
         self._target: Seen | None = None
-        """What Trigger.AvailableNow reads up to."""
+        """The end offsets of Trigger.AvailableNow."""
         self._nowhere: OptionError | None = None
-        """Why the options name no start now: told by `latestOffset`, which goes on from there.
+        """Why the options give no start offsets now. `latestOffset` raises it.
 
-        Spark also asks for the start when a first batch was planned by an earlier run. That has its own, whatever
-        partitions and records there are by now.
+        Spark also requests the initial offset if an earlier run planned the first batch. That batch has its own start
+        offsets, which do not depend on the present partitions and records.
         """
         self._latest: dict[str, Any] | None = None
         self._last_batch = -math.inf
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What Spark hands back to `latestOffset`, unless a trigger is to read everything at once."""
+        """Return the limit that Spark passes to `latestOffset`, unless the trigger reads everything at once."""
         trigger = self.options.trigger
         if trigger.max_offsets is not None:
             return ReadMaxRows(trigger.max_offsets)
@@ -115,7 +115,7 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
             _LOG.warning("nothing new is read for now, with isolation=load: %s", open_for_long.message)
             return start
         everything = advanced(begin, seen, ranges, None)
-        # For people and `records_behind`: the distance from the end of a batch, not from the stream's begin.
+        # For the query's progress and `records_behind`: the distance from the end of a batch, not from the first one.
         self._latest = everything.without_begin().to_json()
         ranges = released(begin, seen, ranges, whole=self.options.whole_loads)
         if isinstance(limit, ReadAllAvailable):
@@ -154,7 +154,7 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
             self._logs.close()
 
     def _meet(self) -> None:
-        """The first contact of a query: an address that is wrong is told at once."""
+        """Connect for the first time in a query, so that a wrong address is an error at once."""
         self._logs = self._logs or SelectedLogs(self.options.selection)
 
     def _selected(self) -> SelectedLogs:
@@ -177,13 +177,13 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
         return seen, available(selected, seen, fail_on_data_loss=self.options.range.fail_on_data_loss)
 
     def _available_anew(self, start: StreamOffsets) -> tuple[Seen, dict[TopicPartition, OffsetRange]]:
-        """The same by another look, also where what to read up to was found before."""
+        """Read the state a second time, and the end offsets of Trigger.AvailableNow too."""
         if self._target is not None:
             self.prepareForTriggerAvailableNow()
         return self._available(start)
 
     def _still_kept(self, topic: str, log_id: str, ranges: Ranges) -> Ranges:
-        """What a log keeps of the ranges that a batch was planned with, maybe by an earlier run."""
+        """Return the parts of planned ranges that the log still has. An earlier run may have planned the batch."""
         log = self._selected().log(topic)
         check_identity(topic, log_id, log.layout().log_id)
         now = dict(zip(ranges, log.bounds_of([at.partition for at in ranges], waiting=False), strict=True))
@@ -194,10 +194,7 @@ class RecordsStreamReader(Acknowledged, DataSourceStreamReader, SupportsTriggerA
 
 
 def _believed(look: Callable[[], Answer], look_anew: Callable[[], Answer]) -> Answer:
-    """That a log is gone, or shorter than what was read of it, is believed when it is seen twice.
-
-    Leaders may be changing.
-    """
+    """Confirm by a second read that a log is missing, or shorter than before: leaders may be changing."""
     with suppress(TruncatedError, LogNotFoundError):
         return look()
     time.sleep(_SECOND_LOOK_SECONDS)

@@ -1,4 +1,4 @@
-"""The views: what a log says of itself, a row per partition."""
+"""The views: offsets of a log and progress of its jobs, a row per partition."""
 
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
@@ -18,33 +18,33 @@ from spark_cas.spark.reading.selected_logs import SelectedLogs
 from spark_cas.spark.versions import arrow_schema
 
 Cell = str | int | bool | tuple[tuple[int, int], ...] | None
-"""A map is its pairs."""
+"""A map is a tuple of its pairs."""
 Row = tuple[Cell, ...]
 
 
 @dataclass(frozen=True)
 class ViewPartition(InputPartition):
-    """The rows of a view, as found when the read was planned: few, whatever the size of the log."""
+    """The rows of a view at the time of planning: few, for a log of any size."""
 
     rows: tuple[Row, ...]
 
 
 @called_by_spark
 class ViewReader(Acknowledged, DataSourceReader):
-    """Reads a view: its rows are those of the moment at which the read was planned.
+    """Reads a view with the rows of the moment at which the read was planned.
 
-    ``offsets``: topic string, partition int, start_offset bigint, end_offset bigint (what the next conditional
-    write expects), layout_epoch int, log_id string (another log that later has this name has another), thresholds
-    map<int, bigint> (by layout epoch, where the partition ended when partitions were added), partitioner string (the
-    one that is recorded with the log; null if none is).
+    ``offsets``: topic string, partition int, start_offset bigint, end_offset bigint (the expected offset of the next
+    conditional write), layout_epoch int, log_id string (a recreated log has another one), thresholds map<int, bigint>
+    (by layout epoch, the end offset of the partition when partitions were added), partitioner string (recorded with
+    the log; null if none is).
 
     ``progress``: job string, topic string, partition int, rows bigint, base_offset bigint, end_offset bigint,
-    chunks bigint, complete boolean, digest string, committed_at timestamp, round_of string (of a round of
-    `append_if_unchanged` the job that was named to it, else empty); and what the appends of the task that completed
-    the partition said, null where that is not known, as it never is of a job under way: resumed_rows bigint (rows
-    that earlier attempts had appended), attempts bigint, resolved bigint, aborted_rows bigint, timestamp timestamp
-    (null also where the log gave none), has_offset boolean, has_timestamp boolean, start_offset bigint (the oldest
-    offset kept at the newest append). guarantee string is ``exactly-once``: no other write leaves progress.
+    chunks bigint, complete boolean, digest string, committed_at timestamp, round_of string (for a round of
+    `append_if_unchanged` the job of the call, otherwise empty). The other columns are results of the task that
+    completed the partition, and null if they are not known, as for an incomplete job: resumed_rows bigint (rows of
+    earlier attempts), attempts bigint, resolved bigint, aborted_rows bigint, timestamp timestamp (null also if the
+    log set none), has_offset boolean, has_timestamp boolean, start_offset bigint (the oldest offset at the newest
+    append). guarantee string is ``exactly-once``, because no other write records progress.
     """
 
     def __init__(self, selection: Selection, view: str, columns: tuple[str, ...], schema: StructType) -> None:
@@ -53,7 +53,7 @@ class ViewReader(Acknowledged, DataSourceReader):
         self.columns = columns
         """All columns of the view, in the order of its rows."""
         self.schema = schema
-        """Those that were asked for."""
+        """The requested columns."""
 
     def partitions(self) -> list[InputPartition]:
         with SelectedLogs(self.selection) as logs:
@@ -70,25 +70,25 @@ class ViewReader(Acknowledged, DataSourceReader):
 
 
 def _wire(kind: pa.DataType) -> pa.DataType:
-    """Times are milliseconds since 1970 in a row."""
+    """Return the type of a column in a row: times are milliseconds since 1970."""
     return pa.timestamp("ms", tz="UTC") if pa.types.is_timestamp(kind) else kind
 
 
 def _offsets(log: Backend, asked: AbstractSet[str]) -> Iterator[Row]:
     layout = log.layout()
     if asked.isdisjoint({"start_offset", "end_offset", "thresholds"}):
-        # The layout alone needs neither the end of open transactions nor, without the partitioner, the registry.
+        # The layout alone does not need the end of open transactions. Without the partitioner it needs no registry.
         placed_by = log.layouts().partitioner if "partitioner" in asked else None
         for partition in range(layout.partitions):
             yield log.topic, partition, None, None, layout.epoch, layout.log_id, None, placed_by
         return
     while True:
         found = log.bounds_of(range(layout.partitions), waiting=True)
-        # Later than the ends: of what lies below these, each expansion is known.
+        # Read after the end offsets, so that it has each expansion below them.
         layouts = log.layouts()
         if layouts.layout.epoch <= layout.epoch:
             break
-        # Partitions were added meanwhile, or long ago, and a broker lags behind.
+        # Partitions were added meanwhile, or earlier, and a broker has stale metadata.
         layout = layouts.layout
     for partition, bounds in enumerate(found):
         row = log.topic, partition, bounds.start_offset, bounds.end_offset, layout.epoch, layout.log_id
