@@ -50,11 +50,11 @@ from spark_cas.log.protocol import EntryKind
 
 
 class KafkaLog(KafkaRegistry, Backend):
-    """A topic as a log. Open one in each process; in one, its claims and appends take turns.
+    """A topic as a log. Open one in each process. Within a process, its claims and appends run one at a time.
 
-    With ``handed_on`` its clients are those of the log before it in this process, and stay open for the next one.
+    With ``handed_on`` it uses the clients of the previous log in this process, and leaves them open for the next one.
 
-    The layout epoch of a topic is its partition count, which only ever rises: see `registry.layouts`.
+    The layout epoch of a topic is its partition count, which never decreases: see `registry.layouts`.
     """
 
     group_in_process = True
@@ -69,9 +69,9 @@ class KafkaLog(KafkaRegistry, Backend):
         super().__init__(ClientSet.taken(spec) if handed_on else ClientSet(spec))
         self._admin, self._readers = self._clients.admin, self._clients.readers
         self._writers: dict[tuple[int, str], PartitionWriter] = {}
-        """By partition and job, the only one that this process has."""
+        """The writers of this process, one for each partition and job."""
         self._whole: dict[str, WholeAppends] = {}
-        """By group, those that this process appends to."""
+        """The commit groups that this process appends to, by name."""
         self._layouts = TopicLayouts(self._admin, self._registry, self.topic)
         self._fences = Fences(self._clients)
         self._blind = BlindAppends(spec, self._clients, self._layouts)
@@ -112,7 +112,7 @@ class KafkaLog(KafkaRegistry, Backend):
         if not begun:
             return self._with_keys_elsewhere(look(), placement)
         found = self._clients.lately(f"preflight of {self.topic}, {idempotence}", look)
-        # It may have been raised since, as the error of a row that is too large advises.
+        # The limit may have been raised since, as the error for a row that is too large advises.
         return with_record_limit(found, self.spec, topic_settings(self._admin, self.topic))
 
     def forget_leaders(self) -> None:
@@ -186,7 +186,7 @@ class KafkaLog(KafkaRegistry, Backend):
         self, partition: int, offsets: OffsetRange, columns: tuple[str, ...] = tuple(RECORDS.names)
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         if not self._layouts.knows(partition):
-            # There never are fewer, and to be told of all of them takes long where there are many.
+            # Only for unknown ones: the count never decreases, and describing many partitions takes long.
             self._layouts.await_partitions([partition])
         ends.require_kept(self._admin, self._at(partition), offsets)
         return read_records(self._readers, self._at(partition), offsets, columns)
@@ -218,7 +218,7 @@ class KafkaLog(KafkaRegistry, Backend):
         return tuple(own.progress(each) or entry for each, entry in zip(partitions, found, strict=True))
 
     def entry(self, kind: EntryKind, job: str) -> str | None:
-        """Of a group the ledger tells that it was committed; that it was aborted, the registry."""
+        """Return an entry. The ledger records that a group was committed, the registry that it was aborted."""
         if kind == "outcome":
             plan = self.plan(job_of(job))
             found = None if plan is None else self._whole_of(replace(plan, group=job)).outcome()
@@ -238,9 +238,9 @@ class KafkaLog(KafkaRegistry, Backend):
             try:
                 held = None if wanted.committed else whole.outcome()
                 if held is not None:
-                    return outcome_to_json(held)  # whoever is at work by now is left alone
+                    return outcome_to_json(held)  # do not fence a writer that is active by now
                 if not wanted.committed:
-                    # Before its writer is fenced: one that claims after that finds it.
+                    # Record the abort before fencing its writer: a writer that claims later finds it.
                     super().put_entry(kind, job, text)
                 return outcome_to_json(whole.decide(wanted))
             finally:
@@ -277,7 +277,7 @@ class KafkaLog(KafkaRegistry, Backend):
             fence(self.spec, [self.spec.whole_id(job) for job in sorted(whole) if not whole[job]])
         jobs = self.jobs_with_own_id(log_id, partition)
         fence(self.spec, [self.spec.transactional_id(partition, job) for job in jobs])
-        # And whoever claims the partition: they hold this id.
+        # This also fences the writers that claim the partition, because they hold this id.
         own_id = self.spec.transactional_id(partition, None)
         return proven_bounds(self._admin, self.spec, self._at(partition), own_id).end_offset
 
@@ -328,7 +328,7 @@ class KafkaLog(KafkaRegistry, Backend):
         return found
 
     def _own(self, plan: Plan) -> WholeAppends:
-        """The group of a plan, which this process appends to."""
+        """Return the commit group of a plan, which this process appends to."""
         if plan.group not in self._whole:
             self._whole[plan.group] = self._whole_of(plan)
         return self._whole[plan.group]
@@ -346,7 +346,7 @@ class KafkaLog(KafkaRegistry, Backend):
         return PartitionWriter(checks, Fence(self._fences, at, transactional_id))
 
     def _await_layout(self, partitions: int = 1) -> Layout:
-        """A topic, and each of its partitions, is known to its brokers a little after it was created."""
+        """Wait until the brokers know a new topic and each of its partitions."""
         wait = Wait(self.patience_seconds, f"waiting for topic {self.topic}")
         while True:
             try:

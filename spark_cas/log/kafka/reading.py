@@ -1,7 +1,7 @@
-"""Reading committed records of a range of offsets, and nothing else.
+"""Reading of the committed records in a range of offsets, and nothing else.
 
-A partition's end is known from its end-of-partition event or the reader's position, never from "the record before
-the end": markers and aborted records use up offsets and are never delivered.
+A read detects a partition's end by the end-of-partition event or its position, never by "the record before the end".
+Markers and aborted records use up offsets, and are never delivered.
 """
 
 import gc
@@ -35,7 +35,7 @@ from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.patience import Wait, extend
 
 _POLL_MESSAGES = 10_000
-"""At most so many records at a time; large ones are fewer, because the client queues no more than some MiB."""
+"""The most records per poll. Large records are fewer, because the client queues no more than some MiB."""
 
 _POLL_SECONDS = 0.5
 
@@ -43,14 +43,14 @@ _UNWATCHED_SHARE = 0.25
 """The share of a request's time after which a read without progress resumes with a consumer that has statistics."""
 
 _SHORT = _POLL_MESSAGES
-"""A read of no more offsets is over before its first records are handed on, unless they are many bytes."""
+"""A read of at most this many offsets completes before it yields records, unless they exceed `_SHORT_BYTES`."""
 _SHORT_BYTES = 16 * 1024 * 1024
 
 _Taken = TypeVar("_Taken")
 
 
 def _unchecked() -> None:
-    """What is to be read was looked at before."""
+    """Check nothing, because the range was checked before."""
 
 
 class _QuietError(Exception):
@@ -62,11 +62,11 @@ class _QuietError(Exception):
 
 
 class OvertakenError(StorageError):
-    """Records were trimmed while an append looked at them: no verdict on it. Another look at what is left decides."""
+    """Records were trimmed while an append checked them. Only a new check of the remaining ones can decide."""
 
 
 def first_record(readers: Readers, at: TopicPartition, offsets: OffsetRange) -> int | None:
-    """Offset of the first committed record in a range, None when it holds none.
+    """Return the offset of the first committed record in a range, None if there is none.
 
     Raises OvertakenError, StorageError.
     """
@@ -80,7 +80,7 @@ def first_record(readers: Readers, at: TopicPartition, offsets: OffsetRange) -> 
 def read_records(
     readers: Readers, at: TopicPartition, offsets: OffsetRange, columns: tuple[str, ...]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield (offset of the first, records at consecutive offsets), in order.
+    """Yield (offset of the first record, records at consecutive offsets), in order.
 
     Raises TrimmedError, StorageError, UnreadableRecordError.
     """
@@ -96,9 +96,9 @@ def read_with_gaps(
     columns: tuple[str, ...],
     check: Callable[[], None] = _unchecked,
 ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
-    """Yield (the offset of each, records), in order.
+    """Yield (offset of each record, records), in order.
 
-    ``check`` is called while the first records are on their way, before any is yielded. Raises TrimmedError,
+    ``check`` runs while the client fetches the first records, before any is yielded. Raises TrimmedError,
     StorageError, UnreadableRecordError, and the errors of ``check``.
     """
     take = partial(_records, columns=columns)
@@ -109,9 +109,9 @@ def read_with_gaps(
 
 
 def _taken_first(found: Iterator[tuple[np.ndarray, pa.RecordBatch]]) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
-    """The same, where the read is over before the first is given: whoever takes that may take his time.
+    """Complete a read before yielding its first records, because the caller may process them slowly.
 
-    Meanwhile the client would ask on, most often for what follows a marker.
+    Meanwhile the client would keep fetching, usually for records after a marker.
     """
     taken, size = [], 0
     for each in found:
@@ -126,9 +126,9 @@ def _taken_first(found: Iterator[tuple[np.ndarray, pa.RecordBatch]]) -> Iterator
 def read_entries(
     readers: Readers, at: TopicPartition, offsets: OffsetRange
 ) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-    """Yield (offset, key, value) of each committed record, in order: for few records, in processes that only plan.
+    """Yield (offset, key, value) of each committed record, in order, for few records and processes that only plan.
 
-    Arrow imports pandas, where that is there, for the first list that it is given: 0.2 s of processor time.
+    It avoids Arrow, which imports pandas, if installed, for the first list that it converts: 0.2 s of CPU time.
 
     Raises TrimmedError, StorageError.
     """
@@ -169,9 +169,9 @@ def _each(
 ) -> Iterator[_Taken]:
     """Yield the result of ``take`` for the committed messages of a range, some messages at a time.
 
-    No message outlives its call of ``take``. As long as data arrives the deadline is extended, also when the client
-    delivers nothing of it, as inside a large aborted transaction. The first consumer reports only its position. If
-    that does not move for a while, another consumer resumes, whose statistics show how far it has fetched.
+    No message outlives its call of ``take``. Arriving data extends the deadline, even if the client delivers none of
+    it, as inside a large aborted transaction. The first consumer reports only its position. If that does not move for
+    a while, another consumer resumes, whose statistics show how far it has fetched.
     With ``once`` the read ends after the first result other than None.
     """
     if len(offsets) == 0:
@@ -196,7 +196,7 @@ def _each(
                     before, reached = reached, max(reached, _position(consumer, at))
                     ended = ended or reached >= offsets.end_offset or (once and taken is not None)
                     if ended:
-                        # Whoever takes the last of it may take his time, and the client would fetch on.
+                        # The caller may process the last records slowly, and the client would keep fetching.
                         consumer.unassign()
                     if taken is not None:
                         yield taken
@@ -221,7 +221,7 @@ def _each(
 def _failure(
     spec: KafkaSpec, consumer: Consumer, at: TopicPartition, reached: int, error: KafkaException
 ) -> ConditionalLogError:
-    """What to raise for an error that ends a read."""
+    """Return the error to raise for a read that failed."""
     told = plain_error(error, f"reading topic {at.topic}", on_topic("Read", at.topic))
     if error.args[0].code() != OUT_OF_RANGE:
         return told
@@ -241,12 +241,12 @@ def _failure(
 def _take(
     consumer: Consumer, count: int, offsets: OffsetRange, take: Callable[[list[Message]], _Taken | None]
 ) -> tuple[_Taken | None, bool]:
-    """Take of the next message and of those that are there with it; and whether the range's end was reached."""
+    """Call ``take`` with the next message and the queued ones. Return its result, and whether the range ended."""
     first = consumer.poll(_POLL_SECONDS)
     if first is None:
         return None, False
     with _no_collection():
-        # Without a wait: the client's own is for all that it is asked for.
+        # Without a timeout, because `consume` would wait for all of the requested messages.
         polled = [first, *consumer.consume(count - 1, 0)] if count > 1 else [first]
         found, ended = _within(polled, offsets)
         return take(found) if found else None, ended
@@ -254,7 +254,7 @@ def _take(
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Keep the collector of reference cycles from walking over thousands of messages: a third of a read's time."""
+    """Prevent the garbage collector from scanning thousands of messages, which takes a third of a read's time."""
     if not gc.isenabled():
         yield
         return
@@ -266,7 +266,7 @@ def _no_collection() -> Iterator[None]:
 
 
 def _within(polled: list[Message], offsets: OffsetRange) -> tuple[list[Message], bool]:
-    """The messages of a range, and whether its end was reached."""
+    """Return the messages of a range, and whether its end was reached."""
     if not any(map(Message.error, polled)):
         if not polled or offset_of(polled[-1]) < offsets.end_offset:
             return polled, False
@@ -286,12 +286,12 @@ def _within(polled: list[Message], offsets: OffsetRange) -> tuple[list[Message],
 
 
 def _goes_on(code: int) -> bool:
-    """Whether the client reads on behind an error by itself, as it does when the partition's leader comes back."""
+    """Return whether the client resumes after an error by itself, as it does when the partition's leader is back."""
     return code == NO_RIGHT_TO_GROUP or (code != OUT_OF_RANGE and passes(code, met=True))
 
 
 def offset_of(message: Message) -> int:
-    """The offset of a message that the broker delivered."""
+    """Return the offset of a message that the broker delivered."""
     offset = message.offset()
     if offset is None:
         msg = "a delivered message has an offset"
@@ -308,13 +308,13 @@ def _offsets(messages: list[Message]) -> np.ndarray:
 
 
 def _runs(offsets: np.ndarray) -> Iterator[tuple[int, int]]:
-    """The half-open ranges of positions between which no offset is missing."""
+    """Return the half-open ranges of positions with consecutive offsets."""
     cuts = np.flatnonzero(np.diff(offsets) != 1) + 1
     return zip([0, *cuts.tolist()], [*cuts.tolist(), len(offsets)], strict=True)
 
 
 def _records(messages: list[Message], columns: tuple[str, ...]) -> tuple[np.ndarray, pa.RecordBatch]:
-    """The offsets of messages, and the columns that were asked for: no work for others."""
+    """Return the offsets of messages and the requested columns, without work for other columns."""
     offsets = _offsets(messages)
     if not columns:
         return offsets, pa.RecordBatch.from_struct_array(pa.array([{}] * len(messages), pa.struct([])))
@@ -330,14 +330,14 @@ def _values(messages: list[Message]) -> pa.Array:
 
 
 def _times(messages: list[Message]) -> pa.Array:
-    """Null where a message has no timestamp of any kind."""
+    """Return the timestamps, null for a message without one of any kind."""
     pairs = np.fromiter(chain.from_iterable(map(Message.timestamp, messages)), np.int64, 2 * len(messages))
     kinds, times = pairs[0::2], pairs[1::2]
     return pa.array(times, mask=kinds == TIMESTAMP_NOT_AVAILABLE).cast(RECORDS.field("timestamp").type)
 
 
 def _time_types(messages: list[Message]) -> pa.Array:
-    """As the first and the last have it; each is asked where these differ. A topic's setting is seldom changed."""
+    """Return the timestamp types: if the first and the last agree, theirs for all. Topics seldom change the type."""
     first, last = (messages[each].timestamp()[0] for each in (0, -1))
     kinds = repeat(first, len(messages)) if first == last else (each.timestamp()[0] for each in messages)
     return pa.array(np.fromiter(kinds, np.int32, len(messages)) - TIMESTAMP_CREATE_TIME)
@@ -356,7 +356,7 @@ def _headers(messages: list[Message]) -> pa.Array:
         raise _unreadable_headers(messages[-1 - len(list(remaining))]) from None
     if not any(headers):
         return pa.nulls(len(messages), HEADERS)
-    # A list of pairs is read as one of structs, by position.
+    # Arrow reads a list of pairs as structs, by position.
     return pa.array(headers, HEADERS)
 
 

@@ -12,53 +12,53 @@ from enum import Enum, auto
 from tests.kafka.proxy.frames import Request, in_answer_to, without_correlation_id
 
 OLD_SECONDS = 0.5
-"""How long somebody is told what is old: less than clients with a timeout of two seconds go on looking again."""
+"""How long clients read old responses: less than the time for which those with a timeout of two seconds retry."""
 
 DELAY_SECONDS = 0.8
 """The delay of a request by `Fault.DELAY_REQUEST`: longer than a reader polls before it checks for progress."""
 
 
 class Fault(Enum):
-    """What happens to a request that a rule takes.
+    """The fault that a rule applies to a request that it takes.
 
-    A held frame holds up its connection behind it, as a slow network does: what was sent later arrives later.
+    A held frame delays all later frames of its connection, as a slow network does.
     """
 
     WATCH = auto()
-    """Nothing: the rule only tells that the request came, and that it was answered."""
+    """No fault: the rule only reports that the request arrived, and that it was answered."""
     HOLD_REQUEST = auto()
-    """The broker gets it once the rule is released, even when its client has left by then."""
+    """The broker gets it when the rule is released, even if its client has disconnected by then."""
     DELAY_REQUEST = auto()
     """The broker gets it after `DELAY_SECONDS`, as on a slow network."""
     HOLD_RESPONSE = auto()
-    """The broker handles it; its client hears of it once the rule is released."""
+    """The broker handles it; its client gets the response when the rule is released."""
     DROP_RESPONSE = auto()
-    """The broker handles it; its client never hears of it, on a connection that stays."""
+    """The broker handles it; its client never gets the response, on a connection that stays open."""
     DROP_REQUEST = auto()
-    """The broker never sees it, on a connection that stays: it gets what was sent behind it."""
+    """The broker never gets it. It gets later requests, because the connection stays open."""
     FAIL_RESPONSE = auto()
     """The broker handles a Produce or EndTxn request; its client reads that it failed, with the rule's error."""
     EMPTY_METADATA = auto()
     """The broker handles a Metadata request; its client reads that no broker is alive."""
     OLD_RESPONSE = auto()
-    """The broker handles it; its client reads what was answered when this was asked first, as a leader that was
-    deposed says it until it hears of that: in answer to what the rule's ``deposed_for`` says, or on each connection
-    for a moment, once it makes a difference."""
+    """The broker handles it; its client reads the first response to an equal request, as from a demoted leader that
+    does not know it yet. This affects the requests that the rule's ``deposed_for`` selects. Without that, it lasts on
+    each connection for `OLD_SECONDS` after the response first differs."""
     RESET_BEFORE_REQUEST = auto()
-    """The connection breaks, and the broker never sees it."""
+    """The connection breaks, and the broker never gets it."""
     RESET_BEFORE_RESPONSE = auto()
     """The broker handles it; then the connection breaks instead of carrying the response."""
 
 
 class Moment:
-    """Something that happens once, which a test waits for."""
+    """An event that happens once, and that a test waits for."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._event = threading.Event()
 
     def wait(self, seconds: float) -> None:
-        """Return once it has happened. Raises TimeoutError, so that no caller can forget to look."""
+        """Wait until it has happened. Raises TimeoutError, so that no caller can forget to check."""
         if not self._event.wait(seconds):
             raise TimeoutError(f"{self._name}: not within {seconds} s")
 
@@ -71,29 +71,29 @@ class Moment:
 
 
 Where = Callable[[Request], bool]
-"""Which requests a rule counts, of those of its API."""
+"""Selects the requests that a rule counts, among those of its API."""
 
 
 def anywhere(_request: Request) -> bool:
-    """Every request."""
+    """Select every request."""
     return True
 
 
 def of_client(client_id: str) -> Where:
-    """Requests of clients with this ``client.id``."""
+    """Select the requests of clients with this ``client.id``."""
     return lambda request: request.client_id == client_id
 
 
 def naming(text: str) -> Where:
-    """Requests that hold this text: a topic, a group or a transactional id."""
+    """Select the requests that contain this text: a topic, a group or a transactional id."""
     return lambda request: text.encode() in request.frame
 
 
 class Rule:
-    """Takes the ``nth`` request of an API that clients send from now on, and the ``times - 1`` after it.
+    """A fault for the ``nth`` request of an API that clients send from now on, and the ``times - 1`` after it.
 
-    ``api`` None means every API, ``times`` None all that follow. Only requests that satisfy ``where`` are counted; a
-    request that is sent again counts again. Proxies make rules: see `Proxy.add`.
+    ``api`` None means every API, ``times`` None all later requests. The rule counts only requests that satisfy
+    ``where``, and counts retries. Proxies create rules: see `Proxy.add`.
     """
 
     def __init__(
@@ -112,24 +112,24 @@ class Rule:
         self.fault = fault
         self.error = error
         self.seen = 0
-        """Requests that it counted, taken or not."""
+        """The number of requests that it counted, taken or not."""
         self.taken = 0
         self.most_at_once = 0
-        """The most requests that it took on one connection while the client had the response to none of them."""
+        """The most requests that it took on one connection before the client got any of their responses."""
         self.met = Moment(f"{name}: met")
-        """Its first request has reached the proxy, and the fault begins."""
+        """Happens when its first request reaches the proxy, and the fault begins."""
         self.answered = Moment(f"{name}: answered")
-        """The broker's response to a request that it took has reached the proxy."""
+        """Happens when the broker's response to a request that it took reaches the proxy."""
         self.told_old = Moment(f"{name}: told what is old")
-        """A client has read an old response in place of the present one."""
+        """Happens when a client reads an old response instead of the current one."""
         self.request: Request | None = None
-        """The last one that it took."""
+        """The last request that it took."""
         self.response: bytes | None = None
-        """The frame that answered a request that it took, the last one."""
+        """The last response frame to a request that it took."""
         self._first: dict[bytes, bytes] = {}
-        """What was answered first, by what was asked."""
+        """The first response to each distinct request."""
         self._old_until: dict[object, float] = {}
-        """By connection."""
+        """The end of the old responses, by connection."""
         self._deposed_for = deposed_for
         self._loop = loop
         self._api = api
@@ -140,16 +140,16 @@ class Rule:
         self._discarded = False
 
     def release(self) -> None:
-        """Let go of what it holds, and hold nothing any more."""
+        """Release the held frames, and hold no more."""
         self._loop.call_soon_threadsafe(self._opened.set)
 
     def discard(self) -> None:
-        """Let go of what it holds by breaking the connections that wait: it never arrives."""
+        """Break the connections of the held frames, so that these never arrive."""
         self._discarded = True
         self.release()
 
     def takes(self, request: Request, number: int) -> bool:
-        """Count a request, the connection's ``number``th, and say whether the fault is for it."""
+        """Count a request, the connection's ``number``th, and return whether the fault applies to it."""
         if (self._api is not None and request.api != self._api) or not self._where(request):
             return False
         self.seen += 1
@@ -161,16 +161,16 @@ class Rule:
         return True
 
     def saw_at_once(self, unanswered: int) -> None:
-        """Take note of how many requests that it took are unanswered on one connection."""
+        """Record how many requests that it took are unanswered on one connection."""
         self.most_at_once = max(self.most_at_once, unanswered)
 
     def was_answered(self, response: bytes) -> None:
-        """Take note of the broker's response to a request that it took."""
+        """Record the broker's response to a request that it took."""
         self.response = response
         self.answered.come()
 
     def as_of_then(self, connection: object, request: Request, response: bytes) -> bytes:
-        """The answer to a request as it was first, while it is to be told what is old."""
+        """Return the first response to an equal request while the fault lasts, else the current response."""
         first = self._first.setdefault(request.question, response)
         if self._opened.is_set() or without_correlation_id(first) == without_correlation_id(response):
             return response
@@ -180,11 +180,11 @@ class Rule:
         return in_answer_to(first, response)
 
     def _for_a_moment(self, connection: object) -> bool:
-        """From the first time on that there is something old to tell it."""
+        """Return whether a connection still gets old responses: for `OLD_SECONDS` from the first call."""
         return time.monotonic() < self._old_until.setdefault(connection, time.monotonic() + OLD_SECONDS)
 
     async def hold(self) -> None:
-        """Return when released. Raises ConnectionResetError when discarded."""
+        """Wait until released. Raises ConnectionResetError if discarded."""
         await self._opened.wait()
         if self._discarded:
             raise ConnectionResetError
@@ -194,7 +194,7 @@ class Rule:
 
 
 class EveryNth(Rule):
-    """Takes every nth request of each connection, counting those that it may take and all others, too."""
+    """A fault for every nth request of each connection, counting all requests, also those that it may not take."""
 
     def _is_due(self, number: int) -> bool:
         return number % self._nth == 0

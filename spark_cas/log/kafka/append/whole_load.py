@@ -1,8 +1,8 @@
-"""A load as a whole: one transaction over all partitions, open from its first chunk until its group is decided.
+"""Atomic loads: one transaction over all partitions, open from the first chunk until the group commits or aborts.
 
-The process that appends to a group is the one that commits it. Its transactional id has the name of the job, so
-whoever takes that over, as another run of the job, or who aborts it, ends what is open. The job's ledger entries of
-all partitions are part of the transaction: they tell, to whoever asks later, that it was committed.
+The process that appends to a group also commits it. Its transactional id contains the job's name. So another run of
+the job, or a process that aborts the group, takes over the id and ends the open transaction. The job's ledger entries
+of all partitions are part of the transaction, and later show that it was committed.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ _OVERDUE_SECONDS = 1.0
 
 
 class WholeAppends:
-    """The group of one plan: what this process appended to it, and what is known of its outcome."""
+    """The commit group of one plan: the chunks that this process appended to it, and its outcome."""
 
     def __init__(
         self,
@@ -58,23 +58,23 @@ class WholeAppends:
         self._is_aborted = is_aborted
         self._fence = Fence(Fences(clients), self._at(0), spec.whole_id(plan.job))
         self._claimed: set[int] = set()
-        """Partitions that were claimed since the fence is up."""
+        """Partitions claimed under the current fence."""
         self._entries: dict[int, Progress] = {}
-        """What the open transaction holds, by partition."""
+        """The job's progress in the open transaction, by partition."""
         self._kept: dict[int, Bounds] = {}
-        """What each of these keeps, records of the transaction included."""
+        """The bounds of each of these partitions, including the records of the transaction."""
         self._begun = False
         self._lost = False
-        """Whether another run took over: it is left alone."""
+        """Whether another run took over. This run then does not fence it."""
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
-        """Learn how far the job came. The first claim ends what an earlier run left open. Raises StorageError."""
+        """Read the job's progress. The first claim ends an earlier run's open transaction. Raises StorageError."""
         self._plan = plan
         checks = self._checks(partition)
         progress = checks.progress()
         committed = self._is_of_group(progress)
         if committed:
-            self._drop()  # another run has committed since, and so ended what this one had open
+            self._drop()  # another run committed, which ended the transaction of this one
         entry = self._entries.get(partition)
         if entry is not None:
             return Claim(partition, plan, resume_offset(plan, partition, entry), entry, entry.end_offset)
@@ -98,9 +98,9 @@ class WholeAppends:
         return Claim(partition, plan, expected, progress, bounds.end_offset)
 
     def _take_over(self, checks: Checks, plan: Plan) -> Progress | LayoutChanged | Fenced | None:
-        """Put up the fence, and learn what the job has appended by then; the fence stays only if that is known.
+        """Acquire the fence, and read the job's progress under it. Keep the fence only if that succeeds.
 
-        Without it the next claim would find a fence, and not learn what it may rest on.
+        Otherwise the next claim would find a fence, and skip these checks.
         """
         self._forget()
         known = False
@@ -109,7 +109,7 @@ class WholeAppends:
             changed = checks.changed(plan)
             if changed is not None:
                 return changed
-            # After the fence and not before: whoever aborts it records that first, and then fences.
+            # Check after fencing, not before: an abort is recorded first, and then fences the writer.
             if self._is_aborted(plan.group):
                 self._lost = True
                 return Fenced(None)
@@ -121,9 +121,10 @@ class WholeAppends:
                 self._drop()
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
-        """Send a chunk into the transaction, and see that it lands where the claim wants it.
+        """Send a chunk in the transaction, and check that it lands where its claim expects it.
 
-        Raises SchemaError; StorageError where it cannot: then the transaction is over, and all is claimed anew.
+        Raises SchemaError, StorageError. After a StorageError the transaction has ended, and each partition needs a
+        new claim.
         """
         refuse_unsendable(chunk.records)
         at = claim.partition
@@ -143,7 +144,7 @@ class WholeAppends:
                 raise rejected from None
 
     def decide(self, wanted: GroupOutcome) -> GroupOutcome:
-        """What becomes of the group: as is wanted, unless it was decided before. Raises StorageError."""
+        """Commit or abort the group, unless that was decided before. Return its outcome. Raises StorageError."""
         if wanted.committed and self._begun:
             return self._commit(wanted)
         if not wanted.committed:
@@ -151,7 +152,7 @@ class WholeAppends:
         return wanted if wanted.committed and not wanted.ends else self.outcome() or ABORTED
 
     def outcome(self) -> GroupOutcome | None:
-        """What was committed of the group, once nothing that may change it is open; None where nothing was.
+        """Return the committed outcome of the group, or None, once no open transaction can change it.
 
         Raises UndecidedError, StorageError.
         """
@@ -163,17 +164,17 @@ class WholeAppends:
         return GroupOutcome(committed=True, ends=held) if held else None
 
     def progress(self, partition: int) -> Progress | None:
-        """What the open transaction holds of a partition."""
+        """Return the job's progress in the open transaction for a partition."""
         return self._entries.get(partition)
 
     def close(self) -> None:
-        """Abort what is open, where the brokers take that: readers need not wait for the transaction's timeout."""
+        """Try to abort the open transaction, so that readers do not wait for its timeout."""
         if self._begun and self._fence.producer is not None:
             self._fence.abort()
         self._drop()
 
     def _is_of_group(self, progress: Progress | None) -> bool:
-        """Whether a ledger entry tells of the group: all that a load has, or what a stream has of the batch."""
+        """Return whether a ledger entry is one of the group: any entry of a load, or one of the stream's batch."""
         batch_id = batch_of(self._plan.group)
         if progress is None or batch_id is None:
             return progress is not None
@@ -185,7 +186,7 @@ class WholeAppends:
             bounds = self._kept.get(partition) or checks.bounds_for(claim, chunk)
             refusal = None if partition in self._kept else checks.check(claim, chunk, bounds)
         else:
-            # No transaction holds a place without a record: that is as it was a moment before the commit.
+            # A transaction reserves no offset without a record, so this is the state shortly before the commit.
             bounds = checks.barrier()
             refusal = checks.check_offset(claim.progress, claim.expected_offset, bounds)
         if refusal is not None:
@@ -224,12 +225,12 @@ class WholeAppends:
     def _commit(self, wanted: GroupOutcome) -> GroupOutcome:
         plan, entries = self._plan, [self._entries[each] for each in sorted(self._entries)]
         if tuple((each.partition, each.end_offset) for each in entries) != wanted.ends:
-            # It was committed before, with other rows.
+            # It was committed before, with different rows.
             self._end()
             return self.outcome() or ABORTED
         held = self.outcome()
         if held is not None:
-            # By another run, whose rows are in other partitions: no claim of this one met them.
+            # By another run, whose rows are in other partitions, so no claim of this run found them.
             self._end()
             return held
         with within(self._spec.patience_seconds, extensible=True):
@@ -249,7 +250,7 @@ class WholeAppends:
         try:
             self._fence.instance.commit()
         except KafkaException as error:
-            # What became of it is found out whatever is left of the patience.
+            # Determine the outcome under a fresh deadline.
             with anew(self._spec.patience_seconds):
                 return self._resolved(wanted, error)
         self._forget()
@@ -261,7 +262,7 @@ class WholeAppends:
         return wanted
 
     def _resolved(self, wanted: GroupOutcome, error: KafkaException) -> GroupOutcome:
-        """The commit got no reply, or was refused. The ledger tells, once a new claim ended what was left open."""
+        """Resolve an unanswered or rejected commit from the ledger, after a new claim ended the transaction."""
         timed_out, fenced = self._fence.timed_out, meaning_of(self._fence.code_of(error)) is Meaning.FENCED
         entries = [self._entries[each] for each in sorted(self._entries)]
         self._drop()
@@ -269,25 +270,25 @@ class WholeAppends:
             self._fence.put_up_patiently()
         found = self.outcome()
         if found is None and any(self._is_visible(each) for each in entries):
-            # The ledger was told by a coordinator that was deposed, and does not know it yet.
+            # The ledger was read from a demoted coordinator that does not know it yet.
             found = wanted
         self._drop()
         if found is None and not fenced:
             raise TransactionEndedError(f"{self._doing}: the commit failed, and the ledger tells so. {_NOTHING}")
-        # The brokers fence whose transaction they ended, too.
+        # Brokers also fence a writer whose transaction they ended.
         if found is None and timed_out and not self._is_aborted(self._plan.group):
             raise TransactionEndedError(f"{self._doing}: {OPEN_FOR_TOO_LONG}. {_NOTHING} Run the same job again.")
         return found or ABORTED
 
     def _is_visible(self, entry: Progress) -> bool:
-        """Whether a committed record lies where the last of ours was sent: offsets are given once, so it is ours."""
+        """Return whether our last record is visible. An offset is assigned once, so a record at it is ours."""
         checks = self._checks(entry.partition)
         checks.barrier()
         last = OffsetRange(entry.end_offset - 1, entry.end_offset)
         return first_record(self._readers, checks.at, last) is not None
 
     def _failed(self, error: KafkaException) -> Fenced:
-        """No commit was asked for, so nothing is or becomes visible. Raises StorageError unless it was fenced."""
+        """Handle a failure before the commit: nothing is or becomes visible. Raises StorageError unless fenced."""
         code = self._fence.code_of(error)
         meaning = meaning_of(code)
         if meaning is Meaning.REFUSED:
@@ -309,7 +310,7 @@ class WholeAppends:
         raise TransactionEndedError(f"{self._doing}: {why}. {_NOTHING} Run the same job again.")
 
     def _end(self) -> None:
-        """Abort what is open: this process's own, or by taking over the id whatever another has."""
+        """Abort the open transaction, of this process or, by taking over the id, of another one."""
         if self._begun:
             self._fence.abort()
         elif self._fence.producer is None:
@@ -321,7 +322,7 @@ class WholeAppends:
         self._forget()
 
     def _forget(self) -> None:
-        """The transaction is over."""
+        """Reset the state of a transaction that has ended."""
         self._begun = False
         self._claimed.clear()
         self._entries.clear()

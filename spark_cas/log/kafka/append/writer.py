@@ -1,4 +1,4 @@
-"""The writer of one partition for one job: its claim, and its appends, made again as long as what fails passes."""
+"""The writer of one partition for one job: its claim, and its appends with retries of transient failures."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -29,19 +29,19 @@ from spark_cas.log.kafka.topic_settings import require_planned
 from spark_cas.log.patience import Wait, anew, within
 
 _TRIES = 6
-"""Writers that came in between and then aborted push an append aside this often before it gives up."""
+"""An append fails after this many attempts in which other writers interleaved and then aborted."""
 
 _NOTHING = "Nothing of this chunk is in the log; what the job appended before stays."
 
 _FIRST_PAUSE_SECONDS = 0.1
-"""An abort returns before its marker is in the log, where it would come between the next attempt's records."""
+"""An abort returns before its marker is in the log. Without a pause it could land among the next try's records."""
 
 
 class PartitionWriter:
     """Appends the chunks of one job to one partition.
 
-    It holds at most one fence, and knows the ledger entry that it left: between the two, whatever another writer of
-    the job does is noticed before a commit.
+    It holds at most one fence, and knows the last ledger entry that it wrote. With both, it detects any other writer
+    of the job before a commit.
     """
 
     def __init__(self, checks: Checks, fence: Fence) -> None:
@@ -52,10 +52,10 @@ class PartitionWriter:
         self._at = checks.at
         self._known: Progress | None = None
         self._aborted_rows = 0
-        """Rows that were sent and taken back since the last acknowledged chunk."""
+        """Rows sent and then aborted since the last acknowledged chunk."""
 
     def claim(self) -> Claim | Refusal:
-        """Learn how far the job came, and fence earlier writers unless its next append is refused anyhow.
+        """Read the job's progress, and fence earlier writers unless the next append would be rejected anyway.
 
         Raises LogNotFoundError, LogNotSharedError, UndecidedError, StorageError.
         """
@@ -71,7 +71,7 @@ class PartitionWriter:
         except UndecidedError:
             pass
         if precheck:
-            # Nobody is fenced for an append that will be refused; the claim is good for closing the job.
+            # Fence no writer for an append that will be rejected. The claim can still close the job.
             bounds = ends.stable_bounds(self._admin, self._at)
         else:
             self._fence.put_up_patiently()
@@ -84,9 +84,9 @@ class PartitionWriter:
             else:
                 self._fence.left = bounds = checks.barrier()
         expected = resume_offset(plan, partition, progress)
-        # Trimming takes records and no ledger entries: without a check, only time can have taken the job's.
+        # Trimming removes records, not ledger entries. Without a check, only expiry can have removed the job's entry.
         if expected is None and plan.by_key and clock.now_ms() - plan.pinned_at_ms < KEPT_MS:
-            lost = False  # The ledger cannot have forgotten yet; and others may write at any time.
+            lost = False  # The entry cannot have expired yet, and others may write at any time.
         elif expected is None:
             progress, lost = checks.forgotten(progress, bounds.end_offset)
         else:
@@ -97,20 +97,20 @@ class PartitionWriter:
         return Claim(partition, plan, expected, progress, bounds.end_offset)
 
     def know(self, progress: Progress | None) -> None:
-        """Take over the ledger entry that a claim rests on. It was read under this writer's fence, if that is up."""
+        """Adopt the ledger entry of a claim. It was read under this writer's fence, if the writer holds one."""
         self._known = progress
         self._fence.knows_entry = self._fence.producer is not None
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
-        """Append a chunk, or close the job when it has no records.
+        """Append a chunk, or close the job if the chunk has no records.
 
-        Until the patience is over, an attempt that failed before its commit is made again, and one whose commit got
-        no reply is resolved from the ledger. Raises SchemaError, StorageError: nothing of the chunk is visible.
+        Until the deadline, the writer retries an attempt that failed before its commit. If a commit got no reply, it
+        reads the outcome from the ledger. Raises SchemaError, StorageError: nothing of the chunk is visible.
         """
         refuse_unsendable(chunk.records)
         attempt = Attempt(self._checks, self._fence, claim, chunk)
         with within(self._spec.patience_seconds, extensible=True):
-            # Without its topic, the append itself finds out whether the topic was deleted.
+            # If the topic is not found, the append itself checks whether it was deleted.
             with suppress(LogNotFoundError):
                 require_acceptable(self._checks.clients, self._at, chunk)
             return prove(self._fence, attempt) if claim.says_all_of(chunk) else self._append(attempt)
@@ -149,7 +149,7 @@ class PartitionWriter:
                 )
 
     def _try(self, attempt: Attempt) -> Outcome | Again:
-        """One transaction."""
+        """Run one transaction."""
         claim, chunk = attempt.claim, attempt.chunk
         try:
             refusal = self._ready(attempt)
@@ -168,16 +168,16 @@ class PartitionWriter:
         try:
             self._fence.instance.commit()
         except KafkaException as error:
-            # What became of it is found out whatever is left of the patience.
+            # Determine the outcome under a fresh deadline.
             with anew(self._spec.patience_seconds):
                 return self._resolve(attempt, sent, error)
         return self._acknowledge(attempt, sent, bounds)
 
     def _ready(self, attempt: Attempt) -> Refusal | None:
-        """Have an instance whose next transaction is safe, and the ledger entry as it is since its fence is up.
+        """Ensure an instance whose next transaction is safe, and a ledger entry read under its fence.
 
-        A new one fences others, so first it is looked whether that would be for nothing; and after that whether
-        another writer of the job was at work meanwhile.
+        A new instance fences other writers. So the writer first checks whether the append would be rejected anyway.
+        After fencing, it checks whether another writer of the job was active meanwhile.
         """
         fence, checks, claim = self._fence, self._checks, attempt.claim
         if fence.is_clean:
@@ -193,16 +193,17 @@ class PartitionWriter:
             if refusal is not None:
                 return refusal
         fence.put_up()
-        # After the fence and not before: whoever expands the log records that first, and then fences.
+        # Check after fencing, not before: an expansion first records its intent, and then fences the writers.
         refusal = taken_over(checks.fenced_progress(), claim.progress) or checks.changed(claim.plan)
         fence.knows_entry = refusal is None
         return refusal
 
     def _bounds_for(self, attempt: Attempt) -> Bounds:
-        """What an append may rest on.
+        """Return the bounds that an append relies on.
 
-        Right behind the instance's claim, or its own last append, nobody is asked: records that land just there prove
-        as well that nothing came in between. When they do not, the next try asks.
+        Directly after the instance's claim or last append, this sends no request. Records that land exactly at the
+        known end prove that no other record was appended in between. If they do not, the next attempt requests the
+        bounds.
         """
         claim, chunk = attempt.claim, attempt.chunk
         left, self._fence.left = self._fence.left, None
@@ -211,7 +212,7 @@ class PartitionWriter:
         return self._checks.bounds_for(claim, chunk)
 
     def _failed_before_commit(self, attempt: Attempt, error: KafkaException) -> Outcome | Again:
-        """No commit was asked for, so nothing of the chunk is or becomes visible: the instance never commits now."""
+        """Handle a failure before the commit request, so nothing of the chunk is or becomes visible."""
         timed_out = self._fence.timed_out
         code = self._fence.code_of(error)
         meaning = meaning_of(code)
@@ -227,16 +228,16 @@ class PartitionWriter:
         if meaning is Meaning.REFUSED and code not in NOT_FOUND:
             raise plain_error(error, f"appending to topic {self._at.topic}", *to_append(self._spec)) from None
         if code in NOT_FOUND:
-            # A leader that is new may not know its topic yet, but it may as well be gone.
+            # A new leader may not know the topic yet, but the topic may also have been deleted.
             require_planned(self._admin, self._at.topic, attempt.claim.plan.log_id)
         return Again(reason_of(code))
 
     def _why_fenced(self, attempt: Attempt, *, timed_out: bool) -> Outcome | Again:
-        """What it means to be fenced.
+        """Return why this writer was fenced, or a retry.
 
-        When nobody is seen, the partition is claimed once more to close, which no offset decides, and where the
-        transaction was open for so long that the brokers ended it, which looks the same: no two writers can keep on
-        fencing each other so.
+        Without a sign of another writer, it claims the partition again in two cases. One is to close the job, which
+        does not depend on an offset. The other is a transaction that was open for too long, because the brokers
+        report its end by the same error. In neither case can two writers keep fencing each other.
         """
         told = self._checks.why_fenced(attempt.claim, attempt.chunk)
         if told is not None:
@@ -246,7 +247,7 @@ class PartitionWriter:
         return Again(OPEN_FOR_TOO_LONG) if timed_out else Fenced(None)
 
     def _resolve(self, attempt: Attempt, sent: Landed, error: KafkaException) -> Outcome | Again:
-        """The commit got no reply, or was refused."""
+        """Resolve a commit that got no reply, or was rejected."""
         timed_out, fenced = self._fence.timed_out, meaning_of(self._fence.code_of(error)) is Meaning.FENCED
         self._fence.drop()
         found = resolve(attempt, sent, fenced=fenced)
@@ -260,12 +261,12 @@ class PartitionWriter:
         return Again("the commit failed, and the ledger tells so")
 
     def _acknowledge(self, attempt: Attempt, sent: Landed, bounds: Bounds, *, resolved: bool = False) -> Outcome:
-        """Committed, so the claim is used up; wait until readers can see it, and say where the partition goes on.
+        """Wait until readers can see a committed chunk, and return its outcome. The commit uses up the claim.
 
-        What comes right behind the last record can only be the transaction's own marker when the decided end lies
-        just behind that; anything more may be somebody's record. Then, and when an open transaction of somebody
-        else hides the end, the offset behind the last record is given: it matches as long as the gap up to the end
-        holds no record.
+        If the stable end is one offset past the records, that offset can only be the transaction's own marker, and
+        the returned range includes it. Any further offset may be another writer's record. Then, or if another open
+        transaction hides the end, the range ends after the last record. That end matches as long as the gap up to the
+        partition's end holds no record.
         """
         chunk, at = attempt.chunk, sent.at
         self._known = attempt.claim.progress_after(chunk, at)
@@ -277,7 +278,7 @@ class PartitionWriter:
             self._fence.drop()
             return Unknown("it was committed, but then the brokers did not say whether the log still holds it")
         if chunk.complete:
-            # A process may run thousands of jobs.
+            # Release the instance, because a process may run thousands of jobs.
             self._fence.drop()
         if decided is None:
             return Appended(at, 0, None, bounds.start_offset, has_offset=True, resolved=resolved)

@@ -1,4 +1,4 @@
-"""Clients of one process: made when first needed, never pickled, never used across a fork."""
+"""Clients of one process: created on first use, never pickled, never used across a fork."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -25,47 +25,47 @@ from spark_cas.log.patience import Wait
 
 _OVERDUE_SECONDS = 1.0
 _TRIED_REQUESTS = 2
-"""For so long the client sends a request of a transaction again, before a new claim finds out what became of it."""
+"""The client retries a transaction request for this many request timeouts. Then a new claim finds the outcome."""
 
 _ELSE_BUSY = frozenset({KafkaError._STATE, KafkaError._CONFLICT, KafkaError._PREV_IN_PROGRESS})
-"""What is no cause: a transaction is open, or another call in it is under way."""
+"""Errors that are no root cause: a transaction is open, or another call in it is in progress."""
 
 _ABORT_SECONDS = 0.02
 _LEAST_SECONDS = 0.1
 _CONNECT_SHARE = 0.3
 _SCAN_FETCH_MS = 1
-"""How long a broker waits for more at the end of a partition, which a read comes to know by an answer without any."""
+"""How long a broker waits for more records at the end of a partition. A read detects the end by an empty response."""
 _READ_FETCH_MS = 10
-"""The same of other reads: while their records are taken the client asks again and again."""
+"""The same for other reads: the client repeats its fetches while the reader processes records."""
 _READ_AHEAD_RECORDS = 20_000
-"""As many as a read takes in two steps. The client does not know where a task's range ends, and what it fetches ahead
-from there on is for nothing (decision 0041)."""
+"""As many as a read takes in two polls. The client does not know the end of a task's range, and records that it
+prefetches past that end are wasted (decision 0041)."""
 _STATISTICS_MS = 250
 _FETCH_BYTES = {"max.partition.fetch.bytes": 1_048_576, "fetch.max.bytes": 52_428_800}
 """The defaults of the client for one partition, and for all partitions of a broker."""
 _LEAST_FETCH_BYTES = 1_000_000
-"""The client accepts no less for all partitions of a broker."""
+"""The least that the client accepts for all partitions of a broker."""
 _MOST_BYTES = 2**31 - 1
 """The client's largest limit of a response, which is also its limit of a decompressed zstd batch: 100 MB by default.
 Brokers limit only the compressed size of a batch."""
 _CONNECT_PAUSE_SECONDS = 0.003
 _DESCRIBING_SECONDS = 1.2
-"""Who is not answered by then was kept waiting for long (`Admin.noticing_late`), and asks other brokers."""
+"""A broker that has not answered by then counts as late (`Admin.noticing_late`). The caller then tries others."""
 _MEETING_SECONDS = 0.1
-"""So long one broker is waited for, which may be the one that stands still, before it is looked who is connected."""
+"""How long to wait for one broker, which may hang, before checking whether any broker is connected."""
 
 
 def admin_client(spec: KafkaSpec) -> Admin:
-    """A client for offsets and topics."""
+    """Return a client for offsets and topics."""
     return started(partial(Admin, spec), settings_of(spec, Client.ADMIN))
 
 
 def reader(spec: KafkaSpec, *, scanning: bool, statistics: Callable[[str], None] | None = None) -> Consumer:
     """Open a consumer of committed records that reports the end of a partition. It joins no group.
 
-    ``scanning`` is for a read that takes all its records before it returns the first. ``statistics`` is called with
-    the client's statistics while the consumer is polled. Such a consumer is for a slow read, and does not fetch more
-    at a time than one partition's share.
+    ``scanning`` is for a read that takes all its records before it returns the first. If ``statistics`` is set, the
+    consumer calls it with the client's statistics during polls. Such a consumer is for a slow read, and fetches no
+    more at a time than one partition's share.
     """
     given = settings_of(spec, Client.CONSUMER)
     watching: dict[str, Any] = {}
@@ -92,7 +92,7 @@ def reader(spec: KafkaSpec, *, scanning: bool, statistics: Callable[[str], None]
             "enable.auto.offset.store": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
-            # With its queue full the client otherwise fetches nothing for a second.
+            # By default the client stops fetching for a second when its queue is full.
             "fetch.queue.backoff.ms": 5,
             "receive.message.max.bytes": _MOST_BYTES,
             **watching,
@@ -101,13 +101,13 @@ def reader(spec: KafkaSpec, *, scanning: bool, statistics: Callable[[str], None]
 
 
 def _unheard(*_: object) -> None:
-    """Nobody asks what became of commits."""
+    """Ignore the outcome of commits."""
 
 
 def group_member(spec: KafkaSpec, group: str, on_commit: Callable[[Any, Any], None] = _unheard) -> Consumer:
-    """A consumer that names a group and never joins it, and sees no offset whose transaction is open.
+    """Return a consumer that names a group without joining it, and sees no offsets of open transactions.
 
-    ``on_commit`` is called by `Consumer.poll` with what became of a commit: its error and its offsets.
+    `Consumer.poll` calls ``on_commit`` with the error and the offsets of a commit.
     """
     return started(
         Consumer,
@@ -128,39 +128,39 @@ def _producer(settings: dict[str, Any], topic: str, connections: Connections) ->
 
 
 class PlainProducer:
-    """A producer without a transactional id: it fences nobody, and nobody fences it."""
+    """A producer without a transactional id: it fences no producer, and no producer fences it."""
 
     def __init__(self, spec: KafkaSpec, most_batch_bytes: int | None, *, idempotent: bool) -> None:
         delivery_ms = int(spec.patience_seconds * 1000)
         settings = {**producer_settings(spec, most_batch_bytes, delivery_ms), "enable.idempotence": idempotent}
         self.request_bytes: int = settings["batch.size"]
-        """A request is full with so many bytes of records."""
+        """A request is full at this many bytes of records."""
         self.client = _producer(settings, spec.topic, Connections())
 
     stranded = False
-    """It begins anew with the addresses that it was given."""
+    """Never true: without brokers, the client bootstraps from its configured addresses."""
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Calls of the client that serve its callbacks."""
+        """Enclose client calls that serve callbacks."""
         yield
 
     def close(self) -> None:
-        """Let go of it. What was not acknowledged is not sent again."""
+        """Drop the client. It does not retry unacknowledged records."""
         self.client.drop()
         del self.client
 
 
 class TransactionalProducer:
-    """One producer instance of a transactional id, and whether its next transaction would be safe.
+    """A producer instance of a transactional id that checks whether its next transaction is safe.
 
-    librdkafka speaks the transaction protocol without KIP-890 part 2: an EndTxn request that was delayed and
-    sent again can end the instance's *next* transaction. So an instance serves another transaction only while it
-    is proven that no request of it was ever sent twice, timed out or lost.
+    librdkafka implements the transaction protocol without KIP-890 part 2: an EndTxn request that was delayed and
+    retried can end the instance's *next* transaction. So an instance runs another transaction only if it is proven
+    that none of its requests was sent twice, timed out or was lost.
 
-    One thread at a time uses it and serves its callbacks. ``most_batch_bytes`` is what the topic takes at once: the
-    broker refuses a larger batch whole, and the client does not part it. ``partition`` is the one that is written to
-    first.
+    One thread at a time uses it and serves its callbacks. ``most_batch_bytes`` is the topic's limit of a batch: the
+    broker rejects a larger batch as a whole, and the client does not split it. ``partition`` is the first partition
+    to be written.
     """
 
     def __init__(
@@ -172,22 +172,22 @@ class TransactionalProducer:
         self._idle = False
         self._approach: Deadlined | None = None
         self.fatal: KafkaError | None = None
-        """Why the instance is good for nothing any more. Errors of its messages say only that they were purged."""
+        """The error that made the instance unusable. Errors of its messages report only that they were purged."""
         delivery_ms = int(spec.delivery_seconds * 1000)
         self._settings: dict[str, Any] = {
             **producer_settings(spec, most_batch_bytes, delivery_ms),
             "transactional.id": transactional_id,
             "transaction.timeout.ms": spec.transaction_timeout_ms,
             "enable.idempotence": True,
-            # The other strategy, once all connections broke, forgets the coordinators, for whom librdkafka 2.16
-            # then waits for ever in send_offsets_to_transaction, whatever its timeout.
+            # With the other strategy, rebootstrap, the client forgets the coordinators when all connections break.
+            # librdkafka 2.16 then waits for them forever in send_offsets_to_transaction, ignoring the timeout.
             "metadata.recovery.strategy": "none",
-            # What becomes of connections is logged; a request that times out takes its connection with it.
+            # Log state changes of connections, and close the connection of a request that times out.
             "debug": DEBUG,
             "socket.max.fails": 1,
         }
         self.request_bytes: int = self._settings["batch.size"]
-        """A request is full with so many bytes of records."""
+        """A request is full at this many bytes of records."""
         self._make_client()
 
     def _make_client(self) -> None:
@@ -196,18 +196,18 @@ class TransactionalProducer:
         self.client = _producer(self._settings, self._topic, self._connections)
 
     def approach(self) -> None:
-        """Connect while something else is done; nothing else of the instance is used before `init`."""
+        """Connect in the background. Before `init`, call nothing else but `close`."""
         client, seconds = self.client, Wait(_CONNECT_SHARE * self._request_seconds, "connecting").left
         self._approach = Deadlined(lambda: self._connect(client, seconds), seconds + _OVERDUE_SECONDS)
 
     def init(self, timeout_seconds: float) -> None:
-        """Fence every earlier holder of the id, and finish or abort what it left open. Raises KafkaException."""
+        """Fence earlier holders of the id, and finish or abort their open transactions. Raises KafkaException."""
         wait = Wait(timeout_seconds, f"claiming what is written to topic {self._topic}")
         approach, self._approach = self._approach, None
         if approach is not None:
             approach.result()
             with suppress(KafkaException), self.watched():
-                self.client.poll(0)  # what became of the connection since
+                self.client.poll(0)  # process connection changes since then
         while True:
             self._connect(self.client, min(_CONNECT_SHARE * self._request_seconds, wait.left))
             try:
@@ -220,25 +220,25 @@ class TransactionalProducer:
                         raise KafkaException(KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE)) from None
                     raise
                 with suppress(KafkaException), self.watched():
-                    self.client.poll(0)  # what became of the connections meanwhile
+                    self.client.poll(0)  # process connection changes since then
                 if not self._connections.up:
-                    # A broker that is back and fenced may tell of no brokers, itself included. Then the client
-                    # (librdkafka 2.16, without the other strategy above) lets go of the last that it knew, for ever.
+                    # A restarted, still fenced broker may report no brokers, not even itself. Then the client
+                    # (librdkafka 2.16 with this strategy) drops the last broker that it knew, for good.
                     self.close()
                     self._make_client()
             else:
                 break
-        # What went astray before could only fence this instance.
+        # Ignore earlier lost requests: they could only fence this instance.
         with suppress(KafkaException), self.watched():
             self.client.poll(0)
         self._connections.forget()
         self._idle = True
 
     def _connect(self, client: ArrayProducer | ObjectProducer, timeout_seconds: float) -> None:
-        """Look for the leader of the partition until a broker is connected, that one or another, or the time is over.
+        """Try to reach the partition's leader until any broker is connected, or the time is over.
 
-        Without a connection the client looks for the id's coordinator in vain, and not again for half a second. The
-        one that it begins with is no good: it is given up with the first reply, which tells it who the brokers are.
+        Without a connection the client fails to find the id's coordinator, and retries only after half a second. The
+        bootstrap connection does not count: the client drops it after the first reply, which lists the brokers.
         """
         deadline = time.monotonic() + timeout_seconds
         while (left := deadline - time.monotonic()) > 0 and not self._connections.up and not self._closed:
@@ -249,7 +249,7 @@ class TransactionalProducer:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Calls of the client that serve its callbacks, and so learn first that the instance is done for."""
+        """Enclose client calls that serve callbacks, and record a fatal error of the instance."""
         try:
             yield
         except KafkaException as error:
@@ -265,20 +265,20 @@ class TransactionalProducer:
 
     @property
     def connected(self) -> bool:
-        """Whether a broker is connected. If a request timed out then, its coordinator did not answer."""
+        """Whether a broker is connected. If so, a request that timed out had no answer from its coordinator."""
         return self._connections.up
 
     @property
     def stranded(self) -> bool:
-        """Whether it has nobody left to send to, and never will."""
+        """Whether the instance has no brokers left to send to, permanently."""
         return self._connections.stranded
 
     def adding(self, offsets: list[TopicPartition], group: str, member: Consumer) -> Deadlined:
-        """Begin to put offsets of a group into the open transaction. Its result raises KafkaException.
+        """Start adding offsets of a group to the open transaction. Its result raises KafkaException.
 
-        ``member`` is a consumer that names the group, for a client that takes no bare name.
+        ``member`` is a consumer that names the group, for a client that does not accept the bare name.
 
-        librdkafka (2.16) may wait for the group's coordinator for ever, whatever its timeout (its issue 5456).
+        librdkafka (2.16) may wait for the group's coordinator forever, ignoring its timeout (its issue 5456).
         """
         client, seconds = self.client, _TRIED_REQUESTS * self._request_seconds
         named = group if isinstance(client, ArrayProducer) else member.consumer_group_metadata()
@@ -290,18 +290,18 @@ class TransactionalProducer:
         return Deadlined(call, seconds + _OVERDUE_SECONDS)
 
     def decided_bounds(self, partition: int) -> Bounds:
-        """The bounds of what is decided in a partition that was just written to. Raises KafkaException.
+        """Return the stable bounds of a partition that was just written to. Raises KafkaException.
 
-        To have another client ask the leader costs several times as much.
+        A request to the leader through another client costs several times as much.
         """
         with self.watched():
             return self.client.decided_bounds(partition, self._request_seconds)
 
     def describe(self) -> tuple[str, int]:
-        """The topic's id, and how many partitions it has, as the broker tells that took the last records.
+        """Return the topic's id and partition count, as reported by the broker that acknowledged the last records.
 
-        Another client makes objects of what it is told of each partition, which with many takes ten times as long.
-        Raises KafkaException. Behind it the instance may be `stranded`: the broker may have told it of no brokers.
+        Another client creates objects for each partition, which takes ten times as long if there are many.
+        Raises KafkaException. Afterwards the instance may be `stranded`: the broker may have reported no brokers.
         """
         with self.watched():
             try:
@@ -310,32 +310,32 @@ class TransactionalProducer:
                 self.client.poll(0)
 
     def commit(self) -> None:
-        """Commit. Raises KafkaException: then only the ledger, read under a new claim, tells what became of it."""
+        """Commit. Raises KafkaException: then only the ledger, read under a new claim, shows the outcome."""
         with self.watched():
             self.client.commit_transaction(_TRIED_REQUESTS * self._request_seconds)
         self._idle = True
 
     def abort(self) -> bool:
-        """Abort; False when that failed and the instance must be dropped."""
+        """Abort. Return False if that failed and the instance must be dropped."""
         deadline = time.monotonic() + self._request_seconds
         while not self._idle:
             try:
                 with self.watched():
-                    # The call goes on where the last one was, and purges what has come back to be sent again.
+                    # The call resumes the last one, and purges records that were requeued for a retry.
                     self.client.abort_transaction(_ABORT_SECONDS)
                     self._idle = True
             except KafkaException as error:
                 if error.args[0].code() != KafkaError._TIMED_OUT or time.monotonic() > deadline:
                     return False
                 with suppress(KafkaException), self.watched():
-                    self.client.poll(0)  # it waits for the reports of what it purged
+                    self.client.poll(0)  # it waits for the reports of the purged records
         return True
 
     def what_broke(self, error: KafkaError) -> KafkaError:
-        """Why a message of the open transaction failed. Its own error may say only that it was purged or came late.
+        """Return why a message of the open transaction failed. Its own error may be only that it was purged or late.
 
-        The client tells to whoever asks for something that a broken transaction does not allow, and so it is learnt
-        whether the instance is done for.
+        The client reports the root cause from any call that a broken transaction does not allow. The call also
+        detects whether the instance is unusable.
         """
         try:
             with self.watched():
@@ -346,11 +346,11 @@ class TransactionalProducer:
         return error
 
     def proven_clean(self) -> bool:
-        """Whether every request since `init` was answered on the connection that it was sent on, once.
+        """Return whether every request since `init` was answered once, on the connection that it was sent on.
 
-        Of a transaction that was committed or aborted all requests were answered; one that was sent again had lost
-        its connection before, and of that there is a line before the end of the transaction was known. A question may
-        not be answered: it changes nothing.
+        All requests of a committed or aborted transaction were answered. A retried request had lost its connection
+        before, and the client logs that loss before it reports the end of the transaction. Read-only requests may
+        stay unanswered, because they change nothing.
         """
         if not self._idle:
             return False
@@ -362,9 +362,9 @@ class TransactionalProducer:
         return self._connections.steady
 
     def close(self) -> None:
-        """Let go of the instance. What it left open is ended by the id's next holder or by time.
+        """Drop the instance. The id's next holder or the timeout ends its open transaction.
 
-        Not by an abort, for the transaction may be one whose commit is under way.
+        This does not abort, because a commit of the transaction may be in progress.
         """
         self._closed, self._approach = True, None
         self.client.drop()

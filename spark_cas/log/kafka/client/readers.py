@@ -1,4 +1,4 @@
-"""Consumers that are kept between reads: to open one takes longer than to read some records."""
+"""A pool of consumers, because opening one takes longer than reading some records."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,27 +9,27 @@ from spark_cas.log.kafka.client.clients import reader
 from spark_cas.log.kafka.spec import KafkaSpec
 
 _MOST_AT_REST = 4
-"""From one log to the next, beside those of the registry."""
+"""The most idle consumers that the next log takes over, besides those of the registry."""
 
 
 class Readers:
-    """Those of one set of clients. Each read has one to itself while it lasts."""
+    """The consumers of one set of clients. Each read has exclusive use of one."""
 
     def __init__(self, spec: KafkaSpec) -> None:
         self.spec = spec
         self._ids: dict[str, str] = {}
-        """Of topics, as the present log knows them."""
+        """Ids of topics, as the current log knows them."""
         self._at_rest: dict[tuple[str, str, bool], Consumer] = {}
-        """By topic, its id, and whether they scan; whichever was used last at the end.
+        """Idle consumers by topic, topic id and whether they scan, the most recently used last.
 
-        The client asks for the leaders of a topic that is new to it a second after it is assigned.
+        Each one is for one topic: a client requests the leaders of a new topic only a second after its assignment.
         """
         self._closed = False
 
     def identify(self, topic: str, log_id: str) -> None:
-        """The topic of a name is the one with this id: from now on consumers of just that one serve.
+        """Set the id of a topic: from now on, its reads use only consumers opened for that id.
 
-        Of a topic that was recreated meanwhile the client (librdkafka 2.16, its issue 4898) believes an old leader.
+        For a topic that was recreated meanwhile, the client (librdkafka 2.16, its issue 4898) trusts an old leader.
         """
         self._ids[topic] = log_id
 
@@ -49,7 +49,7 @@ class Readers:
         try:
             yield consumer
             consumer.unassign()
-            # Lets go of what it had fetched ahead, up to 64 MiB.
+            # Release prefetched records, up to 64 MiB.
             consumer.poll(0)
             if not self._closed and statistics is None:
                 kept = self._at_rest.setdefault(key, consumer)
@@ -58,7 +58,7 @@ class Readers:
                 consumer.close()
 
     def rest(self, *topics: str) -> None:
-        """Keep those of these topics for the next log, and the last few of identified ones."""
+        """Keep idle consumers for the next log: those of these topics, and the last few of identified topics."""
         self._ids.clear()
         others = [each for each in self._at_rest if each[0] not in topics]
         identified = [each for each in others if each[1]]
@@ -66,7 +66,7 @@ class Readers:
             self._at_rest.pop(key).close()
 
     def close(self) -> None:
-        """Close those at rest, and the others once they are."""
+        """Close the idle consumers, and each borrowed one when its read ends."""
         self._closed = True
         while self._at_rest:
             self._at_rest.popitem()[1].close()

@@ -1,9 +1,10 @@
-"""A partition of a compacted topic as a map: the first record of a key holds until a tombstone removes the key.
+"""A partition of a compacted topic as a put-if-absent map: the first record of a key counts, until a tombstone.
 
-Who writes takes a ticket: its records lie in its open transaction, from some offset on. It waits until all in front
-of that is decided, reads it, and commits only if what it wrote is still right there. So of two writers of a key the
-one that came to lie behind sees what became of the other, and a key never has two committed records: whatever
-compaction keeps, it keeps the one that holds. No writer fences another for that, so many can write at once.
+A writer takes a ticket: it appends its records in an open transaction, and so reserves their offsets. It waits until
+all transactions at lower offsets are decided, and reads their records. It commits only if its own records are still
+valid then. So of two writers of a key, the one at the higher offset sees the outcome of the other. A key never has
+two committed records, and compaction can only keep the valid one. Writers do not fence each other for this, so many
+can write at once.
 """
 
 import logging
@@ -35,21 +36,21 @@ from spark_cas.log.kafka.reading import read_entries
 from spark_cas.log.patience import Wait, within
 
 _IDS = 1024
-"""Two writers that draw the same id at the same time fence each other, and try again; brokers keep ids for days."""
+"""Two writers that draw the same id at the same time fence each other, and retry. Brokers keep ids for days."""
 
 _TRANSACTION_MS = 20_000
-"""How long a writer that was killed keeps the others waiting, beside the 10 s in which brokers look for such."""
+"""How long a killed writer blocks others, plus up to 10 s, the interval in which brokers check for such writers."""
 
 _TICKET_SECONDS = 15.0
 _FIRST_PAUSE_SECONDS = 0.002
 _LONGEST_PAUSE_SECONDS = 0.1
 
 _PLAIN_BYTES = 1_000
-"""A longer value is deflated: of a completion that leaves an eighth."""
+"""The writer compresses a longer value. A completion shrinks to an eighth."""
 _PIECE_BYTES = 250_000
-"""Whatever ``max.message.bytes`` is, it is seldom less. A longer value goes into several records."""
+"""The writer splits a longer value into several records. ``max.message.bytes`` is seldom less than this."""
 _DEFLATED = b"x"
-"""What zlib's format begins with, and no JSON does."""
+"""The first byte of zlib's format, and of no JSON text."""
 _IN_PIECES = re.compile(rb'\{"pieces":([0-9]+)\}')
 _KEY = re.compile(
     r"registry|([^/]+)/(plan|completion|outcome|input|cancelled|piece|expansion|layout|partitioner)/(.+)", re.DOTALL
@@ -61,7 +62,7 @@ _LOG = logging.getLogger("spark_cas")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A record that holds."""
+    """The valid record of a key."""
 
     value: bytes
     offset: int
@@ -72,7 +73,7 @@ Records = list[tuple[str, bytes | None]]
 
 
 class Entries:
-    """The entries of one partition. They are read when first asked for, and after that only what came since."""
+    """The entries of one partition. The first read fetches all of them, later ones only the new records."""
 
     def __init__(self, readers: Readers, admin: Admin, topic: str, partition: int) -> None:
         spec = readers.spec
@@ -90,20 +91,20 @@ class Entries:
         return self._held
 
     def refresh(self) -> "Entries":
-        """Read all that was recorded before this was called, nothing if there is no topic. Raises StorageError."""
+        """Read all entries recorded before this call, none if there is no topic. Raises StorageError."""
         return refreshed(self._admin, [self], self._spec.patience_seconds)[0]
 
     def prove(self) -> None:
-        """As `refresh`, whichever broker answers. Raises StorageError."""
+        """Read as `refresh` does, correctly even if a stale leader answers. Raises StorageError."""
         self.take_in(proven_bounds(self._admin, self._spec, self.at, self._drawn_id()))
 
     def forget(self) -> None:
-        """There is no topic, or no more: what it held is not recorded."""
+        """Drop all entries, because the topic does not exist or was deleted."""
         self._held.clear()
         self._read_to = 0
 
     def text(self, key: str) -> str | None:
-        """The value of an entry as of the last `refresh`, None when it has none. Raises FormatError."""
+        """Return the value of an entry as of the last `refresh`, None if there is none. Raises FormatError."""
         entry = self._held.get(key)
         if entry is None:
             return None
@@ -121,19 +122,19 @@ class Entries:
             ) from None
 
     def put(self, key: str, records: Records) -> None:
-        """Record an entry, of which these are the `records_of`, unless there is one; then see what `held` has.
+        """Record an entry, given as its `records_of`, unless there is one. In that case `held` has the existing one.
 
         Raises StorageError.
         """
         self._write(lambda: [] if key in self._held else records)
 
     def remove(self, keys: Iterable[str]) -> None:
-        """Remove entries for good. Raises StorageError."""
+        """Remove entries permanently. Raises StorageError."""
         gone = list(keys)
         self._write(lambda: [(each, None) for key in gone for each in self._keys_of(key)])
 
     def _keys_of(self, key: str) -> list[str]:
-        """The keys of an entry's records, none when there is none."""
+        """Return the keys of an entry's records, none if there is no entry."""
         entry = self._held.get(key)
         if entry is None:
             return []
@@ -141,7 +142,7 @@ class Entries:
         return [key, *(_piece(key, number) for number in range(int(pieces[1]) if pieces else 0))]
 
     def _write(self, change: Callable[[], Records]) -> None:
-        """Append what ``change`` makes of the entries, all of it or nothing, again until it was right where it lies.
+        """Append the records that ``change`` makes of the entries, atomically. Retry until they are valid there.
 
         Raises StorageError.
         """
@@ -169,7 +170,7 @@ class Entries:
                 )
 
     def _try(self, change: Callable[[], Records]) -> bool:
-        """One try; False when nothing of it is visible and another may succeed."""
+        """Make one attempt. Return False if nothing of it is visible and a retry may succeed."""
         self.take_in(ends.barrier(self._admin, self.at, self._spec.request_seconds))
         if not change():
             return True
@@ -177,7 +178,7 @@ class Entries:
         producer = TransactionalProducer(self._spec, self._drawn_id())
         try:
             producer.init(self._spec.request_seconds)
-            # While the client connected, others may have come to their end.
+            # While the client connected, other writers may have finished.
             self.take_in(ends.stable_bounds(self._admin, self.at))
             records = change()
             if not records:
@@ -190,7 +191,7 @@ class Entries:
                 right = first is not None and self._right_at(first, records, change)
             finally:
                 if not right:
-                    producer.abort()  # whatever stopped it: others need not wait for the transaction's timeout
+                    producer.abort()  # after any failure, so that others do not wait for the transaction's timeout
             if not right:
                 return False
             producer.commit()
@@ -199,9 +200,9 @@ class Entries:
         return True
 
     def _right_at(self, first: int, records: Records, change: Callable[[], Records]) -> bool:
-        """Whether records are still those to append once all in front of the first of them is decided and read.
+        """Return whether records are still those to append, after all lower offsets are decided and read.
 
-        False as well when that lasts too long.
+        Return False also if that takes too long.
         """
         deadline = time.monotonic() + _TICKET_SECONDS
         pause = _FIRST_PAUSE_SECONDS
@@ -222,7 +223,7 @@ class Entries:
         return f"{self._spec.prefix}/{self.at.topic}/{_CHANCE.randrange(_IDS)}"
 
     def take_in(self, bounds: Bounds) -> None:
-        """Take in what came since and lies below the end."""
+        """Read the new records below the end of the bounds."""
         new = OffsetRange(max(self._read_to, bounds.start_offset), max(self._read_to, bounds.end_offset))
         for offset, key, value in read_entries(self._readers, self.at, new):
             self._take(offset, key, value)
@@ -245,7 +246,7 @@ class Entries:
 
 
 def refreshed(admin: Admin, partitions: list[Entries], timeout_seconds: float) -> list[Entries]:
-    """Several partitions of one topic, as `Entries.refresh` leaves each, with as few requests as can be."""
+    """Refresh several partitions of one topic as `Entries.refresh` does, with as few requests as possible."""
     try:
         bounds = ends.barriers(admin, [each.at for each in partitions], timeout_seconds)
         for each, found in zip(partitions, bounds, strict=True):
@@ -257,13 +258,13 @@ def refreshed(admin: Admin, partitions: list[Entries], timeout_seconds: float) -
 
 
 def kind_of(key: str) -> str:
-    """What an entry is: the middle of its key."""
+    """Return the kind of an entry, which is the middle part of its key."""
     found = _KEY.fullmatch(key)
     return (found[2] if found else None) or ""
 
 
 def records_of(key: str, text: str) -> Records:
-    """The records of an entry. The first of them is the one that decides whether there is one already."""
+    """Return the records of an entry. The first one decides whether the entry exists already."""
     data = text.encode()
     data = data if len(data) <= _PLAIN_BYTES else zlib.compress(data)
     if len(data) <= _PIECE_BYTES:
@@ -279,7 +280,7 @@ def _piece(key: str, number: int) -> str:
 
 
 def _name(key: bytes | None) -> str | None:
-    """A record's key as text, None when it is no entry's."""
+    """Return a record's key as text, None if it is not the key of an entry."""
     try:
         name = None if key is None else key.decode()
     except UnicodeDecodeError:
