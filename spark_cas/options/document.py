@@ -13,63 +13,63 @@ from spark_cas.options.table import OPTIONS
 
 _HEAD = """# Options
 
-Made by `python -m spark_cas.options.document > docs/options.md`. Names do not depend on case. An option that is
-not listed is an error, and so is one that is given where it has no meaning. Options win over the defaults of the
-log in the file that `conf` names, those over the file's `[defaults]`, and those over the defaults below; a ✓ says
-that the file may set the option.
+Option names are case-insensitive. An unknown option is an error, and so is an option that does not apply. An option
+overrides the defaults of the log in the `conf` file. These override `[defaults]` of the file, and those override the
+defaults below. The file can set options with a ✓. This page is generated:
+`python -m spark_cas.options.document > docs/options.md`.
 """
 
-_LESS = """Filters on the columns of a read are right, and prune nothing, whatever
-`spark.sql.python.filterPushdown.enabled` says ([why](decisions/0008-filters-do-not-prune.md)). To read less, give
-`assign`, the starting and ending options, and a schema of only the columns that are needed.
+_LESS = """Filters on the columns of a read return the correct rows, but the read still fetches all records, with any
+value of `spark.sql.python.filterPushdown.enabled` ([why](decisions/0008-filters-do-not-prune.md)). To read less, set
+`assign`, the starting and ending options, and a schema with only the columns that you need.
 """
 
-_STREAM = """`spark.readStream` takes all of these but `endingOffsets`, `endingTimestamp`, `endingOffsetsByTimestamp`
-and `view`, and takes the following too.
-"""
+_STREAM = "`spark.readStream` takes all of these, except for {}.\nIt also takes the following options.\n"
 
 _ROUTE = """## Routing
 
-`spark_cas.route(df, options)` takes a dict of all the options of a write, and uses those that say where the log is
-and how it is reached, `partitions` and `conf`.
+`spark_cas.route(df, options)` takes a dict with all options of a write. It uses the address and connection settings
+of the log, `partitions`, `partitioner`, `job`, `compare`, `atomic`, `idempotence` and `conf`.
 """
 
 _KAFKA = """## Settings of Kafka's clients
 
-Each is given as `kafka.<name>` under the name of Kafka's Java client, as Spark's own connector takes it, to reads
-and writes alike, or in the file of per-log defaults. Passwords, and certificates and keys given as text, may be
-`env:NAME` or `file:PATH`: these are resolved where a client is made, on driver and workers, and so never travel;
-anything else travels with the plan as it is. These have an effect:
+Set each as `kafka.<name>`, with the name of Kafka's Java client, as in Spark's own connector. Set it as an option of
+reads and writes, or in the file of per-log defaults. User names, passwords, client ids and secrets may be `env:NAME`
+or `file:PATH`, and so may certificates and keys given as text. The driver and each worker resolve such a reference
+when they create a client, so Spark never sends the secret. It sends all other values in its plan as they are. These
+settings have an effect:
 """
 
-_ONE_PATIENCE = f"""`kafka.delivery.timeout.ms` ({PATIENCE_MS}) is the one patience:
-how long a write, a read, a plan, a look at the settings, a commit or a micro-batch goes on against brokers that are
-slow, restarting, electing or not to be reached, before it fails. It is above 0: nothing waits for ever.
+_ONE_PATIENCE = f"""`kafka.delivery.timeout.ms` ({PATIENCE_MS}) is the retry deadline of a write, a read, a plan, a
+check of the settings, a commit or a micro-batch, while brokers are slow, restarting, unreachable or without a leader.
+It must be above 0, so no operation waits without a limit.
 
-These are taken and have no effect, which the log (`spark_cas`, of Python's logging) tells once: nothing that they
-ask for could break a promise. Any other setting is refused, with what to use instead.
+The settings below are accepted without an effect, because they cannot break a guarantee. The logger `spark_cas` of
+Python's logging reports each once. Any other setting is rejected, and the error names the alternative.
 
-| setting | values | what holds in its place |
+| setting | values | instead |
 | --- | --- | --- |"""
 
 _STORE = f"""## Settings of the object store
 
-Each is given as `{PREFIX}<name>`, to reads and writes alike, or in the file of per-log defaults. A value
-`env:NAME` or `file:NAME` is resolved where the store is opened, on driver and workers, and so never travels;
-anything else travels with the plan as it is. Settings that are not listed may not be set.
+Set each as `{PREFIX}<name>`: as an option of reads and writes, or in the file of per-log defaults. The driver and
+each worker resolve a value `env:NAME` or `file:NAME` when they open the store, so Spark never sends the secret. It
+sends all other values in its plan as they are. Settings that are not listed are rejected.
 
-`{PREFIX}{RETRY_TIMEOUT}`, `{PATIENCE_MS // 1000}s` unless given (as `90s` or `5min`), says how long anything goes on
-against a store that is down, busy or silent: what `kafka.delivery.timeout.ms` is for a topic. A request, with all
-that it carries, that is not answered within a quarter of it, but at least 30 s, is made again. Below `30s` it is a
-quarter alone, which may be too short for putting a large chunk: give `30s` or more to what writes.
+`{PREFIX}{RETRY_TIMEOUT}`, such as `90s` or `5min`, is the retry deadline of each operation while the store is down,
+busy or silent, like `kafka.delivery.timeout.ms` of a topic. The default is `{PATIENCE_MS // 1000}s`. The client
+repeats a request that the store has not answered, with all its data, within a quarter of the deadline or 30 s,
+whichever is longer. If the deadline is below `30s`, the limit is a quarter. That may be too short to store a large
+chunk, so use `30s` or more for writes.
 """
 
 
 _CONNECTOR = """## Coming from Spark's Kafka connector
 
-Each option of Spark 4.2's own source and sink, and what becomes of it here: the **same**; **different**, and how;
-taken with **no effect**, which the log tells once, and what holds in its place; or **refused**, and what to do. All
-its other `kafka.*` options are settings of clients: the lists below.
+The tables compare all options of Spark 4.2's own source and sink. Here an option is the **same**, **different**,
+without an effect (**no effect**, logged once), or **refused**. All other `kafka.*` options are client settings,
+listed below.
 """
 
 
@@ -79,7 +79,7 @@ def render() -> str:
         _HEAD,
         _table("Reading", Scope.READ),
         _LESS,
-        _STREAM,
+        _STREAM.format(_names_of_reads_alone()),
         _table("Streaming", Scope.READ_STREAM, but_not=Scope.READ),
         _table("Writing", Scope.WRITE),
         _ROUTE,
@@ -107,6 +107,15 @@ def _table(title: str, scope: Scope, *, but_not: Scope | None = None) -> str:
     return "\n".join(
         [f"## {title}\n", "| option | default | per log | meaning |", "| --- | --- | --- | --- |", *rows, ""]
     )
+
+
+def _names_of_reads_alone() -> str:
+    *others, last = (
+        f"`{option.name}`"
+        for option in OPTIONS
+        if Scope.READ in option.scopes and Scope.READ_STREAM not in option.scopes
+    )
+    return f"{', '.join(others)} and {last}"
 
 
 def _compared(title: str, options: tuple[SparkOption, ...]) -> str:

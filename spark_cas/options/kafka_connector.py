@@ -38,16 +38,16 @@ SOURCE: tuple[SparkOption, ...] = (
     SparkOption(
         "subscribePattern",
         _DIFFERENT,
-        "The expression is one of Python's module re, in place of Java's; the registry topics are left out.",
+        "The syntax is that of Python's module re, not Java's. The registry topics never match.",
     ),
-    SparkOption("assign", _SAME, "For a log under a `path` too."),
+    SparkOption("assign", _SAME, "It also works with `path`."),
     SparkOption("startingTimestamp", _SAME, ""),
     SparkOption("startingOffsetsByTimestamp", _SAME, ""),
     SparkOption("startingOffsetsByTimestampStrategy", _SAME, ""),
-    SparkOption("startingOffsets", _DIFFERENT, "A read takes `latest` too, and finds nothing."),
+    SparkOption("startingOffsets", _DIFFERENT, "A read also accepts `latest`, and returns no rows."),
     SparkOption("endingTimestamp", _SAME, ""),
     SparkOption("endingOffsetsByTimestamp", _SAME, ""),
-    SparkOption("endingOffsets", _DIFFERENT, "A read takes `earliest` and -2 too, and finds nothing."),
+    SparkOption("endingOffsets", _DIFFERENT, "A read also accepts `earliest` and -2, and returns no rows."),
     SparkOption(
         "failOnDataLoss",
         _DIFFERENT,
@@ -55,37 +55,39 @@ SOURCE: tuple[SparkOption, ...] = (
         "recreated, or that lost records at its end, always fails. A stream that subscribes to fewer topics needs "
         "`allowUnsubscribedTopics`.",
     ),
-    SparkOption("minPartitions", _DIFFERENT, "At least so many tasks where there are as many offsets, never fewer."),
+    SparkOption("minPartitions", _DIFFERENT, "If there are as many offsets, there are never fewer tasks."),
     SparkOption("maxRecordsPerPartition", _SAME, ""),
     SparkOption("includeHeaders", _SAME, ""),
     SparkOption(
         "maxOffsetsPerTrigger",
         _DIFFERENT,
-        "It is never exceeded: below the number of partitions with new offsets, these take turns. Spark's takes at "
-        "least one offset of each.",
+        "It is never exceeded. If it is below the number of partitions with new offsets, they take turns. Spark's "
+        "own source takes at least one offset of each.",
     ),
-    SparkOption("minOffsetsPerTrigger", _DIFFERENT, "`Trigger.AvailableNow` passes over it, and reads everything."),
+    SparkOption("minOffsetsPerTrigger", _DIFFERENT, "`Trigger.AvailableNow` ignores it, and reads everything."),
     SparkOption("maxTriggerDelay", _SAME, ""),
-    SparkOption("groupIdPrefix", _NO_EFFECT, f"{_NO_GROUP} Names that a write needs begin with option idPrefix."),
+    SparkOption("groupIdPrefix", _NO_EFFECT, f"{_NO_GROUP} The names that a write uses begin with option idPrefix."),
     SparkOption("kafka.group.id", _NO_EFFECT, _NO_GROUP),
     SparkOption("kafkaConsumer.pollTimeoutMs", _NO_EFFECT, _PATIENCE),
     SparkOption("fetchOffset.numRetries", _NO_EFFECT, _PATIENCE),
     SparkOption("fetchOffset.retryIntervalMs", _NO_EFFECT, _PATIENCE),
-    SparkOption("kafka.auto.offset.reset", _REFUSED, "`startingOffsets` and `failOnDataLoss` say what is meant."),
+    SparkOption("kafka.auto.offset.reset", _REFUSED, "Use `startingOffsets` and `failOnDataLoss`."),
     SparkOption("kafka.key.deserializer", _REFUSED, "Keys are read as binary; cast the column."),
     SparkOption("kafka.value.deserializer", _REFUSED, "Values are read as binary; cast the column."),
     SparkOption("kafka.enable.auto.commit", _REFUSED, "A read commits no offsets."),
-    SparkOption("kafka.interceptor.classes", _REFUSED, "There is no Java in the client."),
+    SparkOption("kafka.interceptor.classes", _REFUSED, "The client runs no Java."),
     SparkOption(
-        "kafka.isolation.level", _NO_EFFECT, "Only committed records are read; any value but this is refused."
+        "kafka.isolation.level",
+        _NO_EFFECT,
+        "Reads return only committed records. The only accepted value is `read_committed`.",
     ),
 )
 """Options of ``spark.read.format("kafka")`` and ``spark.readStream.format("kafka")``."""
 
 SINK: tuple[SparkOption, ...] = (
     SparkOption("kafka.bootstrap.servers", _SAME, ""),
-    SparkOption("topic", _DIFFERENT, "It is needed: a column `topic` does not name the topic of a row."),
-    SparkOption("includeHeaders", _NO_EFFECT, "A column headers is written wherever it is there."),
+    SparkOption("topic", _DIFFERENT, "It is required: a column `topic` does not name the topic of a row."),
+    SparkOption("includeHeaders", _NO_EFFECT, "If the frame has a column headers, it is written."),
     SparkOption("kafka.key.serializer", _REFUSED, "Keys are written as they are; cast the column."),
     SparkOption("kafka.value.serializer", _REFUSED, "Values are written as they are; cast the column."),
     SparkOption("kafka.partitioner.class", _REFUSED, "Use option `partitioner`, which `route` takes."),
@@ -93,19 +95,19 @@ SINK: tuple[SparkOption, ...] = (
 """Options of ``df.write.format("kafka")`` and ``df.writeStream.format("kafka")``."""
 
 COLUMNS: tuple[SparkOption, ...] = (
-    SparkOption("key", _DIFFERENT, "It is needed; `lit(None).cast('binary')` where records have none."),
+    SparkOption("key", _DIFFERENT, "It is required. For records without a key, use `lit(None).cast('binary')`."),
     SparkOption("value", _SAME, ""),
-    SparkOption("headers", _DIFFERENT, "It is written wherever it is there, without `includeHeaders`."),
-    SparkOption("topic", _DIFFERENT, "It is passed over: one write goes to one topic, which an option names."),
+    SparkOption("headers", _DIFFERENT, "If the frame has it, it is written, without `includeHeaders`."),
+    SparkOption("topic", _DIFFERENT, "It is ignored: one write appends to one topic, which an option names."),
     SparkOption(
         "partition",
         _DIFFERENT,
-        "It is needed in each row, and `route` adds it; `route(..., by='partition')` keeps numbers that are there.",
+        "It is required in each row. `route` adds it, and `route(..., by='partition')` keeps existing numbers.",
     ),
 )
 """Columns that the sink takes. A column ``timestamp`` is written here, too; Spark's sink knows none."""
 
-_OWN_CLIENTS = "It has no effect: the workers of tasks have clients of their own, outside the JVM."
+_OWN_CLIENTS = "It has no effect: the workers of tasks have their own clients, outside the JVM."
 
 APPLICATION: tuple[SparkOption, ...] = (
     SparkOption("spark.kafka.consumer.cache.*", _DIFFERENT, _OWN_CLIENTS),
@@ -114,7 +116,7 @@ APPLICATION: tuple[SparkOption, ...] = (
     SparkOption(
         "spark.sql.streaming.kafka.useDeprecatedOffsetFetching",
         _DIFFERENT,
-        "It has no effect: offsets are asked for as if it were false, and need the ACL `Describe` of the topic.",
+        "It has no effect: offsets are requested as if it were false, which needs the ACL `Describe` on the topic.",
     ),
     SparkOption(
         "spark.kafka.clusters.*, spark.security.credentials.kafka.enabled",

@@ -52,11 +52,11 @@ OPTIONS: tuple[Option, ...] = (
         None,
         EVERYWHERE,
         per_log=False,
-        doc="Where the log is: a directory (`/data/logs/flights`, `file:///data/logs/flights`); an object store "
-        "(`s3://bucket/logs/flights`, `s3a://`, `gs://`, "
+        doc="The location of the log: a directory (`/data/logs/flights`, `file:///data/logs/flights`); an object "
+        "store (`s3://bucket/logs/flights`, `s3a://`, `gs://`, "
         "`abfss://container@account.dfs.core.windows.net/logs/flights`, `abfs://`, `az://container/logs/flights`, "
-        "`azure://`, `adl://`: [addresses](object-store.md#addresses)); or a topic, as the two options below name it "
-        "(`kafka://host:9092/flights`). Given by `save(path)`, `load(path)` or SQL's `WITH (path='...')`.",
+        "`azure://`, `adl://`: [addresses](object-store.md#addresses)); or a topic (`kafka://host:9092/flights`), "
+        "which the next two options can also name. `save(path)`, `load(path)` and SQL's `WITH (path='...')` set it.",
     ),
     Option(
         SERVERS,
@@ -65,7 +65,7 @@ OPTIONS: tuple[Option, ...] = (
         EVERYWHERE,
         per_log=False,
         kafka_only=True,
-        doc="The brokers of a log that is a topic: `host:port`, or several separated by commas; in place of `path`.",
+        doc="The brokers of a topic, instead of `path`: `host:port`, or several, separated by commas.",
     ),
     Option(
         "topic",
@@ -74,7 +74,7 @@ OPTIONS: tuple[Option, ...] = (
         EVERYWHERE,
         per_log=False,
         kafka_only=True,
-        doc="The topic. A column `topic` of the frame is passed over: one write goes to one topic.",
+        doc="The topic. A write ignores a column `topic` of the frame: one write appends to one topic.",
     ),
     Option(
         "subscribe",
@@ -83,8 +83,8 @@ OPTIONS: tuple[Option, ...] = (
         READING,
         per_log=False,
         kafka_only=True,
-        doc="One topic, or several separated by commas: the column `topic` tells which a record is of. Of this "
-        "option, `topic`, `subscribePattern` and `assign`, one is given.",
+        doc="One topic, or several, separated by commas. The column `topic` has the topic of each record. Set only "
+        "one of `subscribe`, `topic`, `subscribePattern` and `assign`.",
     ),
     Option(
         "subscribePattern",
@@ -93,8 +93,8 @@ OPTIONS: tuple[Option, ...] = (
         READING,
         per_log=False,
         kafka_only=True,
-        doc="All topics whose whole name matches a regular expression (Python's), but for the brokers' own and the "
-        "registry. A stream finds new ones as they come.",
+        doc="A regular expression (Python's) for topics. The whole name must match. The brokers' own topics and the "
+        "registry never match. A stream also reads new topics that match.",
     ),
     Option(
         "assign",
@@ -102,8 +102,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         READING,
         per_log=False,
-        doc='Only some partitions: JSON such as `{"flights": [0, 1]}`. For a log under a `path`, whose name is the '
-        "last part of it, too.",
+        doc='Only these partitions, as JSON such as `{"flights": [0, 1]}`. It also works with `path`, whose last '
+        "part is the name of the log.",
     ),
     Option(
         "job",
@@ -111,9 +111,9 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=False,
-        doc="The identity of the load: a write with the same job resumes it and appends nothing twice. Without "
-        "it a fresh name is made, and a re-run is not recognised. Of a stream, the identity of the query: without it "
-        "the query's id, which lives in its checkpoint.",
+        doc="The identity of the load. A write with the same job resumes it, and appends nothing twice. By default, "
+        "each write has a new name, so a re-run is not recognised. For a stream, the identity of the query; by "
+        "default the query's id, which is stored in its checkpoint.",
     ),
     Option(
         "batchId",
@@ -121,8 +121,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=False,
-        doc="Within `foreachBatch`, the number of the batch that it is given: with `job`, the write is then part of "
-        "a stream, and appends each batch exactly once.",
+        doc="In `foreachBatch`, the number of the batch. With `job`, the write is then part of a stream, and appends "
+        "each batch exactly once.",
     ),
     Option(
         "orderBy",
@@ -130,9 +130,9 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="Of a stream: the columns, such as `timestamp` or `key,timestamp`, by which the rows of a batch are "
-        "sorted within each partition, nulls last; the other columns break ties. Needed where the rows of a batch "
-        "for one partition are more than a chunk. `route(order_by=...)` sorts a load.",
+        doc="For a stream: the columns by which the rows of a batch are sorted within each partition, such as "
+        "`timestamp` or `key,timestamp`. Nulls are last, and the other columns break ties. Set it if the rows of a "
+        "batch for one partition do not fit into a chunk. For a load use `route(order_by=...)`.",
     ),
     Option(
         "expectedOffsets",
@@ -140,12 +140,12 @@ OPTIONS: tuple[Option, ...] = (
         "end",
         WRITING_AND_ROUTING,
         per_log=False,
-        doc="What the write expects each partition to end at: `end` (as found when the plan is made, which Spark "
-        "lets happen when the routed rows are ready; name offsets to claim an earlier moment), `none` (no "
-        'check: others may append in between), or JSON such as `{"0": 17, "3": null}`, where partitions '
-        "that are not named are taken at their end and null asks for no check. JSON that names just the partitions "
-        "of an earlier layout is refused: [more partitions](expansion.md). A stream's default is `none`; with "
-        "`end` it stops at the first record of anybody else that came after its begin.",
+        doc="The end offset that the write expects of each partition. `end`: the end offset when Spark plans the "
+        "write. That can be after it has computed the routed rows, so name offsets to expect those of an earlier "
+        'moment. `none`: no check, and others may append meanwhile. JSON such as `{"0": 17, "3": null}`: offsets by '
+        "partition, null for no check; partitions that are not named are as with `end`. JSON that names only the "
+        "partitions of an earlier layout is rejected: [adding partitions](expansion.md). For a stream the default is "
+        "`none`; with `end`, it stops at the first record that another writer appends after its begin.",
     ),
     Option(
         "checkExpectedOffsets",
@@ -153,8 +153,8 @@ OPTIONS: tuple[Option, ...] = (
         "true",
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="`false` asks for no check, as `expectedOffsets` = `none` does: an ordinary sink that appends each row "
-        "exactly once. A frame whose rows say in the column `expected_offset` what they expect is then refused.",
+        doc="`false` switches off all checks, like `expectedOffsets=none`. The write is then an ordinary sink that "
+        "appends each row exactly once. It rejects a frame with the column `expected_offset`.",
     ),
     Option(
         "compare",
@@ -162,9 +162,9 @@ OPTIONS: tuple[Option, ...] = (
         "partition",
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="What an expected offset is about. `partition`: that nothing came since in the partition. `key`: that no "
-        "record of the row's key came since, whatever came of other keys; each row expects what the column "
-        "`expected_offset` says, or without it what `expectedOffsets` says of its partition. See "
+        doc="The scope of an expected offset. `partition`: no record was appended to the partition since. `key`: no "
+        "record of the row's key was appended since; records of other keys are allowed. Each row then expects its "
+        "column `expected_offset`, or without that column the `expectedOffsets` of its partition. See "
         "[conditions](conditions.md).",
     ),
     Option(
@@ -173,12 +173,12 @@ OPTIONS: tuple[Option, ...] = (
         REQUIRED,
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="`required`: exactly once, or an error before anything is appended where the brokers, the ACLs or the "
-        "store do not give it. `requested`: the best that they give; what it was is told per partition "
-        "(`guarantee`), and a write that expects anything, or was begun exactly once, is refused rather than "
-        "appended with less. `off`: appended at whatever the end is, without `job`, and again by whatever is tried "
-        "again. Streams take `required` alone, whatever the file of defaults says. `true` and `false` mean "
-        "`required` and `off`, and are deprecated. See [conditions](conditions.md#how-much-is-promised).",
+        doc="`required`: exactly once. If the brokers, the ACLs or the store do not allow that, the write fails "
+        "before it appends anything. `requested`: the best guarantee that they allow, reported per partition "
+        "(`guarantee`). If that is less than exactly once, a write with conditions is rejected, and so is one that "
+        "began exactly once. `off`: appends at the current end, without `job`, and retries append rows again. "
+        "Streams accept only `required`, and ignore this setting in the file of defaults. `true` and `false` are "
+        "deprecated, and mean `required` and `off`. See [conditions](conditions.md#how-much-is-promised).",
     ),
     Option(
         "report",
@@ -186,8 +186,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=False,
-        doc="Given by the bulk load: a file, where Spark's driver runs, into which a load puts its result as JSON "
-        "once it is complete. Nothing else keeps that of a write that is not exactly once.",
+        doc="Set by the bulk load: a file on the machine of Spark's driver. After the load is complete, the driver "
+        "writes its result there as JSON. The result of a write that is not exactly once is stored nowhere else.",
     ),
     Option(
         "atomic",
@@ -195,11 +195,10 @@ OPTIONS: tuple[Option, ...] = (
         "false",
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="`load`: the rows of all partitions become visible in one step, each partition at the offset that it "
-        "expected, or none ever do; on Kafka through one task, in one transaction. See "
-        "[a whole load](conditions.md#a-whole-load). `partition`, or `true`, appends all rows of a partition as one "
-        "chunk or none of them. Where they do not fit into one, the write is refused before its task appends "
-        "anything.",
+        doc="`load`: the rows of all partitions become visible in one step, each partition at its expected offset, "
+        "or never. On Kafka, one task appends them in one transaction. See [atomic "
+        "loads](conditions.md#a-whole-load). `partition`, or `true`: all rows of a partition are appended as one "
+        "chunk, or none. If they do not fit into a chunk, the write is rejected before its task appends anything.",
     ),
     Option(
         "partitions",
@@ -207,10 +206,10 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="The partition count of a log that does not exist yet: the write creates it, a topic with the "
-        "replication and retention that are the brokers' defaults (seven days with Kafka as it comes). Given for a "
-        "log that exists, it must be that log's count, or one that it had before partitions were added; as a per-log "
-        "default it counts for new logs only.",
+        doc="The partition count of a new log. If the log does not exist, the write creates it. A new topic has the "
+        "brokers' default replication and retention (seven days out of the box). If the log exists, the option must "
+        "be its count, or an earlier count from before partitions were added. As a per-log default it applies only "
+        "to new logs.",
     ),
     Option(
         "partitioner",
@@ -218,8 +217,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="How `route` assigns a key to a partition. `murmur2` (or `murmur2_random`): as Kafka's Java client does. "
-        "`crc32` (or `consistent`, `consistent_random`): as clients on librdkafka do by default, such as "
+        doc="How `route` assigns a key to a partition. `murmur2` (or `murmur2_random`): as Kafka's Java client. "
+        "`crc32` (or `consistent`, `consistent_random`): as clients on librdkafka by default, such as "
         "confluent-kafka for Python. The log records it, so later writes need not name it, and another value is an "
         "error. A log without a record has `murmur2`. Rows without a key are assigned by their content. See "
         "[partitioners](kafka.md#partitioners).",
@@ -230,7 +229,7 @@ OPTIONS: tuple[Option, ...] = (
         str(_LIMITS.max_records),
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="The most records of one atomic append to one partition.",
+        doc="The maximum number of records in one atomic append to one partition.",
     ),
     Option(
         "maxBytesPerChunk",
@@ -238,7 +237,8 @@ OPTIONS: tuple[Option, ...] = (
         str(_LIMITS.max_bytes),
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="The most bytes of one atomic append to one partition, at most 64 MiB. A record above it is refused.",
+        doc="The maximum number of bytes in one atomic append to one partition, up to 64 MiB. A larger record is "
+        "rejected.",
     ),
     Option(
         "maxSecondsPerChunk",
@@ -246,7 +246,8 @@ OPTIONS: tuple[Option, ...] = (
         f"{_LIMITS.max_seconds:g}",
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="How long rows wait for their chunk to fill: it is appended with the next rows that come later.",
+        doc="How many seconds rows wait for their chunk to fill. After that, the task appends the chunk when its "
+        "next rows arrive.",
     ),
     Option(
         "routed",
@@ -254,8 +255,8 @@ OPTIONS: tuple[Option, ...] = (
         "false",
         WRITING_AND_ROUTING,
         per_log=False,
-        doc="`true` says that all rows of each log partition lie in one task although `spark_cas.route` did not "
-        "put them there. It is checked while writing.",
+        doc="`true`: all rows of each log partition are in one task, although `spark_cas.route` did not place them. "
+        "The write verifies it.",
     ),
     Option(
         "roundOf",
@@ -263,8 +264,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=False,
-        doc="Given by `append_if_unchanged`, whose rounds are jobs: the job that was named to it. The registry keeps "
-        "it with the plan of the round, which no other write joins.",
+        doc="Set by `append_if_unchanged`, which runs each of its rounds as a job: the job name of the call. The "
+        "registry stores it with the plan of the round, and no other write can use that plan.",
     ),
     Option(
         "fencedWaitMs",
@@ -272,8 +273,7 @@ OPTIONS: tuple[Option, ...] = (
         f"{FENCED_WAIT_SECONDS * 1000:.0f}",
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="How long an attempt of a task that another attempt overtook waits for news of that other one, in "
-        "milliseconds.",
+        doc="How long a fenced task attempt waits for its successor to make progress, in milliseconds.",
     ),
     Option(
         "grantTimeout",
@@ -281,10 +281,10 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="How long a load waits, before it plans, for other loads that are at work on partitions of which both "
-        "expect something: a time such as `30m`, `0s` to be refused at once. Unless it is given that is `1h` where "
-        "`expectedOffsets` is `end`, and `0s` where offsets are named, for then they would not hold any more. See "
-        "[loads at once](conditions.md#two-loads-at-once).",
+        doc="How long a load with expected offsets waits, before it plans, for other such loads of the same "
+        "partitions: a duration such as `30m`. With `0s` it fails at once. The default is `1h` with "
+        "`expectedOffsets=end`, and `0s` if you name offsets, because they will no longer match. See [loads at "
+        "once](conditions.md#two-loads-at-once).",
     ),
     Option(
         "idPrefix",
@@ -293,10 +293,10 @@ OPTIONS: tuple[Option, ...] = (
         EVERYWHERE,
         per_log=True,
         kafka_only=True,
-        doc="Begins every transactional id (`<prefix>/<topic>/<partition>`), every ledger group (`<prefix>/<job>`) "
-        "and the names of the registry topics (`<prefix>.registry`, `<prefix>.layouts`), so that ACLs can be given "
-        "by prefix. All writers of a topic have to use the same, and its readers where `spark-cas expand` added "
-        "partitions or loads are appended as a whole (`atomic=load`): with another they may see part of one.",
+        doc="The prefix of all transactional ids (`<prefix>/<topic>/<partition>`), ledger groups (`<prefix>/<job>`) "
+        "and registry topics (`<prefix>.registry`, `<prefix>.layouts`), so that ACLs can be prefixed. All writers of "
+        "a topic must use the same prefix. So must its readers if `spark-cas expand` added partitions, or loads use "
+        "`atomic=load`; with another prefix, they may see a part of a load.",
     ),
     Option(
         "claimTimeoutMs",
@@ -305,7 +305,7 @@ OPTIONS: tuple[Option, ...] = (
         EVERYWHERE,
         per_log=True,
         kafka_only=True,
-        doc="How long a write or a read waits for the end of somebody else's open transaction, in milliseconds.",
+        doc="How long a write or a read waits for an open transaction of another producer, in milliseconds.",
     ),
     Option(
         "transactionTimeoutMs",
@@ -314,7 +314,7 @@ OPTIONS: tuple[Option, ...] = (
         WRITING_AND_ROUTING,
         per_log=True,
         kafka_only=True,
-        doc="How long a writer that died in the middle of a chunk may keep readers waiting, in milliseconds.",
+        doc="How long a writer that died within a chunk can delay readers, in milliseconds.",
     ),
     Option(
         "maxInFlight",
@@ -323,9 +323,10 @@ OPTIONS: tuple[Option, ...] = (
         WRITING_AND_ROUTING,
         per_log=True,
         kafka_only=True,
-        doc="The most requests with records that a writer has unanswered at once, 1 to 5. Rows come once and in "
-        "order with each, unless `idempotence` is `off`. The client sends the next one only while fewer than five "
-        "records are unanswered, so it makes a difference to large records alone: [performance](performance.md).",
+        doc="The maximum number of unacknowledged produce requests of a writer, 1 to 5. With each value, rows are "
+        "stored once and in order, unless `idempotence` is `off`. The client sends the next request only while fewer "
+        "than five records are unacknowledged, so the value affects only large records: "
+        "[performance](performance.md).",
     ),
     Option(
         "startingOffsets",
@@ -333,9 +334,9 @@ OPTIONS: tuple[Option, ...] = (
         None,
         READING,
         per_log=False,
-        doc="From where on records are read: `earliest`, `latest`, or JSON that names every partition, such as "
-        '`{"flights": {"0": 23, "1": -2}}`, where -2 is the earliest and -1 the latest offset. Without it a read '
-        "begins at the earliest, and a stream, the first time it starts, at the latest.",
+        doc="The first offsets to read: `earliest`, `latest`, or JSON that names each partition, such as "
+        '`{"flights": {"0": 23, "1": -2}}`, with -2 for the earliest and -1 for the latest offset. The default is '
+        "`earliest` for a read, and `latest` for a new stream.",
     ),
     Option(
         "startingTimestamp",
@@ -343,8 +344,9 @@ OPTIONS: tuple[Option, ...] = (
         None,
         READING,
         per_log=False,
-        doc="From which time on records are read, in milliseconds since 1970: from the first record that is as new, "
-        "and all behind it. Wins over `startingOffsetsByTimestamp`, and that over `startingOffsets`.",
+        doc="Where to start, in milliseconds since 1970: at the first record of each partition with this timestamp "
+        "or a later one, and all records after it. It overrides `startingOffsetsByTimestamp`, which overrides "
+        "`startingOffsets`.",
     ),
     Option(
         "startingOffsetsByTimestamp",
@@ -352,7 +354,7 @@ OPTIONS: tuple[Option, ...] = (
         None,
         READING,
         per_log=False,
-        doc='The same for each partition: JSON such as `{"flights": {"0": 1767225600000, "1": 1767225600000}}`.',
+        doc='The same for each partition, as JSON such as `{"flights": {"0": 1767225600000, "1": 1767225600000}}`.',
     ),
     Option(
         "startingOffsetsByTimestampStrategy",
@@ -360,8 +362,8 @@ OPTIONS: tuple[Option, ...] = (
         "error",
         READING,
         per_log=False,
-        doc="What becomes of a partition without a record as new as the time it is to start at: an `error`, or it "
-        "starts at its `latest` offset.",
+        doc="If a partition has no record with the starting timestamp or a later one: `error` fails, `latest` starts "
+        "at its end.",
     ),
     Option(
         "endingOffsets",
@@ -369,8 +371,8 @@ OPTIONS: tuple[Option, ...] = (
         "latest",
         ONE_READ,
         per_log=False,
-        doc="Up to where records are read, this offset not included: as `startingOffsets`. What is the latest is "
-        "decided once, when the read is planned.",
+        doc="The offsets at which the read ends, exclusive, in the format of `startingOffsets`. `latest` is "
+        "determined once, when the read is planned.",
     ),
     Option(
         "endingTimestamp",
@@ -378,8 +380,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         ONE_READ,
         per_log=False,
-        doc="Up to which time records are read, in milliseconds since 1970: up to the first record that is as new. "
-        "Wins over `endingOffsetsByTimestamp`, and that over `endingOffsets`.",
+        doc="Where to end, in milliseconds since 1970: before the first record with this timestamp or a later one. "
+        "It overrides `endingOffsetsByTimestamp`, which overrides `endingOffsets`.",
     ),
     Option(
         "endingOffsetsByTimestamp",
@@ -387,7 +389,7 @@ OPTIONS: tuple[Option, ...] = (
         None,
         ONE_READ,
         per_log=False,
-        doc="The same for each partition: as `startingOffsetsByTimestamp`.",
+        doc="The same for each partition, in the format of `startingOffsetsByTimestamp`.",
     ),
     Option(
         "minPartitions",
@@ -395,8 +397,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         READING,
         per_log=True,
-        doc="At least so many tasks read, where there are as many offsets: large partitions are split. Without it a "
-        "partition is read by one task, which of many small ones reads several.",
+        doc="The minimum number of tasks that read, if there are as many offsets. Large partitions are split. By "
+        "default, one task reads a partition, or several small ones if there are many.",
     ),
     Option(
         "maxRecordsPerPartition",
@@ -404,7 +406,7 @@ OPTIONS: tuple[Option, ...] = (
         None,
         READING,
         per_log=True,
-        doc="At most so many offsets are read by one task: larger partitions are split.",
+        doc="The maximum number of offsets that a task reads. Larger partitions are split.",
     ),
     Option(
         "maxOffsetsPerTrigger",
@@ -412,9 +414,9 @@ OPTIONS: tuple[Option, ...] = (
         None,
         STREAMING_READ,
         per_log=True,
-        doc="The most offsets of one micro-batch, over all partitions: at least one of each partition that has new "
-        "ones, and the remainder in proportion to them. If it is below the number of these partitions, they take "
-        "turns from batch to batch.",
+        doc="The maximum number of offsets in a micro-batch, over all partitions. Each partition with new offsets "
+        "has at least one, and a share of the remaining ones in proportion to its new offsets. If the limit is below "
+        "the number of these partitions, they take turns from batch to batch.",
     ),
     Option(
         "isolation",
@@ -422,9 +424,9 @@ OPTIONS: tuple[Option, ...] = (
         "partition",
         STREAMING_READ,
         per_log=True,
-        doc="`load`: no micro-batch of the stream ends within a [whole load](conditions.md#a-whole-load): it waits "
-        "where one is being decided, and takes no `maxOffsetsPerTrigger`. `partition`: each partition is followed by "
-        "itself, and never waits for another.",
+        doc="`load`: no micro-batch ends within an [atomic load](conditions.md#a-whole-load). The stream waits while "
+        "a load is undecided, and rejects `maxOffsetsPerTrigger`. `partition`: the stream follows each partition "
+        "separately, and no partition waits for another.",
     ),
     Option(
         "minOffsetsPerTrigger",
@@ -432,8 +434,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         STREAMING_READ,
         per_log=True,
-        doc="A micro-batch waits until there are so many offsets, or `maxTriggerDelay` is over. Not with "
-        "`Trigger.AvailableNow`, which reads what there is.",
+        doc="A micro-batch waits until there are as many new offsets, or until `maxTriggerDelay` is over. "
+        "`Trigger.AvailableNow` ignores it, and reads all existing records.",
     ),
     Option(
         "maxTriggerDelay",
@@ -441,7 +443,7 @@ OPTIONS: tuple[Option, ...] = (
         "15m",
         STREAMING_READ,
         per_log=True,
-        doc="How long a micro-batch waits for `minOffsetsPerTrigger`: such as `90s`, `15m`, `2h`.",
+        doc="How long a micro-batch waits for `minOffsetsPerTrigger`, such as `90s`, `15m`, `2h`.",
     ),
     Option(
         "failOnDataLoss",
@@ -460,8 +462,8 @@ OPTIONS: tuple[Option, ...] = (
         STREAMING_READ,
         per_log=False,
         doc="`true`: a stream may restart with options that select fewer topics or partitions than its checkpoint "
-        "has. It does not read the remaining records of the others, and keeps their offsets: it resumes there if the "
-        "options select them again. `false`: such a restart fails before it reads anything new.",
+        "has. It skips the remaining records of the others, and keeps their offsets. If the options select them "
+        "again, it resumes there. `false`: such a restart fails before it reads anything new.",
     ),
     Option(
         "includeHeaders",
@@ -477,8 +479,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         ONE_READ,
         per_log=False,
-        doc="Which log is meant, by the column `log_id` of the view `offsets`: if another one has its name by now, "
-        "or it ends before an offset that is named, the read ends in `[TRUNCATED]`. `bootstrap` gives it.",
+        doc="The id of the log, as in the column `log_id` of the view `offsets`. If the log at this address has "
+        "another id now, or ends before a named offset, the read fails with `[TRUNCATED]`. `bootstrap` sets it.",
     ),
     Option(
         "view",
@@ -486,9 +488,9 @@ OPTIONS: tuple[Option, ...] = (
         VIEW_RECORDS,
         ONE_READ,
         per_log=False,
-        doc="`records`; or `newest`, of each key of a partition the newest record and maybe others, not always the "
-        "same, which a state is made from; or `offsets`, a row per partition, whose `end_offset` is what the next "
-        "conditional write expects; or `progress`, a row per job and partition.",
+        doc="`records`. Or `offsets`: one row per partition, whose `end_offset` is the expected offset of the next "
+        "conditional write. Or `progress`: one row per job and partition. Or `newest`: a superset of the latest "
+        "record per key and partition, for internal use by `bootstrap`.",
     ),
     Option(
         "conf",
@@ -496,9 +498,9 @@ OPTIONS: tuple[Option, ...] = (
         None,
         EVERYWHERE,
         per_log=False,
-        doc='A TOML file of defaults: `[defaults]`, and `[logs."<name or path>"]` for one log. Read once, on the '
-        "driver. Without it the environment variable `SPARK_CAS_CONF` names the file. What may read several topics "
-        "takes `[defaults]` alone.",
+        doc='A TOML file of defaults: `[defaults]`, and `[logs."<name or path>"]` for one log. Only the driver reads '
+        "it. Without the option, the environment variable `SPARK_CAS_CONF` names the file. For a read that can "
+        "select several topics, only `[defaults]` applies.",
     ),
 )
 

@@ -21,21 +21,21 @@ class Unused(NamedTuple):
 _LOG = logging.getLogger("spark_cas")
 
 UNUSED: tuple[Unused, ...] = (
-    Unused("Every write waits for all replicas that are in sync.", ("acks",), ("all", "-1")),
-    Unused("Option idempotence says how much a write promises.", ("enable.idempotence",), ("true",)),
-    Unused("Reads are always of committed records.", ("isolation.level",), ("read_committed",)),
+    Unused("Every write waits for all in-sync replicas.", ("acks",), ("all", "-1")),
+    Unused("Option idempotence sets the guarantee of a write.", ("enable.idempotence",), ("true",)),
+    Unused("Reads return only committed records.", ("isolation.level",), ("read_committed",)),
     Unused(
-        "Option maxInFlight says it, and rows come in order with each.",
+        "Use option maxInFlight. Rows stay in order with each value.",
         ("max.in.flight.requests.per.connection",),
         ("1", "2", "3", "4", "5"),
     ),
-    Unused("No topic is made that is not there.", ("allow.auto.create.topics",), ("false",)),
-    Unused("The brokers' own topics match no subscribePattern.", ("exclude.internal.topics",), ("true",)),
-    Unused("Rows go where their key says.", ("partitioner.ignore.keys",), ("false",)),
-    Unused("No transaction is left open for a second phase.", ("transaction.two.phase.commit.enable",), ("false",)),
-    Unused("Client id and secret are sent as they are.", ("sasl.oauthbearer.header.urlencode",), ("false",)),
+    Unused("The client does not create missing topics.", ("allow.auto.create.topics",), ("false",)),
+    Unused("No subscribePattern matches the brokers' own topics.", ("exclude.internal.topics",), ("true",)),
+    Unused("The key of a row determines its partition.", ("partitioner.ignore.keys",), ("false",)),
+    Unused("No transaction stays open for a second phase.", ("transaction.two.phase.commit.enable",), ("false",)),
+    Unused("The client sends its id and secret unchanged.", ("sasl.oauthbearer.header.urlencode",), ("false",)),
     Unused(
-        "Rows go to the partition that they are routed to.",
+        "Each row is appended to the partition that it is routed to.",
         ("partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms"),
     ),
     Unused(
@@ -55,24 +55,24 @@ UNUSED: tuple[Unused, ...] = (
         ),
     ),
     Unused("A read commits no offsets.", ("auto.commit.interval.ms",)),
-    Unused("Records come in batches as they are fetched; kafka.fetch.max.bytes limits these.", ("max.poll.records",)),
-    Unused("A request goes out when it is full, and the last one of a chunk when the chunk is.", ("linger.ms",)),
-    Unused("A request is sent again until kafka.delivery.timeout.ms is over.", ("retries",)),
+    Unused("The size of a fetch limits the batches of records: kafka.fetch.max.bytes.", ("max.poll.records",)),
+    Unused("The client sends a request when it is full, and the last one at the end of a chunk.", ("linger.ms",)),
+    Unused("The client retries a request until kafka.delivery.timeout.ms is over.", ("retries",)),
     Unused(
-        "kafka.delivery.timeout.ms says how long anything is waited for.", ("default.api.timeout.ms", "max.block.ms")
+        "kafka.delivery.timeout.ms is the deadline of all operations.", ("default.api.timeout.ms", "max.block.ms")
     ),
     Unused(
-        "kafka.socket.connection.setup.timeout.ms is for each try to connect.",
+        "kafka.socket.connection.setup.timeout.ms applies to each connection attempt.",
         ("socket.connection.setup.timeout.max.ms",),
     ),
-    Unused("Option transactionTimeoutMs says it.", ("transaction.timeout.ms",)),
-    Unused("What is known of a topic is kept while a client is open.", ("metadata.max.idle.ms",)),
+    Unused("Use option transactionTimeoutMs.", ("transaction.timeout.ms",)),
+    Unused("An open client keeps the metadata of a topic.", ("metadata.max.idle.ms",)),
     Unused(
         "Each type compresses at its default level.",
         ("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"),
     ),
     Unused(
-        "There is no Java client that could tell of itself.",
+        "There is no Java client that could report metrics.",
         (
             "auto.include.jmx.reporter",
             "metrics.num.samples",
@@ -81,11 +81,11 @@ UNUSED: tuple[Unused, ...] = (
         ),
     ),
     Unused(
-        "OpenSSL is used in place of Java's TLS.",
+        "The client uses OpenSSL, not Java's TLS.",
         ("ssl.keymanager.algorithm", "ssl.secure.random.implementation", "ssl.trustmanager.algorithm"),
     ),
     Unused(
-        "The client renews its login by itself.",
+        "The client renews its login.",
         (
             "sasl.login.connect.timeout.ms",
             "sasl.login.read.timeout.ms",
@@ -98,7 +98,7 @@ UNUSED: tuple[Unused, ...] = (
         ),
     ),
     Unused(
-        "It is the brokers that verify tokens.",
+        "The brokers verify tokens.",
         (
             "sasl.oauthbearer.clock.skew.seconds",
             "sasl.oauthbearer.expected.audience",
