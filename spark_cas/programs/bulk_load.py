@@ -252,7 +252,14 @@ def _write(
     from pyspark.sql.utils import is_remote
 
     from spark_cas.programs.input.session_settings import pinned_settings
-    from spark_cas.programs.load_input import RowCounts, input_settings, ordered_rows, routed_rows, rows_in_footers
+    from spark_cas.programs.load_input import (
+        RowCounts,
+        has_rows,
+        input_settings,
+        ordered_rows,
+        routed_rows,
+        rows_in_footers,
+    )
     from spark_cas.spark.source import ConditionalLogSource
     from spark_cas.spark.versions import register
 
@@ -268,9 +275,9 @@ def _write(
     register(spark, ConditionalLogSource)
     with pinned_settings(spark, input_settings(spark, request, found.files)):
         rows, order = ordered_rows(spark, request, found.files)
-        if not request.allow_empty and rows.isEmpty():
-            raise UsageError("the input has no rows. Nothing was appended. Add --allow-empty if this is right.")
         expected = rows_in_footers(spark, request, found.files)
+        if not request.allow_empty and not has_rows(spark, request, found.files, rows, expected):
+            raise UsageError("the input has no rows. Nothing was appended. Add --allow-empty if this is right.")
         counts = RowCounts()
         routed = routed_rows(counts.observed(rows), order, request, found.list.digest)
         if not verifying and options.job is not None:

@@ -1,6 +1,7 @@
 """Make the rows of a load: a reader gives columns, SQL expressions make records of them."""
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,13 +20,14 @@ from spark_cas.programs.input.binary_files import binary_rows
 from spark_cas.programs.input.columnar_files import ORC_SETTINGS, columnar_rows
 from spark_cas.programs.input.csv_dialect import parse_csv_options
 from spark_cas.programs.input.csv_rows import csv_rows
+from spark_cas.programs.input.decoding import UTF_8, encoding_name, keeps_line_ends
 from spark_cas.programs.input.file_index import spark_uri, with_folder_columns
 from spark_cas.programs.input.footers import footer_rows
 from spark_cas.programs.input.json_rows import DOCUMENT, json_path_column, json_rows
 from spark_cas.programs.input.parts import POSITION_COLUMNS
 from spark_cas.programs.input.read_options import ReadOptions
 from spark_cas.programs.input.row_json import row_json
-from spark_cas.programs.input.text_files import whole_file_settings
+from spark_cas.programs.input.text_files import first_lines, whole_file_settings
 from spark_cas.programs.input.text_lines import text_rows
 from spark_cas.programs.load_request import LoadRequest
 from spark_cas.programs.plain_errors import in_short
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _DIRECTION = re.compile(r"(?P<expression>.+?)\s+(?P<direction>asc|desc)\s*", re.IGNORECASE | re.DOTALL)
+_FIRST_LINES = 100
 _ORDER = "_order_"
 _RECORD = ("key", "value", "headers", "timestamp")
 
@@ -75,6 +78,43 @@ def rows_in_footers(spark: "SparkSession", request: LoadRequest, files: Sequence
     """
     is_columnar = request.query is None and request.format in ("parquet", "orc")
     return footer_rows(spark, files, request.format) if is_columnar and files else None
+
+
+def has_rows(
+    spark: "SparkSession",
+    request: LoadRequest,
+    files: Sequence[InputFile],
+    rows: "DataFrame",
+    in_footers: int | None,
+) -> bool:
+    """Return whether the input has a row. ``in_footers`` is the result of `rows_in_footers`.
+
+    Footers, or the first lines of a text file, nearly always prove it, and no Python worker runs. `DataFrame.isEmpty`
+    ends its workers while they send rows. They print tracebacks, and the next job has to start new ones.
+    """
+    return bool(in_footers) or _begins_with_row(spark, request, files) or not rows.isEmpty()
+
+
+def _begins_with_row(spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile]) -> bool:
+    """Return whether the first lines of the first text file prove that it has a row."""
+    file = next((each for each in files if each.size), None)
+    if request.query is not None or request.format not in ("csv", "json", "text") or file is None:
+        return False
+    options = {name.lower(): value for name, value in request.read_options}
+    encoding = encoding_name(options.get("encoding", options.get("charset", UTF_8)))
+    if not keeps_line_ends(encoding) or (request.format == "json" and options.get("multiline", "false") != "false"):
+        return False
+    data, _ = first_lines(spark, replace(file, path=spark_uri(file.path)), _FIRST_LINES)
+    lines = [line for line in data.removeprefix(BOM_UTF8).split(b"\n") if line.strip(b" \t\r")]
+    if request.format != "csv":
+        return bool(lines)
+    dialect = parse_csv_options(dict(request.read_options))[0]
+    records = [line for line in lines if not dialect.comment or not line.startswith(dialect.comment.encode())]
+    if not dialect.header:
+        return bool(records)
+    # A header with quotes may have several lines.
+    has_quotes = bool(dialect.quote) and any(dialect.quote.encode() in line for line in records[:1])
+    return len(records) > 1 and not has_quotes
 
 
 class RowCounts:

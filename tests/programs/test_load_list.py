@@ -2,6 +2,9 @@
 
 import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -70,17 +73,57 @@ def test_forgotten_job_leaves_no_input_list(load, folder):
         assert log.entry("input", name) is None
 
 
-@pytest.mark.parametrize("content", [None, "id,n\n"])
-def test_input_without_rows_is_rejected_and_leaves_the_name_of_the_job_free(load, tmp_path, content):
+@pytest.mark.parametrize(
+    ("content", "options"),
+    [
+        (None, ""),
+        ("id,n\n", ""),
+        ("\ufeffid,n\n\n\n", ""),
+        ('"id",n\n', ""),
+        ("#a\nid,n\n#b\n\n", "comment=#"),
+        ("\n\n", "header=false"),
+    ],
+)
+def test_input_without_rows_is_rejected_and_leaves_the_name_of_the_job_free(load, tmp_path, content, options):
     folder = tmp_path / "in"
     folder.mkdir()
     if content is not None:
         (folder / "a.csv").write_text(content)
     schema = ("--schema", "id STRING, n STRING")
-    code, report, _ = load("--input", str(folder), *ROWS, *schema)
+    read = [word for option in options.split() for word in ("--read-option", option)]
+    code, report, _ = load("--input", str(folder), *ROWS, *schema, *read)
     assert (code, report["rows"]) == (2, 0)
     (folder / "a.csv").write_text("id,n\n1,one\n")
     assert load("--input", str(folder), *ROWS, *schema)[:2][0] == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "options"), [("", ()), ("\n \n", ()), ("[]", ("--read-option", "multiLine=true"))]
+)
+def test_json_without_documents_is_rejected(load, tmp_path, content, options):
+    file = tmp_path / "a.json"
+    file.write_text(content)
+    code, report, _ = load("--input", str(file), "--value-json", "--job", "load-1", "--partitions", "1", *options)
+    assert (code, report["rows"]) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "header"), [("a.csv", "1{0},one\n", "id,n\n"), ("a.json", '{{"id": 1{0}, "n": "one"}}\n', "")]
+)
+def test_complete_load_prints_no_traceback(tmp_path, name, line, header):
+    """Enough rows that a worker still sends some when Spark has read the first one."""
+    file = tmp_path / name
+    file.write_text(header + "".join(line.format(number) for number in range(200_000)))
+    command = ("load", "--input", str(file), *ROWS[2:], "--log", str(tmp_path / "log"))
+    ran = subprocess.run(
+        [sys.executable, "-m", "spark_cas.cli", *command],
+        cwd=Path(__file__).parents[2],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert (ran.returncode, ran.stderr.count("Traceback")) == (0, 0), ran.stderr
 
 
 def test_input_without_rows_completes_the_job_if_it_is_allowed(load, tmp_path):
