@@ -2,6 +2,7 @@
 
 import socket
 import struct
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ _VERSION = 7
 _CLIENT_ID = "raw"
 _BATCH_AFTER_CRC = struct.Struct(">hiqqqhii")
 """Attributes, last offset delta, first and largest timestamp, producer id, epoch, sequence, record count."""
+_NOT_LEADER = 6
 _CASTAGNOLI = 0x82F63B78
 
 
@@ -37,17 +39,30 @@ def append_raw(
     body = _text(None) + struct.pack(">hi", -1, 1000 * SECONDS)
     body += struct.pack(">i", 1) + _text(topic) + struct.pack(">iii", 1, 0, len(batch)) + batch
     request = struct.pack(">hhi", Api.PRODUCE, _VERSION, 1) + _text(_CLIENT_ID) + body
+    deadline = time.monotonic() + SECONDS
+    while True:
+        response = _response(address, request)
+        # Correlation id, one topic with its name, one partition with its index.
+        at = 4 + 4 + len(_text(topic)) + 4 + 4
+        error, offset = struct.unpack_from(">hq", response, at)
+        if error == 0:
+            return int(offset)
+        # A broker answers so for a moment after it created the topic.
+        is_early = error == _NOT_LEADER and time.monotonic() < deadline
+        assert is_early, f"the broker rejected the batch: error {error}"
+        time.sleep(0.05)
+
+
+def _response(address: str, request: bytes) -> bytes:
+    """Send one request, and return the response without its length."""
     host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), SECONDS) as connection:
+    with (
+        socket.create_connection((host, int(port)), SECONDS) as connection,
+        connection.makefile("rb") as reader,
+    ):
         connection.sendall(struct.pack(">i", len(request)) + request)
-        reader = connection.makefile("rb")
         (size,) = struct.unpack(">i", reader.read(4))
-        response = reader.read(size)
-    # Correlation id, one topic with its name, one partition with its index.
-    at = 4 + 4 + len(_text(topic)) + 4 + 4
-    error, offset = struct.unpack_from(">hq", response, at)
-    assert error == 0, f"the broker rejected the batch: error {error}"
-    return int(offset)
+        return reader.read(size)
 
 
 def _batch(records: Sequence[RawRecord], codec: int, compress: Callable[[bytes], bytes]) -> bytes:
