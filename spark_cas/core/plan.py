@@ -196,6 +196,8 @@ class PartitionResult:
     of completions from before this was noted."""
     guarantee: str = EXACTLY_ONCE
     """What the partition really got; before this was noted there was nothing else."""
+    null_keys: int | None = None
+    """Rows of the partition without a key; None if the task did not count them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark_cas.options.parse import WriteOptions
-    from spark_cas.programs.load_input import RowCounts
 
 StartSession = Callable[[], "SparkSession"]
 
@@ -107,9 +106,9 @@ def bulk_load(
         seconds, rows_before = time.monotonic() - began, None if there is None else there.rows
         if done is None:
             return LoadReport(None, options.spec.url, ExitCode.COMPLETE, seconds, partitions=None, input=found.totals)
-        job, held, counts, rows = done
+        job, held, rows = done
         report = completed_report(job, held, options.spec.url, seconds, rows_before)
-        return replace(report, input=replace(found.totals, rows=rows), null_keys=counts.null_keys(held.rows))
+        return replace(report, input=replace(found.totals, rows=rows))
     done = None
     again = require_same_list(request, options, start_session, console)
     if request.verify:
@@ -243,8 +242,8 @@ def _write(
     found: FoundInput,
     *,
     verifying: bool,
-) -> tuple[str | None, Held, "RowCounts", int | None] | None:
-    """Write the rows; return the job, its rows in the log and counts of the input, None if only the driver knows.
+) -> tuple[str | None, Held, int | None] | None:
+    """Write the rows; return the job, its rows in the log, and those in footers. None if only the driver knows.
 
     Raises RowCountError if the job is complete with another number of rows than the footers of its files have.
     """
@@ -253,7 +252,6 @@ def _write(
 
     from spark_cas.programs.input.session_settings import pinned_settings
     from spark_cas.programs.load_input import (
-        RowCounts,
         has_rows,
         input_settings,
         ordered_rows,
@@ -278,8 +276,7 @@ def _write(
         expected = rows_in_footers(spark, request, found.files)
         if not request.allow_empty and not has_rows(spark, request, found.files, rows, expected):
             raise UsageError("the input has no rows. Nothing was appended. Add --allow-empty if this is right.")
-        counts = RowCounts()
-        routed = routed_rows(counts.observed(rows), order, request, found.list.digest)
+        routed = routed_rows(rows, order, request, found.list.digest)
         if not verifying and options.job is not None:
             record_list(options, options.job, found.list)
         ledger = None if options.job is None else LedgerWatch(options.spec, options.job)
@@ -296,12 +293,12 @@ def _write(
                 job = (options.job or completion.job) if completion.job else None
                 held = Held.of(completion.partitions, None) if job is None else _done(options.spec, job)
                 _require_rows(held, expected)
-                return job, held, counts, expected
+                return job, held, expected
         if options.job is None or not is_recorded(options):
             return None
         held = _done(options.spec, options.job)
         _require_rows(held, expected)
-        return options.job, held, counts, expected
+        return options.job, held, expected
 
 
 def _require_rows(held: Held, expected: int | None) -> None:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 from pyspark.sql.types import BinaryType, StringType, TimestampType
 from pyspark.sql.utils import is_remote
@@ -113,30 +112,10 @@ def _begins_with_row(spark: "SparkSession", request: LoadRequest, files: Sequenc
     if not dialect.header:
         return bool(records)
     # A header with quotes may have several lines.
-    has_quotes = bool(dialect.quote) and any(dialect.quote.encode() in line for line in records[:1])
-    return len(records) > 1 and not has_quotes
-
-
-class RowCounts:
-    """Counts of the input's rows, taken while Spark reads them."""
-
-    def __init__(self) -> None:
-        self._observation = Observation()
-
-    def observed(self, rows: "DataFrame") -> "DataFrame":
-        """The same rows, counted by the action that reads them."""
-        null_keys = F.count_if(F.col("key").isNull())
-        return rows.observe(self._observation, F.count(F.lit(1)).alias("rows"), null_keys.alias("null_keys"))
-
-    def null_keys(self, rows: int) -> int | None:
-        """Rows without a key, once the action has succeeded; None if Spark read some rows twice.
-
-        Spark counts the rows of a task again if it repeats the task after it succeeded, for a lost executor.
-        """
-        if rows == 0:
-            return 0  # Spark's optimizer removes the counts together with rows that cannot be there
-        found = self._observation.get
-        return int(found["null_keys"]) if found["rows"] == rows else None
+    header = records[0] if records else b""
+    quotes = header.count(dialect.quote.encode()) if dialect.quote else 0
+    is_one_line = quotes % 2 == 0 and not (dialect.escapes and dialect.escape.encode() in header)
+    return len(records) > 1 and is_one_line
 
 
 @contextmanager

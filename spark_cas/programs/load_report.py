@@ -51,6 +51,8 @@ class PartitionReport:
     appended_rows: int | None = None
     """Rows that a failed run appended to the partition; None if that is not known, and in the report of a complete
     job."""
+    null_keys: int | None = None
+    """Rows of the job without a key; None if the job is not complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +90,6 @@ class LoadReport:
     verified: bool = False
     input: InputTotals | None = None
     """None if the input was not listed."""
-    null_keys: int | None = None
-    """Rows of the input without a key; None if this run did not count them."""
     error: str | None = None
     """The stable token of the error, or its class."""
     message: str | None = None
@@ -107,12 +107,20 @@ class LoadReport:
         """Rows of the job that the log does not have any more, at most."""
         return sum(each.removed_rows or 0 for each in self.partitions or ())
 
+    @property
+    def null_keys(self) -> int | None:
+        """Rows of the job without a key; None if they are not known."""
+        counts = [each.null_keys for each in self.partitions or ()]
+        known = [each for each in counts if each is not None]
+        return None if self.partitions is None or self.earlier_rows or len(known) < len(counts) else sum(known)
+
     def to_json(self) -> str:
         """The report as one line of JSON."""
         fields = asdict(self) | {
             "status": self.exit_code.name.lower(),
             "exit_code": int(self.exit_code),
             "rows": self.rows,
+            "null_keys": self.null_keys,
             "seconds": round(self.seconds, 3),
         }
         return json.dumps(fields)
@@ -322,6 +330,7 @@ def _partition(result: PartitionResult, removed: int | None) -> PartitionReport:
         aborted_rows=said.aborted_rows,
         removed_rows=removed,
         guarantee=result.guarantee,
+        null_keys=result.null_keys,
     )
 
 

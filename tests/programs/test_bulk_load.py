@@ -339,7 +339,7 @@ def programs(tmp_path):
 
 @pytest.mark.timeout(2 * PATIENCE)
 def test_spark_submit_shows_progress_and_the_sentence_also_without_settings_for_its_log(programs, path, tmp_path):
-    (tmp_path / "a.csv").write_bytes(BROKEN["a.csv"][0])
+    (tmp_path / "a.csv").write_bytes(BROKEN["a.csv"])
     command = submit("--input", str(tmp_path / "a.csv"), *BY_TAIL, "--log", path, "--job", "load-1")
     process = programs(*command, without=("SPARK_CONF_DIR",))
     out, _ = process.communicate(timeout=PATIENCE)

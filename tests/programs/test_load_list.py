@@ -98,6 +98,20 @@ def test_input_without_rows_is_rejected_and_leaves_the_name_of_the_job_free(load
 
 
 @pytest.mark.parametrize(
+    ("header", "options"),
+    [('id,n,"a\nb"\n', ()), ('id,n,"a\\"\nb"\n', ("--read-option", "escape=\\"))],
+    ids=["quoted", "escaped"],
+)
+def test_header_of_several_lines_is_no_row(load, tmp_path, header, options):
+    file = tmp_path / "a.csv"
+    file.write_text(header)
+    code, report, _ = load("--input", str(file), *ROWS, *options)
+    assert (code, report["rows"]) == (2, 0)
+    file.write_text(header + "1,one,x\n")
+    assert load("--input", str(file), *ROWS, *options)[0] == 0
+
+
+@pytest.mark.parametrize(
     ("content", "options"), [("", ()), ("\n \n", ()), ("[]", ("--read-option", "multiLine=true"))]
 )
 def test_json_without_documents_is_rejected(load, tmp_path, content, options):
@@ -108,7 +122,7 @@ def test_json_without_documents_is_rejected(load, tmp_path, content, options):
 
 
 @pytest.mark.parametrize(
-    ("name", "line", "header"), [("a.csv", "1{0},one\n", "id,n\n"), ("a.json", '{{"id": 1{0}, "n": "one"}}\n', "")]
+    ("name", "line", "header"), [("a.csv", "1{0},one\n", '"id",n\n'), ("a.json", '{{"id": 1{0}, "n": "one"}}\n', "")]
 )
 def test_complete_load_prints_no_traceback(tmp_path, name, line, header):
     """Enough rows that a worker still sends some when Spark has read the first one."""

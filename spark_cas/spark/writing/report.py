@@ -99,27 +99,29 @@ def attempted(
         cancel: Called with a definite error, to stop the other tasks.
     """
     run = run or TaskRun()
-    met: set[int] = set()
+    null_keys: dict[int, int] = {}
 
     def watched() -> Iterator[tuple[int, pa.RecordBatch]]:
         for partition, records in pairs:
-            met.add(partition)
+            null_keys[partition] = null_keys.get(partition, 0) + records.column("key").null_count
             yield partition, records
 
     try:
-        return replace(append(watched()), appended=run.appended)
+        report = append(watched())
+        results = [replace(each, null_keys=null_keys.get(each.progress.partition)) for each in report.results]
+        return replace(report, results=tuple(results), appended=run.appended)
     except RunCancelledError as cancelled:
         rejection = cancelled.rejection
     except ConditionalLogError as error:
         may_pass = isinstance(error, FencedError | UnknownOutcomeError | StorageError)
         if may_pass and not isinstance(error, NotTakenError):
             raise
-        rejection = Rejection(error.kind, error.message, tuple(sorted(met)))
+        rejection = Rejection(error.kind, error.message, tuple(sorted(null_keys)))
         cancel(rejection)
     if rejection.kind == ConflictError.kind:
         # The error of a conflict names all partitions that differ, so that the next run does not meet another one.
         _read_on(watched())
-    return TaskReport(rejection=rejection, appended=run.appended, partitions=tuple(sorted(met)))
+    return TaskReport(rejection=rejection, appended=run.appended, partitions=tuple(sorted(null_keys)))
 
 
 def _read_on(rows: Iterable[object]) -> None:
