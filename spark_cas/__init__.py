@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from spark_cas.spark.writing.preflight import LogSettingsWarning
     from spark_cas.spark.writing.route import JobNotNamedWarning, route
 
+__version__ = "0.1.0"
+
 __all__ = [
     "RECORDS",
     "Bootstrap",

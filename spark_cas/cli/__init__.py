@@ -2,12 +2,12 @@
 
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from io import TextIOWrapper
 from typing import Annotated
 
 import typer
 
+from spark_cas import __version__
 from spark_cas.cli.aborting import abort
 from spark_cas.cli.describing import describe, offsets, progress
 from spark_cas.cli.expanding import expand
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"spark-cas {version('spark-cas')}")
+        typer.echo(f"spark-cas {__version__}")
         raise typer.Exit
 
 

@@ -1,0 +1,92 @@
+"""The source archive and the wheel that is built from it, installed where the source tree is not on the path."""
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from spark_cas import __version__
+
+TREE = Path(__file__).parents[2]
+NAME = f"spark_cas-{__version__}"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Build both as a release does; the wheel is built from the source archive."""
+    folder = tmp_path_factory.mktemp("dist")
+    subprocess.run([sys.executable, "-m", "build", "--outdir", str(folder), str(TREE)], check=True, timeout=110)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(built, tmp_path_factory):
+    """Install the wheel; its dependencies are in the environment of the tests."""
+    folder = tmp_path_factory.mktemp("installed")
+    wheel = built / f"{NAME}-py3-none-any.whl"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), str(wheel)]
+    subprocess.run(pip, check=True, timeout=110)
+    return folder
+
+
+def run(installed, folder, *command):
+    """Run Python in another folder, with the installed package before the source tree."""
+    environment = os.environ | {"PYTHONPATH": str(installed)}
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    return done.stdout
+
+
+def test_wheel_has_the_package_and_nothing_else(built):
+    with zipfile.ZipFile(built / f"{NAME}-py3-none-any.whl") as wheel:
+        names = wheel.namelist()
+    assert {name.split("/", 1)[0] for name in names} == {
+        "spark_cas",
+        "pyspark_conditional_log.py",
+        f"{NAME}.dist-info",
+    }
+    files = [each for each in (TREE / "spark_cas").rglob("*.py") if "__pycache__" not in each.parts]
+    assert {str(each.relative_to(TREE)) for each in files} <= set(names)
+    assert "spark_cas/py.typed" in names
+
+
+def test_source_archive_has_what_a_build_and_the_tests_need(built):
+    with tarfile.open(built / f"{NAME}.tar.gz") as archive:
+        names = {each.removeprefix(f"{NAME}/") for each in archive.getnames()}
+    assert {"pyproject.toml", "README.md", "LICENSE", "Makefile", "tests/conftest.py", "jobs/bulk_load.py"} <= names
+    assert not [each for each in names if "node_modules" in each or each.startswith((".venv", "build/"))]
+
+
+def test_installed_package_knows_its_version(installed, tmp_path):
+    script = "import spark_cas, importlib.metadata as m; print(spark_cas.__file__, m.version('spark-cas'))"
+    assert run(installed, tmp_path, "-c", script).split() == [str(installed / "spark_cas/__init__.py"), __version__]
+    assert run(installed, tmp_path, "-m", "spark_cas.cli", "--version").split() == ["spark-cas", __version__]
+
+
+def test_metadata_names_pyspark_only_as_an_extra(installed):
+    lines = (installed / f"{NAME}.dist-info" / "METADATA").read_text().splitlines()
+    pyspark = [line for line in lines if line.startswith("Requires-Dist: pyspark")]
+    assert pyspark
+    assert all("extra ==" in line for line in pyspark)
+    assert "Requires-Python: >=3.11" in lines
+
+
+@pytest.mark.spark
+def test_installed_package_loads_a_file(installed, tmp_path):
+    (tmp_path / "a.csv").write_text("id,n\n1,one\n2,two\n")
+    rows = ("--key", "id", "--value", "n", "--partitions", "1", "--job", "load-1")
+    said = run(installed, tmp_path, "-m", "spark_cas.cli", "load", "--input", "a.csv", "--log", "log", *rows)
+    report = json.loads(said.splitlines()[-1])
+    assert (report["status"], report["rows"]) == ("complete", 2)
