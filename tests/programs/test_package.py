@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -81,6 +82,23 @@ def test_metadata_names_pyspark_only_as_an_extra(installed):
     assert pyspark
     assert all("extra ==" in line for line in pyspark)
     assert "Requires-Python: >=3.11" in lines
+
+
+@pytest.mark.parametrize("platform", sorted((TREE / "conf/platforms").glob("*.txt")), ids=lambda each: each.stem)
+def test_platform_keeps_its_own_packages(built, tmp_path, platform):
+    """All dependencies exist for the platform's Python and agree with each package that it has."""
+    text = platform.read_text()
+    (python,) = re.findall(r"^# .*: Python (\d+\.\d+)$", text, re.MULTILINE)
+    pins = dict(re.findall(r"^([\w-]+)==(\S+)$", text, re.MULTILINE))
+    report = tmp_path / "report.json"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--report", str(report)]
+    elsewhere = ("--target", str(tmp_path / "unused"), "--only-binary=:all:", "--python-version", python)
+    wheel = built / f"{NAME}-py3-none-any.whl"
+    subprocess.run([*pip, *elsewhere, "--constraint", str(platform), str(wheel)], check=True, timeout=110)
+    chosen = [each["metadata"] for each in json.loads(report.read_text())["install"]]
+    found = {each["name"].lower().replace("_", "-"): each["version"] for each in chosen}
+    assert not {"pyspark", "pyspark-client", "databricks-connect"} & set(found)
+    assert {name: found.get(name.replace("_", "-")) for name in pins} == pins
 
 
 @pytest.mark.spark
