@@ -49,6 +49,8 @@ class StreamOptions:
     """Whether no micro-batch ends within a load as a whole."""
     allow_unsubscribed: bool
     """Whether the checkpoint may have topics and partitions that the selection does not have."""
+    processing_time: bool
+    """Whether the options state a processing-time trigger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,7 @@ def parse_read_stream(options: Mapping[str, str]) -> StreamOptions:
         TriggerLimits(most, least, given.need("maxTriggerDelay", int)),
         whole_loads,
         given.need("allowUnsubscribedTopics", bool),
+        given.need("processingTime", bool),
     )
 
 

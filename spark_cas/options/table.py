@@ -466,6 +466,16 @@ OPTIONS: tuple[Option, ...] = (
         "again, it resumes there. `false`: such a restart fails before it reads anything new.",
     ),
     Option(
+        "processingTime",
+        flag,
+        "false",
+        STREAMING_READ,
+        per_log=False,
+        doc="`true`: the query has a processing-time trigger. pyspark 4.0 and 4.1 do not report the trigger, so "
+        "limits of micro-batches need this option there. With another trigger the query would end with unread "
+        "records. pyspark 4.2 and newer ignore it.",
+    ),
+    Option(
         "includeHeaders",
         flag,
         "false",

@@ -57,7 +57,8 @@ class ConditionalLogSource(DataSource):
         from spark_cas.spark.versions import stream_reader
 
         check_read_schema(schema, "records")
-        return stream_reader(RecordsStreamReader(parse_read_stream(self.options), schema))
+        options = parse_read_stream(self.options)
+        return stream_reader(RecordsStreamReader(options, schema), by_time=options.processing_time)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from spark_cas.options.parse import parse_write

@@ -170,18 +170,23 @@ class LimitedReader(Protocol):
     def stop(self) -> None: ...
 
 
-def stream_reader(reader: LimitedReader) -> DataSourceStreamReader:
+def stream_reader(reader: LimitedReader, *, by_time: bool) -> DataSourceStreamReader:
     """Return a streaming reader for the present version of Spark, from one that takes a start and a limit.
 
-    Raises OptionError for limits if Spark has none (4.0 and 4.1). It does not report the trigger, and a query with
-    Trigger.AvailableNow would end after its first batch, with unread records.
+    Args:
+        reader: The reader as Spark 4.2 uses it.
+        by_time: Whether the user states that the query has a processing-time trigger.
+
+    Raises OptionError for limits if Spark has none (4.0 and 4.1), unless ``by_time``. It does not report the trigger,
+    and a query with Trigger.AvailableNow would end after its first batch, with unread records.
     """
     if HAS_READ_LIMITS:
         return reader  # type: ignore[return-value]  # RecordsStreamReader is one
-    if not isinstance(reader.getDefaultReadLimit(), ReadAllAvailable):
+    if not by_time and not isinstance(reader.getDefaultReadLimit(), ReadAllAvailable):
         raise OptionError(
-            f"pyspark {pyspark.__version__} has no limits of micro-batches for sources in Python. Remove "
-            f"maxOffsetsPerTrigger, minOffsetsPerTrigger and maxTriggerDelay, or use pyspark 4.2 or newer."
+            f"pyspark {pyspark.__version__} does not report the trigger of a query, so maxOffsetsPerTrigger and "
+            f"minOffsetsPerTrigger could leave records unread. If the query has a processing-time trigger, add "
+            f"processingTime=true. Otherwise remove these limits, or use pyspark 4.2 or newer."
         )
     return _WithPosition(reader)
 
@@ -207,7 +212,7 @@ class _WithPosition(DataSourceStreamReader):
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
         position = self.initialOffset() if self._position is None else self._position
-        return self._reader.latestOffset(position, ReadAllAvailable())
+        return self._reader.latestOffset(position, self._reader.getDefaultReadLimit())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         if self._position is None and self._first is not None and start != self._first:

@@ -81,7 +81,13 @@ VALUES = [
     ViewPartition((("flights", 0, 0, 5, 0), ("flights", True))),
 ]
 STREAM = StreamOptions(
-    SELECTION, ReadRange(), Splitting(), TriggerLimits(), whole_loads=True, allow_unsubscribed=False
+    SELECTION,
+    ReadRange(),
+    Splitting(),
+    TriggerLimits(),
+    whole_loads=True,
+    allow_unsubscribed=False,
+    processing_time=False,
 )
 HOLDERS = [
     ConditionalLogSource({"path": "/data/logs/flights"}),

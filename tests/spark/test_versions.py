@@ -9,6 +9,7 @@ from pyspark.sql import functions as sf
 from spark_cas import append_if_unchanged, bootstrap, error_from_text, open_log, route, verify_log
 from spark_cas.core.errors import ConflictError, OptionError, SparkSetupError
 from spark_cas.core.partitioner import partition_of_key
+from spark_cas.log.expanding import expand_log
 from spark_cas.options.parse import parse_read_stream
 from spark_cas.spark import versions
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
@@ -197,7 +198,20 @@ def test_limits_are_rejected_if_spark_has_none(path, log, monkeypatch):
     limited = RecordsStreamReader(parse_read_stream({"path": path, "maxOffsetsPerTrigger": "5"}), RECORDS)
     assert not isinstance(limited.getDefaultReadLimit(), ReadAllAvailable)
     with pytest.raises(OptionError, match=r"pyspark 4\."):
-        versions.stream_reader(limited)
+        versions.stream_reader(limited, by_time=False)
+
+
+def test_limits_hold_with_a_position(path, log):
+    options = parse_read_stream({"path": path, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "1"})
+    found, start = [], None
+    for _ in range(2):  # the second one restarts the query
+        reader = versions._WithPosition(RecordsStreamReader(options, RECORDS))
+        if start is not None:
+            reader.partitions(start, start)  # Spark requests them, and reads none
+        end = reader.latestOffset()
+        found.append(values_of(reader, start or reader.initialOffset(), end))
+        start = end
+    assert found == [[b"a"], [b"b"]]
 
 
 def test_limits_of_this_version(spark, path, log, tmp_path):
@@ -206,3 +220,23 @@ def test_limits_of_this_version(spark, path, log, tmp_path):
         assert stream.run() == [1, 1]
     else:
         stream.refused(OptionError)
+
+
+def test_limits_with_a_processing_time_trigger(spark, path, log, tmp_path):
+    """Each batch has one record, through a restart and an expansion."""
+    limits = {"maxOffsetsPerTrigger": 1, "processingTime": "true"}
+    stream = Stream(spark, tmp_path, path=path, startingOffsets="earliest", **limits)
+    expected = ["a", "b"]
+    for turn in range(3):
+        with stream.running() as query:
+            query.processAllAvailable()
+            assert stream.values() == sorted(expected)
+            assert {each["numInputRows"] for each in query.recentProgress} <= {0, 1}
+            if turn == 1:
+                expand_log(log, 3)
+            append_foreign(log, max(turn - 1, 0), f"c{turn}", f"d{turn}")
+            expected += [f"c{turn}", f"d{turn}"]
+            query.processAllAvailable()
+            assert stream.values() == sorted(expected)
+            append_foreign(log, 0, f"e{turn}")  # read before the stop, or after the restart
+            expected.append(f"e{turn}")
