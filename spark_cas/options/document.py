@@ -13,9 +13,11 @@ from spark_cas.options.table import OPTIONS
 
 _HEAD = """# Options
 
-Option names are case-insensitive. An unknown option is an error, and so is an option that does not apply. An option
-overrides the defaults of the log in the `conf` file. These override `[defaults]` of the file, and those override the
-defaults below. The file can set options with a ✓. This page is generated:
+Option names are case-insensitive. An unknown option is an error. An option that only reads have is accepted in a
+write, without effect, and the reverse: one dict can serve both. Any other option that does not apply is an error.
+
+An option overrides the defaults of the log in the `conf` file. These override `[defaults]` of the file, and those
+override the defaults below. The file can set options with a ✓. This page is generated:
 `python -m spark_cas.options.document > docs/options.md`.
 """
 

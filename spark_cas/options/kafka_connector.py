@@ -145,7 +145,4 @@ def refusal_of(key: str) -> str | None:
 
 def unused_by(*scopes: Scope) -> dict[str, str]:
     """Options of Spark's connector, in lower case, that the scopes take without effect; what holds instead."""
-    return {
-        **(_UNUSED_SINK if not READING.issuperset(scopes) else {}),
-        **(_UNUSED_SOURCE if not READING.isdisjoint(scopes) else {}),
-    }
+    return _UNUSED_SOURCE if READING.issuperset(scopes) else _UNUSED_SOURCE | _UNUSED_SINK

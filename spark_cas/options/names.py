@@ -7,7 +7,7 @@ from spark_cas.core.errors import OptionError
 from spark_cas.log.kafka.settings.translate import ALLOWED, librdkafka_settings
 from spark_cas.log.kafka.settings.unused import UNUSED_BY_NAME
 from spark_cas.options.kafka_connector import refusal_of
-from spark_cas.options.option import Scope
+from spark_cas.options.option import READING, Scope
 from spark_cas.options.store_settings import PREFIX as STORE
 from spark_cas.options.store_settings import STORE_OPTIONS
 from spark_cas.options.table import BY_KEY, OPTIONS, SERVERS
@@ -29,6 +29,14 @@ def settings_of(options: Mapping[str, str], prefix: str) -> dict[str, str]:
 def is_for(key: str, *scopes: Scope) -> bool:
     """Whether any of the scopes takes an option, which there is."""
     return is_setting(key) or not BY_KEY[key].scopes.isdisjoint(scopes)
+
+
+def has_no_effect(key: str, *scopes: Scope) -> bool:
+    """Return whether an option is only for the other direction: for reads in a write, or for writes in a read."""
+    option = BY_KEY.get(key)
+    if option is None or is_for(key, *scopes):
+        return False
+    return READING.isdisjoint(option.scopes) != READING.isdisjoint(scopes)
 
 
 def fits(key: str, *, on_kafka: bool) -> bool:

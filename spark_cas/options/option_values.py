@@ -11,7 +11,7 @@ from spark_cas.log.open import AnySpec, with_settings
 from spark_cas.options.addressing import NO_ADDRESS, Named, selection_of
 from spark_cas.options.defaults_file import per_log_defaults
 from spark_cas.options.kafka_connector import unused_by
-from spark_cas.options.names import KAFKA, check_defaults, check_name, fits, is_for, settings_of
+from spark_cas.options.names import KAFKA, check_defaults, check_name, fits, has_no_effect, is_for, settings_of
 from spark_cas.options.option import Scope
 from spark_cas.options.selection import Selection
 from spark_cas.options.store_settings import PREFIX as STORE
@@ -35,7 +35,10 @@ class Given:
         given = {key.lower(): value for key, value in options.items() if not _is_catalogs(key.lower())}
         unused = unused_by(*scopes)
         self._unused = {key: unused[key] for key in given if key in unused}
-        self.explicit = {key: value for key, value in given.items() if key not in unused}
+        # One dict of options serves reads and writes.
+        self.explicit = {
+            key: value for key, value in given.items() if key not in unused and not has_no_effect(key, *scopes)
+        }
         _take_only_path(self.explicit)
         for key in self.explicit:
             check_name(key, *scopes)

@@ -208,7 +208,6 @@ def test_what_is_no_address_of_a_topic_is_refused(url):
             for each in ("0", "6", "-1", "2.5", "", "five", CANARY)
         ),
         ({**TOPIC, "kafka.max.in.flight.requests.per.connection": "6"}, "Use the option maxInFlight"),
-        ({**TOPIC, "startingoffsets": "earliest"}, "is one of read"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(options, said):

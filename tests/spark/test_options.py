@@ -142,11 +142,31 @@ def test_an_unknown_option_is_named_with_the_nearest_one(parse, key, nearest):
     assert f"Did you mean {nearest}?" in text
 
 
-@pytest.mark.parametrize(
-    ("parse", "key"), [(parse_read, "job"), (parse_write, "view"), (parse_write, "minpartitions")]
-)
-def test_an_option_of_the_other_side_is_refused(parse, key):
+@pytest.mark.parametrize(("parse", "key"), [(parse_read, "maxoffsetspertrigger"), (parse_read_stream, "view")])
+def test_an_option_of_another_kind_of_read_is_refused(parse, key):
     assert "is one of" in refused(parse, {**PATH, key: CANARY})
+
+
+BOTH = {
+    "job": "load-1",
+    "expectedOffsets": "none",
+    "partitions": "3",
+    "includeHeaders": "true",
+    "startingOffsets": "latest",
+}
+
+
+@pytest.mark.parametrize(
+    ("parse", "kept"),
+    [
+        (parse_read, ("includeHeaders", "startingOffsets")),
+        (parse_write, ("job", "expectedOffsets", "partitions")),
+        (parse_route, ("job", "partitions")),
+    ],
+)
+def test_one_dict_serves_reads_and_writes(parse, kept):
+    assert parse({**PATH, **BOTH}) == parse({**PATH, **{name: BOTH[name] for name in kept}})
+    assert parse({**PATH, **BOTH, "groupIdPrefix": "x"}) == parse({**PATH, **BOTH})
 
 
 @pytest.mark.parametrize(
