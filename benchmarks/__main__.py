@@ -1,4 +1,4 @@
-"""make bench: speed and memory against Spark's own parquet and Kafka. Options: python -m benchmarks --help."""
+"""make bench: compare speed and memory with Spark's own Parquet and Kafka. Options: python -m benchmarks --help."""
 
 import argparse
 import os
@@ -66,7 +66,7 @@ PARTS = (
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the parts that were asked for, print the table and write bench.json."""
+    """Run the selected parts, print the table and write bench.json."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__, allow_abbrev=False)
     parser.add_argument("--quick", action="store_true", help="small sizes: to try it, not to quote it")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
@@ -75,7 +75,7 @@ def main(argv: Sequence[str]) -> int:
     given = parser.parse_args(argv)
     build = given.into.absolute()
     sizes = QUICK if given.quick else FULL
-    # Emptied of what an interrupted run may have left.
+    # An interrupted run may have left files.
     scratch = build / "bench" / "scratch"
     shutil.rmtree(scratch, ignore_errors=True)
     rows = build / "bench" / f"rows-{sizes.rows}"
@@ -112,8 +112,8 @@ def _run(parts: Sequence[str], sizes: Sizes, rows: Path, scratch: Path) -> list[
 
 
 def _in_one_session(parts: Sequence[str], sizes: Sizes, path: Path, scratch: Path) -> list[Result]:
-    """Make the input, and compare what one session can compare."""
-    # The JVM stays for the parts on Kafka, and learns of jars when it starts.
+    """Make the input, and run the comparisons that share one session."""
+    # The parts on Kafka use the same JVM, which loads jars only when it starts.
     spark = start_session(connector_jars() if set(parts) & {*BESIDE_THE_CONNECTOR} else ())
     try:
         rows = make_rows(spark, path, sizes.rows)
@@ -132,7 +132,7 @@ def _in_one_session(parts: Sequence[str], sizes: Sizes, path: Path, scratch: Pat
 
 
 def _restarts(sizes: Sizes, scratch: Path) -> list[Result]:
-    """Compare on a broker behind a proxy, which counts requests."""
+    """Run the comparison through a proxy that counts requests."""
     spark = start_session(connector_jars())
     try:
         return compare_restarts(spark, scratch, sizes.repeats)
@@ -141,7 +141,7 @@ def _restarts(sizes: Sizes, scratch: Path) -> list[Result]:
 
 
 def _within_quota(folder: Path, sizes: Sizes) -> list[Result]:
-    """Compare on three brokers that limit their producers."""
+    """Run the comparison on three brokers with producer quotas."""
     spark = start_session(connector_jars())
     try:
         return [compare_within_quota(spark, folder, sizes.process_repeats)]
@@ -150,7 +150,7 @@ def _within_quota(folder: Path, sizes: Sizes) -> list[Result]:
 
 
 def _on_kafka(parts: Sequence[str], sizes: Sizes, path: Path, scratch: Path) -> list[Result]:
-    """Compare on one broker, in a session that has Spark's own connector."""
+    """Run the comparisons on one broker, in a session with Spark's own connector."""
     results = []
     with running_broker() as topics:
         if "kafka-append" in parts:

@@ -1,4 +1,4 @@
-"""One writer that appends the same records over and over, each time behind what it appended before."""
+"""A writer that repeatedly appends the same records, each time after its previous chunk."""
 
 import os
 import time
@@ -17,7 +17,7 @@ from spark_cas.log.load.planning import pin_plan
 
 
 def appender(log: Backend, partition: int, rows: pa.Table) -> Callable[[], None]:
-    """A call that appends ``rows`` as one chunk, which expects the end that the one before left."""
+    """Return a function that appends ``rows`` as one chunk, and expects the end offset after its previous chunk."""
     plan = pin_plan(log, f"benchmark-{os.urandom(6).hex()}", ExpectedOffsets.parse("end"))
     granted = log.claim(partition, plan)
     if not isinstance(granted, Claim):

@@ -1,8 +1,8 @@
-"""A broker that stands still, or is killed and started again, in the middle of a load in local mode.
+"""Loads in local mode during which a broker is suspended, or killed and restarted.
 
-`python -m benchmarks.bad_day` prints for each case how long the load took, ours and that of Spark's own sink, and how
-many of its rows are in the topic. `--nodes 3` does so to each of three nodes in turn, for a minute: among them are
-the leaders, the coordinators and the controller.
+For each case, `python -m benchmarks.bad_day` prints the duration of our load and of the load of Spark's own sink, and
+the number of its rows in the topic. `--nodes 3` suspends each of three nodes in turn for a minute. Among them are the
+leaders, the coordinators and the controller.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from spark_cas.testing.kafka_broker.node import KafkaNode
 
 ROWS = 2_000_000
 INTO_SECONDS = 2.0
-"""So long after the load began."""
+"""Delay from the start of the load to the fault."""
 GONE_SECONDS = 20.0
 STOPS = (8.0, 25.0, 60.0, 100.0)
 NODE_STOPS_SECONDS = 60.0
@@ -35,7 +35,7 @@ NODE_STOPS_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What happens to a node."""
+    """A fault of a node."""
 
     name: str
     node: int
@@ -45,7 +45,7 @@ class Case:
 
 
 def stands_still(seconds: float, node: int = 1) -> Case:
-    """It is stopped by signal."""
+    """Return a case in which a signal suspends the node."""
     return Case(f"node {node} stands still for {seconds:.0f} s", node, KafkaNode.freeze, KafkaNode.thaw, seconds)
 
 
@@ -61,7 +61,7 @@ ONE_BY_ONE = (NOTHING, *(stands_still(each) for each in STOPS), KILLED)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the cases for both sides; 1 when a load of ours failed or has not every row once."""
+    """Run the cases for both sides. Return 1 if a load of ours failed, or if its number of rows is wrong."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bad_day", description=__doc__, allow_abbrev=False)
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--without-peer", action="store_true", help="ours alone")
@@ -85,7 +85,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _append_routed(rows: DataFrame, options: dict[str, str]) -> None:
-    """As users write: `route` asks for the layout first."""
+    """Write as users do: `route` reads the layout first."""
     ours = {**options, "job": "bad-day"}
     route(rows.drop("partition"), ours).write.format("conditional-log").mode("append").options(**ours).save()
 
@@ -115,7 +115,7 @@ def _run(
     try:
         write(rows, topics.options(topic))
         ended = "ended well"
-    except Exception as error:  # noqa: BLE001 - whatever it is, the next case is run
+    except Exception as error:  # noqa: BLE001 - the next case runs after any error
         ended = f"failed ({str(error).strip().splitlines()[0]})"
     seconds = time.monotonic() - began
     timer.join()

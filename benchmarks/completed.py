@@ -1,4 +1,4 @@
-"""The bulk load, as a process of its own, on a job that is complete, against the load itself."""
+"""The bulk load of a complete job, in its own process, compared with the load itself."""
 
 import os
 import shutil
@@ -16,11 +16,11 @@ from benchmarks.sizes import PARTITIONS
 PROGRAM = Path(__file__).parents[1] / "jobs" / "bulk_load.py"
 PYTHON = (sys.executable,)
 SPARK_SUBMIT = (str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[*]")
-"""Starts a JVM before the program runs, whatever that has to do."""
+"""It always starts a JVM before the program runs."""
 
 
 def compare_completed(name: str, launcher: Sequence[str], rows: Path, scratch: Path, repeats: int) -> Result:
-    """The same command twice on a new log: the first loads, the second finds that this was done."""
+    """Run the same command twice on a new log: the first loads, the second detects that the job is complete."""
     loads, reruns = [], []
     log = scratch / "completed"
     for turn in range(1, repeats + 1):

@@ -1,7 +1,7 @@
-"""Sources and sinks in Python that do nothing, against Spark's own: how near ours could come at all.
+"""Python sources and sinks without any work, compared with Spark's own: the limit for ours.
 
-What Spark itself pays to hand rows to Python and back is no part of a log. They acknowledge what Spark sends them as
-ours do (`spark_cas.spark.input_stream`), so that they do not wait for Linux either.
+The log cannot reduce Spark's cost of passing rows to Python and back. These sources and sinks acknowledge the data of
+Spark as ours do (`spark_cas.spark.input_stream`), so they do not wait for delayed acknowledgements of Linux either.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -31,11 +31,11 @@ from spark_cas.spark.input_stream import Acknowledged, acknowledge, stream_from_
 
 _NO_GOAL = "none: the floor"
 _BATCH_ROWS = 8_000
-"""As the reader of a log hands them over."""
+"""The batch size of the reader of a log."""
 
 
 def compare_floors(rows: DataFrame, folder: Path, topics: Topics, scratch: Path, repeats: int) -> list[Result]:
-    """A read and a micro-batch, each of rows that are there already or go nowhere."""
+    """Compare a read and a micro-batch of rows that are ready in memory, or are discarded."""
     spark = rows.sparkSession
     spark.dataSource.register(Nothing)
     count = rows.count()
@@ -55,7 +55,7 @@ def compare_floors(rows: DataFrame, folder: Path, topics: Topics, scratch: Path,
 
 
 def _compare_batches(spark: SparkSession, copies: Copies, scratch: Path, repeats: int) -> Result:
-    """Between a source and a sink that do nothing there is one exchange, as on the other side."""
+    """Compare micro-batches with one exchange between source and sink, as on the other side."""
 
     def nothing() -> DataStreamWriter:
         records = spark.readStream.format("nothing").option("rows", ROWS).load()
@@ -74,7 +74,7 @@ def _compare_batches(spark: SparkSession, copies: Copies, scratch: Path, repeats
 
 
 class Nothing(DataSource):
-    """Rows that are all alike, ``rows`` in a read or micro-batch; what is written to it is thrown away."""
+    """A source of equal rows, ``rows`` in each read or micro-batch, and a sink that discards its rows."""
 
     @classmethod
     def name(cls) -> str:
@@ -94,7 +94,7 @@ class Nothing(DataSource):
 
 
 class NothingReader(Acknowledged, DataSourceReader):
-    """Has its batches ready."""
+    """A reader whose batches are ready."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
@@ -111,7 +111,7 @@ class NothingReader(Acknowledged, DataSourceReader):
 
 
 class NothingStreamReader(NothingReader, DataSourceStreamReader):
-    """One batch after the other, as many as the comparison counts."""
+    """A stream reader with as many batches as the comparison counts."""
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         return {"batch": 0}
@@ -124,7 +124,7 @@ class NothingStreamReader(NothingReader, DataSourceStreamReader):
 
 
 class NothingWriter(DataSourceStreamArrowWriter):
-    """Takes all rows."""
+    """A writer that discards all rows."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         acknowledge(stream_from_jvm())

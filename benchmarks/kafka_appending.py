@@ -1,4 +1,4 @@
-"""How long a small conditional append takes, against a bare transaction of the same records."""
+"""The latency of a small conditional append, compared with a bare transaction of the same records."""
 
 import statistics
 from collections.abc import Callable
@@ -17,9 +17,9 @@ _SECONDS = 30
 
 
 def compare_appends(topics: Topics, appends: int) -> list[Result]:
-    """Both append to a partition that they hold, turn by turn, and wait until all is acknowledged.
+    """Compare appends to a claimed partition. The sides alternate, and wait until all records are acknowledged.
 
-    The peer neither looks where the partition ends nor whether its records are visible.
+    The peer checks neither the end offset of the partition nor whether its records are visible.
     """
     topic = topics.fresh(2)
     with open_log(f"kafka://{topics.address}/{topic}") as log:
@@ -37,14 +37,14 @@ def _percentile(values: list[float], which: int) -> float:
 
 
 def records_to_append() -> pa.Table:
-    """A few small records."""
+    """Return a few small records."""
     return pa.Table.from_pylist([{"key": value[-10:], "value": value} for value in _values()], RECORDS)
 
 
 def bare_transaction(address: str, topic: str) -> Callable[[], None]:
-    """A transaction of the same records and a group's offset, as the client's own documentation shows it.
+    """Return a transaction of the same records and a group's offset, as in the documentation of the client.
 
-    Its producer is made now, and fences the one before.
+    This call creates the producer, and fences the previous one.
     """
     producer = Producer({"bootstrap.servers": address, "transactional.id": f"{topic}-bare", "linger.ms": 5})
     member = Consumer({"bootstrap.servers": address, "group.id": f"{topic}-bare"})

@@ -1,4 +1,4 @@
-"""A broker for the comparisons, and topics that come and go."""
+"""A broker for the comparisons, and temporary topics."""
 
 import os
 import time
@@ -18,7 +18,7 @@ _PAUSE_SECONDS = 0.02
 
 
 class Topics:
-    """Makes topics on one broker, and removes the one before, so that the disk holds one at a time."""
+    """Create topics on one broker. `fresh` deletes its previous topic, so that only one uses the disk."""
 
     def __init__(self, address: str, replication: int = 1) -> None:
         self.address = address
@@ -28,31 +28,31 @@ class Topics:
         self._current: str | None = None
 
     def fresh(self, partitions: int = PARTITIONS) -> str:
-        """The name of a new topic."""
+        """Create a topic, delete the previous one, and return the new name."""
         if self._current is not None:
             self._admin.delete_topics([self._current])[self._current].result(_SECONDS)
         self._current = self.kept(partitions)
         return self._current
 
     def kept(self, partitions: int = PARTITIONS) -> str:
-        """The name of a new topic that stays."""
+        """Create a topic that is not deleted, and return its name."""
         name = f"benchmark-{os.urandom(6).hex()}"
         self._admin.create_topics([NewTopic(name, partitions, self._replication)])[name].result(_SECONDS)
-        # Brokers know it a little later.
+        # The brokers report it with a delay.
         while not _has_leaders(self._admin.list_topics(name, _SECONDS).topics[name], partitions):
             time.sleep(_PAUSE_SECONDS)
         return name
 
     def records(self, topic: str, partitions: int = PARTITIONS) -> int:
-        """About how many records are there, committed or not: markers are counted, too."""
+        """Return the approximate number of records, committed or not. It includes transaction markers."""
         at = [TopicPartition(topic, each) for each in range(partitions)]
         try:
             return sum(int(self._looker.get_watermark_offsets(each, _SECONDS)[1]) for each in at)
-        except KafkaException:  # a broker that learns only now that the topic is new
+        except KafkaException:  # the broker does not know the new topic yet
             return 0
 
     def options(self, topic: str, **more: str) -> dict[str, str]:
-        """Spark's options, the same for both sides."""
+        """Return Spark's options, the same for both sides."""
         return {"kafka.bootstrap.servers": self.address, "topic": topic, **more}
 
 
@@ -62,6 +62,6 @@ def _has_leaders(topic: TopicMetadata, partitions: int) -> bool:
 
 @contextmanager
 def running_broker() -> Iterator[Topics]:
-    """A broker of its own while this is entered. Deleted topics free their disk at once."""
+    """Run a broker within the context. Deleted topics free their disk space after a second."""
     with KafkaBroker(CONF, settings={"log.segment.delete.delay.ms": "1000"}, measured=True) as broker:
         yield Topics(broker.bootstrap)

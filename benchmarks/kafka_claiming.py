@@ -1,4 +1,4 @@
-"""What the first chunk in a partition takes where the brokers are some way off, against a bare transaction."""
+"""The latency of the first chunk in a partition with distant brokers, compared with a bare transaction."""
 
 import statistics
 from functools import partial
@@ -21,9 +21,10 @@ _WARM_UP = 10
 
 
 def compare_claims(repeats: int) -> list[Result]:
-    """A task's claim of a partition, and its append there, as a worker does them that is connected.
+    """Compare the claim and append of a task in a connected worker with a bare transaction.
 
-    The peer makes a transactional producer for one transaction of the same records. A relay adds 5 ms to each answer.
+    The peer creates a transactional producer for one transaction of the same records. A relay adds 5 ms to each
+    response.
     """
     with (
         held_ports(1) as [port],

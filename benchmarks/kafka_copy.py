@@ -1,4 +1,4 @@
-"""A topic copied into another as a stream, exactly once, against Spark's own source and sink, at least once."""
+"""A streaming copy of a topic, exactly once, compared with Spark's own source and sink, at least once."""
 
 import shutil
 from collections.abc import Sequence
@@ -22,9 +22,9 @@ _COMMITTED = {"kafka.isolation.level": "read_committed"}
 
 
 def compare_copies(spark: SparkSession, rows: DataFrame, topics: Topics, scratch: Path, repeats: int) -> list[Result]:
-    """All that one topic holds, in a few batches, into a new topic with as many partitions.
+    """Copy all records of a topic, in a few batches, into a new topic with the same number of partitions.
 
-    Once each record stays in its partition, and once they are placed anew, by their keys.
+    In the first comparison each record keeps its partition. In the second its key decides the partition.
     """
     source = topics.kept()
     append_to(in_partitions(rows), topics.options(source))
@@ -52,7 +52,7 @@ def compare_copies(spark: SparkSession, rows: DataFrame, topics: Topics, scratch
         _run(routed.writeStream.format("conditional-log").options(**options), folder)
 
     def peer_by_key(folder: Path) -> None:
-        # Laid out as ours is: each row to the partition of its key, through one exchange.
+        # The same layout as ours: one exchange partitions the rows by key.
         laid_out = records("kafka", _KEY_AND_VALUE, **_COMMITTED).repartition(PARTITIONS, "key")
         _run(laid_out.writeStream.format("kafka").options(**topics.options(topics.fresh())), folder)
 
@@ -64,7 +64,7 @@ def compare_copies(spark: SparkSession, rows: DataFrame, topics: Topics, scratch
 
 
 def _run(writer: DataStreamWriter, folder: Path) -> None:
-    """Copy what is there, from an empty checkpoint."""
+    """Copy all existing records, from an empty checkpoint."""
     shutil.rmtree(folder, ignore_errors=True)
     query = writer.option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
     try:

@@ -1,4 +1,4 @@
-"""What several requests in flight gain where brokers are far: the append of one chunk, with 5 and with 1."""
+"""The gain of several requests in flight with distant brokers: append one chunk with 5 and with 1."""
 
 import os
 from collections.abc import Callable
@@ -21,15 +21,15 @@ from spark_cas.testing.ports import held_ports
 
 ROUND_TRIP_MS = 5
 VALUE_BYTES = (100, 900_000)
-"""Of which thousands fit into a request, and one."""
+"""Value sizes: thousands of the first fit into a request, and one of the second."""
 _SECONDS = 60
 
 
 def compare_in_flight(repeats: int) -> list[Result]:
-    """A chunk as large as a write makes it by default, through a relay that adds 5 ms to each answer.
+    """Compare appends of a chunk of the default size, through a relay that adds 5 ms to each response.
 
-    Ours is with 5 requests in flight, the peer with 1, each on a partition of its own; all else is the same. The last
-    line is the bare client without idempotence, which keeps to no order: what the network would allow.
+    Ours has 5 requests in flight, the peer 1. Each has its own partition; the other settings are equal. The last
+    comparison uses the bare client without idempotence, which does not keep the order: the limit of the network.
     """
     with ExitStack() as stack:
         [port] = stack.enter_context(held_ports(1))
@@ -58,7 +58,7 @@ def _spec(address: str, topic: str, in_flight: int) -> KafkaSpec:
 
 
 def _chunk(value_bytes: int) -> pa.Table:
-    """As many records with values of this size as make a chunk."""
+    """Return a full chunk of records with values of this size."""
     count = ChunkLimits().max_bytes // value_bytes
     values = [os.urandom(value_bytes // 2).hex().encode() for _ in range(min(count, 1000))]
     columns = {
@@ -70,7 +70,7 @@ def _chunk(value_bytes: int) -> pa.Table:
 
 
 def _bare(address: str, topic: str, partition: int, in_flight: int, rows: pa.Table) -> Callable[[], None]:
-    """A producer of the same records that is set up alike, but is not idempotent."""
+    """Return a function that sends the same records with the same settings, but without idempotence."""
     producer = Producer(
         {
             "bootstrap.servers": address,

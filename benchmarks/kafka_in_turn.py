@@ -1,4 +1,4 @@
-"""Many writes in one application, ours and those of Spark's own sink in turn: do all end well, and how soon."""
+"""Success and duration of many writes in one application, which alternate between ours and Spark's own sink."""
 
 import statistics
 from collections.abc import Callable
@@ -14,9 +14,9 @@ WRITES = 20
 
 
 def compare_in_turn(rows: DataFrame, topics: Topics, writes: int = WRITES) -> list[Result]:
-    """So many writes of half of the rows by each side, after one that the JVM warms up in.
+    """Time ``writes`` writes of half of the rows for each side, after one warm-up write.
 
-    One that fails ends the benchmark with its error.
+    If a write fails, the benchmark ends with its error.
     """
     half = rows.sample(fraction=0.5, seed=1)
     sides: dict[str, Callable[[], None]] = {

@@ -1,4 +1,4 @@
-"""What a user waits for after a load was killed near its end: a correct log."""
+"""The time to a correct log after a load was killed near its end."""
 
 import statistics
 from threading import Event, Thread
@@ -17,20 +17,20 @@ from spark_cas.log.load.planning import job_progress
 _KILLED_AT = 0.9
 _EVERY_SECONDS = 0.02
 _CHUNKS = 40
-"""Of a load: so that it can be stopped near the share that is wanted."""
+"""Chunks of a load. They are small, so that the load can be killed near the intended share."""
 
 
 def compare_killed(spark: SparkSession, rows: DataFrame, topics: Topics, repeats: int) -> Result:
-    """Seconds from the kill on: ours runs the same job again; the peer loads all rows into a new topic.
+    """Compare the seconds after the kill: ours reruns the same job, the peer loads all rows into a new topic.
 
-    Spark's sink leaves no trace of how far it came, so what it had written before the kill is of no use.
+    Spark's sink does not record its progress, so the rows that it wrote before the kill cannot be used.
     """
     count = rows.count()
     ours, peer = [], []
     for turn in range(1, repeats + 1):
         options = topics.options(topics.fresh(), maxRecordsPerChunk=str(count // _CHUNKS))
         share = _kill(spark, rows, topics, options, count)
-        ours.append(seconds_of(lambda: append_to(in_partitions(rows), options, job=options["topic"])))  # noqa: B023 - runs at once
+        ours.append(seconds_of(lambda: append_to(in_partitions(rows), options, job=options["topic"])))  # noqa: B023 - runs immediately
         peer.append(seconds_of(lambda: sink_into(in_partitions(rows), topics.options(topics.fresh()))))
         print(f"Kafka killed at {share:.0%}, {turn} of {repeats}: {ours[-1]:.2f} s, {peer[-1]:.2f} s", flush=True)
     goal = "at least 4"
@@ -38,7 +38,7 @@ def compare_killed(spark: SparkSession, rows: DataFrame, topics: Topics, repeats
 
 
 def _kill(spark: SparkSession, rows: DataFrame, topics: Topics, options: dict[str, str], count: int) -> float:
-    """Begin a load and cancel it once 90 % of its rows are on the broker; the share that was committed."""
+    """Start a load, cancel it when the broker has 90 % of its rows, and return the committed share."""
     over, topic = Event(), options["topic"]
 
     def cancel_in_time() -> None:

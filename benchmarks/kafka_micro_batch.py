@@ -1,4 +1,4 @@
-"""Small micro-batches, topic to topic, exactly once, against Spark's own source and sink, at least once."""
+"""Small micro-batches from topic to topic, exactly once, compared with Spark's own source and sink, at least once."""
 
 import shutil
 import statistics
@@ -16,23 +16,23 @@ from benchmarks.sizes import PARTITIONS
 from spark_cas import route
 
 ROWS = 1_000
-"""Of a micro-batch."""
+"""Rows per micro-batch."""
 BATCHES = 16
-"""Of a query."""
+"""Micro-batches per query."""
 _WARMING_UP = 6
-"""The first of a query, which are not counted: its processes start, and connect."""
+"""The first micro-batches of a query, which are not counted: its processes start and connect."""
 _COLUMNS = ("key", "value")
 TOTAL = "triggerExecution"
 _GOALS = {"without rows": "at least 0.67", f"of {ROWS:,} rows": "at least 0.4"}
 
 Phases = dict[str, int]
-"""The milliseconds of a micro-batch by what Spark did, as the query's progress tells them."""
+"""The milliseconds of a micro-batch by phase, from the progress of the query."""
 
 
 def compare_micro_batches(
     spark: SparkSession, folder: Path, topics: Topics, scratch: Path, repeats: int
 ) -> list[Result]:
-    """Batches of so many rows, and the same where none of them reaches the sink: what each pays, whatever it has."""
+    """Compare batches of ``ROWS`` rows, and batches without a row for the sink: the fixed cost of a batch."""
     copies = Copies(spark, folder, topics)
     results = []
     for name, goal in _GOALS.items():
@@ -50,7 +50,7 @@ def compare_micro_batches(
 
 
 class Copies:
-    """The same query by each side."""
+    """The same copying query for each side."""
 
     def __init__(self, spark: SparkSession, folder: Path, topics: Topics) -> None:
         source = topics.kept()
@@ -72,7 +72,7 @@ class Copies:
 
     def peer(self, *, empty: bool) -> DataStreamWriter:
         where = {**self._where, "kafka.isolation.level": "read_committed"}
-        # Laid out as ours is: each row to the partition of its key, through one exchange.
+        # The same layout as ours: one exchange partitions the rows by key.
         laid_out = self._records("kafka", where, empty=empty).repartition(PARTITIONS, "key")
         return laid_out.writeStream.format("kafka").options(**self._topics.options(self._topics.fresh()))
 
@@ -82,7 +82,7 @@ class Copies:
 
 
 def run_batches(writer: DataStreamWriter, folder: Path) -> list[Phases]:
-    """What the batches of one run took, but for the first."""
+    """Run a query, and return the phases of its batches without the first ones."""
     running = writer.option("checkpointLocation", str(folder)).start()
     try:
         running.processAllAvailable()
@@ -94,11 +94,11 @@ def run_batches(writer: DataStreamWriter, folder: Path) -> list[Phases]:
 
 
 def told_of(batches: list[Phases]) -> str:
-    """Medians in milliseconds, in all and by phase."""
+    """Return the medians in milliseconds, in total and by phase, as text."""
     phases = sorted({phase for batch in batches for phase in batch} - {TOTAL})
     return ", ".join(f"{phase} {median_of(batches, phase):.0f}" for phase in (TOTAL, *phases))
 
 
 def median_of(batches: list[Phases], phase: str) -> float:
-    """In milliseconds."""
+    """Return the median of a phase in milliseconds."""
     return statistics.median(batch.get(phase, 0) for batch in batches)

@@ -1,4 +1,4 @@
-"""A write to three brokers that limit how many bytes a second they take, as where the network is the limit."""
+"""A write to three brokers with a quota of bytes per second, which simulates a limited network."""
 
 import subprocess
 from collections.abc import Iterator
@@ -16,16 +16,16 @@ from spark_cas.testing.kafka_broker.jars import java, kafka_jars
 
 ROWS = 2_000_000
 PARTITIONS = 6
-"""Two for each broker to lead."""
+"""Two partitions for each broker to lead."""
 BYTES_PER_SECOND = 5_000_000
-"""What each broker takes of all clients together, once a load is longer than a quota's window, eleven seconds."""
+"""The rate that each broker accepts from all clients together, after the quota window of eleven seconds."""
 _NODES = 3
 _HEAP_MB = 512
 _TOOL_SECONDS = 60
 
 
 def compare_within_quota(spark: SparkSession, folder: Path, repeats: int) -> Result:
-    """The same rows, replicated three times: ours exactly once, Spark's sink at least once."""
+    """Compare writes of the same rows with three replicas: ours exactly once, Spark's sink at least once."""
     rows = spread(make_rows(spark, folder / f"rows-{ROWS}", ROWS), PARTITIONS)
     with _limited_brokers() as topics:
         return compare(
@@ -47,7 +47,7 @@ def _limited_brokers() -> Iterator[Topics]:
 
 
 def _limit(address: str) -> None:
-    """By Kafka's own tool: librdkafka has no call for quotas."""
+    """Set the quota with Kafka's own tool, because librdkafka has no call for quotas."""
     command = [java(), "-cp", f"{kafka_jars()}/*", "kafka.admin.ConfigCommand", "--bootstrap-server", address]
     command += ["--alter", "--add-config", f"producer_byte_rate={BYTES_PER_SECOND}"]
     command += ["--entity-type", "users", "--entity-default"]

@@ -1,4 +1,4 @@
-"""Reading a topic, against Spark's own source."""
+"""Reads of a topic, compared with Spark's own source."""
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -11,7 +11,7 @@ SCHEMA = "key binary, value binary, offset bigint"
 
 
 def compare_topic_reads(spark: SparkSession, rows: DataFrame, topics: Topics, repeats: int) -> list[Result]:
-    """The committed records of one topic, thrown away: three columns, and all that there are."""
+    """Read the committed records of a topic and discard them: with three columns, and with all columns."""
     topic = topics.fresh()
     append_to(in_partitions(rows), topics.options(topic))
     where = {"kafka.bootstrap.servers": topics.address, "subscribe": topic}

@@ -1,4 +1,4 @@
-"""A stream over 1,000 partitions that goes on from its checkpoint, against Spark's own source."""
+"""A stream over 1,000 partitions that restarts from its checkpoint, compared with Spark's own source."""
 
 import statistics
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from tests.kafka.proxy.rig import Proxied, proxied_broker
 
 PARTITIONS = 1000
 FEW = 10
-"""In so many of them there is something new, or else in all: for that Spark's own source takes minutes."""
+"""Partitions with a new record. In the other case all have one, for which Spark's own source takes minutes."""
 _SECONDS = 60
 _FORMATS = {"ours": "conditional-log", "peer": "kafka"}
 
@@ -24,11 +24,11 @@ _FORMATS = {"ours": "conditional-log", "peer": "kafka"}
 class _Restart:
     seconds: float
     requests: float
-    """By partition of the topic."""
+    """Requests per partition of the topic."""
 
 
 def compare_restarts(spark: SparkSession, scratch: Path, repeats: int) -> list[Result]:
-    """Restarts that find a new record in some partitions. All go through a proxy, which counts."""
+    """Compare restarts with new records in some partitions. A proxy counts the requests."""
     results = []
     with proxied_broker(CONF) as proxied:
         streams = _Streams(spark, proxied, scratch)
@@ -48,7 +48,7 @@ def _result(name: str, turns: list[dict[str, _Restart]], unit: str, figure: Call
 
 
 class _Streams:
-    """A stream of each side over the same topic, each with its checkpoint."""
+    """The streams of both sides over the same topic, each with its own checkpoint."""
 
     def __init__(self, spark: SparkSession, proxied: Proxied, scratch: Path) -> None:
         self._spark = spark
@@ -58,7 +58,7 @@ class _Streams:
         self._producer = Producer({"bootstrap.servers": proxied.direct})
 
     def restart(self, new: int) -> dict[str, _Restart]:
-        """Both sides, one after the other, after a record came into each of so many partitions."""
+        """Append a record to each of ``new`` partitions, then restart both sides one after the other."""
         for partition in range(new):
             self._producer.produce(self._topic, b"value", partition=partition)
         if self._producer.flush(_SECONDS):

@@ -1,4 +1,4 @@
-"""The state of a topic, against the same query written by hand on Spark's own source."""
+"""The state of a topic, compared with a handwritten query on Spark's own source."""
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -15,9 +15,9 @@ VERSIONS = 10
 
 
 def compare_states(spark: SparkSession, rows: DataFrame, topics: Topics, repeats: int) -> Result:
-    """The newest value of each key, thrown away. Ours asks for the bounds of the topic as well."""
+    """Compute the newest value of each key and discard it. Ours also reads the bounds of the topic."""
     topic = topics.fresh()
-    # Not by key: the versions of one lie apart, as they do where keys change again and again.
+    # Do not sort by key: the versions of a key are then far apart, as with keys that change repeatedly.
     spread = _versions(rows, rows.count() // VERSIONS).repartitionById(PARTITIONS, sf.col("partition"))
     append_to(spread.sortWithinPartitions("value"), topics.options(topic))
     where = {"kafka.bootstrap.servers": topics.address, "subscribe": topic}
@@ -33,7 +33,7 @@ def compare_states(spark: SparkSession, rows: DataFrame, topics: Topics, repeats
 
 
 def _versions(rows: DataFrame, keys: int) -> DataFrame:
-    """The values under so many keys, each key in one partition."""
+    """Return the values with ``keys`` distinct keys, each key in one partition."""
     number = sf.pmod(sf.xxhash64("key"), sf.lit(keys))
     partition = sf.pmod(number, sf.lit(PARTITIONS)).cast("int")
     key = sf.lpad(number.cast("string"), 10, "0").cast("binary")

@@ -1,4 +1,4 @@
-"""Appending to topics exactly once, against Spark's own sink, which is at least once."""
+"""Exactly-once appends to topics, compared with Spark's own sink, which is at least once."""
 
 import os
 from collections.abc import Callable
@@ -15,17 +15,17 @@ from benchmarks.rows import in_partitions, make_rows, spread
 from benchmarks.sizes import PARTITIONS
 
 GOALS = {"none": "at least 1", "lz4": "at least 1"}
-"""By the producers' setting ``compression.type``."""
+"""Goals by the producers' setting ``compression.type``."""
 
 
 _ONE_KB = 10
-"""So many values in one."""
+"""The number of concatenated values."""
 _HEADERS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """A write that differs from the usual one."""
+    """A write that differs from the default comparison."""
 
     name: str
     rows: int
@@ -53,7 +53,7 @@ SHAPES = (
 
 
 def compare_shaped_writes(spark: SparkSession, folder: Path, topics: Topics, repeats: int) -> list[Result]:
-    """Few rows, large ones, ones with headers, and many partitions; uncompressed."""
+    """Compare uncompressed writes of few rows, large rows, rows with headers, and rows in many partitions."""
     return [
         _compare_as(
             shape, shape.reshaped(make_rows(spark, folder / f"rows-{shape.rows}", shape.rows)), topics, repeats
@@ -77,7 +77,7 @@ def _compare_as(shape: _Shape, rows: DataFrame, topics: Topics, repeats: int) ->
 
 
 def compare_topic_writes(rows: DataFrame, topics: Topics, repeats: int) -> list[Result]:
-    """The same rows in the same layout and order, into a new topic each time."""
+    """Compare writes of the same rows in the same layout and order, each into a new topic."""
     return [_compare(rows, topics, codec, repeats) for codec in GOALS]
 
 
@@ -93,11 +93,11 @@ def _compare(rows: DataFrame, topics: Topics, codec: str, repeats: int) -> Resul
 
 
 def append_to(routed: DataFrame, options: dict[str, str], job: str | None = None) -> None:
-    """Ours: rows that lie in one task per partition."""
+    """Append with our sink. The rows of each partition must be in one task."""
     ours = {**options, "job": job or f"benchmark-{os.urandom(6).hex()}", "routed": "true"}
     routed.write.format("conditional-log").mode("append").options(**ours).save()
 
 
 def sink_into(routed: DataFrame, options: dict[str, str]) -> None:
-    """Spark's: each row goes to the partition of its column ``partition``."""
+    """Write with Spark's sink, which uses the column ``partition``."""
     routed.write.format("kafka").options(**options).save()

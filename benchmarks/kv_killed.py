@@ -1,7 +1,7 @@
-"""How soon the key-value store acknowledges the next put once its leader was killed: on a broker of its own.
+"""The time from the kill of a leader to the next acknowledged put of the key-value store, on its own broker.
 
-``python -m benchmarks.kv_killed [--times N]`` prints each time. The leader is a process that puts all the time; the
-other node is asked to lead as soon as it is dead, as a client does that finds the port closed.
+``python -m benchmarks.kv_killed [--times N]`` prints each time. The leader is a process that puts continuously. After
+its death, the benchmark immediately calls `lead` at the other node, as after a client's refused connection.
 """
 
 import argparse
@@ -21,7 +21,7 @@ _LEADS_SECONDS = 5.0
 
 
 def lead(address: str, folder: str, name: str, leads: Event) -> None:
-    """Lead, and put until killed."""
+    """Lead the shard, and put until killed."""
     with Node(address, address=name, folder=folder) as node:
         node.lead(0)
         node.put(b"key", b"value")

@@ -1,8 +1,8 @@
-"""What the key-value store takes of puts, on a broker of its own.
+"""The throughput and latency of puts to the key-value store, on its own broker.
 
-``python -m benchmarks.kv_store [--nodes N] [--puts N] [--under-way N]`` prints puts a second and how long one takes,
-from call to acknowledgement. Each node is a process with an equal share of the shards, which no other follows, and a
-client in it, which keeps its share of the puts under way.
+``python -m benchmarks.kv_store [--nodes N] [--puts N] [--under-way N]`` prints puts per second, and the latency from
+call to acknowledgement. Each node is a process with an equal share of the shards, which no other node follows. A
+client in the process keeps its share of the concurrent puts in flight.
 """
 
 import argparse
@@ -31,7 +31,7 @@ _SECONDS = 60
 
 
 class Client:
-    """Keeps so many puts under way."""
+    """A client with up to ``under_way`` concurrent puts."""
 
     def __init__(self, node: Node, under_way: int) -> None:
         self._node = node
@@ -40,7 +40,7 @@ class Client:
         self.milliseconds: list[float] = []
 
     def put(self, keys: Collection[bytes]) -> None:
-        """Put keys, and return once all are acknowledged. Raises what a put does."""
+        """Put keys, and return when all are acknowledged. Raises the errors of a put."""
         waiting = 0
         for key in keys:
             if waiting == self._under_way:
@@ -58,7 +58,7 @@ class Client:
 
 
 def keys_of(name: str, shards: Collection[int], count: int) -> list[bytes]:
-    """Keys that lie in these shards."""
+    """Return ``count`` keys of these shards."""
     keys: list[bytes] = []
     number = 0
     while len(keys) < count:
@@ -70,8 +70,8 @@ def keys_of(name: str, shards: Collection[int], count: int) -> list[bytes]:
 
 
 def serve(address: str, folder: str, name: str, shards: Collection[int], told: Connection) -> None:
-    """A node: told how many puts to make, and how many at once, it tells how long each took, and its own time."""
-    # As a process that serves a node is told to.
+    """Run a node. Receive the number of puts and of concurrent puts, and send each latency and the CPU time."""
+    # As docs/key-value-store.md recommends for a process that serves a node.
     sys.setswitchinterval(0.001)
     with Node(address, address=name, folder=folder, shards=shards) as node:
         for shard in shards:
@@ -88,7 +88,7 @@ def serve(address: str, folder: str, name: str, shards: Collection[int], told: C
 
 
 def main() -> None:
-    """Print the figures."""
+    """Run the benchmark and print the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kv_store", description=__doc__)
     parser.add_argument("--nodes", type=int, default=1, choices=(1, 2, 4))
     parser.add_argument("--puts", type=int, default=200_000)

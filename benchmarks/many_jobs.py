@@ -1,4 +1,4 @@
-"""How long `append_once` takes under a job name that is new, after many jobs of the past and after a few."""
+"""The latency of `append_once` under a new job name, after many earlier jobs and after a few."""
 
 import os
 import statistics
@@ -27,7 +27,7 @@ from spark_cas.log.open import AnySpec, parse_address
 FEW = 10
 _FIRST = "first-load"
 _WARM_UP = 2 * JOB_PARTITIONS
-"""An open log has read each partition of the registry by then."""
+"""After these calls, an open log has read each partition of the registry."""
 _POLLED_AFTER = 1000
 _FLUSH_SECONDS = 300
 _RECORDS = pa.Table.from_pylist([{"key": b"%010d" % each, "value": b"%0100d" % each} for each in range(10)], RECORDS)
@@ -35,7 +35,7 @@ _RECORDS = pa.Table.from_pylist([{"key": b"%010d" % each, "value": b"%0100d" % e
 
 @dataclass(slots=True)
 class _Side:
-    """A log with some past, of which this is the only writer."""
+    """A log with earlier jobs, and its only writer."""
 
     spec: AnySpec
     end: int = 0
@@ -49,28 +49,28 @@ class _Side:
             self.end = outcome.range.end_offset
 
     def open_and_append(self) -> None:
-        """The same by somebody who has just come."""
+        """Open the log, and append under a new job name."""
         with open_log(self.spec) as log:
             self.append_to(log)
 
 
 def compare_many_jobs_in_directory(scratch: Path, jobs: int, repeats: int) -> list[Result]:
-    """One partition, of a chunk for each job; each job has its plan and its completion."""
+    """Compare logs of one partition, with one chunk, plan and completion per job."""
     scratch.mkdir(parents=True, exist_ok=True)
     sides = [_Side(parse_address(str(scratch / name))) for name in ("many-jobs", "few-jobs")]
     for side, past in zip(sides, (jobs, FEW), strict=True):
         with open_log(side.spec) as log:
             log.create(1)
             _make_past_in_directory(log, side, past)
-    # What the past has left to be written would keep the first of the present waiting.
+    # Otherwise the first measured call would wait for unwritten data of the earlier jobs.
     os.sync()
     return _compare("directory", sides, jobs, repeats)
 
 
 def compare_many_jobs_on_kafka(topics: Topics, jobs: int, repeats: int) -> list[Result]:
-    """One partition, and two prefixes, for jobs of all topics of a prefix share their registry.
+    """Compare topics of one partition under two prefixes. The jobs of all topics of a prefix share a registry.
 
-    Of the past there are plans and completions. Ledger entries are not: a broker finds those of a group by its name.
+    The earlier jobs have plans and completions, but no ledger entries: a broker finds these by group name.
     """
     sides = []
     for name, past in (("many", jobs), ("few", FEW)):
@@ -97,14 +97,14 @@ def _compare(where: str, sides: list[_Side], jobs: int, repeats: int) -> list[Re
 
 
 def _p50s(works: list[Callable[[], None]], warm_up: int, repeats: int) -> tuple[float, float]:
-    """Medians in milliseconds of two works that take turns."""
+    """Return the medians, in milliseconds, of two alternating functions."""
     turns = [[1000 * seconds_of(work) for work in works] for _ in range(warm_up + repeats)][warm_up:]
     many, few = (statistics.median(side) for side in zip(*turns, strict=True))
     return many, few
 
 
 def _make_past_in_directory(log: Backend, side: _Side, jobs: int) -> None:
-    """Nothing of it is synced: that would take most of an hour."""
+    """Append the earlier jobs without fsync, which would take most of an hour."""
     with patch("os.fsync"):
         side.append_to(log, _FIRST)
         plan, completion = _entries_of_first(log)
@@ -118,7 +118,7 @@ def _make_past_in_directory(log: Backend, side: _Side, jobs: int) -> None:
 
 
 def _make_past_on_kafka(spec: KafkaSpec, plan: Plan, completion: Completion, jobs: int) -> None:
-    """Put into the registry what it would hold of so many jobs."""
+    """Write the registry records of so many jobs."""
     producer = Producer({"bootstrap.servers": spec.bootstrap_servers, "enable.idempotence": True})
     for number in range(jobs - 1):
         job = f"load-of-day-{number}"
@@ -133,7 +133,7 @@ def _make_past_on_kafka(spec: KafkaSpec, plan: Plan, completion: Completion, job
 
 
 def _entries_of_first(log: Backend) -> tuple[Plan, Completion]:
-    """What the registry holds of the first job of the past, of which the others are copies."""
+    """Return the plan and completion of the first job, which the others copy."""
     plan, completion = log.plan(_FIRST), log.completion(_FIRST)
     if plan is None or completion is None:
         raise LookupError(_FIRST)

@@ -1,4 +1,4 @@
-"""Timing two sides alternately, so that what disturbs the machine disturbs both."""
+"""Alternating measurements of two sides, so that other load on the machine affects both."""
 
 import shutil
 import statistics
@@ -9,32 +9,32 @@ from functools import partial
 from pathlib import Path
 
 Side = Callable[[Path], None]
-"""Does the work once. It is given a path that does not exist, and whatever is there after is removed."""
+"""Does the work once. It receives a path that does not exist, which `compare` deletes afterwards."""
 
 
 NO_SCRATCH = Path("/nonexistent")
-"""For sides that make no files."""
+"""The path for sides that create no files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A line of the table: ours beside the peer."""
+    """A line of the table: ours and the peer."""
 
     name: str
     ours: float
     peer: float
     unit: str
     goal: str
-    """What is aimed at, in words; of seconds it is the ratio that has one."""
+    """The goal as text. If the unit is seconds, it applies to the ratio."""
 
     @property
     def ratio(self) -> float:
-        """How many times ours goes into the peer: for seconds, our speed as a share of the peer's."""
+        """Peer divided by ours. For seconds, this is our speed relative to the peer's."""
         return self.peer / self.ours
 
 
 def compare(name: str, ours: Side, peer: Side, *, goal: str, scratch: Path, repeats: int) -> Result:
-    """Medians of both sides over ``repeats`` counted turns, after one turn to warm up."""
+    """Return the medians of both sides over ``repeats`` counted turns, after one warm-up turn."""
     seconds: dict[str, list[float]] = {"ours": [], "peer": []}
     for turn in range(repeats + 1):
         for side, work in (("ours", ours), ("peer", peer)):
@@ -48,7 +48,7 @@ def compare(name: str, ours: Side, peer: Side, *, goal: str, scratch: Path, repe
 
 
 def seconds_of(work: Callable[[], None]) -> float:
-    """How long a piece of work takes."""
+    """Return the duration of ``work`` in seconds."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start

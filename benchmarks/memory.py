@@ -1,4 +1,4 @@
-"""The memory of a Python worker: it must not grow with the rows of a partition."""
+"""The memory of a Python worker, which must not grow with the rows of a partition."""
 
 import shutil
 from collections.abc import Callable
@@ -17,7 +17,7 @@ _GOAL = "flat: 1, ours at most about 500"
 
 
 def compare_memory(scratch: Path, few: int, many: int) -> list[Result]:
-    """Peaks while rows are appended to one partition and read back: many as ours, few as the peer.
+    """Compare the peaks of an append to one partition and of a read: ours is with many rows, the peer with few.
 
     No session may be running.
     """
@@ -36,7 +36,7 @@ def compare_memory(scratch: Path, few: int, many: int) -> list[Result]:
 
 
 def _peak_of(work: Callable[[SparkSession], None]) -> float:
-    """The peak of one piece of work, in workers that have done nothing before."""
+    """Return the peak of ``work`` in new workers, in MiB."""
     spark = start_session()
     try:
         with WorkerPeak() as peak:

@@ -1,4 +1,4 @@
-"""Reading an embedded log against reading the same files as parquet."""
+"""Reads of a log in a directory, compared with reads of the same files as Parquet."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ SCHEMA = "key binary, value binary, offset bigint"
 
 
 def compare_reads(spark: SparkSession, rows: DataFrame, scratch: Path, repeats: int) -> Result:
-    """The same three columns of the same chunk files, thrown away."""
+    """Read the same three columns of the same chunk files, and discard the rows."""
     log = scratch / "log"
     append(in_partitions(rows), log)
     ours = spark.read.format("conditional-log").schema(SCHEMA)

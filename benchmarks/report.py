@@ -1,4 +1,4 @@
-"""The table on the screen and the file beside it."""
+"""The results as a table on the screen and as a JSON file."""
 
 import json
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from benchmarks.measure import Result
 
 
 def print_table(results: Sequence[Result], title: str) -> None:
-    """One line per comparison."""
+    """Print one line per comparison."""
     table = Table(title=title)
     table.add_column("benchmark")
     for column in ("ours", "peer", "unit", "peer / ours"):
@@ -23,7 +23,7 @@ def print_table(results: Sequence[Result], title: str) -> None:
 
 
 def write_json(results: Sequence[Result], file: Path) -> None:
-    """A list of objects with name, ours, peer, ratio (peer / ours) and unit."""
+    """Write a list of objects with name, ours, peer, ratio (peer / ours) and unit."""
     entries = [
         {
             "name": each.name,

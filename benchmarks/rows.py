@@ -1,4 +1,4 @@
-"""The input: rows with a key of 10 and a value of 100 bytes, in parquet, made once and used again."""
+"""The input: rows with a key of 10 bytes and a value of 100 bytes, in Parquet files that later runs reuse."""
 
 import shutil
 from pathlib import Path
@@ -13,7 +13,7 @@ VALUE_BYTES = 100
 
 
 def make_rows(spark: SparkSession, path: Path, rows: int) -> DataFrame:
-    """``key`` and ``value`` binary, ``partition`` int, in parquet under a path; what is there is used again."""
+    """Return ``key`` and ``value`` (binary) and ``partition`` (int) from Parquet files, and create missing files."""
     if not (path / "_SUCCESS").exists():
         shutil.rmtree(path, ignore_errors=True)
         _rows(spark.range(rows), sf.pmod(sf.xxhash64("id"), sf.lit(PARTITIONS))).write.parquet(str(path))
@@ -21,17 +21,17 @@ def make_rows(spark: SparkSession, path: Path, rows: int) -> DataFrame:
 
 
 def in_partitions(rows: DataFrame, partitions: int = PARTITIONS) -> DataFrame:
-    """What both sides of a write do first: each partition in one task, its rows in one order."""
+    """Repartition and sort, as both sides of a write do first: one task per partition, in a fixed order."""
     return rows.repartitionById(partitions, sf.col("partition")).sortWithinPartitions("key", "value")
 
 
 def spread(rows: DataFrame, partitions: int) -> DataFrame:
-    """The rows, over as many partitions as are asked for, by their keys."""
+    """Return the rows with a column ``partition`` of ``partitions`` values, computed from the keys."""
     return rows.withColumn("partition", sf.pmod(sf.xxhash64("key"), sf.lit(partitions)).cast("int"))
 
 
 def one_partition(spark: SparkSession, rows: int) -> DataFrame:
-    """Rows of one log partition in one task, ordered, made while they are written: they take no disk."""
+    """Return ordered rows of one partition in one task. Spark generates them during the write, without disk space."""
     return _rows(spark.range(0, rows, 1, 1), sf.lit(0))
 
 
@@ -44,7 +44,7 @@ def _rows(ids: DataFrame, partition: Column) -> DataFrame:
 
 
 def _digits(number: Column, count: int) -> Column:
-    """Hexadecimal digits of a hash: as many bytes, hardly two rows alike, and little to compress."""
+    """Return ``count`` hexadecimal digits of a hash: almost all rows are distinct, and compress badly."""
     text = number.cast("string")
     digits = sf.concat(sf.sha2(text, 256), sf.sha2(sf.reverse(text), 256))
     return sf.substring(digits, 1, count).cast("binary")

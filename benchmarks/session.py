@@ -1,4 +1,4 @@
-"""The Spark session that both sides of a comparison run in."""
+"""The Spark session of both sides of a comparison."""
 
 import os
 import sys
@@ -11,16 +11,16 @@ SMALL_ROWS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
 }
-"""As docs/performance.md advises where rows are small (decision 0044)."""
+"""The settings that docs/performance.md recommends for small rows (decision 0044)."""
 
 
 def start_session(jars: Sequence[Path] = ()) -> SparkSession:
-    """A local session on all cores, with workers of this very Python and with these jars."""
+    """Return a local session on all cores, with this Python for its workers, and with these jars."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark = (
         SparkSession.builder.appName("benchmarks")
         .master("local[*]")
-        # Enough for Spark's sort to stay in memory, so that the disk is used for the results alone.
+        # Enough for Spark's sort in memory, so that only the results use the disk.
         .config("spark.driver.memory", "4g")
         .config("spark.ui.enabled", "false")
         .config("spark.jars", ",".join(map(str, jars)))

@@ -1,4 +1,4 @@
-"""How much is measured."""
+"""The sizes of the benchmarks."""
 
 from dataclasses import dataclass
 
@@ -12,19 +12,19 @@ class Sizes:
     rows: int
     """Rows of the timed comparisons."""
     repeats: int
-    """Counted times of each side, after one that is not counted."""
+    """Counted turns of each side, after one that is not counted."""
     process_repeats: int
-    """The same, where whole processes are timed."""
+    """Counted turns of comparisons that time whole processes."""
     few_rows: int
-    """The smaller partition of the comparison of memory."""
+    """Rows of the smaller partition in the memory comparison."""
     many_rows: int
-    """The larger one."""
+    """Rows of the larger partition in the memory comparison."""
     appends: int
-    """Small appends of the comparison of their times."""
+    """Counted small appends of each side."""
     past_jobs: int
-    """Jobs that a log has seen when another comes."""
+    """Earlier jobs of the log with many jobs."""
     job_repeats: int
-    """Counted appends under a new job name, of each side."""
+    """Counted appends of each side under a new job name, and counted claims."""
 
 
 FULL = Sizes(

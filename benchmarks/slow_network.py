@@ -1,6 +1,7 @@
-"""A relay in front of a broker that adds latency, as a network does: what is on its way does not wait for the rest.
+"""A relay to a broker that adds latency as a network does: data in transit does not delay later data.
 
-``python -m benchmarks.slow_network <port> <host:port> <milliseconds>`` is its process, apart from who is measured.
+``python -m benchmarks.slow_network <port> <host:port> <milliseconds>`` runs it, in a process apart from the measured
+ones.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ _Due = tuple[float, bytes]
 
 @contextmanager
 def slow_network(port: int, upstream: str, round_trip_ms: float) -> Iterator[str]:
-    """While this is entered, who connects to ``port`` reaches ``upstream``, and an answer takes so much longer."""
+    """Relay ``port`` to ``upstream`` within the context, and add ``round_trip_ms`` to each round trip."""
     command = [sys.executable, "-m", "benchmarks.slow_network", str(port), upstream, str(round_trip_ms)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as relay:
         try:
@@ -47,7 +48,7 @@ async def _serve(port: int, upstream: str, one_way_seconds: float) -> None:
 
 
 async def _delayed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seconds: float) -> None:
-    """Carry bytes on, each so much later than it came, until there are no more."""
+    """Forward bytes ``seconds`` after their arrival, until the stream ends."""
     waiting: asyncio.Queue[_Due] = asyncio.Queue()
 
     async def hand_over() -> None:

@@ -1,4 +1,4 @@
-"""Loads with atomic=load: on Kafka against Spark's own sink, in a directory against the same load without."""
+"""Loads with atomic=load, compared with Spark's own Kafka sink, and in a directory with loads without atomic=load."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ from spark_cas import route
 
 
 def compare_whole_topic_writes(rows: DataFrame, topics: Topics, repeats: int) -> Result:
-    """All partitions through one task and one transaction."""
+    """Compare an atomic load on Kafka, in one task and one transaction, with Spark's own sink."""
     return compare(
         "Kafka write, atomic=load",
         lambda _: _append(rows, topics.options(topics.fresh()), "load"),
@@ -26,7 +26,7 @@ def compare_whole_topic_writes(rows: DataFrame, topics: Topics, repeats: int) ->
 
 
 def compare_whole_writes(rows: DataFrame, scratch: Path, repeats: int) -> Result:
-    """The same rows into a log in a directory."""
+    """Compare loads into a log in a directory, with and without atomic=load."""
     return compare(
         "write, atomic=load",
         lambda path: _append(rows, _directory(path), "load"),

@@ -12,9 +12,9 @@ _KIB_PER_MIB = 1024
 
 
 class WorkerPeak:
-    """Watches, while it is entered, the Python workers below this process.
+    """A context manager that watches the Python workers below this process.
 
-    ``mib`` is the largest resident set that any one of them had, as the kernel keeps it for each process.
+    ``mib`` is the largest resident set of any worker, from the peak that the kernel records for each process.
     """
 
     def __init__(self) -> None:
@@ -43,14 +43,14 @@ def _workers_below(process: int) -> Iterator[Path]:
 
 
 def processes_below(process: int) -> Iterator[Path]:
-    """The folders in /proc of all processes that a process has started, and of those that these have."""
+    """Yield the folders in /proc of all descendants of a process."""
     for child in _children(process):
         yield child
         yield from processes_below(int(child.name))
 
 
 def _children(process: int) -> Iterator[Path]:
-    # A thread of its own may have started each child.
+    # Each child may have been started by another thread.
     for task in _tasks(process):
         for child in _read(task / "children").split():
             yield Path("/proc", child.decode())
@@ -71,7 +71,7 @@ def _peak_mib(process: Path) -> float:
 
 
 def _read(file: Path) -> bytes:
-    """The bytes of a file of /proc, none when its process has ended."""
+    """Return the bytes of a file in /proc, or none if its process has ended."""
     try:
         return file.read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""Writing an embedded log against writing parquet; and routing against a bare repartition."""
+"""Writes to a log in a directory, compared with Parquet; and `route`, compared with a bare repartition."""
 
 from pathlib import Path
 
@@ -11,13 +11,13 @@ from spark_cas import route
 
 
 def append(routed: DataFrame, log: Path, *, partitions: int = PARTITIONS) -> None:
-    """Append rows that lie in one task per partition to a log, which is made when it is not there."""
+    """Append rows to a log, and create a missing log. The rows of each partition must be in one task."""
     options = {"job": "benchmark", "routed": "true", "partitions": str(partitions)}
     routed.write.format("conditional-log").mode("append").options(**options).save(str(log))
 
 
 def compare_writes(rows: DataFrame, scratch: Path, repeats: int) -> Result:
-    """The same rows, repartitioned and sorted the same way, on both sides."""
+    """Compare writes of the same rows. Both sides repartition and sort them in the same way."""
     return compare(
         "write",
         lambda path: append(in_partitions(rows), path),
@@ -29,7 +29,7 @@ def compare_writes(rows: DataFrame, scratch: Path, repeats: int) -> Result:
 
 
 def compare_routes(rows: DataFrame, scratch: Path, repeats: int) -> Result:
-    """`route` computes the partition from the key; the peer has it. Neither writes."""
+    """Compare `route`, which computes the partition from the key, with a repartition by a column. Neither writes."""
     unplaced = rows.select("key", "value")
     options = {"path": str(scratch / "unmade"), "job": "benchmark", "partitions": str(PARTITIONS)}
     return compare(
@@ -43,5 +43,5 @@ def compare_routes(rows: DataFrame, scratch: Path, repeats: int) -> Result:
 
 
 def discard(frame: DataFrame) -> None:
-    """Compute all of it."""
+    """Compute all rows and discard them."""
     frame.write.format("noop").mode("overwrite").save()

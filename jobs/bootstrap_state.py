@@ -1,4 +1,4 @@
-"""spark-submit jobs/bootstrap_state.py: save the state of a log with the offsets it lies at. See --help."""
+"""spark-submit jobs/bootstrap_state.py: save the state of a log, with its end offsets. See --help."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""make demo: a year of flights from New York, loaded into a log, loaded again, defended, and read back."""
+"""make demo: load a year of flights from New York twice, reject a stale writer, and read the state."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def demonstrate(build: Path, show_log: bool) -> None:  # noqa: FBT001 - as `run` calls it
-    """The demonstration, from a clean slate."""
+    """Run the demonstration in a new log."""
     log = str(build / "demo" / "flights")
     began = time.monotonic()
     shutil.rmtree(build / "demo", ignore_errors=True)
@@ -44,7 +44,7 @@ def demonstrate(build: Path, show_log: bool) -> None:  # noqa: FBT001 - as `run`
 
 
 def refuse_stale_writer(spark: "SparkSession", log: str) -> None:
-    """A writer that has not seen the load."""
+    """Show that the log rejects a writer that has not read the load."""
     title("3. A stale writer", "it missed the load, and expects every partition to end at offset 0")
     before = ends(log)
     row = spark.sql("SELECT 'N14228' AS key, 'written without having seen the other flights' AS value")

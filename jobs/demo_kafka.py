@@ -1,4 +1,4 @@
-"""make demo-kafka: the flights in a topic of a stock Kafka broker, which an ordinary producer writes to as well."""
+"""make demo-kafka: load the flights into a topic on a stock Kafka broker. An ordinary producer also writes to it."""
 
 import sys
 import time
@@ -39,7 +39,7 @@ PATIENCE_SECONDS = 30
 
 
 def demonstrate(build: Path, show_log: bool) -> None:  # noqa: FBT001 - as `run` calls it
-    """The demonstration, on a broker of its own, which is gone afterwards."""
+    """Run the demonstration on its own broker, which it stops at the end."""
     began = time.monotonic()
     flights_2013 = write_flights(build)
     with KafkaBroker(CONF, measured=True) as broker:
@@ -59,7 +59,7 @@ def demonstrate(build: Path, show_log: bool) -> None:  # noqa: FBT001 - as `run`
 
 
 def refuse_load_after_foreign_records(spark: "SparkSession", bootstrap: str, flights: LoadRequest) -> None:
-    """A load whose plan is made, and a producer that knows nothing of plans."""
+    """Show that a load is rejected if an ordinary producer appends after its plan was made."""
     title("3. An ordinary producer barges in", "between the plan of another load and its first append")
     corrected = replace(flights, job="flights-2013-corrected")
     with open_log(flights.log) as log:
@@ -76,7 +76,7 @@ def refuse_load_after_foreign_records(spark: "SparkSession", bootstrap: str, fli
 
 
 def produce_everywhere(bootstrap: str, partitions: int) -> None:
-    """One record in each partition, from a producer as everybody has one."""
+    """Append one record to each partition with an ordinary producer."""
     producer = Producer({"bootstrap.servers": bootstrap})
     for partition in range(partitions):
         producer.produce(TOPIC, b"I was here first", b"somebody else", partition=partition)

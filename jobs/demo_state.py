@@ -1,4 +1,4 @@
-"""The last step of the demonstrations: what the log adds up to, as a table and as a picture."""
+"""The state step of the demonstrations: the state of the log as a table and as a plot."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ FLIGHT = "time_hour STRING, origin STRING, dest STRING"
 
 
 def show_state(spark: "SparkSession", log: str, picture: Path) -> None:
-    """The latest flight of each aircraft, the offsets that go with it, and a plot of the year."""
+    """Show the latest flight of each aircraft, the expected offsets of the next write, and a plot of the year."""
     title("4. Read the state", "where each aircraft was last, and what the next write has to expect")
     found = bootstrap(spark, log)
     flight = F.from_json(F.col("value").cast("string"), FLIGHT).alias("flight")
@@ -37,7 +37,7 @@ def show_state(spark: "SparkSession", log: str, picture: Path) -> None:
 
 
 def print_state(state: "DataFrame") -> None:
-    """Some of the state, a row per aircraft."""
+    """Print a part of the state, one row per aircraft."""
     table = Table("aircraft", "latest flight", "from", "to", "partition", "offset")
     shown = state.where(F.col("aircraft").isin(*AIRCRAFT)).orderBy("aircraft")
     for row in shown.select("aircraft", "flight.*", "partition", "offset").collect():
@@ -46,7 +46,7 @@ def print_state(state: "DataFrame") -> None:
 
 
 def plot_activity(flights: "DataFrame", picture: Path) -> None:
-    """Departures per day from each airport, drawn into a file."""
+    """Plot the departures per day from each airport into a file."""
     day = F.to_date(F.substring("flight.time_hour", 1, 10)).alias("day")
     counted = flights.groupBy(day, "flight.origin").count().orderBy("day").collect()
     departures = pd.DataFrame(counted, columns=["day", "airport", "departures"])

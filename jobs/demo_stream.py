@@ -1,4 +1,4 @@
-"""The stream of the demonstration on Kafka: flights by the hour, counted by the day, from one topic into another."""
+"""The stream of the demonstration on Kafka: count flights per day, from one topic into another."""
 
 import shutil
 from pathlib import Path
@@ -20,13 +20,13 @@ PATIENCE_SECONDS = 240
 
 
 def count_departures(spark: "SparkSession", bootstrap: str, topic: str, checkpoint: Path) -> None:
-    """A windowed count with a watermark, run twice: the second run finds nothing left to append."""
+    """Run a windowed count with a watermark twice, and check that the second run appends nothing."""
     title("5. A stream", "departures per day, counted from the topic as it was recorded, hour by hour, into another")
     shutil.rmtree(checkpoint, ignore_errors=True)
-    # A stream keeps a state for each partition of a shuffle: Spark's own 200 are many for two cores.
+    # A stream keeps state for each shuffle partition: Spark's default of 200 is too many for two cores.
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     spark.conf.set("spark.sql.session.timeZone", "UTC")
-    spark.conf.set("spark.sql.adaptive.enabled", "false")  # a stream with a state has none, and says so each time
+    spark.conf.set("spark.sql.adaptive.enabled", "false")  # unsupported in stateful streams: a warning each
     into = {"kafka.bootstrap.servers": bootstrap, "topic": "departures", "partitions": "2", "job": "departures"}
     batches = run(spark, bootstrap, topic, into, checkpoint)
     address = f"kafka://{bootstrap}/departures"
@@ -42,7 +42,7 @@ def count_departures(spark: "SparkSession", bootstrap: str, topic: str, checkpoi
 
 
 def run(spark: "SparkSession", bootstrap: str, topic: str, into: dict[str, str], checkpoint: Path) -> int:
-    """Run the query over all that is there; how many batches it took."""
+    """Run the query over all existing records, and return the number of its batches."""
     source = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
     source |= {"maxOffsetsPerTrigger": str(ROWS_A_BATCH)}
     records = spark.readStream.format("conditional-log").options(**source).load()
@@ -50,7 +50,7 @@ def run(spark: "SparkSession", bootstrap: str, topic: str, into: dict[str, str],
     hours = flights.select(F.to_timestamp("flight.time_hour").alias("hour"), "flight.origin").where(
         "hour IS NOT NULL"
     )
-    # Partitions are read side by side, so one may be some days ahead of another.
+    # The stream reads partitions in parallel, so one may be some days ahead of another.
     counted = hours.withWatermark("hour", "7 days").groupBy(F.window("hour", "1 day"), "origin").count()
     day = F.struct(F.to_date("window.start").alias("day"), F.col("count").alias("departures"))
     rows = counted.select(F.col("origin").alias("key"), F.to_json(day).alias("value"))
@@ -71,7 +71,7 @@ def run(spark: "SparkSession", bootstrap: str, topic: str, into: dict[str, str],
 
 
 def print_days(records: "DataFrame") -> None:
-    """The first days of the year, an airport a column."""
+    """Print the first days of the year, with one column per airport."""
     counted = F.from_json(F.col("value").cast("string"), "day STRING, departures LONG")
     rows = records.select(F.col("key").cast("string").alias("airport"), counted.alias("of")).select("airport", "of.*")
     airports = sorted(row.airport for row in rows.select("airport").distinct().collect())

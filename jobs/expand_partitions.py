@@ -1,4 +1,7 @@
-"""spark-submit jobs/expand_partitions.py: add partitions to a log. `spark-cas expand`, where only jobs can be run."""
+"""spark-submit jobs/expand_partitions.py: add partitions to a log, if you can only run jobs.
+
+Elsewhere use `spark-cas expand`.
+"""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""spark-submit jobs/verify_log.py: prove that a log holds exactly the rows of files. See --help."""
+"""spark-submit jobs/verify_log.py: prove that a log has exactly the rows of files. See --help."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""make bench-scale: how cost grows with rows, partitions, chunks and executors; docs/growth.md tells what is found.
+"""make bench-scale: the growth of costs with rows, partitions, chunks and executors; docs/growth.md has the results.
 
-A part is measured at all of its sizes in turn. What is found goes into scale.json, where the figures of other parts
-stay, and the pictures beside it are drawn of all that is there.
+Each part is measured at all of its sizes in turn. Its results replace those in scale.json, and the results of other
+parts stay there. The pictures show all results.
 """
 
 import argparse
@@ -27,7 +27,7 @@ REQUESTS = "requests"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the parts that were asked for, print tables, write scale.json and draw pictures."""
+    """Run the selected parts, print tables, write scale.json and draw pictures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__, allow_abbrev=False)
     parser.add_argument("--quick", action="store_true", help="small sizes: to try it, not to quote it")
     every = (*PARTS, REQUESTS)
@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-# A JVM takes Spark's own connector when it starts, and all sessions of this process share one: each is given it.
+# The sessions share a JVM, which loads Spark's own connector only at its start. So each session configures it.
 def _measured(part: str, sizes: ScaleSizes, folder: Path, scratch: Path) -> list[Series]:
     scratch.mkdir(parents=True, exist_ok=True)
     measured: dict[str, Callable[[], list[Series]]] = {

@@ -1,4 +1,4 @@
-"""What does not depend on how long a log is, or should not: a partition in a directory, of few chunks and of many."""
+"""Steps whose cost should not depend on the length of a log: a partition in a directory, with few and many chunks."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from spark_cas.log.load.planning import pin_plan
 from spark_cas.log.open import AnySpec, parse_address
 
 ROWS = 10
-"""Of each chunk."""
+"""Rows of each chunk."""
 _RECORDS = pa.Table.from_pylist(
     [{"key": b"%010d" % each, "value": b"%0100d" % each} for each in range(ROWS)], RECORDS
 )
@@ -27,13 +27,13 @@ _RECORDS = pa.Table.from_pylist(
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """A log of one partition, which a job has written so many chunks of and goes on with."""
+    """A log of one partition, to which a job has appended chunks and continues to append."""
 
     spec: AnySpec
     plan: Plan
-    """Of the job that wrote all there is."""
+    """The plan of the job that appended all chunks."""
     fresh: Plan
-    """Of one that has written nothing."""
+    """The plan of a job without rows."""
     append: Callable[[], None]
     kept_open: Backend
 
@@ -52,7 +52,7 @@ class _Log:
                 raise TypeError(granted)
 
     def follow(self) -> None:
-        """Read the newest chunk, whose begin is known, as who follows the log does."""
+        """Read the newest chunk, whose base offset is known, as a follower of the log does."""
         end = self.kept_open.bounds(0).end_offset
         self._read(OffsetRange(end - ROWS, end))
 
@@ -65,7 +65,7 @@ class _Log:
 
 
 def grow_chunks(scratch: Path, sizes: Mapping[int, int], repeats: int) -> list[Series]:
-    """Single steps, each in logs of so many chunks in turn; all records of a log are read as ``sizes`` says."""
+    """Measure single steps in logs of each size in turn. ``sizes`` has the repeats of reads of all records."""
     logs = {size: _make(scratch / f"chunks-{size}", size) for size in sizes}
     steps = {
         "open a log": lambda log: log.open(),
@@ -88,7 +88,7 @@ def _bound(step: Callable[[_Log], None], log: _Log) -> Callable[[], None]:
 
 
 def _make(path: Path, chunks: int) -> _Log:
-    """Nothing of it is synced: that would take most of an hour."""
+    """Create a log without fsync, which would take most of an hour."""
     spec = parse_address(str(path))
     log = open_log(spec)
     with patch("os.fsync"):

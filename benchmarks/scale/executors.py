@@ -1,4 +1,4 @@
-"""How a load spreads over executors: a standalone cluster on this machine, of workers with one core each."""
+"""The duration of a load by executors, in a standalone cluster on this machine, of workers with one core each."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ _MEMORY = "2g"
 
 
 def grow_executors(scratch: Path, folder: Path, rows: int, sizes: Mapping[int, int]) -> list[Series]:
-    """The same load into a directory, with so many executors, in turn; each in a cluster of its own."""
+    """Measure the same load into a directory with each number of executors in turn, each in its own cluster."""
     turns: dict[int, list[Turn]] = {size: [] for size in sizes}
     for turn in range(max(sizes.values())):
         for executors in sizes:
@@ -44,7 +44,7 @@ def _load(scratch: Path, folder: Path, rows: int, executors: int) -> Turn:
         spark = _session(master)
         try:
             made = make_rows(spark, folder / f"rows-{rows}", rows)
-            # Warms up: JVMs, Python's workers, and the files that are read.
+            # The first load warms up JVMs, Python workers and the file cache.
             for _ in range(2):
                 shutil.rmtree(path, ignore_errors=True)
                 took = measured(partial(append, in_partitions(made), path))
@@ -63,7 +63,7 @@ def _session(master: str) -> SparkSession:
         .config("spark.executor.cores", "1")
         .config("spark.executor.memory", _MEMORY)
         .config("spark.ui.enabled", "false")
-        # For the sessions behind this one, which share its JVM.
+        # Later sessions share this JVM.
         .config("spark.jars", ",".join(map(str, connector_jars())))
         .getOrCreate()
     )
@@ -73,7 +73,7 @@ def _session(master: str) -> SparkSession:
 
 @contextmanager
 def _cluster(folder: Path, workers: int) -> Iterator[str]:
-    """The address of a master with so many workers, which end with this."""
+    """Run a master with so many workers within the context, and yield its address."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with held_ports(1) as [port]:

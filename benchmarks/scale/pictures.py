@@ -1,4 +1,4 @@
-"""Pictures of the series: small SVGs, the same bytes for the same figures."""
+"""Pictures of the series: small SVG files, with the same bytes for the same figures."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from benchmarks.scale.series import Series
 
 _SIZE_INCHES = (6.4, 4.2)
 _SETTINGS: dict[Any, Any] = {
-    "svg.fonttype": "none",  # text stays text: small, and in the font of the page
+    "svg.fonttype": "none",  # keep text as text: small, and in the font of the page
     "svg.hashsalt": "benchmarks",
     "font.size": 9,
     "axes.spines.top": False,
@@ -22,11 +22,11 @@ _SETTINGS: dict[Any, Any] = {
 _LOG = 10
 
 Figures = Callable[[Series], dict[int, float]]
-"""By size, what the picture shows of a series."""
+"""Returns the figures of a series that a picture shows, by size."""
 
 
 def draw(series: Sequence[Series], title: str, unit: str, figures: Figures, file: Path) -> None:
-    """One line for each series over sizes that grow tenfold, on a logarithmic axis from a round figure on."""
+    """Draw one line for each series. Both axes are logarithmic, and the vertical one begins at a power of ten."""
     with mpl.rc_context(_SETTINGS):
         figure = Figure(_SIZE_INCHES, facecolor="white", layout="constrained")
         axes = figure.subplots()
@@ -40,7 +40,7 @@ def draw(series: Sequence[Series], title: str, unit: str, figures: Figures, file
         axes.minorticks_off()
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         lowest, highest = (pick(value for each in series for value in figures(each).values()) for pick in (min, max))
-        # A flat line is to look flat: a whole power of ten is shown at least.
+        # Show at least a factor of ten, so that a flat line appears flat.
         axes.set_ylim(_power_below(lowest), max(_power_below(highest) * _LOG, _power_below(lowest) * _LOG))
         axes.set_xlabel(series[0].of)
         axes.set_ylabel(unit)

@@ -1,4 +1,4 @@
-"""Processor time of this process and all below it, from /proc: of JVMs, Python's workers and brokers."""
+"""CPU time of this process and its descendants, from /proc: JVMs, Python workers and brokers."""
 
 import os
 import time
@@ -8,11 +8,14 @@ from benchmarks.workers import processes_below
 
 _TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 _TIMES = slice(11, 15)
-"""Of what follows the name in ``stat``: user and system, its own and that of children that it has seen end."""
+"""The fields after the name in ``stat``: user and system time of the process, and of its reaped children."""
 
 
 def processor_seconds_of(work: Callable[[], None]) -> float:
-    """What a piece of work takes. What is below counts in steps of 10 ms, what has ended once its parent knows."""
+    """Return the CPU time of ``work`` in seconds.
+
+    Descendants count in steps of a clock tick (10 ms). Ended ones count after their parent has reaped them.
+    """
     below, own = _below(), time.process_time()
     work()
     own = time.process_time() - own
@@ -25,7 +28,7 @@ def _below() -> float:
     for process in processes_below(os.getpid()):
         try:
             said = (process / "stat").read_text()
-        except OSError:  # ended meanwhile
+        except OSError:  # it has ended
             continue
         ticks += sum(map(int, said.rpartition(")")[2].split()[_TIMES]))
     return ended.children_user + ended.children_system + ticks * _TICK_SECONDS

@@ -1,4 +1,4 @@
-"""What was measured, as tables on the screen, as a file that runs add to, and as pictures."""
+"""The results as tables on the screen, as a file to which runs add, and as pictures."""
 
 import json
 from dataclasses import asdict
@@ -12,7 +12,7 @@ from benchmarks.scale.pictures import Figures, draw
 from benchmarks.scale.series import Series, Turn, each, further
 
 Found = dict[str, list[Series]]
-"""By part of the benchmark."""
+"""The series by part of the benchmark."""
 
 _US = 1_000_000
 _WIDTH = 118
@@ -20,7 +20,7 @@ _MS = 1000
 
 
 def print_tables(found: Found) -> None:
-    """For each part seconds and processor time, and how much of that each, and each further, of what grows takes."""
+    """Print seconds and CPU time for each part, with the CPU time per unit and per additional unit."""
     for part, series in found.items():
         table = Table(title=part)
         for column in ("", series[0].of, "s", "processor s", "us each", "us for each further"):
@@ -36,7 +36,7 @@ def print_tables(found: Found) -> None:
 
 
 def read_json(file: Path) -> Found:
-    """What earlier runs have left, nothing where there were none."""
+    """Return the results of earlier runs, if any."""
     if not file.exists():
         return {}
     parts = json.loads(file.read_text(encoding="utf-8"))
@@ -44,14 +44,14 @@ def read_json(file: Path) -> Found:
 
 
 def write_json(found: Found, file: Path) -> None:
-    """By part, a list of objects with name, of, and turns: by size, seconds and processor time of each turn."""
+    """Write, by part, a list of objects with name, of, and turns: seconds and CPU time of each turn, by size."""
     entries = {part: [asdict(one) for one in series] for part, series in found.items()}
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
 
 
 def draw_all(found: Found, folder: Path) -> None:
-    """A picture for each kind of growth that was measured."""
+    """Draw a picture for each measured kind of growth."""
     pictures: list[tuple[tuple[str, ...], str, str, Figures]] = [
         (("rows", "kafka-rows"), "Processor time of a row", "microseconds", _microseconds_each),
         (("partitions", "kafka-partitions"), "Processor time of the same rows", "seconds", Series.processor),

@@ -1,4 +1,4 @@
-"""What is asked of a store and of brokers, counted: what a claim and an append cost where requests have a price."""
+"""The requests of a claim and an append to a store and to brokers, for stores that charge for requests."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from tests.kafka.proxy.rig import proxied_broker
 from tests.objects.places import flaky_log
 
 _APPENDS = 32
-"""So many that the hints, which are left now and then, count with their share."""
+"""Appends: enough to include the occasional hint objects with their share."""
 _ROWS = pa.Table.from_pylist([{"key": b"key", "value": b"value"}], RECORDS)
 _OF_A_STORE = {
     "create": {"PUT": 1},
@@ -29,19 +29,19 @@ _OF_A_STORE = {
     "below after": {"LIST": 1},
     "folders": {"LIST": 1},
 }
-"""What each operation is over HTTP; a listing is one request for each 1,000 names."""
+"""The HTTP requests of each operation. A listing takes one request per 1,000 names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """What one step asks for, by kind of request."""
+    """The requests of one step, by kind."""
 
     step: str
     each: dict[str, float]
 
 
 def count_requests() -> list[Requests]:
-    """By a log in an object store, and by one on Kafka, each in one partition."""
+    """Count the requests of a log in an object store and of a log on Kafka, each with one partition."""
     return [*_of_a_store(), *_of_brokers()]
 
 
@@ -72,7 +72,7 @@ def _of_brokers() -> list[Requests]:
 
 
 def _steps(where: str, opened_anew: Callable[[], Backend], counted: Callable[[], Counter[str]]) -> list[Requests]:
-    """A task's claim of a partition, by a process that opens the log for it; and each chunk that it appends then."""
+    """Count the requests of a claim in a newly opened log, and of each chunk that follows."""
     with opened_anew() as log:
         append = appender(log, 0, _ROWS)
         before = counted()

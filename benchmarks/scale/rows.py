@@ -1,4 +1,4 @@
-"""How a load grows with its rows, and with the partitions that they go to, beside Spark's own writers."""
+"""The cost of a load by rows and by partitions, compared with Spark's own writers."""
 
 import shutil
 from collections.abc import Callable, Mapping
@@ -15,14 +15,14 @@ from benchmarks.scale.series import Series, Work, in_turn
 from benchmarks.writing import append
 
 PARTITIONS = 16
-"""Of the loads that differ in their rows: so few that the rows of two tasks, one a core, fit into Spark's memory."""
+"""Partitions of the loads that differ in rows. The rows of two tasks, one per core, fit into Spark's memory."""
 
 Writes = Mapping[str, Callable[[DataFrame, int], None]]
-"""By name: what writes rows into so many partitions, of whatever is new."""
+"""By name, a function that writes rows into so many partitions of a new log, folder or topic."""
 
 
 def in_directories(scratch: Path) -> Writes:
-    """Appends to a log, and Spark's Parquet."""
+    """Return appends to a log, and Spark's Parquet writer."""
 
     def written(write: Callable[[DataFrame, Path, int], None], rows: DataFrame, partitions: int) -> None:
         path = scratch / "grown"
@@ -38,7 +38,7 @@ def in_directories(scratch: Path) -> Writes:
 
 
 def in_topics(topics: Topics) -> Writes:
-    """Appends to a topic, and Spark's sink."""
+    """Return appends to a topic, and Spark's Kafka sink."""
     return {
         "Kafka": lambda rows, partitions: append_to(rows, topics.options(topics.fresh(partitions))),
         "Spark's Kafka sink": lambda rows, partitions: sink_into(rows, topics.options(topics.fresh(partitions))),
@@ -46,7 +46,7 @@ def in_topics(topics: Topics) -> Writes:
 
 
 def grow_rows(spark: SparkSession, folder: Path, writes: Writes, repeats: Mapping[int, int]) -> list[Series]:
-    """Loads of so many rows, each a multiple of the first; the larger ones as often as disk and patience allow."""
+    """Measure loads of each number of rows, all multiples of the smallest. ``repeats`` has the turns by size."""
     least = min(repeats)
     rows = make_rows(spark, folder / f"rows-{least}", least)
     return in_turn(
@@ -57,7 +57,7 @@ def grow_rows(spark: SparkSession, folder: Path, writes: Writes, repeats: Mappin
 def grow_partitions(
     spark: SparkSession, folder: Path, rows: int, writes: Writes, repeats: Mapping[int, int]
 ) -> list[Series]:
-    """The same rows into so many partitions, each of which is a task, a claim and an append."""
+    """Measure the same rows with each number of partitions. Each partition is a task, a claim and an append."""
     made = make_rows(spark, folder / f"rows-{rows}", rows)
     return in_turn("partitions", _works(writes, {size: (made, size) for size in repeats}), repeats)
 
@@ -72,7 +72,7 @@ def _placed(rows: DataFrame, partitions: int) -> DataFrame:
 
 
 def _times(rows: DataFrame, times: int) -> DataFrame:
-    """Each row so many times, under keys that keep its copies far apart once they are sorted: nothing shrinks."""
+    """Repeat each row. The keys keep its copies far apart after a sort, so that they do not compress."""
     copies = rows.withColumn("copy", sf.explode(sf.sequence(sf.lit(1), sf.lit(times))))
     salt = sf.unhex(sf.lpad(sf.hex("copy"), 2, "0"))
     return copies.withColumn("key", sf.concat(salt, sf.substring("key", 2, KEY_BYTES))).drop("copy")

@@ -1,6 +1,6 @@
-"""What a series measures: what the same work takes at several sizes, all of them in turn.
+"""Series of measurements: the cost of the same work at several sizes, measured in turn.
 
-By the clock, and in processor time of this process and all below it, which says something on a busy machine too.
+The costs are elapsed time, and CPU time of this process and its descendants, which is useful on a busy machine too.
 """
 
 import statistics
@@ -18,47 +18,47 @@ _TOLD_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one piece of work took."""
+    """The cost of one run of the work."""
 
     seconds: float
     processor: float
-    """Seconds of one processor."""
+    """CPU time in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A line of a picture: one kind of work, at several sizes."""
+    """A line of a picture: one kind of work at several sizes."""
 
     name: str
-    """What is done, and by whom."""
+    """The work, and the side that does it."""
     of: str
-    """What there is more of: rows, partitions, chunks, executors."""
+    """The unit of the sizes: rows, partitions, chunks, executors."""
     turns: dict[int, tuple[Turn, ...]]
-    """By size."""
+    """The turns by size."""
 
     def seconds(self) -> dict[int, float]:
-        """By size, the median of the turns."""
+        """Return the median elapsed time by size."""
         return {size: statistics.median(each.seconds for each in turns) for size, turns in self.turns.items()}
 
     def processor(self) -> dict[int, float]:
-        """By size, the median of processor time."""
+        """Return the median CPU time by size."""
         return {size: statistics.median(each.processor for each in turns) for size, turns in self.turns.items()}
 
 
 def each(figures: Mapping[int, float]) -> dict[int, float]:
-    """By size, a figure for each of what there is, fixed costs included."""
+    """Return the figure per unit, by size. It includes fixed costs."""
     return {size: figure / size for size, figure in figures.items()}
 
 
 def further(figures: Mapping[int, float]) -> dict[int, float]:
-    """By size, but for the least, a figure for each that there is more than at the size before."""
+    """Return the figure per additional unit compared with the next smaller size, by size, without the smallest."""
     return {
         after: (figures[after] - figures[before]) / (after - before) for before, after in pairwise(sorted(figures))
     }
 
 
 def measured(work: Work) -> Turn:
-    """One turn."""
+    """Measure one run of the work."""
     seconds = 0.0
 
     def timed() -> None:
@@ -70,9 +70,10 @@ def measured(work: Work) -> Turn:
 
 
 def in_turn(of: str, works: Mapping[str, Mapping[int, Work]], repeats: Mapping[int, int]) -> list[Series]:
-    """A series for each name in ``works``: every size of every name in turn, each as often as ``repeats`` says.
+    """Measure each size of each name in ``works`` in turn, and return a series for each name.
 
-    Of the sizes that are measured least often the last turns are left out. The least size warms up, once each.
+    ``repeats`` has the number of turns by size. Sizes with fewer turns leave out the last ones. First, the smallest
+    size of each name runs once as a warm-up.
     """
     for by_size in works.values():
         by_size[min(by_size)]()
@@ -87,6 +88,6 @@ def in_turn(of: str, works: Mapping[str, Mapping[int, Work]], repeats: Mapping[i
 
 
 def tell(what: str, took: Turn) -> None:
-    """Print what took so long that somebody may wait for a word."""
+    """Print a turn of at least half a second, as progress."""
     if took.seconds >= _TOLD_SECONDS:
         print(f"{what}: {took.seconds:.2f} s, of a processor {took.processor:.2f} s", flush=True)

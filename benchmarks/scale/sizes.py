@@ -1,4 +1,4 @@
-"""At which sizes growth is measured, and how often at each: what takes minutes as often as patience allows."""
+"""The sizes at which growth is measured, and the turns at each size: fewer for sizes that take minutes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,19 +6,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ScaleSizes:
-    """By size, how often it is measured."""
+    """The number of turns by size."""
 
     rows: Mapping[int, int]
-    """Multiples of the least."""
+    """Numbers of rows, all multiples of the smallest."""
     partitions: Mapping[int, int]
     fixed_rows: int
-    """That go to so many partitions."""
+    """Rows of the loads that differ in partitions."""
     chunks: Mapping[int, int]
-    """How often all records of a log of so many chunks are read; single steps are measured ``steps`` times."""
+    """Reads of all records of a log, by chunks. Single steps are measured ``steps`` times."""
     steps: int
     executors: Mapping[int, int]
     spread_rows: int
-    """That are loaded by so many executors."""
+    """Rows of the loads that differ in executors."""
 
 
 FULL = ScaleSizes(
