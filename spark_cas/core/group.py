@@ -42,8 +42,8 @@ def group_name(job: str, plan: str, number: int, batch_id: int | None = None) ->
 
     Args:
         job: The job name.
-        plan: The plan of the job.
-        number: The number of earlier groups of the plan that were aborted.
+        plan: The id of the job's plan (`Plan.pinned_by`).
+        number: The number of earlier groups of the plan, or of the batch, that were aborted.
         batch_id: The micro-batch; None for a load.
     """
     return f"{job}/{plan}.{number}" if batch_id is None else f"{job}/{plan}.{batch_id}.{number}"

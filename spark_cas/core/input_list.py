@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 MOST_RECORDED = 10_000
-"""The registry records the files of a list up to this count, and only their count and bytes above it, because every
-driver that uses the registry reads all of it."""
+"""The maximum number of files that the registry lists. Above it, the registry records only their count and bytes,
+because every driver that uses the registry reads all of it."""
 _DIGEST_CHARACTERS = 32
 
 
@@ -22,7 +22,7 @@ class InputFile:
     modified_ms: int
     """Modification time, milliseconds since 1970."""
     partitions: tuple[tuple[str, str | None], ...] = ()
-    """Name and text of each folder such as ``region=007`` between the input folder and the file."""
+    """The name and text of each folder such as ``region=007`` between the input folder and the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class InputList:
 
     @property
     def digest(self) -> str:
-        """Identity of the list: lists with the same files and arguments have the same digest."""
+        """The identity of the list. Lists with the same files and arguments have the same digest."""
         return digest_of(_compact([[_fields(each) for each in self.files], self.arguments]))
 
     def to_json(self) -> str:

@@ -129,8 +129,8 @@ class Plan:
     stream: bool = False
     """Whether the job is a stream. If so, the ledger counts by batch, and the job never completes."""
     pinned_by: str = ""
-    """The run that made the plan. It distinguishes two runs that read the same end offsets at once: the registry
-    keeps one plan, and the other run rejoins it."""
+    """A random id of the run that made the plan. If two runs plan the job at once, the registry keeps one plan, and
+    the other run rejoins it."""
     pinned_at_ms: int = 0
     """The time of the plan, milliseconds since 1970; 0 in plans of older versions."""
     compare: str = BY_PARTITION
