@@ -35,7 +35,7 @@ class Given:
         scopes: The uses that accept options.
 
     Raises:
-        OptionError: An option is unknown, or does not apply to the backend of the log.
+        OptionError: An option is unknown or malformed, or does not apply to the backend of the log.
     """
 
     def __init__(self, options: Mapping[str, str], *scopes: Scope) -> None:
