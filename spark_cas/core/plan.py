@@ -247,9 +247,9 @@ def claim_of_keys(plan: Plan, partition: int) -> int | None:
 
 
 def progress_lost(plan: Plan, partition: int, progress: Progress | None, start_offset: int) -> bool:
-    """Return whether the log may have trimmed rows of the job together with its ledger entry, undetectably.
+    """Return whether the log may have trimmed rows of the job that no ledger entry and no expected offset can reveal.
 
-    An expected offset below ``start_offset`` detects the trim by itself, with a Conflict.
+    An expected offset below ``start_offset`` reveals the trim by itself, with a Conflict.
     """
     expected = resume_offset(plan, partition, progress)
     return progress is None and trimmed_unseen(plan.end_offsets[partition], expected, start_offset)
@@ -258,7 +258,7 @@ def progress_lost(plan: Plan, partition: int, progress: Progress | None, start_o
 def progress_expired(plan: Plan, partition: int, progress: Progress | None, end_offset: int) -> bool:
     """Return whether the ledger entry of a job may have expired, for ledgers that expire entries.
 
-    An expected offset detects this by itself: existing rows of the job cause a Conflict. Without one, rows of the job
+    An expected offset reveals this by itself: existing rows of the job cause a Conflict. Without one, rows of the job
     cannot be distinguished from other rows. So any record appended since the plan may be one of them.
     """
     unchecked = resume_offset(plan, partition, progress) is None
@@ -270,7 +270,7 @@ def trimmed_unseen(known_end: int, expected: int | None, start_offset: int) -> b
 
     Args:
         known_end: The writer knows all rows of the job below this offset.
-        expected: The expected offset; None for no check. An offset below ``start_offset`` detects the trim by itself,
+        expected: The expected offset; None for no check. An offset below ``start_offset`` reveals the trim by itself,
             with a Conflict.
         start_offset: The oldest retained offset of the partition.
     """

@@ -41,8 +41,8 @@ def newest_plan(log: Backend, first: Plan) -> Plan:
 def earlier_rows(log: Backend, job: str) -> tuple[EarlierRows, ...]:
     """Return the rows that a load appended before an expansion, which `route` must remove from its input.
 
-    The result is empty for a load that is new, complete, or planned for the current layout. It is also empty for a
-    load that cannot resume, which planning rejects.
+    The result is empty for a load that is new, complete, or first planned for the current layout. It is also empty
+    for a load that cannot resume, which planning rejects.
     """
     first = log.plan(job)
     if first is None:
@@ -58,8 +58,8 @@ def earlier_rows(log: Backend, job: str) -> tuple[EarlierRows, ...]:
 def plan_of_rest(log: Backend, layout: Layout, newest: Plan, job: str, earlier: tuple[EarlierRows, ...]) -> Plan:
     """Return the unrecorded plan for the remaining rows of a load under the current layout.
 
-    An earlier partition is expected at the offset at which the earlier plan ended. An added partition is expected to
-    be empty, unless the earlier plan had no expected offsets.
+    An earlier partition is expected at the offset at which the earlier plan ended. An added partition is expected at
+    offset 0, unless the earlier plan had no expected offsets.
 
     Args:
         log: The log.

@@ -31,7 +31,10 @@ _next_check: dict[str, float] = {}
 
 
 class RunCancelledError(Exception):
-    """Another task of the same run found a definite error. It is not retried and never reaches a user."""
+    """Another task of the same run found a definite error.
+
+    The task does not retry, and the user never sees this error.
+    """
 
     def __init__(self, rejection: Rejection) -> None:
         super().__init__(rejection.message)
