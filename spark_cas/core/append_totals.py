@@ -1,4 +1,4 @@
-"""What the appends of one task to one partition said, all together (KIP-192)."""
+"""The combined append responses of one task in one partition (KIP-192)."""
 
 from dataclasses import dataclass
 
@@ -7,29 +7,31 @@ from spark_cas.core.outcome import Appended
 
 @dataclass(frozen=True, slots=True)
 class Appends:
-    """What was said to who appended chunks with records. All is None where it appended none, or it is not known.
+    """Totals over the appends of chunks with records. All fields are None if there was none, or if it is not known.
 
-    Attempts of one task differ in it: which rows a partition holds of a job, and where, is in its `Progress`.
+    The totals may differ between attempts of a task. The rows of a job in a partition, and their offsets, are in its
+    `Progress`.
     """
 
     attempts: int | None = None
-    """How often it was tried to append a chunk: more than there were chunks tells of retries."""
+    """The number of append attempts. A number greater than that of the chunks means that there were retries."""
     aborted_rows: int | None = None
-    """Rows that were sent and taken back, as far as it is known that they were sent."""
+    """The number of rows that were sent and aborted, as far as known."""
     timestamp_ms: int | None = None
-    """The time that the log gave to records of the newest chunk that it gave one; None also when it gave none."""
+    """The time that the log assigned to records of the newest chunk with such a time; None if it assigned none."""
     has_offset: bool | None = None
-    """Whether the log itself said where each chunk is; else that was proven from its ends."""
+    """Whether the log's responses contained the offset of every chunk. If not, the writer proved it from the end
+    offsets."""
     start_offset: int | None = None
-    """The oldest offset that the partition kept at the newest append."""
+    """The oldest retained offset at the newest append."""
 
     @property
     def has_timestamp(self) -> bool | None:
-        """Whether the log gave records a time."""
+        """Whether the log assigned a time to records."""
         return None if self.attempts is None else self.timestamp_ms is not None
 
     def and_then(self, appended: Appended) -> "Appends":
-        """The same with what one more append said; one without records, which closes a job, says nothing."""
+        """Return the totals with one more append. An append without records, which closes a job, changes nothing."""
         if appended.count == 0:
             return self
         return Appends(

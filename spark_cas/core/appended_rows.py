@@ -1,4 +1,4 @@
-"""The rows that a failed write appended, as the last sentence of its error: Spark carries only text to the user."""
+"""The rows that a failed write appended, as the last sentence of its error, because Spark passes only the text."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ def rows_text(rows: Mapping[int, int]) -> str:
 
 
 def with_sentence(message: str, rows: Mapping[int, int]) -> str:
-    """Return the message with a last sentence that reports the rows, in place of one that it has."""
+    """Return the message with a last sentence that reports the rows; it replaces an existing one."""
     return f"{without_sentence(message)} Appended by this run: {rows_text(rows)}."
 
 

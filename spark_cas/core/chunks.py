@@ -1,4 +1,4 @@
-"""Cutting the rows of a partition into chunks: by records, bytes and seconds."""
+"""Split the rows of a partition into chunks by records, bytes and seconds."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from spark_cas.core.records import RECORDS, record_sizes
 
 @dataclass(frozen=True, slots=True)
 class ChunkLimits:
-    """How large one atomic append may grow."""
+    """The limits of one atomic append."""
 
     max_records: int = 500_000
     max_bytes: int = 32 * 1024 * 1024
     max_seconds: float = 30.0
-    """A chunk that has waited this long for more rows is appended when the next ones come."""
+    """The maximum age of a chunk, in seconds. An older chunk is full when the next rows arrive."""
     max_record_bytes: int | None = None
-    """The largest record that the log takes; None where a chunk may be one record."""
+    """The largest record that the log accepts, in bytes; None if only the chunk limit applies."""
     max_record_setting: str = "a limit of the log"
-    """The setting with that limit, for errors."""
+    """The name of the setting with that limit, for errors."""
 
     def __post_init__(self) -> None:
         least = min(self.max_records, self.max_bytes, 1 if self.max_record_bytes is None else self.max_record_bytes)
@@ -33,33 +33,36 @@ class ChunkLimits:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The records of one atomic append to one partition, and what the ledger says once they are in.
+    """The records of one atomic append to one partition, and the values for the ledger entry.
 
-    A chunk without records closes the job in its partition: it moves no offset.
+    A chunk without records closes the job in its partition and moves no offset.
     """
 
     records: pa.Table
-    """In `RECORDS`."""
+    """In the schema `RECORDS`."""
     rows: int
-    """Rows of the job in this partition, these included."""
+    """The number of rows of the job in this partition, including these."""
     digest: str
-    """`RunningDigest` over those rows; of a stream, `multiset_digest`."""
+    """The `RunningDigest` of those rows; for a stream, their `multiset_digest`."""
     complete: bool
-    """Whether the job's last row in this partition is in here."""
+    """Whether the chunk includes the job's last row in this partition."""
     task: str
     """The run and task that appends."""
     time_ms: int
-    """When the chunk was made, milliseconds since 1970. Records without a time get this one, or that of sending."""
+    """The time of the chunk, milliseconds since 1970. Records without a timestamp get this time or the time of
+    sending."""
     claims: pa.Array | None = None
-    """What each row expects, int64, null or -1 for no check; None when none does. It is checked, and not stored."""
+    """The expected offset of each row, int64, null or -1 for no check; None if no row has one. The log does not store
+    it."""
     batch: BatchProgress | None = None
-    """Of a stream: what the partition holds of the batch, these rows included."""
+    """For a stream: the rows of the batch in the partition, including these."""
 
 
 class ChunkBuffer:
-    """Collects the rows of one partition, in `RECORDS` or with more columns, and says when they make a chunk.
+    """Collect the rows of one partition and split them into chunks.
 
-    A full chunk is held until more rows come, so that the last one is known to be the last.
+    The rows are in `RECORDS` or have more columns. The buffer keeps a full chunk until more rows arrive, so that the
+    caller knows which chunk is the last.
     """
 
     def __init__(self, limits: ChunkLimits, partition: int) -> None:
@@ -71,10 +74,15 @@ class ChunkBuffer:
         self.bytes = 0
 
     def add(self, records: pa.RecordBatch, now: float, first_row: int) -> Iterator[pa.Table]:
-        """Take in a batch and yield each chunk that is full before the batch's end.
+        """Add a batch and yield each chunk that became full before the end of the batch.
 
-        ``now`` is in seconds on any steady clock; ``first_row`` is the batch's first row, counted in the
-        job's partition, for the error that names a record larger than a chunk may be.
+        Args:
+            records: The rows to add.
+            now: Seconds on any monotonic clock.
+            first_row: The number of the batch's first row within the job's partition, for errors.
+
+        Raises:
+            RecordTooLargeError: A record exceeds the limit of the log or of a chunk.
         """
         sizes = record_sizes(records)
         self._refuse_too_large(sizes, first_row)
@@ -93,13 +101,13 @@ class ChunkBuffer:
             start += room
 
     def take(self) -> pa.Table:
-        """Hand over what was collected, possibly nothing, and begin anew."""
+        """Return the buffered rows, possibly none, and clear the buffer."""
         table = pa.Table.from_batches(self._batches, None if self._batches else RECORDS)
         self._batches, self.records, self.bytes = [], 0, 0
         return table
 
     def _room(self, upto: np.ndarray, start: int, now: float) -> int:
-        """How many rows of a batch from ``start`` on still fit; 0 when the chunk is full or has waited."""
+        """Return how many rows of a batch from ``start`` on still fit; 0 if the chunk is full or too old."""
         if self._batches and now - self._since >= self._limits.max_seconds:
             return 0
         before = upto[start - 1] if start else 0

@@ -1,4 +1,4 @@
-"""The lease of a partition: what its writer knows, and what the ledger says once the next chunk is appended."""
+"""The claim of a partition: the state of its writer, and the ledger entry that each append writes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,47 +9,54 @@ from spark_cas.core.plan import Plan, Progress
 from spark_cas.core.row_claims import lowest_claim
 
 _MOST_OWN_RANGES = 64
-"""A ledger entry has to stay small. What is older of a job by key counts as others': it is refused sooner."""
+"""The maximum number of own ranges, because a ledger entry must stay small. If a job by key has more, its older rows
+count as another writer's, which may cause a false conflict."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a writer knows of a partition that it claimed: the state that its next append relies on."""
+    """The state of a writer that has claimed a partition. Its next append relies on this state."""
 
     partition: int
     plan: Plan
     expected_offset: int | None
-    """What the next chunk expects; None asks for no check."""
+    """The offset that the next chunk expects; None for no check."""
     progress: Progress | None
     """The job's ledger entry; None before its first chunk."""
     end_offset: int
-    """Below it, nothing of the job is unknown to this writer."""
+    """The writer knows all rows of the job below this offset."""
     free_since: int | None = None
-    """Of conditions by key: from there up to where the next chunk goes lies no record of others; None: not known."""
+    """For conditions by key: other writers have no record between this offset and the next chunk. None if not
+    known."""
 
     def after(self, chunk: Chunk, at: OffsetRange) -> "Claim":
-        """The claim for what follows ``chunk``, once it is appended ``at`` these offsets (none: job closed)."""
+        """Return the claim after an append.
+
+        Args:
+            chunk: The appended chunk.
+            at: The offsets of the chunk. An empty range means that the chunk only closed the job.
+        """
         progress = self.progress_after(chunk, at)
         expected = None if self.expected_offset is None else progress.end_offset
         end_offset = max(at.end_offset, self.end_offset)
         return replace(self, expected_offset=expected, progress=progress, end_offset=end_offset, free_since=None)
 
     def says_all_of(self, chunk: Chunk) -> bool:
-        """Whether a chunk changes nothing, not even the ledger: it shows only that the claim is still the newest."""
+        """Return whether a chunk leaves the ledger entry unchanged, and so only proves that the claim is current."""
         before = self.progress
         if before is None or self.plan.group or chunk.complete or chunk.records.num_rows:
             return False
         return self.progress_after(chunk, OffsetRange(before.end_offset, before.end_offset)) == before
 
     def seen_to(self, end_offset: int) -> "Claim":
-        """The claim of who has read all that others appended below ``end_offset``, and goes on from there."""
+        """Return the claim of a writer that has read all other records below ``end_offset`` and resumes there."""
         return replace(self, expected_offset=end_offset, end_offset=max(end_offset, self.end_offset))
 
     @property
     def least_expected(self) -> int | None:
-        """The lowest offset that the next row may itself expect; None where the partition is not claimed.
+        """The lowest offset that the next row may expect; None if the partition has no expected offset.
 
-        From there up to the end lie only rows of the job, which were counted, and offsets that hold no record.
+        All records from there to the end are rows of the job.
         """
         before = self.progress
         if self.expected_offset is None or before is None or self.expected_offset > before.end_offset:
@@ -57,10 +64,12 @@ class Claim:
         return self.expected_offset if before.least_expected is None else before.least_expected
 
     def lets_expect(self, offset: int, nothing_since: Callable[[int], bool]) -> bool:
-        """Whether a chunk on this claim may as well expect an offset below the one where it is appended.
+        """Return whether a chunk may expect an offset below the one at which it is appended.
 
-        ``nothing_since`` tells of an offset whether no record lies from there on. It decides where the partition is
-        not claimed; rows of the job do not count where nothing came after them.
+        Args:
+            offset: The lower offset.
+            nothing_since: Returns whether no record is at or after an offset. It decides if the partition has no
+                expected offset. Rows of the job do not count if no other record follows them.
         """
         if self.expected_offset is not None:
             return self.least_expected is not None and offset >= self.least_expected
@@ -69,7 +78,7 @@ class Claim:
         return nothing_since(offset) or (before is not None and counted and nothing_since(before.end_offset))
 
     def progress_after(self, chunk: Chunk, at: OffsetRange) -> Progress:
-        """The ledger entry that goes with ``chunk``."""
+        """Return the ledger entry to write with a chunk."""
         before = self.progress
         closing = len(at) == 0 and before is not None
         return Progress(

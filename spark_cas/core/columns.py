@@ -1,6 +1,6 @@
-"""Arrow columns as what hashing needs: numbers, bytes and null masks.
+"""Access to Arrow columns for hashing: numbers, bytes and null masks.
 
-Slices are taken into account, and what lies in memory under a null slot is never seen by a caller.
+The functions respect slices, and never expose the memory under a null slot.
 """
 
 from dataclasses import dataclass
@@ -10,36 +10,36 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 NULL_LENGTH = -1
-"""Stands for the length of a null, which differs from the empty value's 0."""
+"""The length of a null, which differs from the empty value's 0."""
 
 NULL_TIME_MS = -(2**63)
-"""Stands for a null timestamp, in milliseconds: 292 million years before 1970, which no record carries."""
+"""The time of a null timestamp, in milliseconds: 292 million years before 1970, which no record has."""
 
 _BYTES_TYPES = frozenset({pa.binary(), pa.string(), pa.large_binary(), pa.large_string()})
 _LARGE_TYPES = frozenset({pa.large_binary(), pa.large_string()})
 _NO_KEYS, _NO_VALUES = pa.nulls(0, pa.string()), pa.nulls(0, pa.binary())
-"""For records without headers, which most are: asking Arrow would double the time of a small batch.
+"""Constants for records without headers, the common case: Arrow would double the time of a small batch.
 
-Not as arrays of lists: pyarrow imports pandas for the first list, which no import of this package should.
+They are not list arrays, because pyarrow imports pandas for the first list, and no import of this package may do so.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """The headers of all rows, one after the other."""
+    """The headers of all rows, concatenated."""
 
     counts: NDArray[np.int64]
-    """For each row the number of its headers, 0 for null."""
+    """The number of headers of each row, 0 for null."""
     nulls: NDArray[np.bool_]
-    """For each header whether it is null itself; its key and value are null then."""
+    """Whether each header is null itself. If so, its key and value are null."""
     keys: pa.Array
-    """For each header its key: string."""
+    """The key of each header: string."""
     values: pa.Array
-    """For each header its value: binary."""
+    """The value of each header: binary."""
 
 
 def headers_of(column: pa.Array) -> Headers:
-    """The headers in the column ``headers`` of ``RECORDS``."""
+    """Return the headers in the column ``headers`` of `RECORDS`."""
     if column.null_count == len(column):
         return Headers(np.zeros(len(column), "<i8"), np.zeros(0, np.bool_), _NO_KEYS, _NO_VALUES)
     entries = column.flatten()
@@ -48,18 +48,18 @@ def headers_of(column: pa.Array) -> Headers:
 
 
 def nulls_of(column: pa.Array) -> NDArray[np.bool_]:
-    """Whether each value is null."""
+    """Return whether each value is null."""
     found = column.is_null()
     bits = found.buffers()[1]
     if bits is None:
         return np.zeros(len(column), np.bool_)
-    # Not with `to_numpy`, for which pyarrow imports pandas.
+    # `to_numpy` would import pandas.
     spread = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")
     return spread[found.offset : found.offset + len(found)].view(np.bool_)
 
 
 def lengths_of(column: pa.Array, *, of_null: int) -> NDArray[np.int64]:
-    """The length of each value: bytes of a binary or text, entries of a list; ``of_null`` for a null."""
+    """Return the length of each value: bytes of a binary or text, entries of a list; ``of_null`` for a null."""
     lengths = np.diff(_bounds_of(column)).astype("<i8")
     if column.null_count:
         lengths[nulls_of(column)] = of_null
@@ -67,10 +67,12 @@ def lengths_of(column: pa.Array, *, of_null: int) -> NDArray[np.int64]:
 
 
 def bytes_of(column: pa.Array) -> memoryview:
-    """The bytes of all values that are not null, one after the other; text counts as UTF-8.
+    """Return the bytes of all non-null values, concatenated, with text as UTF-8.
 
-    A view of the column's own buffer, except where a null slot covers bytes: those are cut out in a copy.
-    Raises ``TypeError`` for a column that is not binary, large_binary, string or large_string.
+    The result is a view of the column's buffer, or a copy if null slots cover bytes.
+
+    Raises:
+        TypeError: The column is not binary, large_binary, string or large_string.
     """
     if column.type not in _BYTES_TYPES:
         raise TypeError(f"expected binary, large_binary, string or large_string, got {column.type}")
@@ -81,7 +83,7 @@ def bytes_of(column: pa.Array) -> memoryview:
 
 
 def times_of(column: pa.Array) -> NDArray[np.int64]:
-    """Each timestamp as its number, ``NULL_TIME_MS`` for a null."""
+    """Return each timestamp as an integer in the unit of the column, `NULL_TIME_MS` for a null."""
     if column.null_count == len(column):
         return np.full(len(column), NULL_TIME_MS, "<i8")
     times: NDArray[np.int64] = column.cast(pa.int64()).fill_null(NULL_TIME_MS).to_numpy()
@@ -89,7 +91,7 @@ def times_of(column: pa.Array) -> NDArray[np.int64]:
 
 
 def _covered_by(column: pa.Array) -> memoryview:
-    """All bytes that the slots of the column cover, null slots too."""
+    """Return all bytes that the slots of the column cover, including null slots."""
     data = column.buffers()[2]
     if data is None:
         return memoryview(b"")
@@ -98,7 +100,7 @@ def _covered_by(column: pa.Array) -> memoryview:
 
 
 def _bounds_of(column: pa.Array) -> NDArray[np.int64] | NDArray[np.int32]:
-    """Where each value begins, and where the last ends: ``len(column) + 1`` positions."""
+    """Return the start of each value, and the end of the last: ``len(column) + 1`` positions."""
     bounds = column.buffers()[1]
     if len(column) == 0 or bounds is None:
         return np.zeros(1, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The running digest of the rows of a job: what tells changed input from the same input."""
+"""The running digest of the rows of a job, which distinguishes changed input from identical input."""
 
 import pyarrow as pa
 import xxhash
@@ -12,14 +12,13 @@ _NULL_HEADER_LENGTH = -2
 
 
 class RunningDigest:
-    """An order-sensitive 128-bit digest of rows in ``RECORDS``, blind to how they were cut into batches.
+    """An order-sensitive 128-bit digest of rows in `RECORDS`, independent of how the rows are split into batches.
 
-    Guarantee: two sequences of rows have the same digest exactly when they have the same rows in the same
-    order, but for collisions of xxh3, which is no defence against someone who seeks them. Null differs from
-    empty; only null headers equal an empty list. A null timestamp stands for itself: the time that a backend
-    fills in later does not matter.
+    Two sequences of rows have the same digest exactly if they have the same rows in the same order. The exception is
+    a collision of xxh3, and the digest does not protect against deliberate collisions. Null differs from empty; only
+    null headers equal an empty list. A null timestamp counts as null, even if a backend sets the time later.
 
-    Definition, stable across releases, because it lives in the progress of jobs. Numbers are int64,
+    The definition is stable across releases, because the progress of jobs contains the digest. Numbers are int64,
     little-endian. Ten streams, each concatenated over all rows and hashed with xxh3_128 (seed 0):
 
     1. for each row the length of its key in bytes, -1 for null
@@ -33,9 +32,9 @@ class RunningDigest:
     9. for each header the length of its value in bytes, -1 for null
     10. for each header the bytes of its value
 
-    The digest is xxh3_128 (seed 0) over the 16 ASCII bytes ``spark_cas rows 1``, the number of rows, and the
-    ten stream digests in this order, each as xxHash's canonical (big-endian) 16 bytes. Lengths and bytes have
-    streams of their own, so that Arrow's buffers are hashed where they lie.
+    The digest is xxh3_128 (seed 0) over the 16 ASCII bytes ``spark_cas rows 1``, the number of rows, and the ten
+    stream digests in this order. Each stream digest is xxHash's canonical (big-endian) 16 bytes. Lengths and bytes
+    have separate streams, so that Arrow's buffers are hashed without a copy.
     """
 
     def __init__(self) -> None:
@@ -44,13 +43,14 @@ class RunningDigest:
 
     @property
     def rows(self) -> int:
-        """How many rows were hashed so far."""
+        """The number of rows hashed so far."""
         return self._rows
 
     def update(self, records: pa.RecordBatch) -> None:
-        """Hash the rows of one batch behind those before.
+        """Add the rows of one batch to the digest.
 
-        Raises ``TypeError`` for a batch in another schema than ``RECORDS``; nothing of it is hashed then.
+        Raises:
+            TypeError: The batch has another schema than `RECORDS`. The digest is unchanged.
         """
         if not records.schema.equals(RECORDS):
             raise TypeError(f"a digest is taken of records in the schema RECORDS, got {records.schema}")
@@ -75,7 +75,7 @@ class RunningDigest:
         self._rows += records.num_rows
 
     def hexdigest(self) -> str:
-        """The digest of the rows so far: 32 hexadecimal digits. More rows may follow."""
+        """Return the digest of the rows so far as 32 hexadecimal digits. More rows may follow."""
         whole = xxhash.xxh3_128(_VERSION + self._rows.to_bytes(8, "little"))
         for stream in self._streams:
             whole.update(stream.digest())

@@ -312,7 +312,10 @@ class NotTakenError(StorageError):
 
 
 class TransactionEndedError(StorageError):
-    """The rows of an atomic load are gone; a retry may append them. Another process receives it as `StorageError`."""
+    """The transaction of an atomic load ended without its rows; a retry may append them.
+
+    Another process receives it as `StorageError`.
+    """
 
 
 class UndecidedError(StorageError):
@@ -361,11 +364,11 @@ _AFTER_PREFIXES = re.compile(rf"(?:{'|'.join(_SPARK_PREFIXES)})*spark_cas(?:\.\w
 
 
 def error_from_text(text: str) -> ConditionalLogError | None:
-    """Return the error that the text of an exception carries, None if it carries none.
+    """Return the error that the text of an exception contains, None if it contains none.
 
-    The text is that of an error of this package, or of an exception in which Spark carries one. Then only known
-    prefixes of Spark and the class of the error come before it. So a code in brackets in other data, such as a row of
-    the input in a message of Spark, is no error.
+    The text is that of an error of this package, or of a Spark exception that wraps one. Only known prefixes of Spark
+    and the class name may precede the error. A code in brackets elsewhere, such as in an input row that Spark quotes,
+    does not match.
     """
     found = _AT_START.match(text) or _AFTER_PREFIXES.match(text)
     return ERRORS_BY_KIND[ErrorKind(found["kind"])](found["message"]) if found else None

@@ -1,8 +1,8 @@
-"""Partition expansion (KIP-253): what is recorded of it, and in which order a reader may follow a log through it.
+"""Partition expansion (KIP-253): the recorded layouts of a log, and the read order across an expansion.
 
-With more partitions most keys lie elsewhere, and offsets of two partitions say nothing of each other. So an expansion
-records where each partition ended at that moment, its threshold: all that was appended under earlier layouts lies
-below, all under later ones at or above it, or in partitions that were added.
+An expansion moves most keys to other partitions, and offsets of two partitions are not comparable. The log therefore
+records the end offset of each partition at the expansion, its threshold. Records of earlier layouts have offsets
+below the threshold. Records of later layouts have offsets at or above it, or are in added partitions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,14 +16,14 @@ from spark_cas.core.plan import Layout
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """Partitions that were added to a log at one moment."""
+    """Partitions that one expansion added to a log."""
 
     epoch: int
-    """The layout epoch from then on."""
+    """The layout epoch after the expansion."""
     partitions: int
-    """The partition count from then on."""
+    """The partition count after the expansion."""
     thresholds: tuple[int, ...]
-    """By partition that was there before: the offset at which it ended."""
+    """The end offset of each earlier partition at the time of the expansion."""
 
     def __post_init__(self) -> None:
         if not 0 < len(self.thresholds) < self.partitions or min(self.thresholds) < 0:
@@ -32,60 +32,71 @@ class Expansion:
 
     @property
     def before(self) -> int:
-        """The partition count until then."""
+        """The partition count before the expansion."""
         return len(self.thresholds)
 
     @property
     def moves_keys_among_old(self) -> bool:
-        """Whether a key can go from one partition to another that was there before as well.
+        """Whether a key can move from one earlier partition to another earlier partition.
 
-        Partitions are hashes modulo the count: not so when the new count is a multiple of the old one.
+        The partition of a key is its hash modulo the count. If the new count is a multiple of the old one, keys move
+        only to added partitions.
         """
         return self.partitions % self.before != 0
 
     def passed(self, positions: Mapping[int, int]) -> bool:
-        """Whether a reader at these positions has read all that came before; what it does not read is passed over."""
+        """Return whether a reader at these positions has passed all thresholds.
+
+        Args:
+            positions: The next offset to read, by partition. A partition that is missing counts as passed.
+        """
         return all(positions.get(each, threshold) >= threshold for each, threshold in enumerate(self.thresholds))
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """An expansion that was begun. Until it is finished, nobody is granted a claim."""
+    """An expansion that has started. No load can acquire a claim until it is complete."""
 
     epoch: int
-    """The layout epoch that the log will have."""
+    """The layout epoch after the expansion."""
     partitions: int
-    """The partition count that the log will have."""
+    """The partition count after the expansion."""
     before: int
-    """The partition count that it has."""
+    """The partition count before the expansion."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layouts:
-    """How a log came to the partitions that it has."""
+    """The current layout of a log and its expansions."""
 
     layout: Layout
-    """The newest that is finished."""
+    """The newest complete layout."""
     expansions: tuple[Expansion, ...] = ()
-    """Oldest first."""
+    """All complete expansions, oldest first."""
     pending: Intent | None = None
-    """An expansion that is not finished."""
+    """The expansion in progress; None if there is none."""
     partitioner: Partitioner | None = None
-    """The partitioner that is recorded with the log; None if no write of the log has named one."""
+    """The recorded partitioner of the log; None if no write of the log has named one."""
 
 
 def reading_limits(
     expansions: Sequence[Expansion], positions: Mapping[int, int], *, whole: bool = False
 ) -> dict[int, int]:
-    """Up to which offset some partitions may be read now by a reader at these positions; the others freely.
+    """Return the end offsets that bound the next read of a reader, by partition.
 
-    A partition that was added is read from then on that the reader has passed the threshold of each earlier one.
-    Where keys also move among the earlier ones, none of these is read beyond its threshold before that. So whatever
-    is read of a key next was appended after all that was read of it: also within a batch, whose partitions are read
-    in any order, as long as ``positions`` are those at its begin.
+    A reader reads an added partition only after it has passed the threshold of each earlier partition. If keys also
+    move among the earlier partitions, the reader stops at each threshold until it has passed all of them. For each
+    key, the next records read are therefore newer than all records read before. The order also holds within a batch,
+    whose partitions are read in any order, if ``positions`` are those at its start.
 
-    With ``whole`` the earlier ones wait in any case. So no load as a whole is cut: none goes on beyond an expansion,
-    and each lies below all of the thresholds, or at or above them and in what was added.
+    Args:
+        expansions: The complete expansions, oldest first.
+        positions: The next offset to read, by partition.
+        whole: Whether the reader must not split an atomic load. If so, it stops at every threshold. No atomic load
+            spans an expansion: all of its offsets are below the thresholds, or none is.
+
+    Returns:
+        The end offset of each limited partition. A partition without an entry has no limit.
     """
     limits: dict[int, int] = {}
     for expansion in expansions:
@@ -103,7 +114,7 @@ def reading_limits(
 
 
 def layout_at(expansions: Sequence[Expansion], partition: int, offset: int) -> int:
-    """Under which layout the record at an offset was appended: how many of the expansions came before it."""
+    """Return the number of expansions that precede the record at an offset."""
     return max(
         (
             number
@@ -123,11 +134,11 @@ def partitions_at(layouts: Layouts, partition: int, offset: int) -> int:
 
 
 def require_named_as_now(wanted: ExpectedOffsets, expansions: Sequence[Expansion], partitions: int) -> None:
-    """LayoutChangedError when the partitions that are named are just those that a log had before some were added.
+    """Raise LayoutChangedError if the expected offsets name exactly the partitions of an earlier layout.
 
-    Then the offsets are taken for a bound that was read at that time, which says nothing of the new partitions: to
-    take these at their end of now would accept what was written there unseen. Whoever means the new ones to be taken
-    so can name them.
+    Such offsets were probably read before the expansion, so they do not cover records in the added partitions. By
+    default, those partitions would be expected at their current end offsets, which would accept unread records. A
+    caller that wants this can name the added partitions.
     """
     named = [partition for partition, _ in wanted.offsets]
     if any(named == [*range(each.before)] for each in expansions):

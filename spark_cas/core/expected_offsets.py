@@ -1,4 +1,4 @@
-"""What is expected of where partitions end (KIP-27): an offset each, the end as it is, or nothing; and the rule."""
+"""Expected offsets of partitions (KIP-27): parsing, resolution, and the check against a log."""
 
 import json
 import re
@@ -11,14 +11,14 @@ from spark_cas.core.outcome import Conflict, Truncated
 
 @dataclass(frozen=True, slots=True)
 class ExpectedOffsets:
-    """What the user expects of the log: ``end``, ``none``, or an offset (None: no check) per partition."""
+    """The expected offsets of a write: ``end``, ``none``, or an offset per partition (None for no check)."""
 
     mode: str
     offsets: tuple[tuple[int, int | None], ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> "ExpectedOffsets":
-        """Read ``end``, ``none`` or JSON such as ``{"0": 17, "3": null}``; else OptionError."""
+        """Parse ``end``, ``none`` or JSON such as ``{"0": 17, "3": null}``; raise OptionError for other text."""
         if text.strip().lower() in ("end", "none"):
             return cls(text.strip().lower())
         try:
@@ -37,11 +37,19 @@ class ExpectedOffsets:
 
     @property
     def named(self) -> tuple[int, ...]:
-        """The partitions of which an offset is expected by its number."""
+        """The partitions with an explicit expected offset."""
         return tuple(partition for partition, expected in self.offsets if expected is not None)
 
     def resolve(self, end_offsets: tuple[int, ...]) -> tuple[int | None, ...]:
-        """The claim of each partition; partitions that the user did not name are claimed at their end."""
+        """Return the expected offset of each partition; None for no check.
+
+        Args:
+            end_offsets: The current end offset of each partition. A partition that the user did not name is expected
+                at this offset, unless the mode is ``none``.
+
+        Raises:
+            OptionError: The expected offsets name a partition that the log does not have.
+        """
         if self.mode == "none":
             return (None,) * len(end_offsets)
         claims: list[int | None] = list(end_offsets)
@@ -56,7 +64,7 @@ class ExpectedOffsets:
 
 
 class _Pairs(list[tuple[str, object]]):
-    """The entries of a JSON object, where a dict would hide a name given twice."""
+    """The entries of a JSON object, as a list because a dict would hide duplicate keys."""
 
 
 _PARTITION = re.compile(r"0|[1-9][0-9]{0,8}")
@@ -76,12 +84,19 @@ def _parse_entry(key: str, value: object) -> tuple[int, int | None]:
 
 
 def check_expected(expected: int | None, bounds: Bounds, next_record: int | None) -> Conflict | Truncated | None:
-    """Decide whether an expected offset matches a partition; None when it does.
+    """Check an expected offset against a partition; return None if it matches.
 
-    It matches when no committed record has an offset >= ``expected`` and ``expected <= end_offset``.
-    ``next_record`` is the offset of the first committed record at or after ``expected``, None when there
-    is none: on a log with gaps a claim below the end still matches while the gap holds no record.
-    ``expected`` None asks for no check (KIP-27's -1).
+    It matches if ``expected <= end_offset`` and no committed record has an offset >= ``expected``. On a log with
+    gaps, an offset below the end can match if only a gap follows it.
+
+    Args:
+        expected: The expected offset; None for no check (KIP-27's -1).
+        bounds: The start and end offset of the partition.
+        next_record: The offset of the first committed record at or after ``expected``; None if there is none.
+
+    Returns:
+        Truncated if ``expected`` is after the end. Conflict if a record is at or after ``expected``, or if the log
+            was trimmed beyond it.
     """
     if expected is None:
         return None

@@ -1,7 +1,7 @@
-"""Which loads may append to which partitions on an expectation: of loads that overlap, one at a time.
+"""The load locks of a log (grants): of loads that overlap and have expected offsets, one runs at a time.
 
-The grants of a log are one small value, which is replaced as a whole by whoever saw the one before: so there is one
-order for all. They keep honest loads out of each other's way, and nothing else: the append alone decides.
+All grants of a log are one small value. A load replaces it with a compare-and-swap, so all changes have one order.
+Grants only keep cooperating loads from conflicts. The conditional append alone guarantees correctness.
 """
 
 import json
@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from spark_cas.core.errors import FormatError
 
 MOST_HELD = 8
-"""So many loads have a grant on one log at once; another waits. Kafka keeps no more than a few kilobytes."""
+"""The maximum number of grants on one log; further loads wait. The value must fit into a few kilobytes in Kafka."""
 
 _MOST_RANGES = 8
 _MOST_AFTER = 4
@@ -19,30 +19,31 @@ _MOST_AFTER = 4
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The right of one run of a load to append to partitions on what it expects of them."""
+    """A lock that lets one run of a load append to partitions with expected offsets."""
 
     job: str
     run: str
-    """Which run of the job it is: it alone gives the grant back."""
+    """The run of the job that holds the lock. Only this run releases it."""
     ranges: tuple[tuple[int, int], ...]
     """The partitions, as half-open ranges."""
     process: str
-    """The process whose end is the run's end (`spark_cas.log.running_process`); empty where none tells."""
+    """The process of the run (`spark_cas.log.running_process`); empty if it is not known. When it exits, the run is
+    over."""
     granted_at_ms: int
     """Milliseconds since 1970."""
     after: tuple[str, ...] = ()
-    """Jobs whose grants were taken over for this one: their writers are fenced before it plans."""
+    """Jobs whose grants this one replaced. The load fences their writers before it plans."""
     batch_id: int | None = None
-    """The micro-batch that it is for, None for a load."""
+    """The micro-batch that holds the lock; None for a load."""
 
     @property
     def partitions(self) -> frozenset[int]:
-        """All partitions that it is about."""
+        """All partitions of the lock."""
         return frozenset(each for base, end in self.ranges for each in range(base, end))
 
     @property
     def told_partitions(self) -> str:
-        """The partitions as a person reads them: ``0 to 3, 7``."""
+        """The partitions as text, such as ``0 to 3, 7``."""
         return ", ".join(f"{base}" if end == base + 1 else f"{base} to {end - 1}" for base, end in self.ranges)
 
 
@@ -51,26 +52,29 @@ class Grants:
     """All grants of a log at one moment."""
 
     number: int = 0
-    """How often they were changed."""
+    """The number of changes so far."""
     held: tuple[Grant, ...] = ()
-    """The oldest first; at most one of each job."""
+    """The oldest first; at most one per job."""
 
     def of(self, job: str) -> Grant | None:
-        """The grant of a job, None where it has none."""
+        """Return the grant of a job, None if it has none."""
         return next((each for each in self.held if each.job == job), None)
 
     def in_the_way(self, job: str, ranges: Iterable[tuple[int, int]]) -> tuple[Grant, ...]:
-        """The grants of other jobs that have one of these partitions: all have to end before a job gets them."""
+        """Return the grants of other jobs that overlap these partitions. A job must wait until all of them end."""
         wanted = Grant(job, "", tuple(ranges), "", 0).partitions
         return tuple(each for each in self.held if each.job != job and each.partitions & wanted)
 
     def leaving_no_room(self, job: str) -> tuple["Grant", ...]:
-        """The grants of other jobs where there are as many as may be: one has to end before a job gets any."""
+        """Return the grants of other jobs if they reach `MOST_HELD`, else none.
+
+        A job must wait until one of them ends.
+        """
         others = tuple(each for each in self.held if each.job != job)
         return others if len(others) >= MOST_HELD else ()
 
     def with_grant(self, grant: Grant, over: Collection[Grant] = ()) -> "Grants":
-        """As these, with one more: in place of the job's own, and of those that it takes over."""
+        """Return a copy with one more grant, which replaces the job's own grant and those in ``over``."""
         own = self.of(grant.job)
         taken = [*over, *([] if own is None else [own])]
         jobs = {job for each in taken for job in (each.job, *each.after)} - {grant.job}
@@ -80,12 +84,12 @@ class Grants:
         return Grants(self.number + 1, (*kept, mine))
 
     def without(self, grant: Grant) -> "Grants":
-        """As these, without one that has ended."""
+        """Return a copy without a grant that has ended."""
         return Grants(self.number + 1, tuple(each for each in self.held if each != grant))
 
 
 def ranges_of(partitions: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Partitions as half-open ranges: a few, which may cover some that lie in between as well."""
+    """Return partitions as a few half-open ranges. The last range may include partitions between the named ones."""
     ranges: list[tuple[int, int]] = []
     for each in sorted(partitions):
         if ranges and ranges[-1][1] == each:
@@ -98,12 +102,12 @@ def ranges_of(partitions: Iterable[int]) -> tuple[tuple[int, int], ...]:
 
 
 def grants_to_json(grants: Grants) -> str:
-    """Grants as one line of JSON."""
+    """Return grants as one line of JSON."""
     return json.dumps(asdict(grants), sort_keys=True, separators=(",", ":"))
 
 
 def grants_from_json(text: str | bytes) -> Grants:
-    """Read what `grants_to_json` wrote. Raises FormatError."""
+    """Parse the output of `grants_to_json`; raise FormatError for other text."""
     try:
         fields = json.loads(text)
         return Grants(int(fields["number"]), tuple(_grant(each) for each in fields["held"]))

@@ -1,6 +1,7 @@
-"""A load or micro-batch as a whole: its chunks in all partitions are a group, whose outcome is recorded once.
+"""Commit groups: all chunks of an atomic load or micro-batch, with one recorded outcome.
 
-Until then none of them is visible, and from then on all are, or none ever is: then their offsets hold no record.
+No chunk of a group is visible before the commit, and all are visible after it. If the group is aborted, no chunk is
+ever visible, and its offsets hold no records.
 """
 
 import json
@@ -14,19 +15,22 @@ from spark_cas.core.plan import Plan
 
 @dataclass(frozen=True, slots=True)
 class GroupOutcome:
-    """What was decided of a group."""
+    """The recorded outcome of a commit group."""
 
     committed: bool
     ends: tuple[tuple[int, int], ...] = ()
-    """Where the group's chunks end, by partition, if it was committed. Nothing of it behind that was ever in the log,
-    nor in another partition: an attempt of its tasks put that there which nobody waited for."""
+    """The end offset of the group in each partition, if it was committed. The commit excludes chunks after these
+    offsets and in other partitions, which belong to abandoned task attempts."""
 
     def holds(self, partition: int, end_offset: int) -> bool:
-        """Whether a chunk of the group that ends there is in the log."""
+        """Return whether the group is committed and its chunk with this end offset is part of the commit."""
         return self.committed and end_offset <= dict(self.ends).get(partition, -1)
 
     def is_below(self, ends: Mapping[int, int]) -> bool:
-        """Whether all of the group that is in the log lies below these ends; partitions that are not given count."""
+        """Return whether all committed chunks are below these end offsets.
+
+        A partition without an entry has no limit.
+        """
         return all(end <= ends.get(partition, end) for partition, end in self.ends)
 
 
@@ -34,39 +38,44 @@ ABORTED = GroupOutcome(committed=False)
 
 
 def group_name(job: str, plan: str, number: int, batch_id: int | None = None) -> str:
-    """A name that no other group has, of a job, one of its plans, and how many groups of that were aborted.
+    """Return a unique name for a commit group.
 
-    A stream has groups for each of its micro-batches.
+    Args:
+        job: The job name.
+        plan: The id of the job's plan (`Plan.pinned_by`).
+        number: The number of earlier groups of the plan, or of the batch, that were aborted.
+        batch_id: The micro-batch; None for a load.
     """
     return f"{job}/{plan}.{number}" if batch_id is None else f"{job}/{plan}.{batch_id}.{number}"
 
 
 def takes_place(plan: Plan, chunk: Chunk) -> bool:
-    """Whether a chunk is put at the end of a partition: of a group also one without records that completes nothing.
+    """Return whether a chunk must be appended at the end of its partition.
 
-    That one has the partition end where it is expected to until the group is decided.
+    This applies to a chunk with records. In a commit group it also applies to a chunk without records that does not
+    complete the job. Such a chunk keeps the end offset of the partition until the group is committed or aborted.
     """
     return chunk.records.num_rows > 0 or (bool(plan.group) and not chunk.complete)
 
 
 def job_of(group: str) -> str:
-    """The job whose rows a group holds."""
+    """Return the job of a commit group."""
     return group.partition("/")[0]
 
 
 def batch_of(group: str) -> int | None:
-    """The micro-batch whose rows a group holds, None where they are those of a load."""
+    """Return the micro-batch of a commit group; None for a load."""
     parts = group.partition("/")[2].split(".")
     return int(parts[1]) if len(parts) == 3 else None  # noqa: PLR2004 - a plan, a batch and a number
 
 
 def outcome_to_json(outcome: GroupOutcome) -> str:
-    """An outcome as one line of JSON."""
+    """Return an outcome as one line of JSON."""
     return json.dumps({"committed": outcome.committed, "ends": outcome.ends}, separators=(",", ":"))
 
 
 def outcome_from_json(text: str | bytes, group: str) -> GroupOutcome:
-    """Read what `outcome_to_json` wrote of a group. Raises FormatError."""
+    """Parse the output of `outcome_to_json`; raise FormatError for other text."""
     try:
         fields = json.loads(text)
         return GroupOutcome(fields["committed"] is True, tuple((int(at), int(end)) for at, end in fields["ends"]))

@@ -1,16 +1,16 @@
-"""What a write asks for (option ``idempotence``, KIP-192), and what each partition then really got."""
+"""The requested guarantee of a write (option ``idempotence``, KIP-192), and the actual guarantee of a partition."""
 
 REQUIRED = "required"
-"""Exactly once, or an error before anything is appended."""
+"""Exactly once, or an error before any append."""
 REQUESTED = "requested"
-"""The best that the log gives."""
+"""The strongest guarantee that the log supports."""
 OFF = "off"
-"""Appended without plan, claim and ledger."""
+"""Append without plan, claim and ledger."""
 
 EXACTLY_ONCE = "exactly-once"
-"""Each row is in the log once, whatever is retried, killed or run again under the same job."""
+"""Each row is stored once, despite retries, crashes and re-runs of the same job."""
 IDEMPOTENT = "idempotent"
-"""A request that a client sends again is in the log once; a task that Spark tries again, or a write that is run
-again, appends its rows again."""
+"""A request that the client retries is stored once. A task that Spark retries, or a re-run of the write, appends its
+rows again."""
 AT_LEAST_ONCE = "at-least-once"
-"""What was acknowledged is in the log; whatever is tried again may be there twice."""
+"""Acknowledged rows are stored. Any retry may store them twice."""

@@ -1,4 +1,4 @@
-"""The input of a bulk load as data: its files and the arguments that make rows of them."""
+"""The input of a bulk load as data: its files, and the arguments that affect its rows."""
 
 import hashlib
 import json
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 MOST_RECORDED = 10_000
-"""The registry records the files of a list up to this count, and only their count and bytes above it, because every
-driver that uses the registry reads all of it."""
+"""The maximum number of files that the registry lists. Above it, the registry records only their count and bytes,
+because every driver that uses the registry reads all of it."""
 _DIGEST_CHARACTERS = 32
 
 
@@ -16,18 +16,18 @@ class InputFile:
     """One file of a load."""
 
     path: str
-    """Absolute URI as Spark's file listing returns it, without percent-encoding: ``file:/data/a b.csv``."""
+    """The absolute URI as Spark's file listing returns it, without percent-encoding: ``file:/data/a b.csv``."""
     size: int
     """Bytes, before decompression."""
     modified_ms: int
     """Modification time, milliseconds since 1970."""
     partitions: tuple[tuple[str, str | None], ...] = ()
-    """Name and text of each folder such as ``region=007`` between the input folder and the file."""
+    """The name and text of each folder such as ``region=007`` between the input folder and the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputList:
-    """All files of a load in the order of their paths, and a digest of each argument that shapes its rows."""
+    """All files of a load in path order, and a digest of each argument that affects its rows."""
 
     files: tuple[InputFile, ...]
     arguments: tuple[tuple[str, str], ...]
@@ -40,11 +40,11 @@ class InputList:
 
     @property
     def digest(self) -> str:
-        """Identity of the list: lists with the same files and arguments have the same digest."""
+        """The identity of the list. Lists with the same files and arguments have the same digest."""
         return digest_of(_compact([[_fields(each) for each in self.files], self.arguments]))
 
     def to_json(self) -> str:
-        """The list as one line of JSON, for the registry: above `MOST_RECORDED` files without the files."""
+        """Return the list as one line of JSON for the registry; above `MOST_RECORDED` files, without the files."""
         count = len(self.files)
         fields = {"arguments": dict(self.arguments), "bytes": self.bytes, "count": count, "files": None}
         if count <= MOST_RECORDED:
@@ -54,7 +54,7 @@ class InputList:
 
 @dataclass(frozen=True, slots=True)
 class RecordedInput:
-    """The list that the registry holds for a job."""
+    """The input list of a job as recorded in the registry."""
 
     count: int
     bytes: int
@@ -64,7 +64,7 @@ class RecordedInput:
 
     @classmethod
     def from_json(cls, text: str) -> "RecordedInput":
-        """Parse the output of `InputList.to_json`; KeyError, TypeError or ValueError if it is something else."""
+        """Parse the output of `InputList.to_json`; raise KeyError, TypeError or ValueError for other text."""
         fields = json.loads(text)
         files = None if fields["files"] is None else tuple(InputFile(*each) for each in fields["files"])
         return cls(fields["count"], fields["bytes"], tuple(sorted(fields["arguments"].items())), files)
@@ -79,7 +79,7 @@ def _compact(value: object) -> str:
 
 
 def digested_arguments(arguments: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
-    """Name and digest of each argument that has a value, sorted by name."""
+    """Return the name and digest of each argument that has a value, sorted by name."""
     return tuple(
         (name, digest_of(json.dumps(value, sort_keys=True)))
         for name, value in sorted(arguments.items())
@@ -88,17 +88,17 @@ def digested_arguments(arguments: Mapping[str, object]) -> tuple[tuple[str, str]
 
 
 def digest_of(text: str) -> str:
-    """SHA-256 of a text, hexadecimal, shortened to 128 bits."""
+    """Return the SHA-256 of a text, shortened to 128 bits, hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_CHARACTERS]
 
 
 def first_difference(recorded: RecordedInput, current: InputList, planned_at_ms: int) -> str:
-    """Describe the first difference between the list that a job recorded and the current one.
+    """Describe the first difference between the recorded list of a job and the current one.
 
     Args:
         recorded: The list that the first run of the job recorded.
         current: The list of this run, which has another digest.
-        planned_at_ms: When the job was planned, milliseconds since 1970.
+        planned_at_ms: The time of the job's plan, milliseconds since 1970.
     """
     earlier, later = dict(recorded.arguments), dict(current.arguments)
     for name in sorted({*earlier, *later}):

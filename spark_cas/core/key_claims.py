@@ -1,4 +1,4 @@
-"""What rows expect of their keys (KIP-27's other alternative): that no record of the key came since.
+"""Expected offsets of keys (KIP-27's other alternative): no newer record of the row's key exists.
 
 docs/conditions.md has the definition with examples.
 """
@@ -17,7 +17,7 @@ _LONGEST_KEY = 60
 
 
 def check_keys(keys: pa.Array, claims: pa.Array, first_row: int) -> None:
-    """ClaimError, naming the row, where one expects something of its key and has none."""
+    """Raise ClaimError, with the row number, if a row has an expected offset but no key."""
     rows, _ = given_claims(claims)
     wrong = np.flatnonzero(pc.is_null(keys.take(pa.array(rows))).to_numpy(zero_copy_only=False))
     if len(wrong):
@@ -29,7 +29,7 @@ def check_keys(keys: pa.Array, claims: pa.Array, first_row: int) -> None:
 
 
 class KeyClaims:
-    """The claims of one chunk's rows, and the newest record of each of their keys in what was seen of the log."""
+    """The expected offsets of one chunk's rows, and the newest record of each of their keys in the log."""
 
     def __init__(self, chunk: Chunk) -> None:
         rows, self._expected = given_claims(chunk.claims)
@@ -38,18 +38,23 @@ class KeyClaims:
         self._keys, self._of_row = keys.dictionary, keys.indices.to_numpy()
         self._newest = np.full(len(self._keys), -1, dtype=np.int64)
         self.lowest = int(self._expected.min())
-        """From here on the log is to be looked at."""
+        """The lowest expected offset. The caller must pass all records from here on to `see`."""
 
     def see(self, base_offset: int, keys: pa.Array) -> None:
-        """Take in the keys of others' records that lie at consecutive offsets."""
+        """Add the keys of other writers' records at consecutive offsets from ``base_offset``."""
         found = pc.index_in(keys, value_set=self._keys)
         at = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
         np.maximum.at(self._newest, found.take(pa.array(at)).to_numpy(), at + base_offset)
 
     def violated(self, unproven_below: int, end_offset: int) -> KeyConflict | Truncated | None:
-        """The first row whose claim does not hold, when all from `lowest` up to ``end_offset`` was seen.
+        """Return the first row whose expected offset does not match, None if all match.
 
-        A claim below ``unproven_below``, and below the end, does not hold: records may have come and gone since.
+        The caller must have passed all records from `lowest` to ``end_offset`` to `see`.
+
+        Args:
+            unproven_below: Records below this offset may have been removed, so an expected offset below it does not
+                match unless it is at the end.
+            end_offset: The end offset of the partition.
         """
         newest = self._newest[self._of_row]
         changed = newest >= self._expected

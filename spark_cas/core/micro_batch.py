@@ -1,4 +1,4 @@
-"""A micro-batch of a streaming query, as the ledger of a partition sees it: new, begun, complete, or not to be."""
+"""Compare a micro-batch with the ledger of a partition: new, partial, complete, or rejected."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,13 +11,11 @@ from spark_cas.core.multiset_digest import joined_digest, row_digests
 from spark_cas.core.plan import BatchProgress, Plan, Progress
 
 ORDER_COLUMNS = ("key", "timestamp", "value")
-"""The columns that an order can go by. Between rows that are the same in all of them, their digests decide."""
+"""The columns that can order the rows of a batch. Digests order rows that are equal in all of them."""
 
 KEPT_MS = 7 * 24 * 3_600_000 // 2
-"""An entry that is younger has surely not expired: half of Kafka's offsets.retention.minutes, for clocks that differ.
-
-A broker that keeps entries for less than its default of 7 days is told of by preflight.
-"""
+"""Milliseconds for which a ledger entry cannot have expired. It is half of the default of Kafka's
+offsets.retention.minutes (7 days), to allow for clock skew. Preflight reports a broker with a shorter retention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,23 +23,32 @@ class Batch:
     """The identity of a micro-batch within a job."""
 
     query: str
-    """Id of the streaming query, which lives in its checkpoint."""
+    """The id of the streaming query, which is stored in its checkpoint."""
     id: int
-    """Number of the micro-batch, counted by the query from 0."""
+    """The number of the micro-batch, which the query counts from 0."""
 
 
 def batch_so_far(batch: Batch, job: str, partition: int, progress: Progress | None) -> BatchProgress:
-    """What a partition, whose ledger entry is given, holds of a batch: nothing, some rows to resume at, or all.
+    """Return the rows of a batch that a partition holds: none, some to resume after, or all.
 
-    A batch is never passed over in silence. Raises CheckpointMismatchError when the ledger knows of a later batch,
-    or of an earlier one that is not complete; JobMismatchError when the job is another query's.
+    The function never skips a batch silently.
+
+    Args:
+        batch: The micro-batch to append.
+        job: The job name, for errors.
+        partition: The partition number, for errors.
+        progress: The ledger entry of the job in the partition; None if there is none.
+
+    Raises:
+        CheckpointMismatchError: The entry is of a later batch, or of an earlier incomplete batch.
+        JobMismatchError: Another streaming query uses the job name.
     """
     new = BatchProgress(batch.query, batch.id, rows=0, digest=joined_digest(), complete=False)
     if progress is None:
         return new
     held = progress.batch
     if held is None:
-        return new  # no more than the mark of a stream that was begun
+        return new  # the start of a stream
     if held.query != batch.query:
         raise JobMismatchError(
             f"partition {partition}: job {job!r} belongs to streaming query {held.query}, whose batch {held.id} is "
@@ -68,9 +75,11 @@ def batch_so_far(batch: Batch, job: str, partition: int, progress: Progress | No
 
 
 def told_batch(batch: Batch, ledger: Iterable[Progress | None] | None) -> str:
-    """A sentence on what is in the log of a batch that was refused in one partition, by the entries of all of them.
+    """Return a sentence that reports the rows in the log of a rejected batch.
 
-    None: they are not known.
+    Args:
+        batch: The rejected micro-batch.
+        ledger: The ledger entries of all partitions; None if they are not known.
     """
     again = "another job name, or another checkpoint, appends them again unless the source starts behind them"
     if ledger is None:
@@ -86,10 +95,11 @@ def told_batch(batch: Batch, ledger: Iterable[Progress | None] | None) -> str:
 
 
 def begun_after(batch: Batch, plan: Plan, ledger: Iterable[Progress | None]) -> int:
-    """The latest time, milliseconds since 1970, that no row of a batch is older than, as far as this can be known.
+    """Return the latest known time before the first append of a batch, in milliseconds since 1970.
 
-    A query begins a batch when the one before it is committed everywhere: after the plan was made, and after any
-    entry of an earlier batch. Where the batch has taken the place of such an entry, it says when that was made.
+    A query starts a batch after it has committed the previous batch in all partitions. So the batch is newer than the
+    plan and than every entry of an earlier batch. If the batch has replaced such an entry, its own entry keeps that
+    time.
     """
     known = [plan.pinned_at_ms]
     for progress in ledger:
@@ -104,14 +114,21 @@ def begun_after(batch: Batch, plan: Plan, ledger: Iterable[Progress | None]) -> 
 
 
 def forgot_none(batch: Batch, plan: Plan, ledger: Sequence[Progress | None], now_ms: int) -> bool:
-    """Whether a partition without a ledger entry surely holds no row of a batch, by the entries of all partitions.
+    """Return whether a partition without a ledger entry certainly has no rows of a batch.
 
-    An entry of this very batch would have to be there, unless it was made and has expired. It has not:
+    A missing entry proves this unless the entry of the batch may have expired. It cannot have expired in two cases:
 
-    - while an entry of an earlier batch is there, or the mark of the stream's begin: it is older, and expires first;
-    - while the batch cannot be older than ``KEPT_MS``, because what it came after (`begun_after`) is not.
+    - Any partition still has an entry of an earlier batch, or of the start of the stream. Such an entry is older and
+      expires first.
+    - The lower bound of the batch's start time (see `begun_after`) is less than `KEPT_MS` ago.
 
-    When that entry itself was made proves nothing: other attempts at the batch may have been long before it.
+    The commit time of an entry of the same batch proves nothing, because an earlier attempt may be much older.
+
+    Args:
+        batch: The micro-batch to append.
+        plan: The plan of the job.
+        ledger: The ledger entries of all partitions.
+        now_ms: The current time, milliseconds since 1970.
     """
     if any(progress is not None and _is_earlier(batch, progress) for progress in ledger):
         return True
@@ -128,7 +145,7 @@ def _is_earlier(batch: Batch, progress: Progress) -> bool:
 
 
 def in_order(records: pa.Table, order_by: Sequence[str]) -> pa.Table:
-    """Records in ``RECORDS`` in the one order that these columns, and then all others, give them; nulls last."""
+    """Sort records by the given columns, then by all other `ORDER_COLUMNS` and the digest; nulls are last."""
     keys = [*order_by, *(name for name in ORDER_COLUMNS if name not in order_by)]
     digests = [digest for batch in records.to_batches() for digest in row_digests(batch)]
     sortable = records.select(keys).append_column("digest", pa.array(digests, pa.binary()))

@@ -1,4 +1,4 @@
-"""The digest of the rows of a batch, whatever their order: what tells a changed batch from a replayed one."""
+"""The order-independent digest of the rows of a batch, which distinguishes a changed batch from a replayed one."""
 
 import itertools
 
@@ -16,14 +16,14 @@ _MODULUS = 1 << 128
 
 
 def multiset_digest(records: pa.Table) -> str:
-    """A 128-bit digest of rows in ``RECORDS``, blind to their order and to how they are cut into batches.
+    """Return a 128-bit digest of rows that does not depend on their order or their batches.
 
-    Guarantee: two collections of rows have the same digest exactly when they have the same rows equally often,
-    but for collisions, which is no defence against someone who seeks them. Nulls count as in `RunningDigest`.
+    Two collections of rows have the same digest exactly if they have the same rows equally often. The exception is a
+    hash collision, and the digest does not protect against deliberate collisions. Nulls count as in `RunningDigest`.
 
-    Definition, stable across releases, because it lives in the progress of streams: the sum modulo 2**128, written
-    as 32 hexadecimal digits, of a number for each row. That number is xxh3_128 (seed 0) over the following, where
-    lengths and counts are int64, little-endian:
+    The definition is stable across releases, because the progress of streams contains the digest. It is the sum,
+    modulo 2**128, of a number for each row, written as 32 hexadecimal digits. That number is xxh3_128 (seed 0) over
+    the following, with lengths and counts as little-endian int64:
 
     1. the length of its key in bytes, -1 for null
     2. the length of its value in bytes, -1 for null
@@ -33,11 +33,15 @@ def multiset_digest(records: pa.Table) -> str:
     6. for each header: the length of its key in UTF-8 bytes, -1 for null, -2 when the header itself is null; the
        length of its value in bytes, -1 for null; the bytes of its key, then those of its value
 
-    Raises ``TypeError`` for another schema than ``RECORDS``.
+    Args:
+        records: Rows in the schema `RECORDS`.
+
+    Raises:
+        TypeError: The rows have another schema.
     """
     total = 0
     for batch in records.to_batches():
-        # Four digits of 32 bits a row: the sum of each stays below 2**64 for any batch that there is.
+        # Each digest is four 32-bit digits. Their sums over a batch stay below 2**64.
         digits = np.frombuffer(b"".join(row_digests(batch)), ">u4").reshape(-1, 4)
         high, upper, lower, low = digits.sum(axis=0, dtype=np.uint64).tolist()
         total += (high << 96) + (upper << 64) + (lower << 32) + low
@@ -45,7 +49,7 @@ def multiset_digest(records: pa.Table) -> str:
 
 
 def joined_digest(*digests: str) -> str:
-    """The digest of several collections of rows taken together; of none, that of no rows."""
+    """Return the digest of the union of several collections of rows; without arguments, the digest of no rows."""
     return _written(sum(int(digest, 16) for digest in digests))
 
 
@@ -54,7 +58,11 @@ def _written(total: int) -> str:
 
 
 def row_digests(records: pa.RecordBatch) -> list[bytes]:
-    """The number of each row as in `multiset_digest`, 16 bytes, big-endian. Raises ``TypeError`` as that does."""
+    """Return the number of each row as `multiset_digest` defines it: 16 bytes, big-endian.
+
+    Raises:
+        TypeError: The rows have another schema than `RECORDS`.
+    """
     if not records.schema.equals(RECORDS):
         raise TypeError(f"a digest is taken of records in the schema RECORDS, got {records.schema}")
     if records.num_rows == 0:
@@ -73,7 +81,7 @@ def row_digests(records: pa.RecordBatch) -> list[bytes]:
 
 
 def _headers_as_bytes(column: pa.Array) -> pa.Array:
-    """For each row, all of its headers."""
+    """Return all headers of each row as one value."""
     headers = headers_of(column)
     key_lengths = lengths_of(headers.keys, of_null=NULL_LENGTH)
     key_lengths[headers.nulls] = _NULL_HEADER_LENGTH
@@ -85,7 +93,6 @@ def _headers_as_bytes(column: pa.Array) -> pa.Array:
 
 
 def _numbers(*columns: NDArray[np.int64]) -> pa.Array:
-    """For each row the bytes of its numbers, one after the other."""
     table = np.column_stack(columns).astype("<i8")
     width = table.shape[1] * 8
     kind = pa.binary(width)
@@ -93,8 +100,8 @@ def _numbers(*columns: NDArray[np.int64]) -> pa.Array:
 
 
 def _joined(*columns: pa.Array) -> pa.Array:
-    """For each row the bytes of all columns, one after the other; a null has none."""
+    """Return the bytes of all columns for each row, concatenated; a null adds no bytes."""
     large = [column.cast(pa.large_binary()) for column in columns]
-    # Made here: the first scalar that pyarrow makes imports pandas, which not everyone who imports this needs.
+    # Created on demand, because pyarrow imports pandas with the first scalar.
     nothing = pa.scalar(b"", pa.large_binary())
     return pc.binary_join_element_wise(*large, nothing, null_handling="replace", null_replacement=b"")

@@ -1,4 +1,4 @@
-"""Names that become part of a path, a topic or an id."""
+"""Validation of names that become part of a path, a topic or an id."""
 
 import re
 
@@ -9,7 +9,12 @@ _NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{LONGEST_NAME}}}")
 
 
 def check_name(name: str, what: str) -> str:
-    """Return ``name`` when it is safe in paths and ids; OptionError naming ``what`` otherwise."""
+    """Return ``name`` if it is safe in paths and ids; raise OptionError otherwise.
+
+    Args:
+        name: The name to check.
+        what: A description of the name, for the error.
+    """
     if _NAME.fullmatch(name) is None or name in (".", ".."):
         raise OptionError(
             f"{what} must be 1 to {LONGEST_NAME} of the characters A-Z a-z 0-9 . _ - and not '.' or '..'; "

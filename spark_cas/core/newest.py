@@ -1,7 +1,7 @@
-"""Records in the order of their offsets, without most of those that a newer one of their key follows.
+"""Drop most records that a newer record of the same key supersedes, in offset order.
 
-A state is made from the newest record of each key. What is left out here need not be moved first. The memory for it
-does not grow with the keys: so many records are compared at a time as there is room for.
+A state needs only the newest record of each key, so dropping other records early saves transfer. The memory does not
+grow with the number of keys, because the function compares a limited number of bytes at a time.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,18 +11,21 @@ import pyarrow as pa
 
 _MOST_BYTES = 32 * 1024 * 1024
 _EMPTY_BYTES = 2048
-"""What a batch takes without its rows: there may be one for each record."""
+"""Estimated bytes of a batch without its rows, which matter if each batch has one record."""
 _BATCH_ROWS = 20_000
 _WORTH_SHARE = 0.8
-"""To compare a record costs about as much as to move a fifth of one."""
+"""Comparing a record costs about as much as moving a fifth of a record."""
 
 
 def newest_of_keys(batches: Iterable[pa.RecordBatch], most_bytes: int = _MOST_BYTES) -> Iterator[pa.RecordBatch]:
-    """The newest record of each key, and maybe others, in their order.
+    """Yield the newest record of each key, and possibly older ones, in offset order.
 
-    ``batches`` are of one partition, in its order, with a column ``key``; no key counts as one more. Up to three
-    times ``most_bytes`` are held. Where most of what was compared is left, the rest is passed on as it is: there,
-    keys have few records, or many lie between two of one.
+    If a comparison drops few records, the function yields the remaining batches unchanged. This happens if keys have
+    few records, or if records of one key are far apart.
+
+    Args:
+        batches: Records of one partition in offset order, with a column ``key``. A null key counts as one key.
+        most_bytes: The size at which records are compared, in bytes. The peak memory is up to three times this.
     """
     rest = iter(batches)
     held: list[pa.RecordBatch] = []
@@ -51,10 +54,9 @@ def _rows_in(batches: list[pa.RecordBatch]) -> int:
 
 
 def _newest(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The newest record of each key."""
     table = pa.Table.from_batches(batches)
     numbers = table.column("key").combine_chunks().dictionary_encode("encode").indices.to_numpy()
     newest = np.zeros(numbers.max(initial=-1) + 1, np.int64)
-    newest[numbers] = np.arange(len(numbers))  # of an index that comes again, the last one stays
+    newest[numbers] = np.arange(len(numbers))  # numpy keeps the last value of a repeated index
     left: list[pa.RecordBatch] = table.take(np.sort(newest)).combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)
     return left

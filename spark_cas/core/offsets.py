@@ -1,4 +1,4 @@
-"""Offset ranges: always half open, ``base_offset`` included, ``end_offset`` not."""
+"""Half-open ranges of offsets: they include ``base_offset`` and exclude ``end_offset``."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from itertools import pairwise
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """The offsets from ``base_offset`` up to, and without, ``end_offset``.
+    """The offsets from ``base_offset`` (inclusive) to ``end_offset`` (exclusive).
 
-    ``end_offset - base_offset`` counts offsets; a log with gaps holds fewer records than that.
+    The length counts offsets. A log with gaps has fewer records than that.
     """
 
     base_offset: int
@@ -27,13 +27,13 @@ class OffsetRange:
         return self.base_offset <= offset < self.end_offset
 
     def intersect(self, other: "OffsetRange") -> "OffsetRange | None":
-        """The offsets in both ranges, or None when they share none."""
+        """Return the offsets in both ranges, or None if they do not overlap."""
         base = max(self.base_offset, other.base_offset)
         end = min(self.end_offset, other.end_offset)
         return OffsetRange(base, end) if base < end else None
 
     def split(self, pieces: int) -> "tuple[OffsetRange, ...]":
-        """At most ``pieces`` non-empty ranges that follow one another and cover this one; sizes differ by one."""
+        """Split the range into at most ``pieces`` non-empty consecutive ranges whose sizes differ by at most one."""
         if pieces < 1:
             msg = f"a range is split into at least one piece, got {pieces}"
             raise ValueError(msg)
@@ -43,7 +43,7 @@ class OffsetRange:
 
 
 def outside(offsets: OffsetRange, taken: Iterable[tuple[int, int]]) -> Iterator[OffsetRange]:
-    """The parts of a range that lie in none of those taken, which are half open and in offset order."""
+    """Yield the parts of a range outside the ranges in ``taken``, which are half-open and sorted by offset."""
     at = offsets.base_offset
     for base, end in taken:
         if at < min(base, offsets.end_offset):
@@ -55,10 +55,10 @@ def outside(offsets: OffsetRange, taken: Iterable[tuple[int, int]]) -> Iterator[
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a partition still keeps: ``start_offset`` is the oldest offset kept.
+    """The start and end offset of a partition.
 
-    Every committed record lies below ``end_offset`` and nothing below it is undecided: it is the
-    offset that the next conditional append expects.
+    ``start_offset`` is the oldest retained offset. ``end_offset`` is above all committed records, and no open
+    transaction has records below it. The next conditional append expects ``end_offset``.
     """
 
     start_offset: int
@@ -71,11 +71,11 @@ class Bounds:
 
     @property
     def range(self) -> OffsetRange:
-        """All offsets that can be read."""
+        """All readable offsets."""
         return OffsetRange(self.start_offset, self.end_offset)
 
     def require(self, offsets: OffsetRange) -> None:
-        """ValueError unless all of a range is kept."""
+        """Raise ValueError unless the partition retains all of a range."""
         if offsets.base_offset < self.start_offset or offsets.end_offset > self.end_offset:
             msg = (
                 f"offsets {offsets.base_offset} to {offsets.end_offset} were asked for, but the partition keeps "

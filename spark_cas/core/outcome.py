@@ -1,7 +1,7 @@
-"""What an attempt to append can come to: a closed union of values.
+"""The possible outcomes of an append, as a closed union of values.
 
-Every outcome but `Appended` and `Unknown` is a definite refusal: nothing of the attempt is visible, now
-or later. A failure counts as definite only when it is proven; all else is `Unknown`.
+Each outcome except `Appended` and `Unknown` is a definite rejection: no row of the attempt is or becomes visible. A
+failure counts as definite only if it is proven. Any other failure is `Unknown`.
 """
 
 from dataclasses import dataclass
@@ -15,71 +15,73 @@ class Appended:
 
     range: OffsetRange
     count: int
-    """Records appended. On a log with gaps ``len(range)`` may be larger."""
+    """The number of appended records. On a log with gaps ``len(range)`` may be larger."""
     timestamp_ms: int | None
-    """The time that the log gave to records without one, or to all; None when it gave none."""
+    """The time that the log assigned to records without one, or to all; None if it assigned none."""
     start_offset: int
-    """Oldest offset that the partition still keeps (KIP-192: tells retention apart from loss)."""
+    """The oldest retained offset of the partition (KIP-192: distinguishes retention from data loss)."""
     has_offset: bool
-    """Whether the log itself said where the records are (KIP-192); else that was proven from its ends."""
+    """Whether the log's response contained the offset (KIP-192). If not, the writer proved it from the end
+    offsets."""
     resolved: bool
-    """The reply was lost; that the chunk is there was proven from the log."""
+    """Whether the response was lost, and the log proved that the chunk is stored."""
     attempts: int = 1
-    """How often it was tried to append them: more than once tells of retries."""
+    """The number of append attempts, including retries."""
     aborted_rows: int = 0
-    """Rows that tries before this one sent and took back: no reader of committed records ever sees them."""
+    """Rows of earlier attempts that were aborted. Readers of committed records never see them."""
 
     @property
     def has_timestamp(self) -> bool:
-        """Whether the log gave records a time (KIP-192)."""
+        """Whether the log assigned a time to the records (KIP-192)."""
         return self.timestamp_ms is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Somebody else's record is at or after the expected offset: bootstrap again from what was expected."""
+    """Another writer's record is at or after the expected offset. Bootstrap again from the expected offset."""
 
     expected: int
-    """The writer's claim."""
+    """The offset that the writer expected."""
     actual: int
-    """The partition's ``end_offset``, which a new claim would have to name."""
+    """The end offset of the partition, which the next attempt must expect."""
     start_offset: int
-    """Above ``expected``: the records in between were also trimmed, so they cannot be read any more."""
+    """The oldest retained offset. If it is above ``expected``, the records between the two were trimmed and cannot be
+    read."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowConflict:
-    """A row's own claim does not hold for the offset that it would get: number the rows anew from what is there."""
+    """The expected offset of a row does not match its actual offset. Read the new records and renumber the rows."""
 
     row: int
     """The first such row, counted from 0 in the job's rows of the partition."""
     expected: int
-    """The row's claim."""
+    """The offset that the row expects."""
     actual: int
     """The offset that the row would get."""
     truncated: bool
-    """Whether the claim lies past the end and no row before it shows that the log still has what was seen."""
+    """Whether the expected offset is after the end, and no earlier row proves that the log lost no records."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyConflict:
-    """A row's claim about its key does not hold: read the key again from what was expected."""
+    """The expected offset of a row's key does not match. Read the key again from the expected offset."""
 
     row: int
     """The first such row, counted from 0 in the job's rows of the partition."""
     key: str
-    """Its key, to be read by people: long ones are cut."""
+    """The key as readable text; long keys are cut."""
     expected: int
-    """The row's claim."""
+    """The offset that the row expects."""
     actual: int | None
-    """Where the newest record of the key lies; None when it was not found, but may have been removed since."""
+    """The offset of the newest record of the key; None if no record was found but one may have been removed."""
     end_offset: int
-    """Up to here the log was looked through."""
+    """The offset up to which the log was checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """The log is shorter than what the writer has seen: acknowledged records are gone. Stop."""
+    """The log is shorter than the writer has seen: acknowledged records are lost. Stop."""
 
     expected: int
     actual: int
@@ -90,19 +92,19 @@ class Fenced:
     """A newer writer of the same job claimed the partition. Stop; never claim again in a loop."""
 
     by: str | None
-    """The task that did, where the backend can tell."""
+    """The task of that writer; None if the backend cannot determine it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressLost:
-    """The plan of the job is known, its progress is gone, and no claim can decide. A person must."""
+    """The job has a plan but no ledger entry, and no expected offset can decide. A person must check the log."""
 
     job: str
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutChanged:
-    """The partition count moved (KIP-253): plan again. Both values are layout epochs."""
+    """The partition count changed (KIP-253). Plan again. Both values are layout epochs."""
 
     planned: int
     actual: int
@@ -110,17 +112,17 @@ class LayoutChanged:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The reply was lost and could not be resolved in time: claim again and read the ledger first."""
+    """The response was lost, and the outcome is unresolved. Claim again and read the ledger first."""
 
     cause: str
 
 
 Refusal = Conflict | RowConflict | KeyConflict | Truncated | Fenced | ProgressLost | LayoutChanged
-"""A definite refusal: nothing of the attempt is visible, now or later."""
+"""A definite rejection: no row of the attempt is or becomes visible."""
 
 Outcome = Appended | Refusal | Unknown
 
 
 def says_lost(refusal: Refusal | None) -> bool:
-    """Whether a refusal says that the log lost records: to be said only after a second reading."""
+    """Return whether a rejection reports data loss, which a caller must confirm with a second read."""
     return isinstance(refusal, Truncated) or (isinstance(refusal, RowConflict) and refusal.truncated)

@@ -1,4 +1,4 @@
-"""A load as data: who writes (`Plan`), how far it came (`Progress`), where it goes on (`resume_offset`)."""
+"""The state of a load as data: its `Plan`, its `Progress` per partition, and its `Completion`."""
 
 from dataclasses import dataclass, field, replace
 
@@ -12,20 +12,21 @@ BY_KEY = "key"
 
 
 MOST_PARTITIONS = 100_000
-"""Of a log that is made or expanded: a typo would make one that no look comes to the end of."""
+"""The maximum partition count of a log that is created or expanded. It limits the damage of a typo, because a plan
+reads the end offset of every partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The partition count of a log; ``epoch`` rises with each expansion (KIP-253)."""
+    """The partition count of a log; ``epoch`` increases with each expansion (KIP-253)."""
 
     log_id: str
-    """Identity of this very log: another log that later takes its name has another."""
+    """The unique id of the log. A log that is recreated under the same name has another id."""
     epoch: int
     partitions: int
 
     def require(self, partition: int) -> None:
-        """ValueError unless the log has this partition."""
+        """Raise ValueError unless the log has this partition."""
         if not 0 <= partition < self.partitions:
             msg = f"partition {partition} was named, but the log has {self.partitions} (0 to {self.partitions - 1})"
             raise ValueError(msg)
@@ -33,57 +34,58 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
-    """What a partition holds of one micro-batch of a streaming query."""
+    """The rows of one micro-batch of a streaming query in a partition."""
 
     query: str
-    """Id of the streaming query, which lives in its checkpoint."""
+    """The id of the streaming query, which is stored in its checkpoint."""
     id: int
-    """Number of the micro-batch, counted by the query from 0."""
+    """The number of the micro-batch, which the query counts from 0."""
     rows: int
-    """Rows of the batch that the partition holds."""
+    """The number of rows of the batch in the partition."""
     digest: str
-    """`multiset_digest` over those rows, hexadecimal."""
+    """The `multiset_digest` of those rows, hexadecimal."""
     complete: bool
-    """Whether these are all rows that the batch has for the partition."""
+    """Whether the partition has all of its rows of the batch."""
     begun_after_ms: int = 0
-    """Before then, milliseconds since 1970, no row of the batch was appended in any partition; 0: not known."""
+    """A time before the first append of the batch in any partition, milliseconds since 1970; 0 if not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The ledger entry of a job in a partition: written in the same atomic step as the rows it counts."""
+    """The ledger entry of a job in a partition, written atomically with the rows that it counts."""
 
     job: str
     partition: int
     rows: int
-    """Rows of the job that the partition holds."""
+    """The number of rows of the job in the partition."""
     digest: str
-    """`RunningDigest` over those rows, hexadecimal; of a stream, `multiset_digest`."""
+    """The `RunningDigest` of those rows, hexadecimal; for a stream, their `multiset_digest`."""
     base_offset: int
-    """Offset of the job's first row."""
+    """The offset of the job's first row."""
     end_offset: int
     """The offset that the job's next chunk expects."""
     chunks: int
     layout_epoch: int
     complete: bool
-    """Whether the job's last row in this partition is among them."""
+    """Whether the rows include the job's last row in this partition."""
     committed_at_ms: int
-    """When the backend took the newest chunk, milliseconds since 1970."""
+    """The time of the newest chunk, milliseconds since 1970."""
     task: str
     """The run and task that appended the newest chunk."""
     batch: BatchProgress | None = None
-    """The newest batch of a stream, which is never complete itself; None for a load, and where a stream begins."""
+    """The newest batch of a stream. None for a load, and at the start of a stream. An entry of a stream is never
+    ``complete`` itself."""
     least_expected: int | None = None
-    """The lowest offset that the job's next row may itself expect while nobody else writes: counted from the claim
-    on, one for each row and none for what holds no record. None where nothing was claimed."""
+    """The lowest offset that the job's next row may expect if no other writer appends. It increases by one for each
+    row after the claim, and ignores gaps. None if nothing was claimed."""
     own_ranges: tuple[tuple[int, int], ...] = ()
-    """Of conditions by key: where the job's newest rows lie, half open: one range for chunks with nothing of others
-    in between. These do not count against it."""
+    """For conditions by key: the offsets of the job's newest rows, half-open. Chunks without another writer's records
+    between them share a range. These rows do not conflict with the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A claim that a person gave for a job that was refused: it holds for the row after ``rows``."""
+    """An expected offset that a user gave in a re-run of a job; it applies to the row after ``rows``."""
 
     partition: int
     rows: int
@@ -92,117 +94,121 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class EarlierRows:
-    """What a load had appended under an earlier plan when partitions were added: of each partition a prefix."""
+    """The rows that a load appended under an earlier plan, before an expansion: a prefix in each partition."""
 
     job: str
-    """The name that this plan is recorded under."""
+    """The name under which that plan is recorded."""
     rows: tuple[int, ...]
-    """By partition of the layout that the plan was made for."""
+    """The number of rows in each partition of that plan's layout."""
     digests: tuple[str, ...]
-    """By partition: `RunningDigest` over these rows, hexadecimal; empty where there are none."""
+    """The `RunningDigest` of these rows by partition, hexadecimal; empty if there are none."""
     complete: tuple[bool, ...]
-    """By partition: whether these are all rows that the input has there."""
+    """Whether these are all rows of the input in the partition, by partition."""
 
     @property
     def partitions(self) -> int:
-        """The partition count that the rows were placed for."""
+        """The partition count of that plan's layout."""
         return len(self.rows)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a job claims about the log at its start. The first plan of a job is in the registry for ever."""
+    """The expectations of a job about the log at its start.
+
+    The registry keeps the first plan of a job permanently.
+    """
 
     job: str
     log_id: str
     layout_epoch: int
     expected_offsets: tuple[int | None, ...]
-    """The claim per partition; None asks for no check (KIP-27's -1)."""
+    """The expected offset of each partition; None for no check (KIP-27's -1)."""
     end_offsets: tuple[int, ...]
-    """Where each partition ended when the plan was made: no row of the job lies below."""
+    """The end offset of each partition at plan time. No row of the job has an offset below it."""
     replaced: tuple[Replacement, ...] = ()
     stream: bool = False
-    """Whether the job is a stream: then the ledger counts by batch, and the job never completes."""
+    """Whether the job is a stream. If so, the ledger counts by batch, and the job never completes."""
     pinned_by: str = ""
-    """Whoever made the plan: of two that found the same ends at once, one holds, and the other is rejoined."""
+    """A random id of the run that made the plan. If two runs plan the job at once, the registry keeps one plan, and
+    the other run rejoins it."""
     pinned_at_ms: int = 0
-    """When the plan was made, milliseconds since 1970; 0 in plans from before this was noted."""
+    """The time of the plan, milliseconds since 1970; 0 in plans of older versions."""
     compare: str = BY_PARTITION
-    """What the claims are about: their partition, or (`BY_KEY`) the keys of the rows."""
+    """The scope of the expected offsets: the partition, or (`BY_KEY`) the keys of the rows."""
     round_of: str = ""
-    """The job of `append_if_unchanged` that this job is a round of; empty for any other."""
+    """The job of `append_if_unchanged` to which this job belongs as one round; empty for any other job."""
     continues: str = ""
-    """The load that this plan is the rest of, since partitions were added; empty for any other."""
+    """The load that this plan continues after an expansion; empty for any other plan."""
     earlier: tuple[EarlierRows, ...] = ()
-    """What that load had appended before, oldest first: of each plan's input, what the next one's does not have."""
+    """The rows that the load appended under earlier plans, oldest first. The input of each plan excludes the rows of
+    the previous ones."""
     named: tuple[int, ...] = ()
-    """The partitions of which the user expects an offset, with rows or without; of plans from before this was noted,
-    those that a re-run names."""
+    """The partitions with an explicit expected offset, with or without rows. In plans of older versions, only those
+    that a re-run names."""
     whole: bool = False
-    """Whether the rows of all partitions become visible in one step."""
+    """Whether the load is atomic: the rows of all partitions become visible in one step."""
     input: str = ""
-    """Digest of the bulk load's input list (`spark_cas.core.input_list`); empty for any other write."""
+    """The digest of the bulk load's input list (`spark_cas.core.input_list`); empty for any other write."""
     partitioner: str = ""
-    """The partitioner that assigned the rows to partitions (`spark_cas.core.partitioner`); empty if that was not
-    recorded, or the caller assigned them."""
+    """The partitioner that assigned the rows to partitions (`spark_cas.core.partitioner`). Empty if it was not
+    recorded, or if the caller assigned the rows."""
     rejoined: bool = field(default=False, compare=False)
-    """Whether an earlier run may have appended under this plan: not so for the run that recorded it."""
+    """Whether an earlier run may have appended under this plan; False for the run that recorded it."""
     group: str = field(default="", compare=False)
-    """The group that this run appends to (`spark_cas.core.group`); empty where each chunk is visible by itself."""
+    """The commit group of this run (`spark_cas.core.group`); empty if each chunk becomes visible on its own."""
     decide_by_ms: int = field(default=0, compare=False)
-    """From then on, milliseconds since 1970, others may abort that group where it is in their way."""
+    """The time from which other writers may abort a group that blocks them, milliseconds since 1970."""
 
     @property
     def by_key(self) -> bool:
-        """Whether the claims are about keys, and no partition is claimed."""
+        """Whether the expected offsets apply to keys, so that no partition is claimed."""
         return self.compare == BY_KEY
 
     @property
     def partitions(self) -> int:
-        """The partition count that the plan was made for."""
+        """The partition count at plan time."""
         return len(self.expected_offsets)
 
     def claims(self, partition: int) -> bool:
-        """Whether the plan was made with a claim on a partition itself; never on one that was added since."""
+        """Return whether the plan has an expected offset for the partition itself; False for one added since."""
         return partition < self.partitions and self.expected_offsets[partition] is not None and not self.by_key
 
     @property
     def told_as(self) -> str:
-        """The job's name as its user knows it."""
+        """The job name to display to the user."""
         return self.continues or self.job
 
     @property
     def earlier_rows(self) -> int:
-        """How many rows the load had appended before partitions were added."""
+        """The number of rows that the load appended before an expansion."""
         return sum(sum(each.rows) for each in self.earlier)
 
     @property
     def checked(self) -> bool:
-        """Whether any partition is claimed at an offset."""
+        """Whether any partition has an expected offset."""
         return any(expected is not None for expected in self.expected_offsets)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """What a run did to one partition, and what the partition now holds of the job."""
+    """The result of a run in one partition, and the ledger entry of the job there."""
 
     progress: Progress
     resumed_rows: int | None
-    """Rows that an earlier attempt or run had already committed; None while the job is under way."""
+    """The number of rows that earlier attempts or runs had committed; None while the job is running."""
     resolved: int | None
-    """Replies that were lost and proven from the log, likewise."""
+    """The number of lost responses whose outcome the log proved; None while the job is running."""
     appends: Appends = NOTHING_SAID
-    """What the appends of the task that came to the end said; nothing is known of it while the job is under way, and
-    of completions from before this was noted."""
+    """The totals of the task that completed. Empty while the job is running, and in completions of older versions."""
     guarantee: str = EXACTLY_ONCE
-    """What the partition really got; before this was noted there was nothing else."""
+    """The guarantee that applied to the rows. Older versions knew only the default."""
     null_keys: int | None = None
-    """Rows of the partition without a key; None if the task did not count them."""
+    """The number of rows without a key; None if the task did not count them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Says for ever that a job is done, and with what; partitions without rows are not listed."""
+    """The permanent record that a job is complete, with its result. Partitions without rows are not listed."""
 
     job: str
     log_id: str
@@ -212,17 +218,17 @@ class Completion:
 
     @property
     def rows(self) -> int:
-        """Rows of the job in all partitions."""
+        """The number of rows of the job in all partitions."""
         return sum(result.progress.rows for result in self.partitions)
 
 
 def input_entry(job: str, digest: str) -> str:
-    """The name under which the registry keeps the input list with a digest, of a job."""
+    """Return the registry key of a job's input list with a digest."""
     return f"{job}/{digest}"
 
 
 def resume_offset(plan: Plan, partition: int, progress: Progress | None) -> int | None:
-    """The offset that the job's next chunk in a partition must expect; None asks for no check."""
+    """Return the offset that the job's next chunk in a partition must expect; None for no check."""
     if plan.by_key:
         return None
     expected = plan.expected_offsets[partition]
@@ -235,44 +241,55 @@ def resume_offset(plan: Plan, partition: int, progress: Progress | None) -> int 
 
 
 def claim_of_keys(plan: Plan, partition: int) -> int | None:
-    """What rows of a partition that do not say it themselves expect of their keys; None asks for no check."""
+    """Return the default expected offset for the keys of a partition's rows; None for no check."""
     given = [each.expected_offset for each in plan.replaced if each.partition == partition]
     return given[-1] if given else plan.expected_offsets[partition]
 
 
 def progress_lost(plan: Plan, partition: int, progress: Progress | None, start_offset: int) -> bool:
-    """Whether rows of the job may have been trimmed together with all trace of them, so that no claim decides.
+    """Return whether the log may have trimmed rows of the job that no ledger entry and no expected offset can reveal.
 
-    A claim below ``start_offset`` decides by itself: it ends in Conflict.
+    An expected offset below ``start_offset`` reveals the trim by itself, with a Conflict.
     """
     expected = resume_offset(plan, partition, progress)
     return progress is None and trimmed_unseen(plan.end_offsets[partition], expected, start_offset)
 
 
 def progress_expired(plan: Plan, partition: int, progress: Progress | None, end_offset: int) -> bool:
-    """Whether a job may have rows in a partition although the ledger has none: for ledgers that forget with time.
+    """Return whether the ledger entry of a job may have expired, for ledgers that expire entries.
 
-    A checked claim decides by itself: it ends in Conflict when the job's own rows are there. Without a check nothing
-    tells them from others', so whatever was appended since the plan was made may be the job's.
+    An expected offset reveals this by itself: existing rows of the job cause a Conflict. Without one, rows of the job
+    cannot be distinguished from other rows. So any record appended since the plan may be one of them.
     """
     unchecked = resume_offset(plan, partition, progress) is None
     return plan.rejoined and unchecked and progress is None and end_offset > plan.end_offsets[partition]
 
 
 def trimmed_unseen(known_end: int, expected: int | None, start_offset: int) -> bool:
-    """Whether rows of a job, which has no progress now, may have lain between ``known_end`` and the start.
+    """Return whether the log may have trimmed rows of a job that has no ledger entry.
 
-    Below ``known_end`` nothing of the job is unknown to the writer. An ``expected`` offset below
-    ``start_offset`` decides by itself.
+    Args:
+        known_end: The writer knows all rows of the job below this offset.
+        expected: The expected offset; None for no check. An offset below ``start_offset`` reveals the trim by itself,
+            with a Conflict.
+        start_offset: The oldest retained offset of the partition.
     """
     return start_offset > known_end and (expected is None or expected >= start_offset)
 
 
 def rejoin(first: Plan, wanted: ExpectedOffsets, progress: tuple[Progress | None, ...]) -> Plan:
-    """The plan of a re-run: the job's first plan, with the claims that a person now gives in their place.
+    """Return the plan of a re-run: the job's first plan, with any expected offsets that the user replaced.
 
-    ``progress`` is the ledger by partition. ``end`` never computes new claims for a known job, and a job
-    that was planned with a check is not continued without one, nor the other way round.
+    ``end`` never recomputes the expected offsets of an existing job.
+
+    Args:
+        first: The recorded plan of the job.
+        wanted: The expected offsets of the re-run.
+        progress: The ledger entry of each partition.
+
+    Raises:
+        JobMismatchError: One of the two runs has expected offsets, and the other has none.
+        OptionError: The expected offsets name a partition outside the plan.
     """
     claims = wanted.resolve(first.end_offsets)
     if any(expected is not None for expected in claims) != first.checked:
@@ -298,7 +315,7 @@ def rejoin(first: Plan, wanted: ExpectedOffsets, progress: tuple[Progress | None
 
 
 def _claim_now(expected: int | None, progress: Progress | None) -> int | None:
-    """A given claim for the job's next row: one below the job's own last row was honoured when that was written."""
+    """Return the expected offset of the job's next row, which is at least the end of the job's own rows."""
     return expected if expected is None or progress is None else max(expected, progress.end_offset)
 
 
@@ -307,5 +324,5 @@ def _rows(progress: Progress | None) -> int:
 
 
 def is_complete(progress: Progress | None) -> bool:
-    """Whether a ledger entry says that all rows of its job are in the partition."""
+    """Return whether a ledger entry exists and is complete."""
     return progress is not None and progress.complete

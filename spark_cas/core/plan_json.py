@@ -1,4 +1,4 @@
-"""Plans, ledger entries and completions as one line of JSON each, for the registry and the ledger."""
+"""JSON forms of plans, ledger entries and completions, one line each."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -11,12 +11,18 @@ from spark_cas.core.plan import BatchProgress, Completion, EarlierRows, Partitio
 
 
 def to_json(value: Plan | Progress | Completion) -> str:
-    """A value as one line of JSON, for the registry and the ledger."""
+    """Return a value as one line of JSON, for the registry and the ledger."""
     return json.dumps(asdict(value), sort_keys=True, separators=(",", ":"))
 
 
 def plan_from_json(text: str | bytes) -> Plan:
-    """Read what `to_json` wrote of a `Plan`; KeyError, TypeError or ValueError when it is none."""
+    """Parse a `Plan` from the output of `to_json`.
+
+    Raises:
+        KeyError: A field is missing.
+        TypeError: A field is unknown or has a wrong type.
+        ValueError: The text is not valid JSON, or has a wrong value.
+    """
     fields = json.loads(text)
     fields["expected_offsets"] = tuple(fields["expected_offsets"])
     fields["end_offsets"] = tuple(fields["end_offsets"])
@@ -27,19 +33,19 @@ def plan_from_json(text: str | bytes) -> Plan:
 
 
 def earlier_from_fields(fields: Iterable[Mapping[str, Any]]) -> tuple[EarlierRows, ...]:
-    """Each `EarlierRows` from the fields of its JSON; KeyError or TypeError when they are none."""
+    """Return `EarlierRows` from the fields of their JSON; raise KeyError or TypeError if they do not match."""
     return tuple(
         EarlierRows(each["job"], *(tuple(each[name]) for name in ("rows", "digests", "complete"))) for each in fields
     )
 
 
 def progress_from_json(text: str | bytes) -> Progress:
-    """Read what `to_json` wrote of a `Progress`; KeyError, TypeError or ValueError when it is none."""
+    """Parse a `Progress` from the output of `to_json`; raise KeyError, TypeError or ValueError otherwise."""
     return progress_from_fields(json.loads(text))
 
 
 def progress_from_fields(fields: dict[str, Any]) -> Progress:
-    """A `Progress` from the fields of its JSON; KeyError or TypeError when they are none."""
+    """Return a `Progress` from the fields of its JSON; raise KeyError or TypeError if they do not match."""
     given = dict(fields)
     batch = given.pop("batch", None)
     own_ranges = tuple((base, end) for base, end in given.pop("own_ranges", ()))
@@ -47,14 +53,14 @@ def progress_from_fields(fields: dict[str, Any]) -> Progress:
 
 
 def completion_from_json(text: str | bytes) -> Completion:
-    """Read what `to_json` wrote of a `Completion`; KeyError, TypeError or ValueError when it is none."""
+    """Parse a `Completion` from the output of `to_json`; raise KeyError, TypeError or ValueError otherwise."""
     fields = json.loads(text)
     fields["partitions"] = tuple(_result(each) for each in fields["partitions"])
     return Completion(**fields)
 
 
 def recorded_plan(text: str, job: str) -> Plan:
-    """The plan that is recorded of a job. Raises FormatError."""
+    """Parse the recorded plan of a job; raise FormatError if the text is not a plan."""
     try:
         return plan_from_json(text)
     except (KeyError, TypeError, ValueError):
@@ -62,7 +68,7 @@ def recorded_plan(text: str, job: str) -> Plan:
 
 
 def recorded_completion(text: str, job: str) -> Completion:
-    """The completion that is recorded of a job. Raises FormatError."""
+    """Parse the recorded completion of a job; raise FormatError if the text is not a completion."""
     try:
         return completion_from_json(text)
     except (KeyError, TypeError, ValueError):

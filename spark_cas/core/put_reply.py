@@ -1,21 +1,21 @@
-"""What a put that must not overwrite came to: the read-back rule of stores that put if absent."""
+"""The read-back rule for put-if-absent: decide the outcome of a put from the response and the stored object."""
 
 from enum import Enum
 from typing import assert_never
 
 
 class PutReply(Enum):
-    """What a store said to a put that must not overwrite."""
+    """The response of a store to a put-if-absent request."""
 
     CREATED = "created"
     ALREADY_EXISTS = "already exists"
-    """Three things at once: somebody won, our own reply was lost, or (S3's 409) nothing happened."""
+    """Ambiguous: another writer won, our own response was lost, or (S3's 409) nothing happened."""
     UNCLEAR = "unclear"
-    """Transport errors, time-outs, 5xx: it may or may not have been applied."""
+    """Transport error, timeout or 5xx: the store may have applied the put."""
 
 
 class Found(Enum):
-    """Whose object a read-back found under the name."""
+    """The writer of the object that a read-back found under the name."""
 
     OURS = "the same write id"
     SAME_JOB = "another write of the same job"
@@ -26,7 +26,7 @@ class Found(Enum):
 
 
 class PutVerdict(Enum):
-    """What a put came to, once read back."""
+    """The outcome of a put after the read-back."""
 
     APPENDED = "appended"
     RESOLVED = "appended, proven by reading back"
@@ -37,10 +37,14 @@ class PutVerdict(Enum):
 
 
 def judge_put(reply: PutReply, found: Found) -> PutVerdict:
-    """Decide what a put came to from the store's reply and, unless it was clear, what the name now holds.
+    """Decide the outcome of a put.
 
-    The read-back rule: a store's refusal says nothing until the object under the name was read, because
-    a retried request is refused by the very object that its first try created.
+    Except for `PutReply.CREATED`, the response alone proves nothing. A store rejects a retried request because of the
+    object that its first attempt created.
+
+    Args:
+        reply: The response of the store.
+        found: The object under the name, as read back. Ignored if the reply is `PutReply.CREATED`.
     """
     if reply is PutReply.CREATED:
         return PutVerdict.APPENDED

@@ -1,4 +1,4 @@
-"""The error if this Python has no pyspark, or one that is too old. It is no dependency: platforms bring their own."""
+"""The error if pyspark is missing or too old. It is no dependency, because platforms install their own."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,8 +1,11 @@
-"""Bytes as a person reads them."""
+"""Conversion of bytes to readable text."""
 
 
 def readable(value: bytes | None) -> str:
-    """Bytes as text in one line: what is no UTF-8, or would not print, as Python writes it; ``<null>`` for None."""
+    """Return bytes as one line of text, with Python escapes for invalid UTF-8 and unprintable characters.
+
+    None becomes ``<null>``.
+    """
     if value is None:
         return "<null>"
     text = value.decode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""The one schema in which records travel, and the size of a record."""
+"""The Arrow schema of records, and helpers for sizes and timestamps."""
 
 from collections.abc import Sequence
 
@@ -18,22 +18,23 @@ RECORDS = pa.schema(
         pa.field("timestamp", pa.timestamp("ms", tz="UTC")),
     ]
 )
-"""A record: nullable key, nullable value (null is a tombstone), headers, and a time in milliseconds.
+"""A record: nullable key, nullable value (null is a tombstone), headers, and a timestamp in milliseconds.
 
-A null timestamp is filled by the backend when it appends. Null headers and an empty list mean the same.
+The backend sets a null timestamp when it appends the record. Null headers are equal to an empty list.
 """
 
 TIMESTAMP_TYPE = "timestampType"
-"""Whose a record's time is, as Kafka counts: 0 the writer's, 1 the broker's, -1 there is none."""
+"""Kafka's timestamp type of a record: 0 for the writer's time, 1 for the broker's, -1 for none."""
 
 RECORD_OVERHEAD_BYTES = 32
-"""What a record takes besides its key, value and headers: lengths and time. An estimate."""
+"""Estimated bytes of a record in addition to its key, value and headers, for lengths and timestamp."""
 
 
 def records_of_bytes(keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> pa.Table:
-    """Records with neither headers nor a time, in ``RECORDS``: for few, in processes that only plan.
+    """Return records without headers and timestamps, in the schema `RECORDS`, from Python values.
 
-    pyarrow imports pandas for the first list or scalar that it is given, which takes longer than all that those do.
+    Use it for a few records in a process that only plans. It builds the arrays from buffers, because pyarrow imports
+    pandas for the first list or scalar, and that import takes longer than the conversion.
     """
     bare = (pa.nulls(len(keys), RECORDS.field(name).type) for name in ("headers", "timestamp"))
     return pa.Table.from_arrays([_column_of(keys), _column_of(values), *bare], schema=RECORDS)
@@ -47,7 +48,11 @@ def _column_of(values: Sequence[bytes | None]) -> pa.Array:
 
 
 def record_sizes(records: pa.RecordBatch) -> np.ndarray:
-    """The size of each record of a batch in ``RECORDS``, in bytes: an int64 array of ``num_rows``."""
+    """Return the size of each record in bytes, as an int64 array of ``records.num_rows``.
+
+    Args:
+        records: A batch in the schema `RECORDS`.
+    """
     sizes = np.full(records.num_rows, RECORD_OVERHEAD_BYTES, dtype=np.int64)
     for name in ("key", "value"):
         sizes += lengths_of(records.column(name), of_null=0)
@@ -69,14 +74,19 @@ def _header_sizes(headers: pa.Array) -> np.ndarray:
 
 
 def first_since(records: pa.RecordBatch | pa.Table, timestamp_ms: int) -> int | None:
-    """The position of the first record that is not older than a time, in milliseconds since 1970."""
+    """Return the position of the first record with a timestamp at or after ``timestamp_ms``; None if there is none.
+
+    Args:
+        records: Records in the schema `RECORDS`.
+        timestamp_ms: Milliseconds since 1970.
+    """
     column = records.column("timestamp")
     found: int = pc.index(pc.greater_equal(column, pa.scalar(timestamp_ms, column.type)), value=True).as_py()
     return None if found < 0 else found
 
 
 def fill_timestamps(records: pa.Table, time_ms: int) -> pa.Table:
-    """Give the records without a timestamp the chunk's time, in milliseconds since 1970."""
+    """Replace each null timestamp with ``time_ms``, in milliseconds since 1970."""
     column = records.column("timestamp")
     if column.null_count == 0:
         return records

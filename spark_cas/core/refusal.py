@@ -1,4 +1,4 @@
-"""From an outcome to the error that a person reads."""
+"""Convert the outcome of an append to an error with a message for the user."""
 
 import json
 import re
@@ -36,18 +36,18 @@ AFTER_EXPANSION = (
     "with conditions for rows or keys, on Spark Connect, and where another tool added partitions: then read the log, "
     "and write what it does not hold yet under another job name."
 )
-"""What to do with a job that partitions were added under."""
+"""The fix for a job whose log was expanded after its plan."""
 
 
 def raise_for_outcome(outcome: Outcome, partition: int) -> Appended:
-    """Return an `Appended` as it is; raise the error of any other outcome."""
+    """Return an `Appended` unchanged; raise the error of any other outcome."""
     if isinstance(outcome, Appended):
         return outcome
     raise error_of(outcome, partition)
 
 
 def error_of(outcome: Refusal | Unknown, partition: int) -> ConditionalLogError:  # noqa: PLR0911 - one for each
-    """The error that tells a person what an append was refused for, and what to do."""
+    """Return the error of a rejected or unknown append: the cause and the fix."""
     match outcome:
         case Conflict(expected, actual, start_offset):
             trimmed = (
@@ -100,9 +100,12 @@ def error_of(outcome: Refusal | Unknown, partition: int) -> ConditionalLogError:
 def mismatch_error(
     found: Mapping[int, Conflict | Truncated], onward: Mapping[int, int | None], told: str
 ) -> ConditionalLogError:
-    """One error for all partitions that do not end where a job expects.
+    """Return one error for all partitions whose end offset does not match.
 
-    ``onward`` is all expected offsets to go on with; ``told`` says what is in the log of the job.
+    Args:
+        found: The conflict of each such partition.
+        onward: The expected offsets to resume with, by partition.
+        told: A sentence that reports the rows of the job in the log.
     """
     lost = {partition: each for partition, each in found.items() if isinstance(each, Truncated)}
     if lost:
@@ -133,16 +136,21 @@ def offsets_to_go_on(message: str) -> str | None:
 
 
 def refused_at(message: str) -> int | None:
-    """The partition that the text of an error says to end where it was not expected to; None of any other text.
+    """Return the partition of a conflict about its end offset, from the text of the error; None for any other text.
 
-    Conditions of rows and keys are other texts: no offset for a partition answers them.
+    Conflicts of rows and keys do not match, because no expected offset of a partition resolves them.
     """
     found = re.match(r"partition (\d+): expected offset \d+ to be the end", message)
     return int(found[1]) if found else None
 
 
 def told_rows(job: str, rows: int | None) -> str:
-    """A sentence on what is in the log of a job that an error ends; None: not known."""
+    """Return a sentence that reports the rows in the log of a failed job.
+
+    Args:
+        job: The job name.
+        rows: The number of its rows in the log; None if it is not known.
+    """
     if rows is None:
         return f"How many rows of job {job!r} are in the log is not known now; another job name appends them again."
     if rows == 0:
@@ -151,7 +159,7 @@ def told_rows(job: str, rows: int | None) -> str:
 
 
 def not_appended(partition: int, cause: str) -> StorageError:
-    """The error for a chunk of which nothing is visible, now or later, though nothing speaks against it."""
+    """Return the error for a chunk that is not and never becomes visible, although no condition failed."""
     return StorageError(
         f"partition {partition}: nothing of this chunk is in the log: {cause}. Run the same job again: it goes on "
         f"behind what the partition holds of it."

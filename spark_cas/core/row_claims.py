@@ -1,4 +1,4 @@
-"""What single rows expect of the log (KIP-27's offset on each record), and the first of them that does not hold.
+"""Expected offsets of single rows (KIP-27's offset on each record), and the first row that does not match.
 
 docs/conditions.md has the definition with examples.
 """
@@ -18,7 +18,7 @@ from spark_cas.core.records import RECORDS
 COLUMN = "expected_offset"
 
 CLAIMED = RECORDS.append(pa.field(COLUMN, pa.int64()))
-"""Rows on their way to the log: records, and what each expects. Null and -1 ask for no check."""
+"""Records with the expected offset of each row. Null and -1 mean no check."""
 
 NO_CHECK = -1
 
@@ -26,7 +26,11 @@ _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 
 
 def split_claims(rows: _Rows) -> tuple[_Rows, pa.Array | None]:
-    """The records of rows in `RECORDS` or `CLAIMED`, and what each row expects: None when none expects anything."""
+    """Split rows into records and expected offsets; the offsets are None if no row has one.
+
+    Args:
+        rows: Rows in the schema `RECORDS` or `CLAIMED`.
+    """
     if COLUMN not in rows.schema.names:
         return rows, None
     column = rows.column(COLUMN)
@@ -35,9 +39,15 @@ def split_claims(rows: _Rows) -> tuple[_Rows, pa.Array | None]:
 
 
 def check_rising(claims: pa.Array, first_row: int, above: int = NO_CHECK) -> int:
-    """The highest of some rows' claims, which rise from row to row, beginning ``above`` those of the rows before.
+    """Check that expected offsets rise from row to row, and return the highest.
 
-    ``first_row`` is the first of them, counted in the job's partition. Raises ClaimError naming the row otherwise.
+    Args:
+        claims: The expected offset of each row.
+        first_row: The number of the first of these rows within the job's rows of the partition.
+        above: The highest expected offset of all earlier rows. The first offset must be greater.
+
+    Raises:
+        ClaimError: An offset is not greater than the previous one. The message names the row.
     """
     rows, expected = given_claims(claims)
     before = np.concatenate(([above], expected[:-1])) if len(rows) else expected
@@ -53,7 +63,10 @@ def check_rising(claims: pa.Array, first_row: int, above: int = NO_CHECK) -> int
 
 
 def check_claim_values(claims: pa.Array, first_row: int) -> None:
-    """ClaimError, naming the row, for a claim that is no offset from 0 on; null and -1 ask for no check."""
+    """Raise ClaimError, with the row number, if an expected offset is below -1.
+
+    Null and -1 mean no check.
+    """
     values = claims.fill_null(NO_CHECK).to_numpy(zero_copy_only=False)
     wrong = np.flatnonzero(values < NO_CHECK)
     if len(wrong):
@@ -64,12 +77,18 @@ def check_claim_values(claims: pa.Array, first_row: int) -> None:
 
 
 def check_rows(chunk: Chunk, base_offset: int, holds: Callable[[int], bool]) -> RowConflict | None:
-    """The first row of a chunk whose claim does not hold when the chunk is appended at ``base_offset``; None if none.
+    """Return the first row of a chunk whose expected offset does not match; None if all match.
 
-    Row i gets ``base_offset + i``. Its claim c says that nobody else's record lies at or behind c, where each of the
-    i rows before it took one offset: so it holds exactly when the chunk itself may expect ``c - i``. That is so for
-    ``base_offset``, for nothing above, and below for what ``holds``, which is asked as little as can be: where it
-    says yes to an offset, it says so to each from there up to ``base_offset``.
+    Row i gets the offset ``base_offset + i``. Its expected offset c requires that no other writer's record has an
+    offset at or above c, where each of the i earlier rows takes one offset. So it matches exactly if the chunk itself
+    could expect ``c - i``. A value equal to ``base_offset`` always matches, and a greater value never does. For lower
+    values, ``holds`` decides.
+
+    Args:
+        chunk: The chunk to append.
+        base_offset: The offset of the chunk's first row.
+        holds: Returns whether the chunk could expect an offset. It must be monotonic: if it is true for an offset, it
+            is true for each one from there to ``base_offset``. The function calls it as rarely as possible.
     """
     if chunk.claims is None:
         return None
@@ -77,7 +96,7 @@ def check_rows(chunk: Chunk, base_offset: int, holds: Callable[[int], bool]) -> 
     of_chunk = expected - rows
     past = np.flatnonzero(of_chunk > base_offset)
     until = int(past[0]) if len(past) else len(rows)
-    # Only a claim that asks for more than all before it can be the first that does not hold.
+    # Only a row with a lower value than all earlier rows can be the first that does not match.
     least = np.minimum.accumulate(of_chunk[:until]) if until else of_chunk[:0]
     steps = np.flatnonzero(np.diff(least, prepend=base_offset) < 0)
     if len(steps) and not holds(int(least[steps[-1]])):
@@ -88,18 +107,18 @@ def check_rows(chunk: Chunk, base_offset: int, holds: Callable[[int], bool]) -> 
         return None
     first_row = chunk.rows - chunk.records.num_rows
     row, claimed = int(rows[at]), int(expected[at])
-    # A claim before it that holds proves that the log has all that was seen: then the numbering is wrong.
+    # A matching earlier row proves that the log lost no records: then the row numbering is wrong.
     return RowConflict(first_row + row, claimed, base_offset + row, truncated=at == until and at == 0)
 
 
 def lowest_claim(claims: pa.Array, base_offset: int) -> int:
-    """The lowest offset that rows, all of whose claims hold at ``base_offset``, let their chunk expect."""
+    """Return the lowest offset that a chunk can expect if all of its rows match at ``base_offset``."""
     rows, expected = given_claims(claims)
     return min(base_offset, int((expected - rows).min(initial=base_offset)))
 
 
 def given_claims(claims: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Which rows expect something, and what."""
+    """Return the positions of the rows with an expected offset, and these offsets."""
     values = claims.fill_null(NO_CHECK).to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(values != NO_CHECK)
     return rows, values[rows]

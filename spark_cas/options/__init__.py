@@ -1,1 +1,1 @@
-"""The options of Spark's reads and writes: one table, parsed once at the edge."""
+"""The options of Spark's reads and writes: one table, and its parsers."""

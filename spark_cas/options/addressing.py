@@ -1,4 +1,4 @@
-"""Where the log of a read or write is: under a path, or a topic of some brokers, and never both."""
+"""Resolve the address of the logs of a read or write: a path, or topics of some brokers, but not both."""
 
 from dataclasses import dataclass
 
@@ -26,12 +26,12 @@ NO_ADDRESS = (
 
 
 _NO_NAME = "-"
-"""Stands where a spec has the topic's name while a pattern says which topics are meant."""
+"""The topic name of a spec if a pattern selects the topics."""
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What the options say that name topics: at most one of them is given."""
+    """The options that name topics. At most one of them may have a value."""
 
     topic: str | None
     subscribe: tuple[str, ...] | None
@@ -39,7 +39,7 @@ class Named:
     assign: tuple[TopicPartition, ...] | None
 
     def given(self) -> str | None:
-        """The option that is given. Raises OptionError when two are."""
+        """Return the name of the option that has a value, None if none has; raise OptionError if two have one."""
         options = ("topic", "subscribe", "subscribePattern", "assign")
         values = (self.topic, self.subscribe, self.subscribe_pattern, self.assign)
         given = [option for option, value in zip(options, values, strict=True) if value is not None]
@@ -48,14 +48,18 @@ class Named:
         return given[0] if given else None
 
     def topics(self) -> tuple[str, ...]:
-        """The topics by name, sorted."""
+        """Return the topic names, sorted; empty for a pattern."""
         if self.topic is not None:
             return (self.topic,)
         return self.subscribe or tuple(sorted({at.topic for at in self.assign or ()}))
 
 
 def selection_of(path: str | None, servers: str | None, named: Named) -> Selection | None:
-    """The logs that these options name, without settings; None when they name none. Raises OptionError."""
+    """Return the selected logs, without client settings; None if no option names a log.
+
+    Raises:
+        OptionError: The options are incomplete or contradict each other.
+    """
     given = named.given()
     if path is not None:
         return _at_path_of(path, servers, given, named)
@@ -77,7 +81,7 @@ def selection_of(path: str | None, servers: str | None, named: Named) -> Selecti
 
 
 def _at_path_of(path: str, servers: str | None, given: str | None, named: Named) -> Selection:
-    """A path is one log, of which ``assign`` may name some partitions."""
+    """Return the log at a path, of which ``assign`` may select some partitions."""
     if given == "subscribePattern":
         raise OptionError(
             "the options path and subscribePattern are both given, and a path is one log. Load each path and union "

@@ -1,4 +1,4 @@
-"""Options that do not go together, or not with what is asked for."""
+"""Reject options that contradict each other or the kind of the write."""
 
 import warnings
 
@@ -16,7 +16,7 @@ _OF_LOADS = {
 
 
 def refuse_of_loads(given: Given) -> None:
-    """OptionError for what goes with a load where a stream is written."""
+    """Raise OptionError for an option of loads in a streaming write."""
     for name, why in _OF_LOADS.items():
         if name.lower() in given.explicit:
             raise OptionError(f"option {name} is for loads: {why}. Leave it out.")
@@ -39,7 +39,7 @@ _WITH_PLAN = {
 
 
 def warn_of_deprecated(given: Given) -> None:
-    """FutureWarning for a word that is still taken."""
+    """Issue a FutureWarning for a deprecated value."""
     word = given.merged.get("idempotence", "").strip().lower()
     if word in DEPRECATED_IDEMPOTENCE:
         warnings.warn(
@@ -50,7 +50,7 @@ def warn_of_deprecated(given: Given) -> None:
 
 
 def refuse_of_plans(given: Given) -> None:
-    """OptionError for what goes with a plan where none is made."""
+    """Raise OptionError for an option that needs a plan if ``idempotence`` is ``off``."""
     if given.need("idempotence", str) == OFF:
         for name, why in _WITH_PLAN.items():
             if name.lower() in given.explicit:
@@ -73,7 +73,7 @@ _OF_RECORDS = (
 
 
 def refuse_for_views(given: Given) -> None:
-    """OptionError for what chooses records where a view is read."""
+    """Raise OptionError for an option that selects records if the view returns none."""
     for name in _OF_RECORDS:
         if name.lower() in given.explicit:
             raise OptionError(

@@ -1,4 +1,4 @@
-"""Defaults of options, per log, from a TOML file."""
+"""Per-log defaults of options, from a TOML file."""
 
 import os
 import tomllib
@@ -14,12 +14,17 @@ _Table = dict[str, str]
 
 
 def per_log_defaults(conf: str | None, spec: AnySpec | None) -> tuple[_Table, tuple[_Table, ...]]:
-    """The defaults that hold for a log, and every table of the file, for checking the names in it.
+    """Return the defaults of a log, and all tables of the file.
 
-    ``conf`` is the file; None takes it from the environment. A table named as the log's address wins over
-    one named as the log, and both over ``[defaults]``. Keys come in lower case, values as text.
+    A table named as the log's address overrides one named as the log, and both override ``[defaults]``. Names are in
+    lower case, and values are text.
 
-    Raises OptionError when the file cannot be read or has another shape.
+    Args:
+        conf: The path of the file; None to use the environment variable SPARK_CAS_CONF.
+        spec: The log; None to use ``[defaults]`` only.
+
+    Raises:
+        OptionError: The file cannot be read, or does not have the expected tables.
     """
     file = conf or os.environ.get(VARIABLE)
     if not file:
@@ -53,7 +58,7 @@ def _tables(file: Path) -> tuple[_Table, dict[str, _Table]]:
 
 
 def _flat(table: Mapping[str, object], prefix: str = "") -> _Table:
-    """Settings as options are given: ``store.aws_region = "x"`` is a table within a table to TOML."""
+    """Flatten nested tables: TOML parses ``store.aws_region = "x"`` as a table within a table."""
     flat: _Table = {}
     for name, value in table.items():
         if isinstance(value, dict):
@@ -64,7 +69,7 @@ def _flat(table: Mapping[str, object], prefix: str = "") -> _Table:
 
 
 def _same_address(name: str, spec: AnySpec) -> bool:
-    # A bare name is the log's name, and not a directory below wherever the driver happens to run.
+    # A name without a slash is the log's name, not a directory below the driver's working directory.
     if "/" not in name:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Writes docs/options.md: ``python -m spark_cas.options.document > docs/options.md``."""
+"""Generate docs/options.md: ``python -m spark_cas.options.document > docs/options.md``."""
 
 import sys
 
@@ -76,7 +76,7 @@ listed below.
 
 
 def render() -> str:
-    """The page."""
+    """Return the text of docs/options.md."""
     parts = [
         _HEAD,
         _table("Reading", Scope.READ),

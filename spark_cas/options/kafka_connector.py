@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector (4.2), option by option: what a user of it finds here."""
+"""A comparison with Spark's own Kafka connector (4.2), option by option."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from spark_cas.options.option import READING, Scope
 
 
 class Verdict(Enum):
-    """How an option of Spark's connector is taken here."""
+    """The handling of an option of Spark's connector."""
 
     SAME = "same"
     DIFFERENT = "different"
@@ -24,7 +24,7 @@ class SparkOption:
     name: str
     verdict: Verdict
     note: str
-    """How it differs, what holds in its place, or why it is refused and what to do."""
+    """The difference, the replacement, or the reason for the rejection and the fix."""
 
 
 _SAME, _DIFFERENT, _NO_EFFECT, _REFUSED = Verdict
@@ -105,7 +105,7 @@ COLUMNS: tuple[SparkOption, ...] = (
         "It is required in each row. `route` adds it, and `route(..., by='partition')` keeps existing numbers.",
     ),
 )
-"""Columns that the sink takes. A column ``timestamp`` is written here, too; Spark's sink knows none."""
+"""Columns of Spark's sink. This package also writes a column ``timestamp``, which Spark's sink does not know."""
 
 _OWN_CLIENTS = "It has no effect: the workers of tasks have their own clients, outside the JVM."
 
@@ -124,13 +124,13 @@ APPLICATION: tuple[SparkOption, ...] = (
         "They have no effect: there are no delegation tokens. Give `kafka.sasl.*`, with secrets by reference.",
     ),
 )
-"""Settings of the Spark application, which its connector looks at."""
+"""Settings of the Spark application that Spark's connector reads."""
 
 _REFUSALS = {each.name.lower(): each.note for each in (*SOURCE, *SINK) if each.verdict is Verdict.REFUSED}
 
 
 def _unused(options: Iterable[SparkOption]) -> dict[str, str]:
-    """But for the settings of clients, of which `spark_cas.log.kafka.settings.unused` says it."""
+    """Return the options without an effect, except client settings (`spark_cas.log.kafka.settings.unused`)."""
     unused = [each for each in options if each.verdict is Verdict.NO_EFFECT]
     return {each.name.lower(): each.note for each in unused if not each.name.startswith("kafka.")}
 
@@ -139,10 +139,18 @@ _UNUSED_SOURCE, _UNUSED_SINK = _unused(SOURCE), _unused(SINK)
 
 
 def refusal_of(key: str) -> str | None:
-    """Why an option of Spark's connector, in lower case, is refused and what to do; None for any other."""
+    """Return why this package rejects an option of Spark's connector, and the fix; None for any other option.
+
+    Args:
+        key: The name of the option in lower case.
+    """
     return _REFUSALS.get(key)
 
 
 def unused_by(*scopes: Scope) -> dict[str, str]:
-    """Options of Spark's connector, in lower case, that the scopes take without effect; what holds instead."""
+    """Return the options of Spark's connector that have no effect in the scopes.
+
+    Returns:
+        The replacement of each option, by name in lower case.
+    """
     return _UNUSED_SOURCE if READING.issuperset(scopes) else _UNUSED_SOURCE | _UNUSED_SINK

@@ -1,4 +1,4 @@
-"""Which names of options there are: what nobody knows is refused, with the nearest name that somebody does."""
+"""Check option names: reject unknown ones and suggest the closest known name."""
 
 import difflib
 from collections.abc import Mapping
@@ -13,21 +13,21 @@ from spark_cas.options.store_settings import STORE_OPTIONS
 from spark_cas.options.table import BY_KEY, OPTIONS, SERVERS
 
 KAFKA = "kafka."
-"""Begins the settings of Kafka's clients, and the option that names the brokers."""
+"""The prefix of Kafka's client settings, and of the option that names the brokers."""
 
 
 def is_setting(key: str) -> bool:
-    """Whether an option is a setting of a client, and not one of the table."""
+    """Return whether an option is a client setting, not an entry of the table."""
     return key not in BY_KEY and key.startswith((KAFKA, STORE))
 
 
 def settings_of(options: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """The settings of a client, without the prefix."""
+    """Return the client settings with a prefix, without the prefix."""
     return {key.removeprefix(prefix): value for key, value in options.items() if _has(key, prefix)}
 
 
 def is_for(key: str, *scopes: Scope) -> bool:
-    """Whether any of the scopes takes an option, which there is."""
+    """Return whether any of the scopes accepts a known option."""
     return is_setting(key) or not BY_KEY[key].scopes.isdisjoint(scopes)
 
 
@@ -40,14 +40,14 @@ def has_no_effect(key: str, *scopes: Scope) -> bool:
 
 
 def fits(key: str, *, on_kafka: bool) -> bool:
-    """Whether an option means something on a backend."""
+    """Return whether an option applies to a backend."""
     if is_setting(key):
         return key.startswith(KAFKA if on_kafka else STORE)
     return on_kafka or not BY_KEY[key].kafka_only
 
 
 def check_name(key: str, *scopes: Scope) -> None:
-    """OptionError unless any of the scopes has this option."""
+    """Raise OptionError unless any of the scopes accepts this option."""
     if is_setting(key):
         _check_setting(key)
         return
@@ -65,7 +65,7 @@ def check_name(key: str, *scopes: Scope) -> None:
 
 
 def check_defaults(table: Mapping[str, str]) -> None:
-    """OptionError unless the file of per-log defaults may set all of these."""
+    """Raise OptionError unless the file of per-log defaults can set all of these."""
     known = {each.name.lower(): each.name for each in OPTIONS if each.per_log}
     for key in table:
         if is_setting(key):
@@ -86,7 +86,7 @@ def _check_setting(key: str) -> None:
         if difflib.get_close_matches(key, [SERVERS], cutoff=0.9):
             raise OptionError(f"there is no option {key!r}. Did you mean {SERVERS}?")
         if name not in ALLOWED and name not in UNUSED_BY_NAME:
-            librdkafka_settings({name: ""})  # which refuses it, and says what to do instead
+            librdkafka_settings({name: ""})  # raises OptionError with the alternative
         return
     if key.removeprefix(STORE) not in STORE_OPTIONS:
         known = {STORE + each: STORE + each for each in STORE_OPTIONS}

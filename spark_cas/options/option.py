@@ -1,4 +1,4 @@
-"""What an option is, and the parsers of its values. They never show what was given, which may be secret."""
+"""Definition of an option, and parsers of its values. Parser errors never contain the value, which may be secret."""
 
 import math
 import re
@@ -16,7 +16,7 @@ _UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_0
 
 
 class Scope(Enum):
-    """Who takes an option."""
+    """A use that accepts options."""
 
     READ = "read"
     READ_STREAM = "readStream"
@@ -28,29 +28,29 @@ EVERYWHERE = frozenset(Scope)
 READING = frozenset({Scope.READ, Scope.READ_STREAM})
 ONE_READ = frozenset({Scope.READ})
 STREAMING_READ = frozenset({Scope.READ_STREAM})
-# route takes a dict of the options that the write takes, so that one dict serves both.
+# route takes a dict of the write's options, so that one dict serves both.
 WRITING_AND_ROUTING = frozenset({Scope.WRITE, Scope.ROUTE})
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option, and what a person has to know of it."""
+    """An option, its parser and its documentation."""
 
     name: str
     parse: Callable[[str], object]
-    """Raises ValueError saying what was expected: never what was given."""
+    """Raises ValueError with the expected form, never with the value."""
     default: str | None
-    """As a user would write it; None when there is none."""
+    """The text that a user would set; None for no default."""
     scopes: frozenset[Scope]
     per_log: bool
-    """Whether the file of per-log defaults may give it."""
+    """Whether the file of per-log defaults can set it."""
     doc: str
     kafka_only: bool = False
-    """Whether it means nothing for a log in a directory or object store."""
+    """Whether it has no meaning for a log in a directory or object store."""
 
 
 def whole_number(most: int = _MAX_INT, *, least: int = 1) -> Callable[[str], int]:
-    """A parser of whole numbers from ``least`` to ``most``."""
+    """Return a parser of whole numbers from ``least`` to ``most``."""
 
     def parse(text: str) -> int:
         stripped = text.strip()
@@ -62,7 +62,7 @@ def whole_number(most: int = _MAX_INT, *, least: int = 1) -> Callable[[str], int
 
 
 def seconds(text: str) -> float:
-    """Seconds above 0."""
+    """Parse a number of seconds above 0."""
     try:
         value = float(text)
     except ValueError:
@@ -73,7 +73,7 @@ def seconds(text: str) -> float:
 
 
 def flag(text: str) -> bool:
-    """``true`` or ``false``."""
+    """Parse ``true`` or ``false``."""
     if text.strip().lower() not in ("true", "false"):
         raise ValueError("true or false")
     return text.strip().lower() == "true"
@@ -84,11 +84,11 @@ ATOMIC_PARTITION = "partition"
 ISOLATION_LOAD = "load"
 VIEW_RECORDS, VIEW_NEWEST = "records", "newest"
 VIEWS_OF_RECORDS = (VIEW_RECORDS, VIEW_NEWEST)
-"""Their rows are records, which may be chosen by offset; other views tell of all of the log."""
+"""The views whose rows are records, which offsets can select. Other views describe the whole log."""
 
 
 def atomicity(text: str) -> str:
-    """``load``, ``partition`` or nothing; ``true`` and ``false`` mean the latter two."""
+    """Parse ``load``, ``partition`` or nothing; ``true`` means ``partition`` and ``false`` nothing."""
     word = text.strip().lower()
     word = {"true": ATOMIC_PARTITION, "false": ""}.get(word, word)
     if word not in (ATOMIC_LOAD, ATOMIC_PARTITION, ""):
@@ -97,7 +97,7 @@ def atomicity(text: str) -> str:
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
-    """A parser of one of a few words."""
+    """Return a parser of one of several words."""
 
     def parse(text: str) -> str:
         if text.strip().lower() not in choices:
@@ -108,11 +108,11 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 
 DEPRECATED_IDEMPOTENCE = {"true": REQUIRED, "false": OFF}
-"""Kafka's words of before KIP-192, and what they mean."""
+"""The legacy values of KIP-192, and their meaning."""
 
 
 def idempotence(text: str) -> str:
-    """``required``, ``requested`` or ``off``; or what they were called before."""
+    """Parse ``required``, ``requested``, ``off`` or one of the legacy values."""
     word = text.strip().lower()
     word = DEPRECATED_IDEMPOTENCE.get(word, word)
     if word not in (REQUIRED, REQUESTED, OFF):
@@ -127,11 +127,11 @@ _PARTITIONERS: dict[str, Partitioner] = {
     "consistent": "crc32",
     "consistent_random": "crc32",
 }
-"""The names that the option takes, those of librdkafka among them."""
+"""The accepted names, including those of librdkafka."""
 
 
 def partitioner(text: str) -> Partitioner:
-    """Return the partitioner of one of its names."""
+    """Parse the name of a partitioner."""
     found = _PARTITIONERS.get(text.strip().lower())
     if found is None:
         raise ValueError(f"one of {', '.join(_PARTITIONERS)}")
@@ -139,7 +139,7 @@ def partitioner(text: str) -> Partitioner:
 
 
 def some_of(*choices: str) -> Callable[[str], tuple[str, ...]]:
-    """A parser of one or more of a few words, separated by commas, none of them twice."""
+    """Return a parser of one or more of several words, separated by commas, without duplicates."""
 
     def parse(text: str) -> tuple[str, ...]:
         words = tuple(word.strip().lower() for word in text.split(","))
@@ -151,14 +151,14 @@ def some_of(*choices: str) -> Callable[[str], tuple[str, ...]]:
 
 
 def text(value: str) -> str:
-    """Any text that is not blank."""
+    """Return any text that is not blank."""
     if not value.strip():
         raise ValueError("not empty")
     return value
 
 
 def milliseconds(text: str) -> int:
-    """A time in milliseconds since 1970."""
+    """Parse a time in milliseconds since 1970."""
     stripped = text.strip()
     if not (stripped.isascii() and stripped.isdigit() and int(stripped) < 2**63):
         raise ValueError("milliseconds since 1970, such as 1767225600000")
@@ -166,7 +166,7 @@ def milliseconds(text: str) -> int:
 
 
 def duration_ms(text: str) -> int:
-    """A time as Spark writes it, ``15m``, in milliseconds; a bare number is milliseconds."""
+    """Parse a duration such as ``15m`` to milliseconds; a bare number is milliseconds."""
     found = _DURATION.fullmatch(text.strip().lower())
     if found is None:
         raise ValueError("a time such as 500ms, 90s, 15m, 2h or 1d")
@@ -174,7 +174,7 @@ def duration_ms(text: str) -> int:
 
 
 def topics(value: str) -> tuple[str, ...]:
-    """Names of topics separated by commas, sorted."""
+    """Parse topic names separated by commas, and sort them."""
     names = [each.strip() for each in value.split(",") if each.strip()]
     if not names or not all(_TOPIC.fullmatch(each) for each in names):
         raise ValueError("the name of a topic (A-Z a-z 0-9 . _ -), or several separated by commas")
@@ -182,7 +182,7 @@ def topics(value: str) -> tuple[str, ...]:
 
 
 def pattern(value: str) -> str:
-    """A regular expression."""
+    """Parse a regular expression."""
     stripped = value.strip()
     try:
         re.compile(stripped)
@@ -194,7 +194,7 @@ def pattern(value: str) -> str:
 
 
 def one_topic(value: str) -> str:
-    """The name of one topic: no list, no pattern."""
+    """Parse the name of one topic; reject lists and patterns."""
     if _TOPIC.fullmatch(value.strip()) is None:
         raise ValueError(
             "the name of one topic (A-Z a-z 0-9 . _ -), and no list or pattern: several are read with the options "

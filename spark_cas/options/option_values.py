@@ -1,4 +1,4 @@
-"""The options that were given to a read, a write or `route`: their names, their values, the defaults below them."""
+"""The options of a read, a write or `route`: checked names, parsed values, and the defaults of the log."""
 
 import json
 from collections.abc import Mapping
@@ -20,15 +20,22 @@ from spark_cas.options.topic_partitions import TopicPartition
 
 _T = TypeVar("_T")
 
-# What CREATE TABLE adds: `location`, `owner`, `provider`, each option again as `option.<name>`, and paths.
+# CREATE TABLE adds `location`, `owner`, `provider`, each option again as `option.<name>`, and paths.
 _FROM_CATALOG = frozenset({"location", "owner", "provider"})
 _FROM_CATALOG_PREFIXES = ("option.", "file:/")
 
 
 class Given:
-    """The options that were given, checked by name; the values of the log's defaults below them.
+    """The explicit options with checked names, and the defaults of the log for the others.
 
-    Of several scopes any may take an option: who asks does not know yet which of them it is.
+    With several scopes, an option is valid if any of them accepts it, for a caller that does not know its scope yet.
+
+    Args:
+        options: The options as Spark passes them.
+        scopes: The uses that accept options.
+
+    Raises:
+        OptionError: An option is unknown or malformed, or does not apply to the backend of the log.
     """
 
     def __init__(self, options: Mapping[str, str], *scopes: Scope) -> None:
@@ -59,7 +66,16 @@ class Given:
         self._selection = selection and replace(selection, spec=self._with_settings(selection.spec))
 
     def get(self, name: str, _: type[_T], *, explicit: bool = True) -> _T | None:
-        """The parsed value of an option that was given explicitly, or its default; None when it has none."""
+        """Return the parsed value of an option, its default, or None if it has neither.
+
+        Args:
+            name: The name of the option.
+            _: The type of the value.
+            explicit: Whether to ignore the defaults of the log.
+
+        Raises:
+            OptionError: The value is malformed.
+        """
         given = self.explicit if explicit else self.merged
         option = BY_KEY[name.lower()]
         value = given.get(name.lower(), option.default)
@@ -75,24 +91,24 @@ class Given:
             ) from None
 
     def need(self, name: str, kind: type[_T]) -> _T:
-        """The parsed value of an option that has one in any case."""
+        """Return the parsed value of an option; raise OptionError if it has neither a value nor a default."""
         value = self.get(name, kind, explicit=False)
         if value is None:
             raise OptionError(f"option {name} is missing.")
         return value
 
     def need_selection(self) -> Selection:
-        """Where the logs are; OptionError showing how to say it."""
+        """Return the addresses of the logs; raise OptionError if no option names one."""
         if self._selection is None:
             raise OptionError(NO_ADDRESS)
         return self._selection
 
     def need_spec(self) -> AnySpec:
-        """Where the one log is; OptionError showing how to say it."""
+        """Return the address of the log; raise OptionError if the options name none or several."""
         return self.need_selection().only()
 
     def tell_unused(self) -> None:
-        """Log which options have no effect here, each once in a process, and what holds in their place."""
+        """Log a warning for each option without an effect, once per process."""
         for key, instead in self._unused.items():
             tell(key, instead)
         if self._selection is not None and self._selection.spec.has_brokers:
@@ -117,7 +133,7 @@ def _is_catalogs(key: str) -> bool:
 
 
 def _take_only_path(options: dict[str, str]) -> None:
-    """``load([...])`` gives ``paths``, a JSON list: one path is as good as ``path``, several are no log."""
+    """Replace ``paths``, the JSON list of ``load([...])``, with ``path``; raise OptionError for several paths."""
     paths = options.pop("paths", None)
     if paths is None:
         return
@@ -128,7 +144,7 @@ def _take_only_path(options: dict[str, str]) -> None:
 
 
 def _refuse_misfits(explicit: Mapping[str, str], *, on_kafka: bool) -> None:
-    """OptionError for an option that means nothing on the log's backend."""
+    """Raise OptionError for an option that does not apply to the log's backend."""
     kind, other = ("logs in an object store", "a topic") if on_kafka else ("topics", "no topic")
     for key in explicit:
         if not fits(key, on_kafka=on_kafka):

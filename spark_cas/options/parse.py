@@ -1,4 +1,4 @@
-"""From Spark's options, all text and in lower case, to values: parsed once, at the edge."""
+"""Parse Spark's options, which are text with case-insensitive names, to typed values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -25,28 +25,28 @@ from spark_cas.options.trigger_limits import TriggerLimits
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a read was asked for."""
+    """The options of a read."""
 
     selection: Selection
     view: str
     """``records``, ``newest``, ``offsets`` or ``progress``."""
     include_headers: bool
     range: ReadRange
-    """Which records the views of records take."""
+    """The records to read, for the views that return records."""
     splitting: Splitting
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """What a streaming read was asked for."""
+    """The options of a streaming read."""
 
     selection: Selection
     range: ReadRange
-    """Where the stream begins; it has no end."""
+    """The start of the stream; it has no end."""
     splitting: Splitting
     trigger: TriggerLimits
     whole_loads: bool
-    """Whether no micro-batch ends within a load as a whole."""
+    """Whether no micro-batch may end within an atomic load."""
     allow_unsubscribed: bool
     """Whether the checkpoint may have topics and partitions that the selection does not have."""
     processing_time: bool
@@ -55,71 +55,71 @@ class StreamOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a write was asked for."""
+    """The options of a write."""
 
     spec: AnySpec
     job: str | None
-    """None where none was named."""
+    """None if the option is not set."""
     expected_offsets: ExpectedOffsets
     checked: bool
-    """Whether anything is checked: else no row may expect anything either."""
+    """Whether expected offsets are checked. If not, no row may have an expected offset either."""
     compare: str
-    """What expected offsets are about: partitions or keys."""
+    """The scope of expected offsets: partitions or keys."""
     atomic: bool
     """Whether all rows of a partition are one chunk."""
     whole: bool
-    """Whether the rows of all partitions become visible in one step."""
+    """Whether the load is atomic: the rows of all partitions become visible in one step."""
     partitions: int | None
-    """The count that the user says the log has."""
+    """The partition count of the log according to the user; None if not set."""
     new_partitions: int | None
-    """The count that a new log gets: that above, or the default of the log."""
+    """The partition count of a log to create: ``partitions``, or the default of the log."""
     partitioner: Partitioner | None
-    """The partitioner that the user names."""
+    """The partitioner that an option or the log's defaults name; None if neither does."""
     limits: ChunkLimits
     routed: bool
     fenced_wait_ms: int
     grant_timeout_ms: int
-    """How long the write waits for other loads that are at work on the same partitions."""
+    """The maximum wait for other loads of the same partitions, in milliseconds."""
     batch_id: int | None
-    """The batch of a stream that the rows are, where Spark does not tell."""
+    """The micro-batch of the rows, for a write within foreachBatch; else None."""
     order_by: tuple[str, ...]
     round_of: str
-    """The job of `append_if_unchanged` that the write is a round of; empty for any other."""
+    """The job of `append_if_unchanged` to which the write belongs as one round; empty for any other write."""
     idempotence: str
-    """What is asked for: `spark_cas.core.guarantee`."""
+    """The requested guarantee: `spark_cas.core.guarantee`."""
     report: str | None
-    """The file that takes the result, if any does."""
+    """The file for the result; None for no file."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouteOptions:
-    """What a route was asked for: a dict of the write's options."""
+    """The options of `route`: a dict of the write's options."""
 
     job: str | None
     partitions: int | None
     new_partitions: int | None
     partitioner: Partitioner | None
-    """The partitioner that the user names."""
+    """The partitioner that an option or the log's defaults name; None if neither does."""
     by_key: bool
-    """Whether what rows expect is about their keys, and tells nothing of their order."""
+    """Whether expected offsets apply to keys, so that they imply no row order."""
     whole: bool
-    """Whether the rows of all partitions become visible in one step."""
+    """Whether the load is atomic: the rows of all partitions become visible in one step."""
     idempotence: str
-    """``required``, ``requested`` or ``off``: then the write takes no job."""
+    """``required``, ``requested`` or ``off``. With ``off``, the write takes no job."""
     on_brokers: bool
     """Whether the log is a topic."""
     reading: tuple[tuple[str, str], ...] = field(repr=False)
-    """The options with which the same log is read. They may be secret."""
+    """The options to read the same log. They may contain secrets."""
 
 
 def check_read(options: Mapping[str, str]) -> tuple[str, bool]:
-    """The view and whether headers are asked for. Does without a path, for CREATE TABLE."""
+    """Return the view and whether to include headers. CREATE TABLE calls this without a path."""
     given = Given(options, *READING)
     return given.need("view", str), given.need("includeHeaders", bool)
 
 
 def parse_read(options: Mapping[str, str]) -> ReadOptions:
-    """Read the options of a read; OptionError for any that is unknown, malformed or missing."""
+    """Parse the options of a read; raise OptionError for any that is unknown, malformed or missing."""
     given = Given(options, Scope.READ)
     given.tell_unused()
     view = given.need("view", str)
@@ -139,7 +139,7 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
 
 
 def parse_read_stream(options: Mapping[str, str]) -> StreamOptions:
-    """Read the options of a streaming read; OptionError for any that is unknown, malformed or missing."""
+    """Parse the options of a streaming read; raise OptionError for any that is unknown, malformed or missing."""
     given = Given(options, Scope.READ_STREAM)
     given.tell_unused()
     most, least = (given.get(name, int, explicit=False) for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"))
@@ -165,7 +165,7 @@ def parse_read_stream(options: Mapping[str, str]) -> StreamOptions:
 
 
 def parse_write(options: Mapping[str, str]) -> WriteOptions:
-    """Read the options of a write; OptionError for any that is unknown, malformed or missing."""
+    """Parse the options of a write; raise OptionError for any that is unknown, malformed or missing."""
     given = Given(options, Scope.WRITE)
     in_batch = "batchid" in given.explicit
     if in_batch and "job" not in given.explicit:
@@ -179,7 +179,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
 
 
 def parse_write_stream(options: Mapping[str, str]) -> WriteOptions:
-    """Read the options of a streaming write; OptionError for any that is unknown, malformed or missing."""
+    """Parse the options of a streaming write; raise OptionError for any that is unknown, malformed or missing."""
     given = Given({key: value for key, value in options.items() if key.lower() not in _OF_STREAMS}, Scope.WRITE)
     if "batchid" in given.explicit:
         raise OptionError("option batchId is for foreachBatch; here Spark tells the batch. Leave it out.")
@@ -187,11 +187,11 @@ def parse_write_stream(options: Mapping[str, str]) -> WriteOptions:
 
 
 GRANT_TIMEOUT_MS = 3_600_000
-"""How long a load, or a micro-batch as a whole, waits for others unless it is told."""
+"""The default maximum wait of a load, or of an atomic micro-batch, for other loads, in milliseconds."""
 
 
 def _grant_timeout_ms(given: Given) -> int:
-    """As given; else as long as may be, but for offsets that were named: who is waited for would pass them."""
+    """Return the lock timeout, by default 0 with explicit expected offsets, which any other load invalidates."""
     timeout_ms = given.get("grantTimeout", int, explicit=False)
     if timeout_ms is not None:
         return timeout_ms
@@ -199,7 +199,7 @@ def _grant_timeout_ms(given: Given) -> int:
 
 
 _OF_STREAMS = frozenset({"checkpointlocation", "queryname"})
-"""Options of a streaming query that Spark hands on to its sink."""
+"""Options of a streaming query that Spark also passes to its sink."""
 
 
 def _write_options(given: Given, *, stream: bool) -> WriteOptions:
@@ -235,7 +235,11 @@ def _write_options(given: Given, *, stream: bool) -> WriteOptions:
 
 
 def parse_route(options: Mapping[str, str]) -> RouteOptions:
-    """Read the options that a write takes, as far as routing needs them."""
+    """Parse the options of a write to the values that `route` needs.
+
+    Raises:
+        OptionError: An option is unknown, malformed or missing.
+    """
     given = Given(options, Scope.ROUTE)
     given.tell_unused()
     spec = given.need_spec()
@@ -258,7 +262,7 @@ def _partitioner(given: Given) -> Partitioner | None:
 
 
 def _range(given: Given, first: int, ending: ReadLimit) -> ReadRange:
-    """What is read; ``first`` is where it begins unless an option says it."""
+    """Return the range to read; ``first`` is the default start."""
     or_latest = given.need("startingOffsetsByTimestampStrategy", str) == "latest"
     return ReadRange(
         _limit(given, "starting", first, or_latest=or_latest), ending, given.need("failOnDataLoss", bool)
@@ -266,7 +270,7 @@ def _range(given: Given, first: int, ending: ReadLimit) -> ReadRange:
 
 
 def _limit(given: Given, side: str, default: int, *, or_latest: bool) -> ReadLimit:
-    """One end of a read: of the options that give it, the first wins, as in Spark's Kafka source."""
+    """Return one end of a read. Like Spark's Kafka source, the first option with a value wins."""
     for option in (f"{side}Timestamp", f"{side}OffsetsByTimestamp"):
         times = given.get(option, object)
         if times is not None:
@@ -282,7 +286,7 @@ def _splitting(given: Given) -> Splitting:
 
 
 def _expected_offsets(given: Given, *, stream: bool) -> ExpectedOffsets:
-    """What is expected; nothing where the check is off, which goes with no expectation that was named."""
+    """Return the expected offsets; raise OptionError if they are explicit but the check is off."""
     expected, none = given.need("expectedOffsets", ExpectedOffsets), ExpectedOffsets("none")
     off = given.need("idempotence", str) == OFF and "checkexpectedoffsets" not in given.explicit
     if (stream or off) and "expectedoffsets" not in given.explicit:

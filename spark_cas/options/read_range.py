@@ -1,4 +1,4 @@
-"""Which offsets a read takes: what the options ask for, against what the logs keep."""
+"""Resolve the offsets of a read: the requested range against the start and end of each partition."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ LATEST = -1
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 Since = Callable[[TopicPartition, int], int | None]
-"""The offset of a partition's first record that is as new as a time: `Backend.offset_since`."""
+"""Returns the offset of a partition's first record at or after a time: `Backend.offset_since`."""
 
 
 def parse_offsets(text: str) -> int | Numbers:
-    """Read the options startingOffsets and endingOffsets; ValueError saying what was expected."""
+    """Parse startingOffsets or endingOffsets; raise ValueError with the expected form."""
     word = _WORDS.get(text.strip().lower())
     if word is not None:
         return word
@@ -31,7 +31,7 @@ def parse_offsets(text: str) -> int | Numbers:
 
 
 def parse_times(text: str) -> Numbers:
-    """Read the options startingOffsetsByTimestamp and endingOffsetsByTimestamp; ValueError likewise."""
+    """Parse startingOffsetsByTimestamp or endingOffsetsByTimestamp; raise ValueError with the expected form."""
     try:
         return parse_numbers(text, 0)
     except ValueError:
@@ -46,16 +46,24 @@ class ReadLimit:
     """One end of a read."""
 
     option: str
-    """Which option gave it."""
+    """The option that set it."""
     wanted: int | Numbers
-    """For all partitions, or for each. An offset, EARLIEST and LATEST included; or a time, see ``timed``."""
+    """A value for all partitions, or one for each: an offset, EARLIEST, LATEST or, with ``timed``, a time."""
     timed: bool = False
-    """Whether times are meant, in milliseconds since 1970: the first record that is as new."""
+    """Whether the value is a time in milliseconds since 1970. It selects the first record at or after that time."""
     or_latest: bool = False
-    """Whether a time that no record has reached is the end; else it is an error."""
+    """Whether a time after the last record means the end of the partition; else it is an error."""
 
     def resolve(self, bounds: Mapping[TopicPartition, Bounds], since: Since) -> dict[TopicPartition, int]:
-        """An offset for each partition; OptionError when the option names others, or a time without records."""
+        """Return an offset for each partition.
+
+        Args:
+            bounds: The start and end offset of each partition to read.
+            since: Returns the offset of the first record at or after a time.
+
+        Raises:
+            OptionError: The option does not name exactly these partitions, or a time has no records.
+        """
         wanted = dict.fromkeys(bounds, self.wanted) if isinstance(self.wanted, int) else dict(self.wanted)
         if wanted.keys() != bounds.keys():
             hint = "" if self.timed else " -2 is the earliest, -1 the latest offset of a partition."
@@ -80,20 +88,27 @@ class ReadLimit:
 
 @dataclass(frozen=True, slots=True)
 class ReadRange:
-    """Which records of the logs a read takes."""
+    """The records that a read selects."""
 
     starting: ReadLimit = ReadLimit("startingOffsets", EARLIEST)
     ending: ReadLimit = ReadLimit("endingOffsets", LATEST)
     fail_on_data_loss: bool = True
-    """False reads what is left where records that were asked for are gone."""
+    """Whether removed records in the range are an error. If False, the read returns the remaining records."""
     seen: bool = False
-    """Whether the offsets are known to have been in this very log: it lost records where it ends before them."""
+    """Whether this log is known to have had the offsets. If so, an end before them means that the log lost
+    records."""
 
     def resolve(self, bounds: Mapping[TopicPartition, Bounds], since: Since) -> dict[TopicPartition, OffsetRange]:
-        """The offsets to read of each partition.
+        """Return the offsets to read of each partition.
 
-        Raises OptionError for a range that a partition does not have, TrimmedError when records of one are gone,
-        TruncatedError when it ends before an offset that was seen.
+        Args:
+            bounds: The start and end offset of each partition to read.
+            since: Returns the offset of the first record at or after a time.
+
+        Raises:
+            OptionError: A partition does not have the requested range.
+            TrimmedError: Requested records of a partition were removed.
+            TruncatedError: A partition ends before an offset that it had.
         """
         starts, ends = self.starting.resolve(bounds, since), self.ending.resolve(bounds, since)
         return {at: self._range(at, starts[at], ends[at], each) for at, each in bounds.items()}
@@ -111,7 +126,7 @@ class ReadRange:
                     f"recreated? Name an offset that is there, or -1 for the end."
                 )
         if end < bounds.start_offset == start:
-            start = 0  # the earliest, and whatever that was when the end was named is gone
+            start = 0  # "earliest", but the requested end was trimmed
         if start > end:
             raise OptionError(
                 f"{at} is to be read from offset {start} to {end}: {self.starting.option} lies behind "
@@ -121,9 +136,15 @@ class ReadRange:
 
 
 def kept(at: TopicPartition, wanted: OffsetRange, start_offset: int, *, fail_on_data_loss: bool) -> OffsetRange:
-    """What a partition that starts at ``start_offset`` still keeps of a range; TrimmedError unless that is all.
+    """Return the retained part of a range; raise TrimmedError if records are missing.
 
-    Of a range that is empty, which may lie below, nothing is gone.
+    An empty range below ``start_offset`` lacks no records.
+
+    Args:
+        at: The partition, for errors.
+        wanted: The requested range.
+        start_offset: The oldest retained offset.
+        fail_on_data_loss: Whether to raise TrimmedError instead of returning a shorter range.
     """
     if wanted.base_offset >= start_offset:
         return wanted

@@ -1,4 +1,4 @@
-"""How the offsets of a read are divided among tasks."""
+"""Divide the offsets of a read among Spark tasks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,28 +8,30 @@ from spark_cas.options.topic_partitions import TopicPartition
 
 Ranges = Mapping[TopicPartition, OffsetRange]
 Task = tuple[tuple[TopicPartition, OffsetRange], ...]
-"""Ranges of one topic, at least one, that a task reads one after the other."""
+"""Ranges of one topic, at least one, that a task reads in sequence."""
 
 _ALONE = 32
-"""Up to so many ranges have a task each, as with Spark's own source, and more ranges have no fewer tasks."""
+"""Up to this many ranges, each range has its own task, as in Spark's own source. More ranges never use fewer
+tasks."""
 _SHARED_OFFSETS = 10_000
-"""A task takes longer to begin than to read so many records of some hundred bytes."""
+"""A number of records of a few hundred bytes that a task reads faster than it starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """What the options minPartitions and maxRecordsPerPartition ask for."""
+    """The values of the options minPartitions and maxRecordsPerPartition."""
 
     min_partitions: int | None = None
-    """At least so many tasks, where there are as many offsets to read."""
+    """The minimum number of tasks, if there are as many offsets."""
     max_records: int | None = None
-    """At most so many offsets for a task. Offsets may hold no record, so its records may be fewer."""
+    """The maximum number of offsets per task. A task may read fewer records, because some offsets hold none."""
 
     def split(self, ranges: Ranges) -> tuple[Task, ...]:
-        """The tasks of a read: ranges that are not empty and cover the given ones once, each partition's in order.
+        """Return the tasks of a read, which cover each range exactly once, in order within each partition.
 
-        A partition is one task unless more are asked for; a larger one is then split more often. Unless anything is
-        asked for, of many partitions those with few offsets share tasks.
+        By default each partition is one task, and partitions with few offsets share a task if there are many
+        partitions. If an option requests more tasks, larger partitions are split into more tasks. Tasks never have
+        empty ranges.
         """
         total = sum(map(len, ranges.values()))
         parts = [(at, part) for at, each in ranges.items() for part in each.split(self._pieces(len(each), total))]
@@ -38,7 +40,7 @@ class Splitting:
         return _shared(parts)
 
     def _pieces(self, size: int, total: int) -> int:
-        """Into how many tasks a range goes. Rounded up, so that in sum they are no fewer than asked for."""
+        """Return the number of tasks for a range, rounded up so that the total reaches the minimum."""
         by_count = -(-size * (self.min_partitions or 1) // max(1, total))
         by_size = -(-size // (self.max_records or max(1, size)))
         return max(1, by_count, by_size)

@@ -1,4 +1,4 @@
-"""The file that takes what became of a load: tried before the rows are appended, and put there in one step."""
+"""The file for the result of a load: checked before the append, and replaced atomically."""
 
 import errno
 import os
@@ -6,11 +6,12 @@ import uuid
 from pathlib import Path
 
 _OF_THE_FOLDER = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY})
-"""Its folder may not be written, or the file is a mount: it may itself be written all the same."""
+"""Errors that prevent a file next to the report: the folder is not writable, or the file is a mount. The file itself
+may still be writable."""
 
 
 def may_be_put(file: str) -> bool:
-    """Whether a report can be put there, as far as can be seen: not over a folder."""
+    """Return whether the report can probably be written to ``file``, which may not be a folder."""
     if _is_no_file(file):
         return not Path(file).is_dir() and os.access(file, os.W_OK)
     path = _where(file)
@@ -19,7 +20,7 @@ def may_be_put(file: str) -> bool:
 
 
 def clear(file: str) -> None:
-    """Take away an earlier report: while a load runs nobody is to take that for its own. Raises OSError."""
+    """Remove an earlier report, so that no reader mistakes it for that of the running load. Raises OSError."""
     if _is_no_file(file):
         return
     path = _where(file)
@@ -30,7 +31,10 @@ def clear(file: str) -> None:
 
 
 def put(file: str, text: str) -> None:
-    """Put a text into a file, in place of what was there: all or nothing, where its folder lets. Raises OSError."""
+    """Write a text to a file, replacing its content. Raises OSError.
+
+    The replacement is atomic if the folder is writable.
+    """
     if _is_no_file(file):
         Path(file).write_text(text, encoding="utf-8")
         return
@@ -48,10 +52,10 @@ def put(file: str, text: str) -> None:
 
 
 def _is_no_file(file: str) -> bool:
-    """Whether it is a pipe, a device, or one's own output: written where it is, and never taken away."""
+    """Return whether the path is a pipe, a device or a standard stream: written in place and never removed."""
     return file.startswith(("/dev/", "/proc/")) or (Path(file).exists() and not Path(file).is_file())
 
 
 def _where(file: str) -> Path:
-    """Behind a link: who reads the file that it leads to is to find the report."""
+    """Resolve symbolic links, so that the report replaces their target."""
     return Path(os.path.realpath(file))

@@ -1,4 +1,4 @@
-"""Which logs a read takes, and which of their partitions."""
+"""The logs that a read selects, and their partitions."""
 
 import re
 from dataclasses import dataclass, replace
@@ -14,38 +14,38 @@ class Selection:
     """One log, or several topics of the same brokers."""
 
     spec: AnySpec
-    """Where they are and how they are reached: the topics differ in their name alone."""
+    """The address and the client settings. The specs of several topics differ only in the name."""
     topics: tuple[str, ...]
-    """Sorted; none when a pattern says which."""
+    """Sorted; empty if a pattern selects the topics."""
     pattern: str | None = None
-    """A regular expression of Python that the whole name of a topic has to match."""
+    """A Python regular expression that must match the whole topic name."""
     assigned: tuple[TopicPartition, ...] = ()
-    """Sorted; none when all partitions are read."""
+    """Sorted; empty to read all partitions."""
     log_id: str | None = None
-    """Which log the one log has to be, where that is known: another one may have its name by now."""
+    """The expected id of the log; None for any. A log recreated under the same name has another id."""
 
     def spec_of(self, topic: str) -> AnySpec:
-        """Where one of the logs is."""
+        """Return the spec of one of the logs."""
         return self.spec.of_topic(topic)
 
     def answered_before(self) -> "Selection":
-        """The same for somebody who knows that they were reached, as `spark_cas.log.open.answered_before` says."""
+        """Return a copy that retries connection errors, for a caller that has reached the logs before."""
         return replace(self, spec=answered_before(self.spec))
 
     def selects(self, at: TopicPartition) -> bool:
-        """Whether these options select a partition, if it exists."""
+        """Return whether these options select a partition, if it exists."""
         if self.pattern is not None:
             return re.fullmatch(self.pattern, at.topic) is not None
         return at.topic in self.topics and (not self.assigned or at in self.assigned)
 
     def only(self) -> AnySpec:
-        """The one log; OptionError where several may be read."""
+        """Return the spec of the one log; raise OptionError if the options may select several."""
         if len(self.topics) != 1:
             raise OptionError("this is for one log, and several are named. Give one topic with the option topic.")
         return self.spec
 
     def require_meant(self, topic: str, layout: Layout) -> None:
-        """TruncatedError when a log is not the one that is meant."""
+        """Raise TruncatedError if a log does not have the expected id."""
         if self.log_id not in (None, layout.log_id):
             raise TruncatedError(
                 f"log {topic} is not the one that is to be read: it was deleted and recreated, and its offsets mean "
@@ -53,7 +53,7 @@ class Selection:
             )
 
     def partitions_of(self, topic: str, layout: Layout) -> tuple[int, ...]:
-        """Which partitions of a log are read; OptionError for one that it does not have."""
+        """Return the selected partitions of a log; raise OptionError if it lacks one of them."""
         wanted = tuple(at.partition for at in self.assigned if at.topic == topic)
         absent = [TopicPartition(topic, each) for each in wanted if each >= layout.partitions]
         if absent:

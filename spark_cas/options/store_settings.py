@@ -1,8 +1,9 @@
-"""Which settings of a store's client may be given as ``store.<name>``: an allowlist.
+"""The allowlist of object-store settings that can be set as ``store.<name>``.
 
-Left out on purpose: the bucket and container (the address names them), ``conditional_put`` and
-``copy_if_not_exists`` (without put-if-absent nothing is safe), ``use_azure_cli`` (runs a program on every
-worker), ``credential_type``, and all that weakens TLS but ``allow_http``, which test servers need.
+It excludes the bucket and container, because the address names them. It excludes ``conditional_put`` and
+``copy_if_not_exists``, because the guarantees require put-if-absent. It excludes ``use_azure_cli``, which runs a
+program on every worker, and ``credential_type``. It excludes all settings that weaken TLS except ``allow_http``,
+which test servers need.
 """
 
 from spark_cas.log.spec import RETRY_TIMEOUT
@@ -92,4 +93,4 @@ AZURE = frozenset(
 GOOGLE = frozenset({*_GOOGLE, *(f"google_{name}" for name in _GOOGLE)})
 
 STORE_OPTIONS = AWS | AZURE | GOOGLE | {"allow_http", RETRY_TIMEOUT}
-"""The names, without prefix, in lower case."""
+"""The names without prefix, in lower case."""

@@ -1,4 +1,4 @@
-"""The one table of options: all that is parsed, refused and documented comes from it."""
+"""The table of all options, from which parsing, validation and documentation are derived."""
 
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.expected_offsets import ExpectedOffsets
@@ -38,7 +38,7 @@ from spark_cas.options.read_range import parse_offsets, parse_times
 from spark_cas.options.topic_partitions import parse_assigned
 
 MAX_BYTES_PER_CHUNK = 64 * 1024 * 1024
-"""A chunk is one PUT, and its bytes are in memory while it is made."""
+"""A chunk is one PUT request, and the task builds it in memory."""
 
 SERVERS = "kafka.bootstrap.servers"
 
@@ -515,4 +515,4 @@ OPTIONS: tuple[Option, ...] = (
 )
 
 BY_KEY = {option.name.lower(): option for option in OPTIONS}
-"""Options as they arrive from Spark: in lower case."""
+"""All options by name in lower case, as Spark passes them."""

@@ -1,4 +1,4 @@
-"""Partitions of several topics, and the JSON in which options name them: ``{"flights": {"0": 23, "1": -1}}``."""
+"""Partitions of several topics, and their JSON in options: ``{"flights": {"0": 23, "1": -1}}``."""
 
 import json
 import re
@@ -11,7 +11,7 @@ _PARTITION = re.compile(r"0|[1-9][0-9]{0,8}")
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicPartition:
-    """One partition of one of the logs that are read."""
+    """One partition of one of the logs that a read selects."""
 
     topic: str
     partition: int
@@ -21,11 +21,11 @@ class TopicPartition:
 
 
 Numbers = tuple[tuple[TopicPartition, int], ...]
-"""A number for each of some partitions, sorted."""
+"""A number for each of several partitions, sorted."""
 
 
 def parse_numbers(text: str, least: int) -> Numbers:
-    """Read a number of at least ``least`` for each partition of each topic. Raises ValueError without a message."""
+    """Parse a number of at least ``least`` for each partition of each topic. Raises ValueError without a message."""
     found: dict[TopicPartition, int] = {}
     for topic, numbers in _object(text):
         for partition, number in _pairs(numbers):
@@ -41,7 +41,7 @@ def parse_numbers(text: str, least: int) -> Numbers:
 
 
 def parse_assigned(text: str) -> tuple[TopicPartition, ...]:
-    """Read ``{"flights": [0, 1]}``; ValueError saying what was expected."""
+    """Parse ``{"flights": [0, 1]}``; raise ValueError with the expected form."""
     expected = 'JSON that names topics and their partitions, each once, such as {"flights": [0, 1]}'
     try:
         named = [(topic, each) for topic, partitions in _object(text) for each in _array(partitions)]
@@ -53,7 +53,7 @@ def parse_assigned(text: str) -> tuple[TopicPartition, ...]:
 
 
 def listing(partitions: Iterable[TopicPartition]) -> str:
-    """Partitions in words: topic flights (0 to 3), topic delays (0, 2)."""
+    """Return partitions as text: topic flights (0 to 3), topic delays (0, 2)."""
     by_topic = groupby(sorted(partitions), key=lambda at: at.topic)
     return ", ".join(f"topic {topic} ({_numbers([at.partition for at in group])})" for topic, group in by_topic)
 
@@ -65,7 +65,7 @@ def _numbers(partitions: list[int]) -> str:
 
 
 def _object(text: str) -> tuple[tuple[str, object], ...]:
-    """The members of a JSON object that is not empty. Objects come as pairs, so that none hides another."""
+    """Return the members of a non-empty JSON object, with nested objects as pairs to keep duplicate keys."""
     try:
         read = json.loads(text, object_pairs_hook=tuple)
     except RecursionError:
@@ -77,7 +77,6 @@ def _object(text: str) -> tuple[tuple[str, object], ...]:
 
 
 def _array(read: object) -> list[int]:
-    """Numbers of partitions."""
     if not isinstance(read, list) or not all(type(each) is int and 0 <= each < 2**31 for each in read):
         raise ValueError
     return read
@@ -85,5 +84,5 @@ def _array(read: object) -> list[int]:
 
 def _pairs(read: object) -> tuple[tuple[str, object], ...]:
     if not isinstance(read, tuple):
-        raise ValueError  # noqa: TRY004 - whoever calls turns it into what was expected
+        raise ValueError  # noqa: TRY004 - the caller replaces it with the expected form
     return read

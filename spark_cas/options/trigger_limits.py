@@ -22,17 +22,17 @@ class TriggerLimits:
 
 
 def share(sizes: Mapping[Place, int], limit: int, position: int) -> dict[Place, int]:
-    """Divide the offsets of a micro-batch among partitions: ``limit`` in sum, or all if there are no more.
+    """Divide the offsets of a micro-batch among partitions: ``limit`` in total, or all if there are fewer.
 
-    Each partition with new offsets gets at least one, and the remainder is divided in proportion to the sizes. If the
-    limit is below the number of these partitions, they take turns: the partitions from ``position`` on, modulo their
-    number, get one offset each.
+    Each partition with new offsets gets at least one offset. The remainder is divided in proportion to the sizes. If
+    the limit is below the number of these partitions, they take turns: the partitions from ``position`` on, modulo
+    the number of all partitions, get one offset each.
 
     Args:
-        sizes: The number of new offsets of each partition, in an order that stays the same.
-        limit: The most offsets of a micro-batch.
-        position: The number of offsets that the stream has read. A batch of turns raises it by ``limit``, so the next
-            one begins with the partition after the last one, and a restart changes nothing.
+        sizes: The number of new offsets of each partition, in a stable order.
+        limit: The maximum number of offsets of a micro-batch.
+        position: The number of offsets that the stream has read. A batch of turns increases it by ``limit``, so the
+            next batch starts with later partitions, also after a restart.
     """
     if sum(sizes.values()) <= limit:
         return dict(sizes)

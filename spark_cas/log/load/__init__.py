@@ -1,1 +1,1 @@
-"""What runs above every backend: plans, loads, micro-batches, single appends."""
+"""Operations that use any backend: plans, loads, micro-batches, and single appends."""

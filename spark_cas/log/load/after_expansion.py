@@ -1,8 +1,8 @@
-"""A load that partitions were added under goes on (KIP-253): what it had appended stays, the rest is placed anew.
+"""Resume a load after an expansion (KIP-253): keep the appended rows, and plan the remaining rows for the new layout.
 
-The expansion has shut out every claim by the earlier plan, so what that plan had appended is settled: a prefix of the
-rows of each of its partitions. The rest, which `spark_cas.route` makes of the same input, is planned for the new
-layout under a name of its own, with the claims at which the earlier plan had come to a stand.
+The expansion fences all claims of the earlier plan. So the rows of that plan are final: a prefix of the input of each
+of its partitions. `spark_cas.route` routes the remaining rows of the same input for the new layout. The plan for
+these rows has its own name, and expects the offsets at which the earlier plan ended.
 """
 
 from spark_cas.core.errors import JobMismatchError, LayoutChangedError
@@ -16,18 +16,20 @@ from spark_cas.log.backend import Backend
 
 
 def plan_now(log: Backend, job: str) -> Plan | None:
-    """The plan that a load goes by now, which has another name since it went on behind an expansion.
+    """Return the current plan of a load, which has another name after an expansion; None if the load has no plan.
 
-    None for a load that was never planned. Raises what `newest_plan` does.
+    Raises:
+        JobMismatchError: As in `newest_plan`.
     """
     first = log.plan(job)
     return None if first is None else newest_plan(log, first)
 
 
 def newest_plan(log: Backend, first: Plan) -> Plan:
-    """The plan that a load goes by now: its first, or that of its rest under the newest layout it was run with.
+    """Return the current plan of a load: the first one, or that of its newest run after an expansion.
 
-    Raises JobMismatchError when another job has the name of the rest.
+    Raises:
+        JobMismatchError: Another job has the name of that plan.
     """
     newest = first
     for expansion in log.layouts().expansions:
@@ -37,10 +39,10 @@ def newest_plan(log: Backend, first: Plan) -> Plan:
 
 
 def earlier_rows(log: Backend, job: str) -> tuple[EarlierRows, ...]:
-    """What `route` is to take out of the input of a load: the rows that it appended before partitions were added.
+    """Return the rows that a load appended before an expansion, which `route` must remove from its input.
 
-    Nothing for a load that is new, complete, or planned for the partitions of now; nor for one that cannot go on,
-    which planning refuses.
+    The result is empty for a load that is new, complete, or first planned for the current layout. It is also empty
+    for a load that cannot resume, which planning rejects.
     """
     first = log.plan(job)
     if first is None:
@@ -54,13 +56,21 @@ def earlier_rows(log: Backend, job: str) -> tuple[EarlierRows, ...]:
 
 
 def plan_of_rest(log: Backend, layout: Layout, newest: Plan, job: str, earlier: tuple[EarlierRows, ...]) -> Plan:
-    """The plan for the rest of a load under the layout of now, to be pinned; ``earlier`` is what the input lacks.
+    """Return the unrecorded plan for the remaining rows of a load under the current layout.
 
-    Each partition is claimed where the earlier plan had come to, and those that were added where they begin, unless
-    that plan claimed nothing.
+    An earlier partition is expected at the offset at which the earlier plan ended. An added partition is expected at
+    offset 0, unless the earlier plan had no expected offsets.
 
-    Raises LayoutChangedError when the load cannot go on, or not with this input; ProgressLostError when it is not
-    known any more what the load had appended.
+    Args:
+        log: The log.
+        layout: The current layout of the log.
+        newest: The newest plan of the load.
+        job: The name of the load.
+        earlier: The rows that `route` removed from the input.
+
+    Raises:
+        LayoutChangedError: The load cannot resume, or not with this input.
+        ProgressLostError: The ledger entry has expired, so the appended rows are not known.
     """
     found = log.progress_of(range(newest.partitions), newest.job, proven=True)
     if not _can_go_on(log, newest) or earlier != _with_rows_of(newest, found):
@@ -85,7 +95,7 @@ def plan_of_rest(log: Backend, layout: Layout, newest: Plan, job: str, earlier: 
         end_offsets=tuple(each.end_offset for each in ends),
         continues=job,
         earlier=earlier,
-        # What is complete is expected of nobody any more: others may have appended there since.
+        # A complete partition has no expected offset, because other writers may have appended there since.
         named=tuple(each for each in newest.named if not is_complete(found[each])),
         whole=newest.whole,
         input=newest.input,
@@ -102,7 +112,7 @@ def _rest(log: Backend, job: str, epoch: int) -> Plan | None:
 
 
 def require_rest_of(job: str, plan: Plan) -> None:
-    """JobMismatchError when a plan that has the name of the rest of a load is another job's."""
+    """Raise JobMismatchError if the plan with the name of a load's remaining rows belongs to another job."""
     if plan.continues != job:
         raise JobMismatchError(
             f"the rest of job {job!r} would be job {plan.job!r}, and that is the name of another one. Nothing was "
@@ -115,13 +125,13 @@ def _name_at(job: str, epoch: int) -> str:
 
 
 def _can_go_on(log: Backend, plan: Plan) -> bool:
-    """Whether all that the plan could append lies below thresholds, and its claims mean the same after them."""
+    """Return whether thresholds bound all rows of the plan, and its expected offsets keep their meaning."""
     told = len(_name_at(plan.continues or plan.job, log.layout().epoch)) <= LONGEST_NAME
     return told and not (plan.stream or plan.by_key or plan.round_of) and _next_expansion(log, plan) is not None
 
 
 def _next_expansion(log: Backend, plan: Plan) -> Expansion | None:
-    """The expansion that ended a plan; None when another tool added partitions, then or since: that is not told."""
+    """Return the expansion that ended a plan; None if another tool added partitions, which leaves no record."""
     history = log.layouts().expansions
     following = next((each for each in history if each.epoch > plan.layout_epoch), None)
     if following is None or following.before != plan.partitions or history[-1].epoch != log.layout().epoch:
@@ -139,7 +149,7 @@ def _with_rows_of(plan: Plan, found: tuple[Progress | None, ...]) -> tuple[Earli
 
 
 def _require_never_begun(log: Backend, plan: Plan, partition: int) -> None:
-    """ProgressLostError where a record may be the job's: its progress is gone, and no claim decides."""
+    """Raise ProgressLostError if a record may belong to the job, although its ledger entry is missing."""
     expansion = _next_expansion(log, plan)
     kept = log.bounds(partition)
     if expansion is None or not expansion.thresholds[partition] > plan.end_offsets[partition]:

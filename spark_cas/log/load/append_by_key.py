@@ -1,7 +1,8 @@
-"""Appending where nothing happened to the keys: above any backend, by its conditional append.
+"""Appends with conditions by key, on the conditional append of any backend.
 
-The tail is looked through from the smallest claim to the end, and the chunk is appended just there, or not at all.
-Whoever comes in between makes that a conflict of the partition: then what came is looked through as well.
+The writer reads the records from the lowest expected offset to the end, and appends the chunk exactly at that end. If
+another writer appends in between, the append fails with a Conflict. The writer then checks the new records and
+retries.
 """
 
 from dataclasses import replace
@@ -22,7 +23,7 @@ from spark_cas.log.tombstones import unproven_below
 
 
 class KeyedAppends:
-    """The appends by key of one writer to one partition, which knows what it saw for the chunks before."""
+    """The appends by key of one writer to one partition, which share a cache of the records read."""
 
     def __init__(self, log: Backend, partition: int) -> None:
         self._log = log
@@ -30,15 +31,22 @@ class KeyedAppends:
         self._tail = Tail(log, partition)
 
     def append(self, claim: Claim, chunk: Chunk) -> tuple[Outcome, Claim]:
-        """Append a chunk whose claims are about the keys of its rows, or leave nothing of it visible.
+        """Append a chunk with expected offsets for the keys of its rows, or leave none of it visible.
 
-        A row's claim holds when no record of its key lies at or behind it, but for those of the same job. Refused
-        with KeyConflict naming the first row for which it does not, with Fenced where that may be the work of another
-        writer of the job. Records of other keys refuse nothing. The claim that is returned with an `Appended` is the
-        one that what follows rests on.
+        The expected offset of a row matches if no other job's record of its key is at or above it. Records of other
+        keys never cause a rejection.
 
-        Raises StorageError after as many tries as `rival_tries` allows in which others were faster, with nothing of
-        the chunk visible; and what reading and appending raise.
+        Args:
+            claim: The claim of the partition.
+            chunk: The chunk to append.
+
+        Returns:
+            The outcome, and the claim for the next append. The outcome is KeyConflict with the first row that does
+                not match. It is Fenced if another writer of the same job may have appended that record.
+
+        Raises:
+            StorageError: Other writers appended first in each of the attempts of `rival_tries`. No row is visible.
+            ConditionalLogError: The errors of reads and appends.
         """
         look = _Look(self._log, self._tail, claim, chunk)
         cause = "other writers were faster each time, though with other keys"
@@ -64,9 +72,10 @@ class KeyedAppends:
         raise not_appended(self._partition, cause)
 
     def _overtaken(self, claim: Claim) -> Fenced | None:
-        """Whether another writer of the job was at work since it was claimed: the records met may be its own.
+        """Return Fenced if another writer of the job has appended since the claim; None otherwise.
 
-        Where nobody was, the refusal is definite: so the ledger entry is proven.
+        That writer may have appended the conflicting record. If there is none, the rejection is definite, so the
+        ledger entry must be proven.
         """
         plan, known = claim.plan, claim.progress
         (found,) = self._log.progress_of([self._partition], plan.job, plan.group, proven=True)
@@ -76,7 +85,7 @@ class KeyedAppends:
 
 
 class _Look:
-    """What one chunk needs to know of the tail."""
+    """The check of one chunk against the records at the end of the partition."""
 
     def __init__(self, log: Backend, tail: Tail, claim: Claim, chunk: Chunk) -> None:
         self._log = log
@@ -85,18 +94,20 @@ class _Look:
         self._own = claim.progress.own_ranges if claim.progress else ()
         self._claims = None if chunk.claims is None else KeyClaims(chunk)
         self.bounds = Bounds(0, 0)
-        """What the partition kept at the last look."""
+        """The start and end offset of the partition at the last read."""
 
     @property
     def free_since(self) -> int | None:
-        """The end of the job's own newest rows, when nobody's came behind it."""
+        """The end of the job's own newest rows, if no other record follows them; else None."""
         own_end = self._own[-1][1] if self._own else None
         return own_end if own_end is not None and self._tail.free_since(own_end) else None
 
     def refusal(self) -> KeyConflict | Truncated | None:
-        """Look through what is new up to the end; the refusal of the chunk, if a claim does not hold there.
+        """Read the new records up to the end, and return the rejection of the chunk, None if it matches.
 
-        Raises TrimmedError or ValueError when that was trimmed meanwhile: to be asked again.
+        Raises:
+            TrimmedError: The log trimmed records during the read; retry.
+            ValueError: The bounds changed during the read; retry.
         """
         at = self._claim.partition
         return looked_again(self._log, {at: self._now()}, lambda _: {at: self._now()})[at]
@@ -113,7 +124,7 @@ class _Look:
                 self._claims.see(base, keys)
         if self._claims is None:
             return None
-        # Only now: what was deleted before it was read must not have been removed by then.
+        # Compute this after the read, because compaction may remove deletions during the read.
         unproven = self._unproven_below(end) if lowest < end else 0
         return self._claims.violated(max(unproven, self._tail.trimmed_below), end)
 

@@ -1,4 +1,4 @@
-"""One conditional append without a load around it: for programs that write a log themselves."""
+"""A single conditional append without a load, for programs that write to a log directly."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -48,21 +48,35 @@ def append_once(
     expected_offset: int | Mapping[int, int | None] | None,
     compare: Literal["partition", "key"] = "partition",
 ) -> Outcome | dict[int, Outcome]:
-    """Append records to one partition, whole and once, at the expected offset, or leave nothing visible (KIP-27).
+    """Append records to one partition atomically and exactly once at the expected offset (KIP-27).
 
-    ``records`` is in `spark_cas.RECORDS` and not empty; it is the whole of ``job``, whose name makes the append
-    safe to ask for again: a second call with the same records finds the first and says `Appended` with
-    ``resolved``. ``expected_offset`` None, or -1, asks for no check. On success go on with ``range.end_offset``.
-    With ``compare="key"`` the offset is expected of the records' keys: nothing happened to any of them since.
+    The records are all rows of ``job``. The job name makes the call safe to retry: a second call with the same
+    records finds the first append, and returns `Appended` with ``resolved``. After success, the next append expects
+    ``range.end_offset``.
 
-    Given a mapping of partitions to records, and one to expected offsets, it appends **to all of them in one step, or
-    to none**: then all outcomes are `Appended`; else there are those of the partitions that refused. Partitions that
-    only an offset is expected of have to end there as well.
+    With mappings, the call appends **to all partitions atomically, or to none**. All outcomes are then `Appended`, or
+    the result has the outcomes of the partitions that rejected it. A partition with an expected offset but no records
+    must also end at that offset.
 
-    Raises ValueError for another schema, no records, a partition that the log does not have, or records without an
-    expected offset; ClaimError for an offset below -1, and where a record without a key is to expect something of it;
-    InputChangedError when the job appended other records; of several partitions, OptionError where the log cannot do
-    it, FencedError when others aborted it; whatever planning, claiming and appending raise.
+    Args:
+        log: The log.
+        partition: The partition, or a mapping from partitions to their records.
+        records: The records of the one partition, in the schema `spark_cas.RECORDS`, at least one.
+        job: The unique name of this append.
+        expected_offset: The expected end offset; None or -1 for no check. With several partitions, a mapping.
+        compare: With ``key``, no record of the records' keys may have an offset at or above the expected one.
+
+    Returns:
+        The outcome; with mappings, outcomes by partition.
+
+    Raises:
+        ValueError: The schema is wrong, there are no records, the log lacks a partition, or a partition has records
+            but no expected offset.
+        ClaimError: An expected offset is below -1, or a record without a key has one with ``compare="key"``.
+        InputChangedError: The job appended other records before.
+        OptionError: The log cannot append to several partitions atomically.
+        FencedError: Another process aborted the append to several partitions.
+        ConditionalLogError: The errors of plans, claims and appends.
     """
     if isinstance(partition, Mapping):
         if records is not None or not isinstance(expected_offset, Mapping) or compare != "partition":
@@ -77,13 +91,13 @@ def append_once(
     layout_with(log, [partition])
     wanted = ExpectedOffsets("offsets", ((partition, expected_offset),))
     plan = pin_plan(log, job, wanted, compare=compare, any_layout=True)
-    # Who has just recorded the plan is the first.
+    # The call that recorded the plan is the first one.
     before = job_progress(log, job) if plan.rejoined else ()
     if not before:
         outcome = _append(log, plan, partition, chunk, expected_offset)
         if outcome is not None and not isinstance(outcome, LayoutChanged):
             return outcome
-        # Another call came in between, or may have before partitions were added.
+        # A concurrent call may have appended, or an earlier one before an expansion.
         before = job_progress(log, job, proven=True)
         if outcome is not None and not before:
             return outcome
@@ -91,7 +105,7 @@ def append_once(
 
 
 def _append(log: Backend, plan: Plan, partition: int, chunk: Chunk, expected_offset: int | None) -> Outcome | None:
-    """None where another call has appended."""
+    """Append the chunk; return None if another call has appended it."""
     claim = log.claim(partition, plan)
     if not isinstance(claim, Claim):
         return claim

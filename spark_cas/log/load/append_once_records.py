@@ -1,4 +1,4 @@
-"""What `append_once` appends to a partition: records that are one chunk, and the whole of a job there."""
+"""The records that `append_once` appends to a partition: one chunk with all rows of the job there."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,11 @@ from spark_cas.log.load.planning import complete_job
 
 
 def chunk_of(records: pa.Table, task: str) -> Chunk:
-    """Records as the only chunk of a job. Raises ValueError for another schema than `RECORDS`, or no records."""
+    """Return records as the only chunk of a job.
+
+    Raises:
+        ValueError: The schema is not `RECORDS`, or there are no records.
+    """
     if records.num_rows == 0 or not records.schema.equals(RECORDS):
         msg = (
             f"append_once takes at least one record in the schema spark_cas.RECORDS, got {records.num_rows} with "
@@ -39,23 +43,27 @@ def chunk_of(records: pa.Table, task: str) -> Chunk:
 
 
 def checked_offset(expected_offset: int | None) -> int | None:
-    """An expected offset, None for -1. Raises ClaimError below that."""
+    """Return an expected offset, None for -1; raise ClaimError below -1."""
     if expected_offset is not None:
         check_claim_values(pa.array([expected_offset], pa.int64()), 0)
     return None if expected_offset == NO_CHECK else expected_offset
 
 
 def same_as(progress: Progress, chunk: Chunk) -> bool:
-    """Whether a ledger entry tells of just this chunk."""
+    """Return whether a ledger entry describes exactly this chunk."""
     return (progress.rows, progress.digest, progress.complete) == (chunk.rows, chunk.digest, True)
 
 
 def found_before(
     log: Backend, plan: Plan, before: tuple[Progress, ...], chunks: Mapping[int, Chunk]
 ) -> dict[int, Appended]:
-    """The appends that an earlier call made, by partition; it may have died before it recorded that they are all.
+    """Return the appends of an earlier call, by partition, and complete the job.
 
-    Progress of anything else must not be completed here: a load of that name would never append the rest.
+    The earlier call may have crashed before it recorded the completion. If the log holds other rows, the function
+    must not complete the job, because a load of that name would never append its remaining rows.
+
+    Raises:
+        InputChangedError: The job appended other records, or to other partitions.
     """
     held = {each.partition: each for each in before}
     if held.keys() != chunks.keys() or not all(same_as(held[each], chunk) for each, chunk in chunks.items()):

@@ -1,4 +1,4 @@
-"""Records for several partitions in one step, each at the offset that is expected of its partition, or none."""
+"""Append records to several partitions atomically, with an optional expected offset for each."""
 
 import math
 import random
@@ -44,9 +44,22 @@ def append_whole(
     expected_offsets: Mapping[int, int | None],
     layout: Layout | None = None,
 ) -> dict[int, Outcome]:
-    """Append as `append_once` does of a mapping: its outcomes are all `Appended`, or those that refused.
+    """Append records to several partitions atomically, as `append_once` does for a mapping.
 
-    With a ``layout`` it raises LayoutChangedError, and appends nothing, where partitions were added since.
+    Args:
+        log: The log.
+        records: The records of each partition.
+        job: The name of the append.
+        expected_offsets: The expected offset of each partition, which may include partitions without records.
+        layout: The layout for which the caller placed the records; None for no check.
+
+    Returns:
+        An `Appended` for each partition; or, if nothing was appended, the outcomes of the partitions that rejected
+            it.
+
+    Raises:
+        LayoutChangedError: The log was expanded since ``layout``. Nothing was appended.
+        ConditionalLogError: The errors of `append_once`.
     """
     chunks = {partition: chunk_of(records[partition], job) for partition in sorted(records)}
     found = layout_with(log, {*records, *expected_offsets})
@@ -58,25 +71,25 @@ def append_whole(
     )
     wanted = ExpectedOffsets("offsets", offsets)
     if layout is not None:
-        # Before it is recorded what is to be appended, and behind that, which decides.
+        # Check before the plan is recorded, and again after it, which decides.
         _require_same(layout, found.epoch, chunks)
     plan = pin_plan(log, job, wanted, any_layout=True, whole=True)
     if layout is not None:
         _require_same(layout, plan.layout_epoch, chunks)
-    # Who has just recorded the plan is the first.
+    # The call that recorded the plan is the first one.
     before = job_progress(log, job) if plan.rejoined else ()
     if before:
         return {**found_before(log, plan, before, chunks)}
     if plan.rejoined and not all(
         each.partition in chunks and same_as(each, chunks[each.partition]) for each in undecided_progress(log, plan)
     ):
-        # A call that died before it decided had other records, of which nothing was or will be visible.
+        # A call that crashed before its commit had other records, which never become visible.
         abort_group(log, plan)
         plan = pin_plan(log, job, wanted, any_layout=True, whole=True)
     try:
         return _append_yielding(log, plan, wanted, chunks)
     except (FencedError, InputChangedError):
-        # Another call of the job is at work, or was: its group is left alone.
+        # A concurrent call of the job owns the group, so do not abort it.
         before = job_progress(log, job, proven=True)
         if not before:
             raise
@@ -91,22 +104,22 @@ def _require_same(layout: Layout, epoch: int, chunks: Mapping[int, Chunk]) -> No
 def _append_yielding(
     log: Backend, plan: Plan, wanted: ExpectedOffsets, chunks: Mapping[int, Chunk]
 ) -> dict[int, Outcome]:
-    """As `_append`, anew where what went wrong passes, or another load was in the way.
+    """Call `_append`, and retry after a transient failure or if another load blocks it.
 
-    That one may wait for what is held here.
+    The other load may itself wait for a partition that this one blocks.
     """
-    # The other looks again and again, and has to find what was let go of before it is taken anew.
+    # The other load polls, and must see the released partitions before this call claims them again.
     wait = Wait(log.patience_seconds, _DOING, _LET_GO_SECONDS, _LET_GO_SECONDS)
     ended: Wait | None = None
     holding_seconds = _HOLDING_SECONDS
     while True:
         try:
-            # Not as long as the other, or both would try anew at once.
+            # A random time, so that two loads do not retry at the same moment.
             return _append(log, plan, chunks, _JITTER.uniform(0.5, 1.5) * holding_seconds)
         except (FencedError, InputChangedError):
             raise
         except TransactionEndedError as error:
-            # Nothing of it is or becomes visible, and nothing was decided: all of it is sent again.
+            # No row is or becomes visible, and the group is undecided: send all rows again.
             ended = ended or Wait(log.patience_seconds, _DOING)
             if not ended.again(error.message):
                 abort_group(log, plan)
@@ -120,7 +133,7 @@ def _append_yielding(
 
 
 def _append(log: Backend, plan: Plan, chunks: Mapping[int, Chunk], holding_seconds: float) -> dict[int, Outcome]:
-    """Append to all; who holds partitions waits no longer than that for another."""
+    """Append to all partitions; after the first one, limit the wait for other writers."""
     found: dict[int, Appended] = {}
     results: list[PartitionResult] = []
     for partition, chunk in chunks.items():
@@ -131,7 +144,7 @@ def _append(log: Backend, plan: Plan, chunks: Mapping[int, Chunk], holding_secon
         if result is None or not isinstance(outcome, Appended):
             abort_group(log, plan)
             if job_progress(log, plan.job, proven=True):
-                # Another call committed: what lies where this one wanted to append is its own.
+                # Another call committed: the records at the expected offset are its own.
                 raise error_of(Fenced(None), partition)
             return {**mismatches_now(log, plan, plan.named, {}), partition: outcome}
         found[partition] = outcome
@@ -141,10 +154,10 @@ def _append(log: Backend, plan: Plan, chunks: Mapping[int, Chunk], holding_secon
         refused = mismatches_now(log, plan, only_named, {})
         if not refused:
             try:
-                # What says that the log lost records may come behind the commit: it is passed on.
+                # An error about lost records may follow a commit, so pass it on.
                 complete_job(log, plan, tuple(results))
             except ConflictError:
-                # Somebody came since that look.
+                # Another writer appended after that check.
                 refused = mismatches_now(log, plan, only_named, {})
                 if not refused and not is_committed(log, plan):
                     raise
@@ -152,14 +165,14 @@ def _append(log: Backend, plan: Plan, chunks: Mapping[int, Chunk], holding_secon
                 return {**found}
     abort_group(log, plan)
     if not refused or is_committed(log, plan):
-        # By another call, and what was expected then need not hold any more.
+        # Another call committed it, and the expected offsets need not match any more.
         complete_job(log, plan, tuple(results))
         return {**found}
     return {**refused}
 
 
 def _append_to(log: Backend, plan: Plan, partition: int, chunk: Chunk) -> tuple[Outcome, PartitionResult | None]:
-    """Append a chunk to the group, unless an earlier call did; a result only when it is there."""
+    """Append a chunk to the group, unless an earlier call did. The result is None if the chunk is not appended."""
     claim = log.claim(partition, plan)
     if not isinstance(claim, Claim):
         return claim, None
@@ -174,7 +187,7 @@ def _append_to(log: Backend, plan: Plan, partition: int, chunk: Chunk) -> tuple[
         return appended, PartitionResult(claim.progress, chunk.rows, 0)
     outcome = log.append(claim, chunk)
     if isinstance(outcome, Unknown):
-        # Whatever became of the chunk, it is in the log only if its group is committed, and it will not be.
+        # The chunk is visible only if its group commits, and the caller aborts the group.
         raise StorageError(
             f"appending to partition {partition}: {outcome.cause}. Nothing of it is or becomes visible."
         )

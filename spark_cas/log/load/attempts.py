@@ -1,4 +1,4 @@
-"""Other attempts at the same rows: another task of the same write is refused, another attempt of the task awaited."""
+"""Concurrent attempts at the same rows: reject another task of the same run, wait for another attempt of the task."""
 
 import random
 import time
@@ -23,9 +23,9 @@ _POLL_SECONDS = 0.2
 
 
 def rival_tries() -> Iterator[int]:
-    """A number for each try among writers that get in each other's way, pausing in between: a bounded few.
+    """Yield the number of each attempt among competing writers, up to a fixed limit, with a pause between attempts.
 
-    The pauses grow, and are of random length, so that not all come back at once.
+    The pauses grow exponentially, with jitter so that competing writers do not retry at the same time.
     """
     for attempt in range(_RIVAL_TRIES):
         if attempt:
@@ -34,9 +34,14 @@ def rival_tries() -> Iterator[int]:
 
 
 def refuse_second_task(partition: int, mine: str, other: str | None) -> None:
-    """NotRoutedError when two tasks, named ``run/number``, of one run have rows of a partition.
+    """Raise NotRoutedError if two tasks of one run have rows of the same partition.
 
-    No order among them can be kept.
+    The log cannot preserve the row order across tasks.
+
+    Args:
+        partition: The partition.
+        mine: The name of this task, ``run/number``.
+        other: The name of the other task; None if it is not known.
     """
     run = mine.rpartition("/")[0]
     if other and other != mine and other.rpartition("/")[0] == run:
@@ -61,16 +66,16 @@ def await_other(
 
     Args:
         log: The log.
-        claim: The claim that was fenced.
-        fenced: The outcome that reported it.
-        done: Whether a ledger entry ends the wait.
-        missing: Whether rows have to be appended after a ledger entry. If a record of another job is at their place,
-            no writer can append them, and the wait ends.
-        wait_seconds: How long to wait without progress.
+        claim: The fenced claim.
+        fenced: The outcome that reported the fencing.
+        done: Returns whether a ledger entry ends the wait.
+        missing: Returns whether rows have to be appended after a ledger entry. If a record of another job is at their
+            offset, no writer can append them, and the wait ends.
+        wait_seconds: The maximum time without progress, in seconds.
         seen: Called with each ledger entry; its errors end the wait.
 
     Raises:
-        ConflictError: A record of another job is at the place of the missing rows.
+        ConflictError: A record of another job is at the offset of the missing rows.
         FencedError: There was no progress for ``wait_seconds``.
     """
     partition, plan = claim.partition, claim.plan
@@ -86,7 +91,7 @@ def await_other(
             return progress
         if missing(progress):
             (bounds,) = log.bounds_of([partition], waiting=False)
-            # What lies behind the job's rows is read again only when there is more of it.
+            # Read the records after the job's rows only if the ledger entry or the bounds changed.
             if (progress, bounds) != looked_at:
                 looked_at = progress, bounds
                 lost = lost_to_another(log, plan, partition, progress, bounds)
@@ -94,7 +99,7 @@ def await_other(
                     raise error_of(lost, partition)
         if progress != newest:
             newest, deadline = progress, time.monotonic() + wait_seconds
-        # A look from before tells of before: this process, too, may stand still.
+        # Require a read that started after the deadline, because this process may have stalled.
         if look_began >= deadline:
             raise error_of(fenced, partition)
         time.sleep(pause)

@@ -1,6 +1,6 @@
-"""The blind load: rows of one task go into their partitions wherever these end, and nothing remembers them.
+"""Unconditional loads: append the rows of a task without a plan, claim or ledger.
 
-It is what is left of `load_rows` without a plan: a task that is tried again appends its rows again.
+A task that Spark retries appends its rows again.
 """
 
 import time
@@ -32,14 +32,26 @@ def load_blind(
     guarantee: str,
     run: TaskRun | None = None,
 ) -> tuple[PartitionResult, ...]:
-    """Append the rows of one task, given as (partition, rows in `RECORDS`), and return the result of each partition.
+    """Append the rows of one task and return the result of each partition.
 
-    The task appends each chunk when it is full. The progress counts the rows of this call and names no job.
-    ``base_offset`` to ``end_offset`` includes the records of other writers between them. ``run`` counts the rows, and
-    stops the task if another task cancelled the run.
+    The task appends each chunk when it is full. The progress counts the rows of this call and has no job. The range
+    from ``base_offset`` to ``end_offset`` may include records of other writers.
 
-    Raises NotRoutedError for a partition that the log does not have; LayoutChangedError; UnknownOutcomeError if the
-    outcome of a chunk is not known; RunCancelledError; the errors of `Blind.append_blind`. The chunks before stay.
+    Args:
+        log: The log.
+        layout: The layout of the log.
+        batches: The rows, as (partition, rows in `RECORDS`).
+        task: The name of the task.
+        limits: The limits of a chunk.
+        guarantee: The guarantee of the appends: `spark_cas.core.guarantee`.
+        run: Counts the appended rows, and stops the task if another task cancelled the run.
+
+    Raises:
+        NotRoutedError: A row is for a partition that the log does not have.
+        LayoutChangedError: The log was expanded. Earlier chunks stay.
+        UnknownOutcomeError: The outcome of a chunk is not known. Earlier chunks stay.
+        RunCancelledError: Another task of this run found a definite error.
+        ConditionalLogError: The errors of `Blind.append_blind`. Earlier chunks stay.
     """
     run = run or TaskRun()
 
@@ -52,8 +64,6 @@ def load_blind(
 
 
 class _BlindLoad:
-    """The rows of one task for one partition."""
-
     def __init__(
         self,
         log: Backend,
@@ -82,16 +92,16 @@ class _BlindLoad:
         return self._buffer.bytes
 
     def add(self, records: pa.RecordBatch) -> None:
-        """Take in the partition's next rows."""
+        """Buffer the partition's next rows, and append each full chunk."""
         for full in self._buffer.add(records.select(RECORDS.names), time.monotonic(), self._rows):
             self._append(full)
 
     def flush(self) -> None:
-        """Append what is buffered."""
+        """Append the buffered rows."""
         self._append(self._buffer.take())
 
     def finish(self) -> PartitionResult:
-        """The input has ended: append the last rows."""
+        """Append the last rows after the end of the input."""
         if self._buffer.records:
             self.flush()
         progress = Progress(

@@ -1,12 +1,12 @@
-"""Cancellation of a run: a task that finds a definite error records it in the log, and the other tasks stop.
+"""Cancellation of a run: a task with a definite error records it in the log, and the other tasks stop.
 
-Spark retries a task that raises, so a task returns a definite error in its commit message, and Spark lets the other
-tasks run to their end. The log is the only thing that all tasks of a run reach, in local mode, on a cluster and on
-Spark Connect. So the first task with a definite error puts an entry for the run into the log, and each task checks
-for this entry before a chunk, at most every `CHECK_SECONDS`. The driver removes the entry when the run ends.
+Spark retries a task that raises an error. A task therefore returns a definite error in its commit message, and the
+other tasks would run to their end. All tasks of a run can reach the log, in local mode, on a cluster and on Spark
+Connect. The first task with a definite error puts an entry for the run into the log. Each task checks for this entry
+before a chunk, at most every `CHECK_SECONDS`. The driver removes the entry when the run ends.
 
-The entry names the run, not the job: it does not stop another run of the same job. A missing or unreadable entry
-never fails a task, because no promise of an append depends on it.
+The entry names the run, not the job, so that it does not stop another run of the same job. A missing or unreadable
+entry never fails a task, because no guarantee depends on it.
 """
 
 import time
@@ -22,16 +22,19 @@ from spark_cas.log.patience import within
 from spark_cas.log.protocol import Registry
 
 CHECK_SECONDS = 2.0
-"""The time between two checks of a process. A run that is younger is not checked at all."""
+"""The time between two checks of a process, in seconds. A younger run is not checked at all."""
 
 _Item = TypeVar("_Item")
 
 _next_check: dict[str, float] = {}
-"""When this process checks again, on the monotonic clock, for the run that it checked last."""
+"""The time of this process's next check, on the monotonic clock, for the run that it checked last."""
 
 
 class RunCancelledError(Exception):
-    """Another task of the same run found a definite error. It is not retried and never reaches a user."""
+    """Another task of the same run found a definite error.
+
+    The task does not retry, and the user never sees this error.
+    """
 
     def __init__(self, rejection: Rejection) -> None:
         super().__init__(rejection.message)
@@ -39,16 +42,16 @@ class RunCancelledError(Exception):
 
 
 class TaskRun:
-    """A run as one attempt of one task sees it: whether it is cancelled, and the rows it appended so far."""
+    """The state of a run in one attempt of a task: whether it is cancelled, and the rows it has appended."""
 
     def __init__(self, name: str = "", began_ms: int = 0, rows_before: Sequence[int] | None = ()) -> None:
-        """Begin with no rows.
+        """Start with no rows.
 
         Args:
             name: The name of the run; a run without a name is never cancelled.
-            began_ms: When the driver planned the run, in milliseconds since 1970.
-            rows_before: The rows of the job in each partition before the run; empty if there were none, None if
-                that is not known.
+            began_ms: The time of the plan, in milliseconds since 1970.
+            rows_before: The rows of the job in each partition before the run; empty if there were none, None if not
+                known.
         """
         self._name = name
         self._began_ms = began_ms
@@ -57,7 +60,7 @@ class TaskRun:
 
     @property
     def appended(self) -> tuple[tuple[int, int | None], ...]:
-        """The rows that the run appended to the partitions of this task, as (partition, rows); None: not known."""
+        """The rows that the run appended to the partitions of this task, as (partition, rows); None if not known."""
         return tuple(sorted(self._appended.items()))
 
     def count(self, progress: Progress | None) -> None:
@@ -88,12 +91,12 @@ class TaskRun:
             raise RunCancelledError(rejection)
 
     def _is_due(self) -> bool:
-        """Whether the last check of this process is old enough, or the run is if this process has not checked it."""
+        """Return whether this process must check now. Its first check of a run waits until the run is old enough."""
         now = time.monotonic()
         if self._name not in _next_check:
             age = (clock.now_ms() - self._began_ms) / 1000
             _next_check.clear()
-            # A clock that differs from the driver's shifts the time without checks; it does not extend it.
+            # Clock skew shifts the period without checks; it does not extend it.
             _next_check[self._name] = now + (CHECK_SECONDS - age if 0 <= age < CHECK_SECONDS else 0)
         if now < _next_check[self._name]:
             return False
@@ -102,17 +105,22 @@ class TaskRun:
 
 
 def rows_since(progress: Progress, rows_before: Sequence[int] | None) -> int | None:
-    """Return the rows of a ledger entry, less those of the job in its partition before the run; None: not known."""
+    """Return the rows that a ledger entry has in addition to those before the run; None if not known."""
     if rows_before is None:
         return None
     return max(0, progress.rows - (rows_before[progress.partition] if rows_before else 0))
 
 
 def cancel_run(log: Registry, run: str, rejection: Rejection) -> None:
-    """Record that a run is cancelled, unless it is already. Raises StorageError, FormatError."""
+    """Record that a run is cancelled, unless it is already.
+
+    Raises:
+        StorageError: The log cannot be reached.
+        FormatError: The recorded entry has an unknown format.
+    """
     log.put_entry("cancelled", run, rejection_to_json(rejection))
 
 
 def is_of_run(progress: Progress, run: str) -> bool:
-    """Whether a task of the run appended the newest chunk of a ledger entry."""
+    """Return whether a task of the run appended the newest chunk of a ledger entry."""
     return progress.task.rpartition("/")[0] == run

@@ -1,14 +1,14 @@
-"""One load at a time: whoever expects anything of partitions has a grant for them, from before its plan to its end.
+"""Load locks (grants): a load with expected offsets locks its partitions from before its plan to its end.
 
-Two honest loads at once would each find the same ends, and each refuse the other half of its rows. A grant lets the
-second begin once the first is done. It is no lock: no append asks for it, so who loses one by mistake is refused like
-anybody else who was overtaken, and no row is doubled or lost.
+Without locks, two concurrent loads would plan with the same end offsets, and each would reject some rows of the
+other. With a lock, the second load starts after the first is complete. No append depends on the lock. A load that
+loses its lock by mistake fails with a conflict at most, and no row is duplicated or lost.
 
-A grant ends with its load, whether that is complete, refused or given up. That of a load that was killed is taken
-over: at once where its process is seen to have ended; where nothing is known of that, as on another machine, once its
-partitions stood still for longer than a load that lives waits for anything. One that could not be given back, for the
-log was not to be reached, passes for that of a load at work where its process is seen to live. Who takes over records
-that first, so that only one does, and then fences the writers of the load before, ahead of its own plan.
+A load releases its lock when it completes, fails or gives up. If it crashed, another load takes the lock over. On the
+same host, the other load detects that the process has exited, and takes over at once. On another host, it takes over
+after a time without appends that is longer than the retry deadline of a live load. If a failed load could not release
+its lock, the lock counts as active while the process of the load runs. The new owner records the takeover first, so
+that only one load takes over. It then fences the writers of the previous load, and plans.
 """
 
 import logging
@@ -30,13 +30,14 @@ from spark_cas.log.load.whole_load import DECIDE_WITHIN_MS, abort_group, undecid
 from spark_cas.log.patience import PATIENCE_MS
 
 _SILENT_SHARE = 1.5
-"""Of a patience. A load that lives appends, or fails, within its own: one that did neither for longer is gone."""
+"""The time without appends after which a load counts as crashed, as a multiple of the retry deadline. A live load
+appends or fails within that deadline."""
 
 _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 2.0
 _SAY_EVERY_SECONDS = 30.0
 _LOOKS = 20
-"""So often within the time of silence it is looked whether another load has appended."""
+"""The number of checks for new appends of another load within that time."""
 
 _JITTER = random.SystemRandom()
 _LOG = logging.getLogger("spark_cas")
@@ -44,35 +45,51 @@ _LOG = logging.getLogger("spark_cas")
 
 @dataclass(frozen=True, slots=True)
 class Applicant:
-    """A run of a load that wants a grant."""
+    """A run of a load that requests a lock."""
 
     job: str
     run: str
     process: str = ""
-    """Whose end is the run's end (`spark_cas.log.running_process`)."""
+    """The process of the run (`spark_cas.log.running_process`). When it exits, the run is over."""
     wait_seconds: float = 0.0
-    """How long it waits for loads that are at work; 0: it is refused at once."""
+    """The maximum wait for active loads, in seconds; 0 to fail at once."""
     silent_seconds: float | None = None
-    """After so long without news another load is gone; None for `gone_after`."""
+    """The seconds without appends after which another load counts as crashed; None for `gone_after`."""
     batch_id: int | None = None
-    """The micro-batch that it wants it for, None for a load."""
+    """The micro-batch that needs the lock; None for a load."""
 
     def gone_after(self, log: Backend) -> float:
-        """The seconds without news, more than a load has patience: the usual one, or ours where that is more."""
+        """Return the seconds without appends after which another load counts as crashed.
+
+        It is longer than the default retry deadline and the retry deadline of this log.
+        """
         if self.silent_seconds is not None:
             return self.silent_seconds
         return _SILENT_SHARE * max(PATIENCE_MS / 1000, log.patience_seconds)
 
 
 def obtain_grant(log: Backend, applicant: Applicant, wanted: ExpectedOffsets, *, whole: bool = False) -> Grant | None:
-    """A grant for all partitions of which a load expects anything, once no other load has one of them.
+    """Acquire the lock of all partitions with an expected offset, and wait until no other load has one of them.
 
-    None where it expects nothing. One as a ``whole`` has it for all partitions where its chunks keep others waiting
-    until they are decided, and where it expects anything at all: so no two wait for each other, each in a partition
-    of its own. A run that has it gets it again, and so does another run of the same job.
+    An atomic load locks all partitions if it has any expected offset, or if its open chunks block other writers. This
+    prevents a deadlock between two atomic loads. A run that has the lock gets it again, and so does another run of
+    the same job.
 
-    Raises GrantedError when a load that has one is still at work after the time to wait; LogNotFoundError,
-    OptionError for a partition that the log does not have, StorageError, FormatError.
+    Args:
+        log: The log.
+        applicant: The run that requests the lock.
+        wanted: The expected offsets of the load.
+        whole: Whether the load is atomic.
+
+    Returns:
+        The lock; None if the load needs none, because no partition has an expected offset.
+
+    Raises:
+        GrantedError: Another load was still active after the maximum wait.
+        LogNotFoundError: The log does not exist.
+        OptionError: The expected offsets name a partition that the log does not have.
+        StorageError: The log cannot be reached.
+        FormatError: The recorded locks have an unknown format.
     """
     claims = wanted.resolve((0,) * log.layout().partitions)
     of_all = whole and (not log.group_in_process or any(expected is not None for expected in claims))
@@ -96,7 +113,7 @@ def obtain_grant(log: Backend, applicant: Applicant, wanted: ExpectedOffsets, *,
                 waiting.wait_for_room(crowd)
                 continue
             for each in others:
-                # In partitions that are not ours: who gets these later does not hear of it.
+                # The later owners of these partitions do not see this takeover, so fence the writers now.
                 _fence(log, each, (each.job, *each.after))
         mine = Grant(
             applicant.job, applicant.run, ranges, applicant.process, clock.now_ms(), batch_id=applicant.batch_id
@@ -113,15 +130,21 @@ def obtain_grant(log: Backend, applicant: Applicant, wanted: ExpectedOffsets, *,
 
 
 def is_taken_over(log: Backend, grant: Grant | None) -> bool:
-    """Whether another run of the job has its grant now. Raises StorageError, FormatError."""
+    """Return whether another run of the job holds its lock now.
+
+    Raises:
+        StorageError: The log cannot be reached.
+        FormatError: The recorded locks have an unknown format.
+    """
     held = None if grant is None else log.grants().of(grant.job)
     return grant is not None and held is not None and held.run != grant.run
 
 
 def give_back(log: Backend, grant: Grant | None) -> None:
-    """A run has ended: its grant is for others now, unless another run of the job has it.
+    """Release the lock at the end of a run, unless another run of the job holds it.
 
-    Nothing is raised: where it cannot be given back it is taken over once its process has ended, or is not seen.
+    If the release fails, the function logs a warning and raises no error. Another load then takes the lock over after
+    the process has exited, or after the time without appends.
     """
     if grant is not None:
         try:
@@ -131,15 +154,26 @@ def give_back(log: Backend, grant: Grant | None) -> None:
 
 
 def abort_job(log: Backend, job: str) -> Grant | None:
-    """End the grant of a job that nobody runs any more, and its group, and fence its writers.
+    """Release the lock of a job that is not running, abort its commit group, and fence its writers.
 
-    Where its partitions are visible one by one, what it appended stays. None where it had no grant.
+    If the job is not atomic, its appended rows stay.
 
-    Raises OptionError when it keeps nobody waiting; LogNotFoundError, StorageError, FormatError.
+    Args:
+        log: The log.
+        job: The name of the job.
+
+    Returns:
+        The released lock; None if the job had only an open commit group.
+
+    Raises:
+        OptionError: The job blocks no other load.
+        LogNotFoundError: The log does not exist.
+        StorageError: The log cannot be reached.
+        FormatError: A record has an unknown format.
     """
     grant, plan = log.grants().of(job), plan_now(log, job)
     if grant is None:
-        # Of a transaction nothing is seen from here, but it can be ended.
+        # A transaction of another process is not visible here, but it can be aborted.
         unseen = plan is not None and plan.whole and log.group_in_process and not _has_ended(log, plan)
         if plan is None or not (unseen or undecided_progress(log, plan)):
             raise OptionError(
@@ -168,26 +202,26 @@ def _end(log: Backend, grant: Grant) -> None:
 
 
 def _abort_batch(log: Backend, grant: Grant) -> None:
-    """End the group of the micro-batch that a grant is for, if it is for one."""
+    """Abort the commit group of a lock's micro-batch, if it has one."""
     plan = None if grant.batch_id is None else plan_now(log, grant.job)
     if plan is not None:
         abort_group(log, with_group(log, plan, grant.batch_id))
 
 
 def _fence(log: Backend, grant: Grant, jobs: Collection[str]) -> None:
-    """Where the log can, end what writers of jobs still have open in the partitions, and take no more of them."""
+    """Abort the open groups of jobs, and fence their writers in the lock's partitions."""
     for job in jobs:
         plan = plan_now(log, job)
         if plan is not None:
             abort_group(log, plan)
         for partition in sorted(grant.partitions) if plan else ():
             if plan is not None and partition < plan.partitions and plan.claims(partition):
-                log.claim(partition, plan)  # refused, it is shut out already
+                log.claim(partition, plan)  # if this fails, the writer is fenced already
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What was last seen of a load, since when it is so, and when to look again."""
+    """The last sign of life of a load, its time, and the time of the next check, on the monotonic clock."""
 
     sign: object
     since: float
@@ -195,7 +229,7 @@ class _Seen:
 
 
 class _Waiting:
-    """What an applicant saw of loads that are in its way, and for how long it has waited."""
+    """The state of a run that waits for a lock."""
 
     def __init__(self, log: Backend, applicant: Applicant) -> None:
         self._log = log
@@ -203,14 +237,14 @@ class _Waiting:
         self._silent_seconds = applicant.gone_after(log)
         self._deadline = time.monotonic() + applicant.wait_seconds
         self._is_over = applicant.wait_seconds <= 0
-        """Whether what is seen now was looked at when the time to wait was over."""
+        """Whether the current check started after the deadline."""
         self._pause_seconds = _FIRST_PAUSE_SECONDS
         self._say_at = time.monotonic()
         self._seen: dict[tuple[str, str], _Seen] = {}
         """By job and run."""
 
     def has_ended(self, grant: Grant) -> bool:
-        """Whether the load that has a grant is complete, or gone."""
+        """Return whether the load that holds a lock is complete or has crashed."""
         running = running_process.is_running(grant.process)
         if running is False:
             return True
@@ -219,13 +253,13 @@ class _Waiting:
             return True
         limit = self._silent_seconds
         if plan is not None and plan.whole and self._log.group_in_process:
-            # Nothing is seen of a transaction, but it ends by itself.
+            # An open transaction shows no progress, but it times out.
             limit = max(limit, DECIDE_WITHIN_MS / 1000)
-        # One that is seen to run may calculate its rows for hours before it appends the first.
+        # A process that runs may compute rows for hours before its first append.
         return running is None and self._silent_for(grant, plan) >= limit
 
     def wait_for(self, grant: Grant) -> None:
-        """Let a while pass, for a load has some of the partitions. Raises GrantedError when the time is over."""
+        """Pause because a load holds some of the partitions; raise GrantedError after the maximum wait."""
         at_work = f"at work on {_named(grant)} since {clock.time_text(grant.granted_at_ms)} UTC"
         self._wait(
             f"job {grant.job}, which has been {at_work}",
@@ -235,7 +269,7 @@ class _Waiting:
         )
 
     def wait_for_room(self, crowd: Sequence[Grant]) -> None:
-        """Let a while pass, for as many loads are at work as may be. Raises GrantedError when the time is over."""
+        """Pause because the log has the maximum number of active loads; raise GrantedError after the maximum wait."""
         jobs = ", ".join(each.job for each in crowd)
         self._wait(
             f"one of {len(crowd)} jobs, as many as may be at work at once ({jobs})",
@@ -246,7 +280,7 @@ class _Waiting:
 
     @property
     def _or_wait(self) -> str:
-        """A stream has no such option."""
+        """The option to wait longer, for errors; empty for streams, which do not have it."""
         return "; option grantTimeout lets it wait for that" if self._applicant.batch_id is None else ""
 
     def _wait(self, whom: str, refusal: str) -> None:
@@ -254,7 +288,7 @@ class _Waiting:
         if self._is_over:
             raise GrantedError(refusal)
         if left <= 0:
-            # What was seen before that tells of before: this process, too, may stand still.
+            # Repeat the check after the deadline, because this process may have stalled.
             self._is_over = True
             return
         if time.monotonic() >= self._say_at:
@@ -264,25 +298,25 @@ class _Waiting:
         self.pause()
 
     def pause(self) -> None:
-        """Of random length, so that those who wait for one load do not all come at once."""
+        """Sleep for a random time, so that waiting loads do not retry at the same time."""
         time.sleep(self._pause_seconds * _JITTER.uniform(0.5, 1.5))
         self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, 2 * self._pause_seconds)
 
     def _silent_for(self, grant: Grant, plan: Plan | None) -> float:
-        """For how long a load was seen to append nothing, in seconds; what that is too long for is looked at anew."""
+        """Return the observed seconds without an append of a load; confirm a time over the limit with a new read."""
         began = time.monotonic()
         seen = self._seen.get((grant.job, grant.run))
         if seen is not None and began < seen.look_at and began - seen.since < self._silent_seconds:
             return began - seen.since
         sign = self._sign_of_life(grant, plan)
         now = time.monotonic()
-        # What is new came at any time before now; what is not was so when the look began.
+        # A change may have happened just now. An unchanged state is certain only up to the start of the read.
         since = now if seen is None or seen.sign != sign else seen.since
         self._seen[grant.job, grant.run] = _Seen(sign, since, now + self._silent_seconds / _LOOKS)
         return began - since
 
     def _sign_of_life(self, grant: Grant, plan: Plan | None) -> object:
-        """What differs once a load has appended: where its partitions end, and what only it sees yet."""
+        """Return a value that changes when a load appends: end offsets and, if it is atomic, its ledger entries."""
         partitions = sorted(each for each in grant.partitions if each < self._log.layout().partitions)
         ends = self._log.bounds_of(partitions, waiting=False)
         if plan is None or not plan.whole:

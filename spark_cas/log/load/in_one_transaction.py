@@ -1,4 +1,4 @@
-"""What is a whole where a group is open in the process that appends to it, as on Kafka: one task does all of it."""
+"""Atomic loads on backends such as Kafka, where one process must append and commit: a single task does both."""
 
 from collections.abc import Callable
 
@@ -20,11 +20,22 @@ def in_one_transaction(
     *,
     fenced_wait_seconds: float,
 ) -> tuple[PartitionResult, ...]:
-    """Append all rows of a plan with a group, and make them visible, in one step.
+    """Append all rows of a plan with a commit group, and make them visible atomically.
 
-    ``append`` appends them, as `load_rows` or `load_batch` does, and has them still when it is called again: what
-    fails on the way and passes ends the transaction, and all of it is done anew, for as long as the log's patience
-    from then on. Raises whatever it and `decide_group` raise.
+    If the transaction ends with a transient failure, the function appends all rows again. It retries until the log's
+    retry deadline, counted from the first such failure.
+
+    Args:
+        log: The log.
+        plan: The plan, with a commit group.
+        append: Appends the rows, as `load_rows` or `load_batch` does. It may be called several times.
+        fenced_wait_seconds: The maximum wait for another attempt to commit, in seconds.
+
+    Returns:
+        The result of each partition with rows.
+
+    Raises:
+        ConditionalLogError: The errors of ``append`` and `decide_group`.
     """
     joined, wait = False, None
     while True:
@@ -32,13 +43,13 @@ def in_one_transaction(
             results = append()
             decide_group(log, plan, results)
         except TransactionEndedError as error:
-            # A load may take longer than anything is waited for, and is tried again all the same.
+            # Start the deadline at the first failure, because a load may take longer than the deadline.
             wait = wait or Wait(log.patience_seconds, _DOING, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
             if not wait.again(error.message):
                 raise
         except (FencedError, InputChangedError):
-            # Another attempt took over: to take over from it in turn would help neither. Once it has committed, its
-            # rows are compared with these, and where they lie is told.
+            # Another attempt took over. Do not fence it in turn. After its commit, compare its rows with these, and
+            # return its offsets.
             if joined or not _is_committed_soon(log, plan, fenced_wait_seconds):
                 raise
             joined = True

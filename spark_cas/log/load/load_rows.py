@@ -1,6 +1,6 @@
-"""The load: rows of one task go into their partitions, in order, exactly once, from where the job came to.
+"""Append the rows of one task to their partitions, in order and exactly once, after the existing rows of the job.
 
-It runs over the protocol alone: what Spark, the CLI or a test feeds it makes no difference.
+The module depends only on the backend protocol, so Spark, the CLI and tests can all use it.
 """
 
 import math
@@ -29,7 +29,7 @@ from spark_cas.log.load.cancelling import TaskRun
 
 
 class Filling(Protocol):
-    """The rows of one task for one partition, as they come."""
+    """The buffered rows of one task for one partition."""
 
     @property
     def buffered_bytes(self) -> int: ...
@@ -43,7 +43,7 @@ _Filling = TypeVar("_Filling", bound=Filling)
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 
 _BUFFERED_CHUNKS = 2
-"""How many full chunks' worth of bytes a task buffers over all of its partitions."""
+"""The maximum size of a task's buffers over all of its partitions, in full chunks."""
 
 
 def load_rows(
@@ -71,7 +71,7 @@ def load_rows(
             an error; a task of another run resumes.
         limits: The limits of a chunk.
         atomic: Whether all rows of a partition are one chunk.
-        fenced_wait_seconds: How long a fenced task waits for its successor to make progress.
+        fenced_wait_seconds: The maximum time in which the successor of a fenced task makes no progress.
         run: Counts the appended rows, and stops the task if another task cancelled the run.
 
     Returns:
@@ -83,8 +83,8 @@ def load_rows(
         BatchTooLargeError: With ``atomic``, the rows do not fit into one chunk. Nothing was appended.
         JobMismatchError: With ``atomic``, an earlier run appended a part of the rows without it.
         InputChangedError: The existing rows differ from those of the input.
-        NotRoutedError: Another task of this run has rows for the same partition.
-        UnknownOutcomeError: The task lost the reply to an append and could not resolve it.
+        NotRoutedError: Another task of this run has rows for the same partition, or the log lacks a partition.
+        UnknownOutcomeError: The task lost the response to an append and could not resolve it.
         FencedError: The successor made no progress for ``fenced_wait_seconds``.
         RunCancelledError: Another task of this run found a definite error.
     """
@@ -104,10 +104,14 @@ def load_rows(
 def fill(
     batches: Iterable[tuple[int, pa.RecordBatch]], begin: Callable[[int], _Filling], max_bytes: float
 ) -> dict[int, _Filling]:
-    """Hand the rows of one task, given as (partition, rows), to what ``begin`` makes of each partition.
+    """Pass the rows of one task to a buffer per partition, and return the buffers.
 
-    ``max_bytes`` is what a chunk may hold: where all partitions together buffer more than a few of these, the largest
-    is flushed.
+    If all buffers together exceed a few full chunks, the function flushes the largest.
+
+    Args:
+        batches: The rows, as (partition, rows).
+        begin: Returns the buffer of a partition.
+        max_bytes: The size limit of a chunk, in bytes.
     """
     loads: dict[int, _Filling] = {}
     for partition, records in batches:
@@ -122,7 +126,7 @@ def fill(
 
 
 def refuse_unknown_partition(partition: int, partitions: int) -> None:
-    """NotRoutedError for a partition that the log does not have."""
+    """Raise NotRoutedError for a partition that the log does not have."""
     if not 0 <= partition < partitions:
         raise NotRoutedError(
             f"a row is for partition {partition}, but the log has {partitions} (0 to {partitions - 1}). "
@@ -131,8 +135,6 @@ def refuse_unknown_partition(partition: int, partitions: int) -> None:
 
 
 class _PartitionLoad:
-    """The rows of one task for one partition."""
-
     def __init__(
         self,
         log: Backend,
@@ -166,20 +168,21 @@ class _PartitionLoad:
         return self._buffer.bytes
 
     def add(self, records: pa.RecordBatch) -> None:
-        """Take in the partition's next rows."""
+        """Buffer the partition's next rows, and append each full chunk."""
         self._check_claims(records)
         self._buffer_rows(self._skip_resumed(records))
         if self._fenced:
             self.flush()
 
     def flush(self) -> None:
-        """Append what is buffered, to free its memory; once fenced, the rows are only hashed."""
+        """Append the buffered rows to free memory; a fenced task only hashes them."""
         self._append(self._buffer.take(), complete=False)
 
     def claim(self) -> Claim:
-        """Become the partition's writer, just before the first append, and learn how far the job came.
+        """Claim the partition just before the first append, and read the ledger entry of the job.
 
-        Not before: each claim fences the one before it, and two slow writers would do so in turn.
+        An earlier claim would be harmful: each claim fences the previous one, so two slow writers would fence each
+        other.
         """
         if self._claim is not None:
             return self._claim
@@ -201,14 +204,14 @@ class _PartitionLoad:
         return claim
 
     def refuse_missing_rows(self) -> None:
-        """The input has ended: it must have brought all rows that the log already holds."""
+        """Raise InputChangedError if the input has ended before all rows that the log holds."""
         if self._digest.rows < self._resumed_rows:
             raise self._input_changed(
                 f"{self._resumed_rows} of its rows are in the log, but the input now has only {self._digest.rows}"
             )
 
     def finish(self, fenced_wait_seconds: float) -> PartitionResult:
-        """The input has ended: append the last rows, or close the job in this partition."""
+        """Append the last rows after the end of the input, or close the job in this partition."""
         before = self.claim().progress
         if not self._fenced and not (before and before.complete):
             self._append(self._buffer.take(), complete=True)
@@ -230,12 +233,12 @@ class _PartitionLoad:
             self._skip_buffered()
 
     def _skip_buffered(self) -> None:
-        """What was buffered before it was known how far the job came is hashed before any row behind it."""
+        """Hash the rows that were buffered before the claim, before any later row."""
         for batch in self._buffer.take().to_batches():
             self._buffer_rows(self._skip_resumed(batch))
 
     def _skip_resumed(self, records: pa.RecordBatch) -> pa.RecordBatch:
-        """Hash the rows that the log is known to hold, and return the rest."""
+        """Hash the rows that the log holds, and return the remaining ones."""
         left = max(0, self._resumed_rows - self._digest.rows)
         if left:
             self._digest.update(split_claims(records.slice(0, left))[0])
@@ -247,7 +250,7 @@ class _PartitionLoad:
         return rest
 
     def _check_claims(self, rows: pa.RecordBatch) -> None:
-        """Refuse what can be no claim, of rows that are in the log as well."""
+        """Raise ClaimError for an invalid expected offset, also of a row that the log already holds."""
         records, claims = self._split(rows)
         if claims is None:
             return
@@ -259,7 +262,7 @@ class _PartitionLoad:
             self._highest_claim = check_rising(claims, first_row, self._highest_claim)
 
     def _split(self, rows: _Rows) -> tuple[_Rows, pa.Array | None]:
-        """The records, and what they expect: by key, what the plan says where the rows do not."""
+        """Return the records and their expected offsets; by key, the plan gives the default."""
         plan = self._plan
         by_plan = claim_of_keys(plan, self._partition) if plan.by_key and COLUMN not in rows.schema.names else None
         if by_plan is None or rows.num_rows == 0:
@@ -301,7 +304,7 @@ class _PartitionLoad:
                 raise error_of(outcome, self._partition)
 
     def _await_other(self, fenced: Fenced, wait_seconds: float) -> Progress:
-        """Another attempt took over: wait until it completed the same rows."""
+        """Wait until the attempt that took over has completed the same rows."""
         progress = await_other(
             self._log,
             self.claim(),

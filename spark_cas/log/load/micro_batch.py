@@ -1,7 +1,7 @@
-"""The batch: a task's rows of a micro-batch go into their partitions exactly once, in whatever order they come again.
+"""Append the rows of a micro-batch exactly once, regardless of their order on replay.
 
-As `spark_cas.log.load.load_rows`, it runs over the protocol alone. A stream is a job that never completes: its ledger
-entry in a partition tells of its newest batch there, and a batch that comes again is resumed or verified by that.
+A stream is a job that never completes. Its ledger entry in a partition describes the newest batch there. A replayed
+batch resumes after the rows in that entry, or is only verified.
 """
 
 import time
@@ -37,7 +37,7 @@ from spark_cas.log.load.whole_load import decide_group
 from spark_cas.log.patience import within
 
 _LOOK_SECONDS = 0.5
-"""No batch is held up for longer by the look before it, as by an open transaction of a dead task."""
+"""The maximum delay of a batch by the ledger read before it, which an open transaction of a dead task may block."""
 
 
 def begin_stream(
@@ -49,12 +49,21 @@ def begin_stream(
     whole: bool = False,
     placement: Placement | None = None,
 ) -> Plan:
-    """The plan of a stream, as `pin_plan`; the first time, the ledger is marked.
+    """Return the plan of a stream, as `pin_plan` does; the first run also marks the ledger.
 
-    The mark, in any partition, is an entry without rows. Without a check nothing but the ledger tells whether a row
-    was appended: as long as the mark is there, nothing was forgotten (`forgot_none`).
+    The mark is an entry without rows in one partition. Without expected offsets, only the ledger shows whether a row
+    was appended. While the mark exists, no later entry can have expired (`forgot_none`).
 
-    Raises what `pin_plan` raises; the error of a refused append.
+    Args:
+        log: The log.
+        job: The name of the stream.
+        wanted: The expected offsets.
+        partition: The partition for the mark.
+        whole: Whether each micro-batch is atomic.
+        placement: As in `pin_plan`.
+
+    Raises:
+        ConditionalLogError: The errors of `pin_plan` and of a rejected append.
     """
     plan = pin_plan(log, job, wanted, stream=True, whole=whole, placement=placement)
     if not plan.rejoined and not plan.checked:
@@ -67,11 +76,16 @@ def begin_stream(
 
 
 def ledger_before(log: Backend, plan: Plan) -> tuple[Progress, ...]:
-    """What the ledger tells of a stream in all partitions before a batch is appended; nothing where it is undecided.
+    """Return the ledger entries of a stream in all partitions before it appends a batch, for `load_batch`.
 
-    For `load_batch`. Of a stream that is new there is nothing; and a batch as a whole, where one partition refuses
-    it, is visible in none. Where each partition takes requests of its own it is looked as far as one comes in a short
-    time. Raises LogNotFoundError, ChunkDamagedError, FormatError.
+    The result is empty for a new stream, for atomic batches, and if the store or brokers do not answer in time. A new
+    stream has no entries. An atomic batch becomes visible in no partition if one rejects it. If the log needs one
+    request per partition, the result has only the entries read within `_LOOK_SECONDS`.
+
+    Raises:
+        LogNotFoundError: The log does not exist.
+        ChunkDamagedError: A chunk is corrupt.
+        FormatError: The log has another format.
     """
     if plan.whole or not plan.rejoined:
         return ()
@@ -84,7 +98,7 @@ def ledger_before(log: Backend, plan: Plan) -> tuple[Progress, ...]:
 
 
 def _looks(log: Backend, partitions: int) -> Iterator[range]:
-    """The partitions that are asked for together, until the time of a look is over."""
+    """Yield the partitions of each request, until the time limit."""
     ends = time.monotonic() + _LOOK_SECONDS
     each = partitions if log.ledger_at_once else 1
     for at in range(0, partitions, each):
@@ -104,18 +118,38 @@ def load_batch(
     ledger: Iterable[Progress] = (),
     fenced_wait_seconds: float = FENCED_WAIT_SECONDS,
 ) -> tuple[PartitionResult, ...]:
-    """Append a task's rows of a batch, given as (partition, records in `RECORDS`), as far as they are not there.
+    """Append the rows of a task's micro-batch that the log does not hold yet.
 
-    The rows of a partition are one chunk, in the order in which they come, where they fit the limits. Where they do
-    not, ``order_by`` fixes their order, so that what a killed attempt left is a prefix to go on from; no columns at
-    all say that they come in one order by themselves. ``task`` is ``run/number``. By ``ledger`` (`ledger_before`)
-    a batch that may not come is refused before any of it is appended, wherever its rows are. All rows are in memory,
-    and none is appended before the last has come. Returns what each partition that got rows now holds. Where the
-    plan tells of a group (`with_group`), that is visible once the batch is complete.
+    If the rows of a partition fit the limits, they are one chunk, in input order. Otherwise ``order_by`` must fix
+    their order, so that the rows of a killed attempt are a prefix, after which the task resumes. The task keeps all
+    rows in memory, and appends none before it has read all of its input. If the plan has a commit group
+    (`with_group`), the rows become visible when the batch is complete.
 
-    Raises BatchTooLargeError before anything is appended; CheckpointMismatchError, JobMismatchError when the batch is
-    not the one that may come next; InputChangedError when the rows that are there are not those of this batch; and as
-    `load_rows` a RefusedError, NotRoutedError, UnknownOutcomeError, FencedError.
+    Args:
+        log: The log.
+        plan: The plan of the stream.
+        batch: The micro-batch.
+        rows: The rows, as (partition, records in `RECORDS`).
+        task: The name of the task, ``run/number``.
+        limits: The limits of a chunk.
+        order_by: The columns that fix the order; empty if the input always has the same order; None for no fixed
+            order.
+        ledger: The result of `ledger_before`. It rejects a wrong batch before any append in any partition.
+        fenced_wait_seconds: How long a fenced task waits for its successor to make progress.
+
+    Returns:
+        The result of each partition with rows.
+
+    Raises:
+        BatchTooLargeError: The rows do not fit into one chunk and have no fixed order. Nothing was appended.
+        CheckpointMismatchError: The batch is not the next one of the stream.
+        JobMismatchError: Another streaming query uses the job name.
+        InputChangedError: The existing rows differ from those of this batch.
+        OptionError: An earlier attempt had a fixed order, and this one has none.
+        NotRoutedError: Another task has rows of the same partition, or the log lacks a partition.
+        RefusedError: A partition rejected the append.
+        FencedError: The successor made no progress for ``fenced_wait_seconds``.
+        UnknownOutcomeError: The outcome of an append is not known.
     """
     collected = _collect(plan, batch, rows, limits, order_by)
     for each in ledger if collected else ():
@@ -130,10 +164,18 @@ def load_batch(
 
 
 def complete_batch(log: Backend, plan: Plan, batch: Batch, results: Sequence[PartitionResult]) -> None:
-    """All tasks of a batch have ended, with ``results``. One that is appended as a whole becomes visible.
+    """Complete a batch after all of its tasks have ended; an atomic batch becomes visible.
 
-    Raises InputChangedError, CheckpointMismatchError where a partition holds rows of it that no task brought;
-    FencedError where somebody aborted the batch.
+    Args:
+        log: The log.
+        plan: The plan of the stream.
+        batch: The micro-batch.
+        results: The results of all tasks.
+
+    Raises:
+        InputChangedError: A partition holds rows of the batch that no task had.
+        CheckpointMismatchError: A partition holds rows of a later batch.
+        FencedError: Another process aborted the batch.
     """
     _require_all(log, plan, batch, results)
     if plan.group:
@@ -141,7 +183,7 @@ def complete_batch(log: Backend, plan: Plan, batch: Batch, results: Sequence[Par
 
 
 def refused_batch(log: Backend, job: str, batch: Batch, refusal: ConditionalLogError) -> ConditionalLogError:
-    """The error of a batch some of whose tasks were refused: with what the others have appended of it."""
+    """Return the error of a rejected batch, with the rows that its other tasks appended."""
     try:
         ledger = log.progress_of(range(log.layout().partitions), job)
     except ConditionalLogError:
@@ -150,10 +192,10 @@ def refused_batch(log: Backend, job: str, batch: Batch, refusal: ConditionalLogE
 
 
 def _require_all(log: Backend, plan: Plan, batch: Batch, results: Sequence[PartitionResult]) -> None:
-    """No partition may hold rows of a batch that no task brought.
+    """Raise an error if a partition holds rows of the batch that no task had.
 
-    An attempt that was killed may have put a row where this one has none, while a task of this one put it elsewhere:
-    the partitions where it came again, or was new, do not tell.
+    A killed attempt may have put a row into a partition that gets none now, because this attempt put the row into
+    another partition. The ledger entries of the partitions with rows cannot show this.
     """
     brought = {result.progress.partition for result in results}
     others = [partition for partition in range(log.layout().partitions) if partition not in brought]
@@ -198,7 +240,7 @@ def _collect(
     limits: ChunkLimits,
     order_by: Sequence[str] | None,
 ) -> dict[int, pa.Table]:
-    """All rows by partition; refused as soon as those of one are too many to be a chunk and have no fixed order."""
+    """Return all rows by partition; fail early if those of one exceed a chunk and have no fixed order."""
     tables: dict[int, list[pa.Table]] = {}
     buffers: dict[int, ChunkBuffer] = {}
     for partition, records in rows:
@@ -224,8 +266,6 @@ def _collect(
 
 
 class _BatchLoad:
-    """The rows of one task's batch for one partition."""
-
     def __init__(
         self, log: Backend, plan: Plan, batch: Batch, partition: int, *, task: str, fenced_wait_seconds: float
     ) -> None:
@@ -240,7 +280,7 @@ class _BatchLoad:
         self._claim = claim
 
     def run(self, records: pa.Table, limits: ChunkLimits, *, ordered: bool) -> PartitionResult:
-        """Append what is missing of all the batch's rows for the partition."""
+        """Append the rows of the batch that the partition does not hold yet."""
         held = self._held(self._claim.progress)
         if held.rows and self._claim.progress:
             refuse_second_task(self._partition, self._task, self._claim.progress.task)
@@ -265,7 +305,7 @@ class _BatchLoad:
         return PartitionResult(self._claim.progress, held.rows, resolved)
 
     def _claimed(self, plan: Plan) -> Claim | Refusal:
-        """The claim; a ledger without an entry is believed when it cannot have forgotten one of this batch."""
+        """Return the claim. A missing ledger entry is accepted if one of this batch cannot have expired."""
         claim = self._log.claim(self._partition, plan)
         ledger: list[Progress | None] = [claim.progress] if isinstance(claim, Claim) else []
         if isinstance(claim, ProgressLost):
@@ -279,7 +319,7 @@ class _BatchLoad:
         return batch_so_far(self._batch, self._claim.plan.job, self._partition, progress)
 
     def _missing(self, held: BatchProgress, records: pa.Table, *, ordered: bool) -> pa.Table:
-        """The rows after those that the partition holds, which are compared."""
+        """Verify the rows that the partition holds, and return the remaining ones."""
         if not held.rows:
             return records
         if not ordered:
@@ -296,7 +336,7 @@ class _BatchLoad:
         return records.slice(held.rows)
 
     def _chunks(self, records: pa.Table, held: BatchProgress, limits: ChunkLimits) -> Iterator[Chunk]:
-        """The chunks that follow one another, each made for the claim that the one before left."""
+        """Yield the chunks in order; the caller updates the claim before it requests the next one."""
         buffer = ChunkBuffer(limits, self._partition)
         cut = [full for each in records.to_batches() for full in buffer.add(each, 0.0, held.rows)]
         cut.append(buffer.take())
@@ -312,7 +352,7 @@ class _BatchLoad:
             yield _chunk(part, digest, self._claim, held, self._task)
 
     def _other(self, fenced: Fenced, records: pa.Table) -> Progress:
-        """Another attempt took over: its progress once it has completed the same rows."""
+        """Wait until the attempt that took over has completed the same rows, and return its progress."""
         progress = await_other(
             self._log,
             self._claim,
@@ -336,7 +376,7 @@ class _BatchLoad:
 
 
 def _chunk(records: pa.Table, digest: str, claim: Claim, batch: BatchProgress | None, task: str) -> Chunk:
-    """The chunk of these records, with their digest, that comes next in the claim's job."""
+    """Return the next chunk of the claim's job with these records."""
     before = claim.progress
     return Chunk(
         records=records,

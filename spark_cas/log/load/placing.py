@@ -1,4 +1,4 @@
-"""The partitioner of a log: all writes of a log assign keys to partitions by the same one."""
+"""The partitioner of a log, which all of its writes use to assign keys to partitions."""
 
 from spark_cas.core.errors import OptionError, StorageError
 from spark_cas.core.guarantee import REQUIRED
@@ -7,10 +7,15 @@ from spark_cas.log.backend import Backend
 
 
 def recorded_partitioner(log: Backend, idempotence: str) -> Partitioner | None:
-    """Return the partitioner that is recorded with a log, for a write that requires this much.
+    """Return the recorded partitioner of a log; None if it has none.
 
-    A write that does not require exactly once needs no right to read the registry. Without that right, the result is
-    None. Raises LogNotFoundError, FormatError, StorageError.
+    Only a write that requires exactly once needs the permission to read the registry. Without that permission, other
+    writes get None.
+
+    Raises:
+        LogNotFoundError: The log does not exist.
+        FormatError: The record has an unknown format.
+        StorageError: The registry cannot be read, and ``idempotence`` is ``required``.
     """
     try:
         return log.layouts().partitioner
@@ -21,9 +26,10 @@ def recorded_partitioner(log: Backend, idempotence: str) -> Partitioner | None:
 
 
 def placement_on(recorded: Partitioner | None, named: Partitioner | None) -> Placement:
-    """Return how a write assigns its rows: by the option, by the record of the log, or by the default.
+    """Return the partitioner of a write: that of the option, the record of the log, or the default.
 
-    Raises OptionError if the option names another partitioner than the log has.
+    Raises:
+        OptionError: The option names another partitioner than the record of the log.
     """
     placement = Placement(named or recorded or DEFAULT_PARTITIONER, named=named is not None)
     require_partitioner(recorded, placement)
@@ -31,7 +37,7 @@ def placement_on(recorded: Partitioner | None, named: Partitioner | None) -> Pla
 
 
 def require_partitioner(recorded: Partitioner | None, placement: Placement | None) -> None:
-    """Raise OptionError if rows were assigned by another partitioner than the one that is recorded with their log."""
+    """Raise OptionError if the partitioner of the rows differs from the recorded one of the log."""
     if recorded is None or placement is None or placement.partitioner == recorded:
         return
     raise OptionError(

@@ -1,4 +1,4 @@
-"""Making the plan of a job: pinned once by the driver, recorded for ever, taken again by every re-run."""
+"""Plans of jobs: the driver records the first plan permanently, and every re-run uses it."""
 
 import time
 import uuid
@@ -48,11 +48,11 @@ from spark_cas.log.load.whole_load import decide_group, is_committed, refuse_by_
 from spark_cas.log.patience import within
 
 _LOOK_SECONDS = 0.5
-"""A run does not wait longer for the rows of the job before it: only its error reports them."""
+"""The maximum time, in seconds, in which a run reads the job's existing rows, because only its error reports them."""
 
 
 def fresh_job_name() -> str:
-    """A name for a job that nobody named: a re-run of it is not recognised."""
+    """Return a unique name for a job without one. A re-run gets another name, so it cannot resume."""
     return f"job-{uuid.uuid4().hex[:12]}"
 
 
@@ -70,31 +70,41 @@ def pin_plan(
     input_digest: str = "",
     placement: Placement | None = None,
 ) -> Plan:
-    """Return the plan of a job on a log: its first plan if it has one, otherwise one that is recorded now.
+    """Return the plan of a job on a log: its first plan if it has one, otherwise a new one, which it records.
 
     After an expansion it is the plan for the remaining rows, if the input lacks the rows that the job had appended
-    before. ``earlier`` lists the rows that `earlier_rows` took out of the input.
+    before.
 
-    With ``whole`` the rows of all partitions become visible in one step, that of `complete_job`. The plan names the
-    group that this run appends to.
+    Before it records a plan, and before an incomplete load resumes, the function checks the end offsets of all
+    partitions in ``wanted``.
 
-    ``placement`` is how the rows were assigned to partitions, None if the caller assigned them. The plan records the
-    partitioner: a re-run by another one would append some rows twice. If the log has no recorded partitioner and the
-    write names one, the first plan records that with the log.
-
-    Before a plan is recorded, and before an incomplete load resumes, the ends of all partitions in ``wanted`` are
-    checked. ConflictError or TruncatedError names all that differ.
-
-    With ``any_layout``, expansions are not checked. That is for a caller that names the one partition that it writes
-    and reads the existing rows of the job first: an append by a plan of an earlier layout is refused.
+    Args:
+        log: The log.
+        job: The name of the job.
+        wanted: The expected offsets.
+        stream: Whether the job is a stream.
+        compare: The scope of the expected offsets: the partition or the keys of the rows.
+        round_of: The job of `append_if_unchanged` to which this job belongs as one round; empty for any other job.
+        any_layout: Whether to skip the checks for expansions. The caller must name the one partition that it writes,
+            and read the existing rows of the job first. The log rejects an append with a plan of an earlier layout.
+        earlier: The rows that `earlier_rows` took out of the input.
+        whole: Whether the rows of all partitions become visible in one step, that of `complete_job`. The plan then
+            has the commit group of this run.
+        input_digest: The digest of the bulk load's input list; empty for any other write.
+        placement: The partitioner of the rows; None if the caller assigned them. The plan records it, because a
+            re-run with another one would append some rows twice. If the log has no recorded partitioner and the write
+            names one, the first plan records that with the log.
 
     Raises:
-        OptionError: For a bad name or expectation, or another partitioner than the log has.
-        InputChangedError: If ``input_digest`` is not that of the input list that the job was planned with.
-        JobMismatchError: If the job was planned as another kind of write, or with another partitioner.
-        LayoutChangedError: If partitions were added since the first plan, and the input is not the remaining rows; or
-            since the ``wanted`` offsets were read.
-        ProgressLostError: If the ledger has lost which rows of the input remain.
+        OptionError: A name or an expected offset is not valid, or the log has another partitioner.
+        ConflictError: A partition has records at or after its expected offset. The error lists all mismatches.
+        TruncatedError: A partition ends before its expected offset, or the job was planned on another log of this
+            name.
+        InputChangedError: The job was planned with an input list of another digest.
+        JobMismatchError: The job was planned as another kind of write, or with another partitioner.
+        LayoutChangedError: The log was expanded after the first plan, and the input is not the remaining rows; or it
+            was expanded after the ``wanted`` offsets were read.
+        ProgressLostError: The ledger entries have expired, so the remaining rows of the input are not known.
     """
     check_name(job, "the job name")
     first, pinned_by, now_ms = log.plan(job), uuid.uuid4().hex, clock.now_ms()
@@ -128,7 +138,7 @@ def pin_plan(
             try:
                 require_expected(log, mine, bounds)
             except (ConflictError, TruncatedError):
-                # Another run of the job may have planned it meanwhile: what came may be its own.
+                # Another run of the job may have planned it meanwhile, and the new records may be its own.
                 first = log.plan(job)
                 if first is None:
                     raise
@@ -161,11 +171,11 @@ def pin_plan(
 
 
 def _rejoined(log: Backend, plan: Plan, wanted: ExpectedOffsets, *, looking: bool) -> Plan:
-    """The plan of a known job with what is now ``wanted``, once the log was looked at if it should be."""
+    """Return the plan of a known job with the ``wanted`` offsets, and check the log if ``looking``."""
     progress: tuple[Progress | None, ...] = (None,) * plan.partitions
     visible = progress
-    # Only what a person expects depends on the ledger, which may be undecided while a dead run's chunk is.
-    # A stream expects nothing of partitions that it has no rows for.
+    # Read the ledger only for explicit expected offsets, because a chunk of a crashed run may block the read. A
+    # stream has no expected offsets in partitions without rows.
     if wanted.offsets or (plan.named and not plan.stream):
         progress = visible = log.progress_of(range(plan.partitions), plan.job, proven=True)
         if plan.group:
@@ -174,14 +184,14 @@ def _rejoined(log: Backend, plan: Plan, wanted: ExpectedOffsets, *, looking: boo
         again = rejoin(plan, wanted, progress)
     except JobMismatchError as other:
         raise JobMismatchError(f"{other.message} {_told(log, plan.told_as)}") from None
-    # A stream is planned again for each of its batches: what it has no rows for is its business no more.
+    # A stream makes a plan for each batch, and does not depend on partitions without rows.
     if looking and not again.stream:
         require_expected_again(log, again, visible)
     return again
 
 
 def require_same_log(job: str, log_id: str, layout: Layout) -> None:
-    """TruncatedError when a job is known of the log with this id, and the one that has its name now is another."""
+    """Raise TruncatedError if a job was planned on another log that had the same name."""
     if log_id != layout.log_id:
         raise TruncatedError(
             f"job {job!r} was planned on another log that had this name; this one was created later, and no row of "
@@ -190,9 +200,9 @@ def require_same_log(job: str, log_id: str, layout: Layout) -> None:
 
 
 def require_same_input(plan: Plan, input_digest: str, difference: str = "its files or arguments differ") -> None:
-    """InputChangedError if a bulk load began with another input list than the one with this digest.
+    """Raise InputChangedError if a bulk load started with an input list of another digest.
 
-    A write that has no list, such as one of a DataFrame, is compared by its rows alone.
+    A write without a list, such as that of a DataFrame, is compared by its rows alone.
     """
     if plan.input and input_digest and plan.input != input_digest:
         raise InputChangedError(
@@ -211,9 +221,16 @@ def require_same_kind(
     whole: bool,
     partitioner: Partitioner | None,
 ) -> None:
-    """Raise JobMismatchError unless the re-run of a job is the kind of write that it was planned as.
+    """Raise JobMismatchError unless a re-run of a job is the same kind of write as its plan.
 
-    ``partitioner`` is None if the caller assigned the rows of the re-run.
+    Args:
+        log: The log, to report the rows of the job.
+        first: The first plan of the job.
+        stream: Whether the re-run is a stream.
+        compare: The scope of its expected offsets.
+        round_of: The job of `append_if_unchanged` to which it belongs; empty for any other.
+        whole: Whether it is atomic.
+        partitioner: The partitioner of its rows; None if the caller assigned them.
     """
     found = None
     planned = first.partitioner or DEFAULT_PARTITIONER
@@ -254,7 +271,7 @@ def _require_incomplete(log: Backend, plan: Plan) -> None:
 
 
 def _require_input_of(plan: Plan, earlier: tuple[EarlierRows, ...]) -> None:
-    """LayoutChangedError unless just what a load had appended under earlier plans was taken out of its input."""
+    """Raise LayoutChangedError unless the input lacks exactly the rows that the load appended under earlier plans."""
     if plan.earlier == earlier:
         return
     taken = sum(sum(each.rows) for each in earlier)
@@ -270,11 +287,15 @@ def _kind(round_of: str) -> str:
 
 
 def job_results(log: Backend, job: str, *, proven: bool = False) -> tuple[PartitionResult, ...]:
-    """What is known of a job in each partition that holds rows of it.
+    """Return the result of a job in each partition that holds its rows.
 
-    The registry tells of a complete job, and keeps it for ever; the ledger tells of any other how far it came. Of
-    what another run with other rows appended beside a complete job, only the error of that run tells. ``proven``
-    is as `Log.progress_of` has it.
+    The registry has the results of a complete job permanently, and the ledger has the progress of any other. If
+    another run appended other rows beside a complete job, only the error of that run reports them.
+
+    Args:
+        log: The log.
+        job: The name of the job.
+        proven: As in `Log.progress_of`.
     """
     completion = log.completion(job)
     if completion is not None:
@@ -284,20 +305,31 @@ def job_results(log: Backend, job: str, *, proven: bool = False) -> tuple[Partit
 
 
 def job_progress(log: Backend, job: str, *, proven: bool = False) -> tuple[Progress, ...]:
-    """How far a job came in each partition that holds rows of it."""
+    """Return the progress of a job in each partition that holds its rows."""
     return tuple(result.progress for result in job_results(log, job, proven=proven))
 
 
 def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...]) -> Completion:
-    """Record that all partitions of a job are loaded; partitions without rows are not in ``results``.
+    """Record that a job is complete.
 
-    Raises InputChangedError when the log holds rows of the job in a partition that the input has none for, or another
-    run has completed it with other rows; ConflictError or TruncatedError when a partition without rows is expected to
-    end where it does not.
+    Args:
+        log: The log.
+        plan: The plan of the job.
+        results: The results of all partitions with rows.
+
+    Returns:
+        The recorded completion, which may be that of another run.
+
+    Raises:
+        InputChangedError: The log holds rows of the job in a partition for which the input has none, or another run
+            completed the job with other rows.
+        ConflictError: A named partition without rows has records at or after its expected offset.
+        TruncatedError: A named partition without rows ends before its expected offset.
+        FencedError: Another process aborted the commit group of an atomic load.
     """
     loaded = {result.progress.partition for result in results}
     others = [partition for partition in range(plan.partitions) if partition not in loaded]
-    # Of a plan that is new only attempts of this run can have appended, and they have the same input.
+    # If the plan is new, only attempts of this run can have appended, and they have the same input.
     for progress in log.progress_of(others, plan.job, plan.group, proven=plan.rejoined):
         if progress is not None and progress.rows:
             raise InputChangedError(
@@ -325,7 +357,7 @@ def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...])
 
 
 def _on_with_other_rows(log: Backend, plan: Plan, results: tuple[PartitionResult, ...]) -> str:
-    """What is in the log of a job whose run had other rows than those before it, and how to go on."""
+    """Return the fix, and the rows in the log, for a job whose runs had different rows."""
     new = [each.progress.partition for each in results if each.progress.rows > (each.resumed_rows or 0)]
     if plan.whole or not new:
         onward = (
@@ -343,9 +375,13 @@ def _on_with_other_rows(log: Backend, plan: Plan, results: tuple[PartitionResult
 def refused_as_a_whole(
     log: Backend, plan: Plan, refusal: ConditionalLogError, met: Iterable[int]
 ) -> ConditionalLogError:
-    """The error of a job some of whose tasks were refused: what is in the log of it, and all that it takes to go on.
+    """Return the error of a job after rejected tasks: the rows in the log, and all offsets that a re-run needs.
 
-    ``refusal`` is what one of them was refused with; ``met`` are the partitions that these had rows for.
+    Args:
+        log: The log.
+        plan: The plan of the job.
+        refusal: The error of one of the tasks.
+        met: The partitions of the rows that these tasks read.
     """
     told = refusal.message
     if isinstance(refusal, ProgressLostError):
@@ -363,10 +399,13 @@ def refused_as_a_whole(
 def rows_before(log: Backend, plan: Plan) -> tuple[int, ...] | None:
     """Return the rows of a job in each partition before a run; empty if there are none.
 
-    None if the ledger does not report them within `_LOOK_SECONDS`, for example because a transaction of a killed run
-    is open. Only the error of a run that fails uses them.
+    The result is None if the ledger does not return them within `_LOOK_SECONDS`, for example because a crashed run
+    left a transaction open. Only the error of a failed run uses them.
 
-    Raises LogNotFoundError, ChunkDamagedError, FormatError.
+    Raises:
+        LogNotFoundError: The log does not exist.
+        ChunkDamagedError: A chunk is corrupt.
+        FormatError: The log has another format.
     """
     if not plan.rejoined or plan.whole:
         return ()
@@ -392,14 +431,14 @@ def rows_of_run(
         log: The log.
         plan: The plan of the run.
         run: The name of the run.
-        before: As from `rows_before`.
-        reported: The rows that the tasks report. The ledger has the rows of tasks that were killed, if no other run
-            appended after them.
+        before: The result of `rows_before`.
+        reported: The rows that the tasks report. The ledger has the rows of crashed tasks, if no other run appended
+            after them.
 
     Raises:
         LogError: The ledger cannot be read.
     """
-    # Chunks of a load as a whole are visible only after its commit, which the tasks do not know.
+    # Chunks of an atomic load are visible only after its commit, which the tasks do not know.
     rows: dict[int, int | None] = {} if plan.whole else dict(reported)
     others = [partition for partition in range(plan.partitions) if partition not in rows]
     for progress in log.progress_of(others, plan.job):
@@ -410,7 +449,7 @@ def rows_of_run(
 
 
 def _told(log: Backend, job: str) -> str:
-    """What is in the log of a job, for the text of an error."""
+    """Return a sentence that reports the rows of a job in the log."""
     try:
         plan = plan_now(log, job)
         if plan is None:
@@ -424,7 +463,7 @@ def _told(log: Backend, job: str) -> str:
 
 
 def _rows_beside(log: Backend, done: Completion) -> int:
-    """How many rows of a complete job are in the log, those included that another run appended beside it."""
+    """Return the number of rows of a complete job in the log, including those that another run appended beside it."""
     held = {each.progress.partition: each.progress.rows for each in done.partitions}
     for found in log.progress_of(range(log.layout().partitions), done.job):
         if found is not None:

@@ -1,4 +1,4 @@
-"""Rows of a load that the log has removed by its end, as retention does with old timestamps."""
+"""Detect rows of a load that the log removed before the load ended, such as by retention of old timestamps."""
 
 import logging
 from collections.abc import Sequence
@@ -11,10 +11,16 @@ _LOG = logging.getLogger("spark_cas")
 
 
 def removed_rows(log: Backend, loaded: Sequence[Progress]) -> tuple[int, ...]:
-    """Return how many rows of a job each of these partitions has lost, at most.
+    """Return the maximum number of rows that each of these partitions has removed.
 
-    It is computed from the first offset that the partition keeps, and offsets also count markers. Raises what
-    `Backend.bounds_of` does.
+    The number is computed from the oldest retained offset, and offsets also count transaction markers.
+
+    Args:
+        log: The log.
+        loaded: The ledger entries of the job.
+
+    Raises:
+        ConditionalLogError: The errors of `Backend.bounds_of`.
     """
     if not log.removes_by_itself:
         return (0,) * len(loaded)
@@ -26,7 +32,7 @@ def removed_rows(log: Backend, loaded: Sequence[Progress]) -> tuple[int, ...]:
 
 
 def log_removed_rows(log: Backend, completion: Completion) -> None:
-    """Log a warning if rows of a load that has just completed are not in the log any more."""
+    """Log a warning if the log has already removed rows of a load that has just completed."""
     loaded = [each.progress for each in completion.partitions if each.progress.rows]
     try:
         removed = sum(removed_rows(log, loaded))

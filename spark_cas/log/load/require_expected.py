@@ -1,8 +1,7 @@
-"""Whether a log still is as a job expects it: looked at before the first row moves, and when some were refused.
+"""Check the expected offsets of a job before its first append, and after a rejection.
 
-The append decides, in the step that makes its rows visible. What is found here spares a job that is bound to be
-refused its first half, finds what no append looks at (partitions that a job has no rows for), and names everything
-that differs at once.
+The conditional append alone decides. These checks reject a job early, before it has appended some of its rows. They
+also cover partitions without rows, which no append checks, and report all mismatches at once.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,9 +21,16 @@ Mismatch = Conflict | Truncated
 
 
 def require_expected(log: Backend, plan: Plan, bounds: Sequence[Bounds]) -> None:
-    """A job is about to be planned: every partition that it names must end where it expects.
+    """Raise an error unless each named partition ends at its expected offset, before a job is planned.
 
-    ``bounds`` are those of all partitions. Raises ConflictError or TruncatedError naming all that do not.
+    Args:
+        log: The log.
+        plan: The new plan.
+        bounds: The start and end offsets of all partitions.
+
+    Raises:
+        ConflictError: A partition has records at or after its expected offset. The error lists all mismatches.
+        TruncatedError: A partition ends before its expected offset.
     """
     found = _mismatches(log, plan, plan.named, dict(enumerate(bounds)), {})
     if found:
@@ -32,16 +38,25 @@ def require_expected(log: Backend, plan: Plan, bounds: Sequence[Bounds]) -> None
 
 
 def require_expected_again(log: Backend, plan: Plan, progress: Sequence[Progress | None]) -> None:
-    """A known job is about to go on: what it still expects of the partitions that it names must hold.
+    """Raise an error unless each named partition still matches, before a known job resumes.
 
-    ``progress`` is how far it came in all partitions; of one that is complete nothing is expected any more. Raises as
-    `require_expected`, unless another run came on meanwhile, or the job is complete.
+    The check ignores complete partitions, a job that is complete, and partitions in which another run made progress
+    since.
+
+    Args:
+        log: The log.
+        plan: The plan of the job.
+        progress: The ledger entries of all partitions.
+
+    Raises:
+        ConflictError: As in `require_expected`.
+        TruncatedError: As in `require_expected`.
     """
     unfinished = [each for each in plan.named if not is_complete(progress[each])]
     found = mismatches_now(log, plan, unfinished, dict(enumerate(progress)))
     if not found or log.completion(plan.job) is not None:
         return
-    # What lies behind the expected offset may be of the very job, appended by another attempt since.
+    # Records after the expected offset may belong to a concurrent attempt of the same job.
     now = _progress(log, plan)
     found = {each: mismatch for each, mismatch in found.items() if now[each] == progress[each]}
     if found:
@@ -49,9 +64,19 @@ def require_expected_again(log: Backend, plan: Plan, progress: Sequence[Progress
 
 
 def require_expected_still(log: Backend, plan: Plan, without_rows: Sequence[int], rows: int) -> None:
-    """All ``rows`` of a job are appended: what it expects of partitions that it has none for must hold as well.
+    """Raise an error unless the named partitions without rows match, after a job has appended all rows.
 
-    Raises as `require_expected`, unless another run completed the job meanwhile.
+    The check ignores a job that another run has completed.
+
+    Args:
+        log: The log.
+        plan: The plan of the job.
+        without_rows: The partitions for which the job has no rows.
+        rows: The number of rows of the job, for the error.
+
+    Raises:
+        ConflictError: As in `require_expected`.
+        TruncatedError: As in `require_expected`.
     """
     found = mismatches_now(log, plan, [each for each in plan.named if each in without_rows], {})
     if found and log.completion(plan.job) is None:
@@ -69,13 +94,22 @@ def require_expected_still(log: Backend, plan: Plan, without_rows: Sequence[int]
 def mismatch_now(
     log: Backend, plan: Plan, met: Iterable[int]
 ) -> tuple[dict[int, Mismatch], ConditionalLogError | None]:
-    """Of a job that was refused: in which partitions it cannot go on, and one error for all, None when there is none.
+    """Return the partitions in which a rejected job cannot resume, and one error for all of them.
 
-    Looked at are those that its user named, that hold rows of it, and that its tasks ``met``. In any other it may
-    have no rows: what others append there is their business, and naming it would make it the job's for ever.
+    The check covers the partitions that the user named, that hold rows of the job, and those in ``met``. It skips all
+    others, because the job may have no rows there. If the error listed such a partition, the next run would name it,
+    and so depend on it in all later runs.
+
+    Args:
+        log: The log.
+        plan: The plan of the job.
+        met: The partitions of the rows that the tasks read.
+
+    Returns:
+        The mismatches by partition, and the error; the error is None if there is no mismatch.
     """
     progress = _progress(log, plan)
-    # Once a stream is under way, nothing is expected of partitions that it has no rows for.
+    # After its first batch, a stream has no expected offsets in partitions without rows.
     named = () if plan.stream else plan.named
     concerned = {*named, *met, *(each for each, found in progress.items() if found is not None)}
     unfinished = [each for each in sorted(concerned) if not is_complete(progress[each])]
@@ -88,10 +122,15 @@ def mismatch_now(
 def lost_to_another(
     log: Backend, plan: Plan, partition: int, progress: Progress | None, bounds: Bounds
 ) -> Conflict | None:
-    """Whether nobody can append the next rows of a job: a record of another is where they would have to be.
+    """Return a Conflict if another job has a record at the offset of the job's next row.
 
-    ``progress`` is how far the job came and ``bounds`` what the partition keeps; when that is not true any more,
-    nothing is said. Whether it is, the ledger tells, which may wait for an open transaction.
+    Args:
+        log: The log.
+        plan: The plan of the job.
+        partition: The partition.
+        progress: The ledger entry of the job. If it has changed, the result is None. This check may wait for an open
+            transaction.
+        bounds: The start and end offset of the partition.
     """
     expected = resume_offset(plan, partition, progress)
     if expected is None or bounds.end_offset < expected:
@@ -112,10 +151,12 @@ def _mismatches(
     bounds: Mapping[int, Bounds],
     progress: Mapping[int, Progress | None],
 ) -> dict[int, Mismatch]:
-    """Which of some partitions do not end where the job's next chunk there would expect it.
+    """Return the partitions that do not end at the offset of the job's next chunk.
 
-    ``bounds`` and ``progress`` tell of these partitions. A mismatch that says that records are gone is found again
-    and again, in bounds that are asked for here.
+    Args:
+        bounds: The start and end offsets of these partitions. Repeated reads with new bounds confirm a loss of
+            records.
+        progress: The ledger entries of these partitions.
     """
     expected = {each: resume_offset(plan, each, progress.get(each)) for each in partitions}
 
@@ -136,9 +177,13 @@ def _mismatches(
 def mismatches_now(
     log: Backend, plan: Plan, partitions: Sequence[int], progress: Mapping[int, Progress | None]
 ) -> dict[int, Mismatch]:
-    """Which of some partitions do not end where the job's next chunk there would expect it.
+    """Return the partitions that do not end at the offset of the job's next chunk.
 
-    ``progress`` is how far it came in them, nothing where it is not given.
+    Args:
+        log: The log.
+        plan: The plan of the job.
+        partitions: The partitions to check.
+        progress: The ledger entries of these partitions; a missing entry means no progress.
     """
     bounds = log.bounds_of(partitions, waiting=True)
     return _mismatches(log, plan, partitions, dict(zip(partitions, bounds, strict=True)), progress)
@@ -147,7 +192,7 @@ def mismatches_now(
 def _mismatch(
     log: Backend, partition: int, expected: int, bounds: Bounds, progress: Progress | None
 ) -> Mismatch | None:
-    """As `_look`, once more when a leader that lags knows of less than ``bounds``."""
+    """Call `_look`, and retry once with new bounds if a stale leader reports an end below ``bounds``."""
     try:
         return _look(log, partition, expected, bounds, progress)
     except ValueError:
@@ -162,7 +207,7 @@ def _mismatch(
 
 
 def _look(log: Backend, partition: int, expected: int, bounds: Bounds, progress: Progress | None) -> Mismatch | None:
-    """As `check_expected`, which a gap that holds no record passes; ValueError when it is not within bounds."""
+    """Apply `check_expected`, which accepts a gap without records; raise ValueError if bounds are stale."""
     if not bounds.start_offset <= expected < bounds.end_offset:
         return check_expected(expected, bounds, None)
     gap = OffsetRange(expected, bounds.end_offset)
@@ -172,7 +217,7 @@ def _look(log: Backend, partition: int, expected: int, bounds: Bounds, progress:
         if log.bounds_of([partition], waiting=False)[0].start_offset <= expected:
             raise
         held = None
-    # The gap proves only while nothing that lay in it was trimmed meanwhile.
+    # A read of the gap proves nothing if the log trimmed records from it meanwhile.
     start_offset = log.bounds_of([partition], waiting=False)[0].start_offset
     if held is None and not _proves(log, expected, progress):
         held = expected
@@ -180,9 +225,10 @@ def _look(log: Backend, partition: int, expected: int, bounds: Bounds, progress:
 
 
 def _proves(log: Backend, expected: int, progress: Progress | None) -> bool:
-    """Whether an empty gap shows that no record ever was there: deletions of keys are compacted away in the end.
+    """Return whether an empty gap proves that it never held a record.
 
-    So on a log that does that, only a gap that is younger shows it, which is known where the job's own rows end.
+    Compaction removes records and, later, deletions of keys. On a compacted topic, only a young gap proves this. The
+    age of a gap is known only from the job's own last append.
     """
     kept_ms = log.tombstones_kept_ms()
     if kept_ms is None:
@@ -202,9 +248,9 @@ def _onward(
     progress: Mapping[int, Progress | None],
     partitions: Sequence[int] | None = None,
 ) -> dict[int, int | None]:
-    """All that a run has to be given to go on, of some ``partitions`` or all that are not complete.
+    """Return all expected offsets that the next run needs, for ``partitions`` or all that are incomplete.
 
-    What this run was given is kept nowhere, so it is part of it.
+    The result includes the offsets of this run, because the log does not store them.
     """
     given = {*found, *plan.named, *(each.partition for each in plan.replaced)}
     return {

@@ -1,4 +1,4 @@
-"""That records are gone is said after more than one look: who was just deposed says where a log ended then."""
+"""Confirm apparent data loss with repeated reads, because a stale leader may report an old end offset."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +15,15 @@ Found = TypeVar("Found")
 def looked_again(
     log: Backend, found: Mapping[int, Found], look: Callable[[Sequence[int]], Mapping[int, Found]]
 ) -> dict[int, Found]:
-    """What was found in partitions, or what a later look finds in those that are said to have lost records.
+    """Return the results for partitions, and confirm each `Truncated` with repeated reads.
 
-    All of them are looked at together, so it takes a second at most, and each look asks anew who leads them.
+    The reads cover all such partitions together and take about one second at most. Each read requests the current
+    leaders.
+
+    Args:
+        log: The log.
+        found: The first result of each partition.
+        look: Reads the given partitions and returns new results.
     """
     found = dict(found)
     for pause in _PAUSES_SECONDS:

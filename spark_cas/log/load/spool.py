@@ -1,4 +1,4 @@
-"""Rows of a task on its machine's disk, so that they can be appended again without Spark."""
+"""A temporary file with the rows of a task, so that a retry does not need Spark."""
 
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -9,9 +9,10 @@ import pyarrow as pa
 
 
 class Spool:
-    """The rows of a task, as (partition, rows), in the order in which they came; the file goes with the context.
+    """The rows of a task on local disk, as (partition, rows), in input order. Leaving the context deletes the file.
 
-    Raises OSError where the disk, of the folder for temporary files, is full.
+    Raises:
+        OSError: The disk of the folder for temporary files is full.
     """
 
     def __init__(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> None:
@@ -19,7 +20,7 @@ class Spool:
         self._file = Path(self._folder.name, "rows.arrow")
         self._partitions: list[int] = []
         self.bytes = 0
-        """Of the rows in memory, about what they take in requests."""
+        """The size of the rows in memory, which is about their size in requests."""
         try:
             self._write(batches)
         except BaseException:
@@ -36,13 +37,13 @@ class Spool:
         return bool(self._partitions)
 
     def __iter__(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The rows, from the first on."""
+        """Yield the rows from the start."""
         if self._partitions:
             with pa.memory_map(str(self._file)) as source, pa.ipc.open_stream(source) as reader:
                 yield from zip(self._partitions, reader, strict=True)
 
     def close(self) -> None:
-        """Let the file go."""
+        """Delete the file."""
         self._folder.cleanup()
 
     def _write(self, batches: Iterable[tuple[int, pa.RecordBatch]]) -> None:

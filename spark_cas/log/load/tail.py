@@ -1,4 +1,4 @@
-"""What a writer has seen of others' records at the end of a partition: read once, while that is little to keep."""
+"""A cache of other writers' keys at the end of a partition, which reads each record once while the cache is small."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,11 +8,11 @@ from spark_cas.core.offsets import Bounds, OffsetRange, outside
 from spark_cas.log.protocol import Log
 
 _MOST_BYTES = 16 * 1024 * 1024
-"""Of others' keys that are kept in memory; more is read again for each chunk."""
+"""The maximum size of the cached keys, in bytes. Above it, each chunk reads the records again."""
 
 
 class Tail:
-    """The keys of others' records, from the lowest offset that was asked for up to an end that moves on."""
+    """The keys of other writers' records, from the lowest requested offset to an end that increases."""
 
     def __init__(self, log: Log, partition: int) -> None:
         self._log = log
@@ -21,19 +21,27 @@ class Tail:
         self._seen: OffsetRange | None = None
         self._others_end = 0
         self.end_offset = 0
-        """Up to where it was seen."""
+        """The end of the offsets read so far."""
         self.trimmed_below = 0
-        """What lay below it may have been trimmed before it was seen."""
+        """The log may have trimmed records below this offset before this object read them."""
 
     def free_since(self, offset: int) -> bool:
-        """Whether no record of others lies from an offset up to the end that was seen."""
+        """Return whether other writers have no record from an offset to the end read so far."""
         return self._seen is not None and self._seen.base_offset <= offset and self._others_end <= offset
 
     def others(self, since: int, bounds: Bounds, own: Sequence[tuple[int, int]]) -> Iterator[tuple[int, pa.Array]]:
-        """Yield the keys of others' records from an offset, or before it, up to the end, as (first offset, keys).
+        """Yield the keys of other writers' records from an offset to the end, as (first offset, keys).
 
-        Those within ``own`` are the job's. Raises TrimmedError or ValueError when what is to be read was trimmed
-        after the bounds were found: to be asked again.
+        The result may also contain records before that offset.
+
+        Args:
+            since: The lowest offset.
+            bounds: The start and end offset of the partition.
+            own: The ranges of the job's own records, which are skipped.
+
+        Raises:
+            TrimmedError: The log trimmed records after the caller read ``bounds``; retry with new bounds.
+            ValueError: The range is not within the current bounds any more; retry with new bounds.
         """
         if sum(keys.nbytes for _, keys in self._kept) > _MOST_BYTES:
             self._kept, self._seen = [], None
@@ -48,7 +56,7 @@ class Tail:
         self.end_offset = bounds.end_offset
 
     def _unseen(self, since: int, end_offset: int) -> list[OffsetRange]:
-        """What is to be read in order to have seen all from ``since`` on."""
+        """Return the ranges that are not read yet, from ``since`` to the end."""
         if self._seen is None:
             return [OffsetRange(min(since, end_offset), end_offset)]
         before = [OffsetRange(since, self._seen.base_offset)] if since < self._seen.base_offset else []
@@ -63,5 +71,5 @@ class Tail:
 
 
 def _joined(one: OffsetRange, other: OffsetRange) -> OffsetRange:
-    """Both of two ranges that adjoin."""
+    """Return the union of two adjacent ranges."""
     return OffsetRange(min(one.base_offset, other.base_offset), max(one.end_offset, other.end_offset))

@@ -1,4 +1,4 @@
-"""What the text of an error says is in the log of a job."""
+"""Error text for the rows of a job in the log."""
 
 from spark_cas.core.micro_batch import KEPT_MS
 from spark_cas.core.plan import Plan
@@ -12,14 +12,19 @@ _FORGETS = (
 
 
 def may_have_forgotten(plan: Plan) -> bool:
-    """Whether a ledger that forgets with time may have forgotten rows of a job that is not complete."""
+    """Return whether ledger entries of an incomplete job may have expired."""
     return clock.now_ms() - plan.pinned_at_ms >= KEPT_MS
 
 
 def told_held(plan: Plan, rows: int) -> str:
-    """What is in the log of a job that is not complete; ``rows`` is what the ledger now counts under this plan.
+    """Return a sentence that reports the rows in the log of an incomplete job.
 
-    That no row is there is never said of a job that the ledger may have forgotten: its user would load all again.
+    If entries may have expired, the sentence never reports that there is no row, because the user would load all rows
+    again.
+
+    Args:
+        plan: The plan of the job.
+        rows: The number of rows in the ledger under this plan.
     """
     held = plan.earlier_rows + rows
     if not may_have_forgotten(plan):

@@ -1,6 +1,6 @@
-"""A load or micro-batch as a whole: its runs append to a group, which the last step commits (`spark_cas.core.group`).
+"""Atomic loads and micro-batches: runs append to a commit group (`spark_cas.core.group`) and then commit it.
 
-A run goes on in the group of the run before, whose chunks it finds, unless that was aborted: then it begins anew.
+A run resumes in the group of the previous run. If that group was aborted, the run starts a new one.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -20,11 +20,12 @@ from spark_cas.log.load.after_expansion import plan_now
 from spark_cas.log.load.require_expected import require_expected_still
 
 DECIDE_WITHIN_MS = 900_000
-"""For so long a run may keep others out of its partitions: Kafka's own bound of a transaction."""
+"""The time for which a run may block other writers in its partitions, in milliseconds. It is Kafka's default limit
+for a transaction."""
 
 
 def refuse_by_key(plan: Plan) -> None:
-    """OptionError where a load cannot be one as a whole."""
+    """Raise OptionError for a load that cannot be atomic."""
     if plan.whole and plan.by_key and not plan.round_of:
         raise OptionError(
             "options atomic=load and compare=key do not go together: a partition of such a load is appended in "
@@ -34,11 +35,13 @@ def refuse_by_key(plan: Plan) -> None:
 
 
 def with_group(log: Backend, plan: Plan, batch_id: int | None = None) -> Plan:
-    """The plan of a run with the group that it appends to; as it is where its chunks are visible one by one.
+    """Return the plan of a run with its commit group; unchanged if the run is not atomic.
 
-    A stream has a group for each of its batches, and none where no ``batch_id`` is given.
+    A stream has one group per batch, and no group without a ``batch_id``.
 
-    Raises StorageError, FormatError.
+    Raises:
+        StorageError: The outcome of a group cannot be read.
+        FormatError: The recorded outcome has an unknown format.
     """
     if not plan.whole or plan.stream != (batch_id is not None):
         return plan
@@ -49,11 +52,22 @@ def with_group(log: Backend, plan: Plan, batch_id: int | None = None) -> Plan:
 
 
 def decide_group(log: Backend, plan: Plan, results: Sequence[PartitionResult]) -> None:
-    """Make all rows of a run visible in one step, if what it names and has no rows for is as expected in that step.
+    """Make all rows of a run visible atomically, if the named partitions without rows match at that moment.
 
-    A stream expects nothing of partitions that a batch has no rows for. Again and again it does nothing more. Raises
-    ConflictError, TruncatedError where that is not so; FencedError when somebody aborted the group: then none of the
-    rows ever is visible. StorageError, FormatError.
+    A stream has no expected offsets in partitions without rows. The function is idempotent.
+
+    Args:
+        log: The log.
+        plan: The plan of the run.
+        results: The results of all partitions with rows.
+
+    Raises:
+        ConflictError: A named partition has records at or after its expected offset.
+        TruncatedError: A named partition ends before its expected offset.
+        FencedError: Another process aborted the group. No row of it ever becomes visible.
+        InputChangedError: Another run committed other rows.
+        StorageError: The log cannot be reached.
+        FormatError: The recorded outcome has an unknown format.
     """
     if not plan.stream and not is_committed(log, plan):
         loaded = {each.progress.partition for each in results}
@@ -64,15 +78,23 @@ def decide_group(log: Backend, plan: Plan, results: Sequence[PartitionResult]) -
 
 
 def is_committed(log: Backend, plan: Plan) -> bool:
-    """Whether all rows of a run are visible. Raises StorageError, FormatError."""
+    """Return whether all rows of a run are visible.
+
+    Raises:
+        StorageError: The outcome cannot be read.
+        FormatError: The recorded outcome has an unknown format.
+    """
     outcome = _outcome(log, plan.group) if plan.group else None
     return outcome is not None and outcome.committed
 
 
 def hold_named(log: Backend, plan: Plan, without_rows: Collection[int]) -> None:
-    """Have partitions that a load names and has no rows for end where it expects until its group is decided.
+    """Keep the end offset of each named partition without rows until the group is committed or aborted.
 
-    Raises ConflictError, TruncatedError where one does not; whatever claiming and appending raise.
+    Raises:
+        ConflictError: A partition has records at or after its expected offset.
+        TruncatedError: A partition ends before its expected offset.
+        ConditionalLogError: The errors of claims and appends.
     """
     for partition in plan.named:
         claim = log.claim(partition, plan) if partition in without_rows else None
@@ -84,16 +106,19 @@ def hold_named(log: Backend, plan: Plan, without_rows: Collection[int]) -> None:
 
 
 def _placeholder(plan: Plan) -> Chunk:
-    """A chunk that holds a place and no record."""
+    """Return a chunk without records that keeps the end offset of a partition."""
     nothing = RECORDS.empty_table()
     return Chunk(nothing, 0, RunningDigest().hexdigest(), complete=False, task=plan.job, time_ms=clock.now_ms())
 
 
 def commit_group(log: Backend, plan: Plan, results: Iterable[PartitionResult]) -> None:
-    """Make all rows of a run visible, in one step.
+    """Make all rows of a run visible atomically.
 
-    Raises FencedError when somebody aborted its group: then none of them ever is. InputChangedError when another run
-    committed other rows; StorageError, FormatError.
+    Raises:
+        FencedError: Another process aborted the group. No row of it ever becomes visible.
+        InputChangedError: Another run committed other rows.
+        StorageError: The outcome cannot be recorded.
+        FormatError: The recorded outcome has an unknown format.
     """
     ends = tuple(sorted((each.progress.partition, each.progress.end_offset) for each in results))
     held = _decide(log, plan.group, GroupOutcome(committed=True, ends=ends))
@@ -108,7 +133,7 @@ def commit_group(log: Backend, plan: Plan, results: Iterable[PartitionResult]) -
 
 
 def aborted(plan: Plan) -> FencedError:
-    """The error of a run whose group somebody aborted."""
+    """Return the error of a run whose group another process aborted."""
     return FencedError(
         f"{_told(plan)} was aborted before it was complete: by hand, by a load that took it for dead, because "
         f"partitions were added, or because it was in the way of others and its time of "
@@ -124,9 +149,11 @@ def _told(plan: Plan) -> str:
 
 
 def abort_group(log: Backend, plan: Plan) -> None:
-    """End the group of a run, or that which a run would go on in, unless it is committed.
+    """Abort the group of a run, or the group in which a run would resume, unless it is committed.
 
-    Raises StorageError, FormatError.
+    Raises:
+        StorageError: The outcome cannot be recorded.
+        FormatError: The recorded outcome has an unknown format.
     """
     group = plan.group or with_group(log, plan).group
     if group:
@@ -134,16 +161,23 @@ def abort_group(log: Backend, plan: Plan) -> None:
 
 
 def abort_left(log: Backend, job: str) -> None:
-    """End what an earlier run of a job left undecided. Raises StorageError, FormatError."""
+    """Abort the open commit group of an earlier run of a job.
+
+    Raises:
+        StorageError: The outcome cannot be recorded.
+        FormatError: A record in the registry has an unknown format.
+    """
     plan = plan_now(log, job)
     if plan is not None:
         abort_group(log, plan)
 
 
 def undecided_progress(log: Backend, plan: Plan) -> tuple[Progress, ...]:
-    """How far a load has come that appended to partitions and is not decided yet; empty where none is.
+    """Return the ledger entries of a load whose commit group is open; empty if it has none.
 
-    Raises StorageError, FormatError.
+    Raises:
+        StorageError: The ledger cannot be read.
+        FormatError: A record has an unknown format.
     """
     group = with_group(log, plan).group
     if not group or _outcome(log, group) is not None:
