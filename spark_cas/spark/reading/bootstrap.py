@@ -62,6 +62,7 @@ def bootstrap(spark: "SparkSession", path_or_options: str | Mapping[str, str | f
     Raises:
         OptionError: The options select a part of the log, or several logs.
         LogNotFoundError: The log does not exist.
+        SparkSetupError: Spark's workers run a Python without spark_cas.
         StorageError: The log cannot be read. On Kafka, also if a transaction stays open for longer than
             ``claimTimeoutMs``.
     """

@@ -83,7 +83,7 @@ class StreamOffsets:
         return {topic: log.layout_epoch for topic, log in self.logs.items()}
 
     def selected(self, selects: Callable[[TopicPartition], bool], *, allow_unsubscribed: bool) -> "StreamOffsets":
-        """The offsets of the topics and partitions that the options of a query select.
+        """Return the offsets of the topics and partitions that the options of a query select.
 
         Raises OptionError if the stream has others, unless the options allow that.
         """

@@ -164,7 +164,7 @@ def worst_refusal(reports: Iterable[TaskReport]) -> ConditionalLogError | None:
 
 
 def is_rejected(messages: Iterable[WriterCommitMessage | None]) -> bool:
-    """Whether a task reported a definite error, and so cancelled the run."""
+    """Return whether a task reported a definite error."""
     return any(isinstance(each, TaskReport) and each.rejection is not None for each in messages)
 
 

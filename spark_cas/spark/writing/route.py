@@ -76,6 +76,8 @@ def route(
         OptionError: An option is invalid, or differs from the log.
         SchemaError: The frame lacks the column ``key`` or ``partition``, or it has the wrong type.
         LogNotFoundError: The log is missing, and the options have no partition count.
+        InputChangedError: The frame is empty, but the job has appended rows before an expansion.
+        SparkSetupError: Spark's workers run a Python without spark_cas.
         StorageError: The log cannot be read.
     """
     given = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
