@@ -19,7 +19,7 @@ from spark_cas.log.load.whole_load import undecided_progress
 def offsets(
     log: Address = None, bootstrap_servers: Servers = None, topic: Topic = None, log_option: LogOptions = None
 ) -> None:
-    """Show the offsets of each partition. The next conditional write expects its end offset."""
+    """Show the offsets of each partition. The next conditional write of a partition expects its end offset."""
     with opened(log, bootstrap_servers, topic, log_option) as source:
         layout = source.layout()
         table = _offsets_table(source, layout)

@@ -154,9 +154,9 @@ def _show_more(source: Backend, log_id: str, partition: int | None, ends: dict[i
 
 
 def _require_reached(source: Backend, partition: int, seen: int) -> None:
-    """Raise TruncatedError if a partition still ends before ``seen`` after a pause.
+    """Raise TruncatedError if a partition ends before ``seen`` in a second read.
 
-    This read waits for open transactions.
+    The second read follows after a pause, and waits for open transactions.
     """
     time.sleep(_POLL_SECONDS)  # leaders may be changing
     end = source.bounds(partition).end_offset
