@@ -1,4 +1,4 @@
-"""`spark-cas`: load files into a log, look at, trim and expand a log, end its jobs, keep keys and values in it."""
+"""`spark-cas`: load files, read, trim and expand a log, abort and forget jobs, and use a key-value store."""
 
 import sys
 from collections.abc import Sequence
@@ -28,12 +28,12 @@ app = typer.Typer(
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the program, with the arguments of this process unless others are given.
+    """Run the program, with the arguments of this process unless ``argv`` is given.
 
-    What is wrong with the log or the call ends in a message and an exit code.
+    If spark_cas raises an error, the program prints the message and ends with an exit code.
     """
     if isinstance(sys.stdout, TextIOWrapper):
-        # A record may hold what the terminal has no letters for.
+        # A record may have characters that the terminal cannot encode.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app(argv)
@@ -57,7 +57,7 @@ def _about(
     pass
 
 
-# One parser serves this command and jobs/bulk_load.py, so that their arguments are the same: typer hands all on.
+# This command and jobs/bulk_load.py share a parser, so typer passes on all arguments.
 @app.command(
     add_help_option=False,
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
@@ -86,7 +86,7 @@ def trim(
     topic: Topic = None,
     log_option: LogOptions = None,
 ) -> None:
-    """Delete old records below an offset. In a directory or object store whole chunks go, and never the newest."""
+    """Delete records below an offset. A directory or object store deletes whole chunks, but never the newest one."""
     with opened(log, bootstrap_servers, topic, log_option) as source:
         try:
             bounds = source.trim(partition, before)

@@ -1,4 +1,4 @@
-"""``python -m spark_cas.cli`` is ``spark-cas``."""
+"""Run ``spark-cas`` as ``python -m spark_cas.cli``."""
 
 from spark_cas.cli import main
 

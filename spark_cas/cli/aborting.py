@@ -1,4 +1,4 @@
-"""Ending what a job that nobody runs any more keeps others waiting with: `abort`."""
+"""`abort`: end an abandoned load that blocks other loads."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ def abort(
     topic: Topic = None,
     log_option: LogOptions = None,
 ) -> None:
-    """End a load that nobody runs any more and that others wait for: its grant, and its rows that are undecided."""
+    """End an abandoned load that blocks other loads: release its grant, and abort its rows that are not visible."""
     with opened(log, bootstrap_servers, topic, log_option) as source:
         grant = abort_job(source, job)
     had = "rows that are undecided" if grant is None else f"a grant (partitions {grant.told_partitions})"

@@ -1,4 +1,4 @@
-"""What a log says of itself: `offsets`, `progress`, `describe`."""
+"""`offsets`, `progress`, `describe`: show the state of a log and its jobs."""
 
 from typing import Annotated
 
@@ -19,7 +19,7 @@ from spark_cas.log.load.whole_load import undecided_progress
 def offsets(
     log: Address = None, bootstrap_servers: Servers = None, topic: Topic = None, log_option: LogOptions = None
 ) -> None:
-    """Show what each partition keeps; its end offset is what the next conditional write expects."""
+    """Show the offsets of each partition. The next conditional write of a partition expects its end offset."""
     with opened(log, bootstrap_servers, topic, log_option) as source:
         layout = source.layout()
         table = _offsets_table(source, layout)
@@ -34,7 +34,7 @@ def progress(
     job: Annotated[str | None, typer.Option(help="Only this job.")] = None,
     log_option: LogOptions = None,
 ) -> None:
-    """Show how far each job came in each partition."""
+    """Show the progress of each job in each partition."""
     table = table_of("job", "partition", "rows", "first offset", "end offset", "chunks", "complete", "newest chunk")
     with opened(log, bootstrap_servers, topic, log_option) as source:
         for name in source.jobs() if job is None else (job,):
@@ -49,7 +49,7 @@ def progress(
 def describe(
     log: Address = None, bootstrap_servers: Servers = None, topic: Topic = None, log_option: LogOptions = None
 ) -> None:
-    """Show a log as a whole: its layout, what each partition keeps, how far each job came, and who is at work."""
+    """Show a log: its layout, the offsets of each partition, the progress of jobs, and active loads."""
     with opened(log, bootstrap_servers, topic, log_option) as source:
         layout = source.layout()
         kept = _offsets_table(source, layout)

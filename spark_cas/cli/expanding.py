@@ -1,4 +1,4 @@
-"""Adding partitions: `expand`."""
+"""`expand`: add partitions."""
 
 from typing import Annotated
 
@@ -22,7 +22,7 @@ def expand(
     topic: Topic = None,
     log_option: LogOptions = None,
 ) -> None:
-    """Add partitions so that the order of each key is kept (KIP-253). Interrupted, the same command finishes it."""
+    """Add partitions, and keep the order of each key (KIP-253). After an interruption, run the same command again."""
     with opened(log, bootstrap_servers, topic, log_option) as source:
         layout = expand_log(source, partitions)
         if source.tombstones_kept_ms() is not None:

@@ -1,4 +1,4 @@
-"""How a command ends that failed."""
+"""The end of a command that failed."""
 
 import sys
 from typing import NoReturn
@@ -9,6 +9,6 @@ from spark_cas.programs.exit_codes import exit_code_of
 
 
 def fail(error: Exception, code: int | None = None) -> NoReturn:
-    """Say what was wrong, and exit with the code of the error, unless another is given."""
+    """Print the error and exit, with ``code`` or else the exit code of the error."""
     Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
     sys.exit(exit_code_of(error) if code is None else code)

@@ -1,4 +1,4 @@
-"""Letting go of what is recorded of jobs: `forget`."""
+"""`forget`: remove the entries of jobs from a log, such as their plans."""
 
 from typing import Annotated
 
@@ -32,7 +32,7 @@ def forget(
     ] = False,
     log_option: LogOptions = None,
 ) -> None:
-    """Remove what is recorded of jobs, for good. Their rows stay; a load of such a name appends its rows again."""
+    """Remove the entries of jobs permanently. Their rows stay. A load with the same name appends its rows again."""
     jobs = list(names or ())
     address = jobs.pop() if bootstrap_servers is None and jobs else None
     if bool(jobs) == (older_than is not None):

@@ -1,4 +1,4 @@
-"""The key-value store: `kv serve` is a node of it; `kv get`, `put`, `cas` and `delete` ask the nodes."""
+"""The key-value store: `kv serve` runs a node; `kv get`, `put`, `cas` and `delete` send requests to the nodes."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from spark_cas.kv.values import ANY, Expected
 from spark_cas.programs.exit_codes import ExitCode
 
 UNKNOWN_OUTCOME = 6
-"""Exit code: it is not known whether the write was done, and to run the command again may do it twice."""
+"""Exit code: the outcome of the write is unknown, and the same command may write twice."""
 
 app = typer.Typer(
     help="A replicated key-value store over a log: its nodes, and a client. docs/key-value-store.md tells of it.",
@@ -57,7 +57,7 @@ def get(
     as_json: Annotated[bool, typer.Option("--json", help="A JSON object of value and version.")] = False,
     timeout: Seconds = REQUEST_SECONDS,
 ) -> None:
-    """Show what a key holds, its bytes as they are. A key that is absent ends with exit code 3."""
+    """Show the value of a key, as raw bytes. If the key is absent, the exit code is 3."""
     with _asking(node) as client:
         found = client.get(os.fsencode(key), stale=stale, timeout=timeout)
     if as_json:
@@ -74,7 +74,7 @@ def get(
 
 @app.command()
 def put(key: Key, value: Value, *, node: Nodes, timeout: Seconds = REQUEST_SECONDS) -> None:
-    """Set a key, whatever it holds, and show its new version."""
+    """Set a key unconditionally, and show its new version."""
     with _asking(node) as client:
         typer.echo(client.put(os.fsencode(key), _value(value), timeout=timeout))
 
@@ -89,9 +89,9 @@ def cas(
     absent: AbsentOnly = False,
     timeout: Seconds = REQUEST_SECONDS,
 ) -> None:
-    """Set a key if it has the version that --version names, or with --absent if it is absent; show the new version.
+    """Set a key if it has the version of --version, or is absent with --absent, and show its new version.
 
-    Exit code 3 tells that it has another one, and nothing was written.
+    If the key has another version, nothing is written, and the exit code is 3.
     """
     if (version is None) != absent:
         raise typer.BadParameter("expected one of --version and --absent", param_hint="--version")
@@ -101,7 +101,7 @@ def cas(
 
 @app.command()
 def delete(key: Key, *, node: Nodes, version: Version = None, timeout: Seconds = REQUEST_SECONDS) -> None:
-    """Remove a key, with --version if it has that one, and show the offset of the deletion."""
+    """Remove a key, with --version only if it has that version, and show the offset of the deletion."""
     expected: Expected = ANY if version is None else version
     with _asking(node) as client:
         typer.echo(client.delete(os.fsencode(key), expected_version=expected, timeout=timeout))
@@ -109,7 +109,7 @@ def delete(key: Key, *, node: Nodes, version: Version = None, timeout: Seconds =
 
 @contextmanager
 def _asking(nodes: list[str]) -> Iterator[Client]:
-    """The client of a command; what it raises ends the command."""
+    """Provide the client of a command. An error ends the command with its exit code."""
     try:
         yield Client(nodes)
     except UnknownOutcomeError as error:

@@ -1,4 +1,4 @@
-"""One node of the key-value store: `kv serve`."""
+"""`kv serve`: run one node of the key-value store."""
 
 import sys
 from importlib.util import find_spec
@@ -13,7 +13,7 @@ from spark_cas.log.open import open_log
 from spark_cas.programs.exit_codes import ExitCode
 
 _SWITCH_SECONDS = 0.001
-"""Threads take turns so often: the writes of many requests wait less for each other."""
+"""The interval at which threads switch. With short intervals, concurrent writes wait less for each other."""
 
 
 def serve(
@@ -40,10 +40,10 @@ def serve(
     ] = None,
     log_option: LogOptions = None,
 ) -> None:
-    """Run a node of the store, with an HTTP API and a page in the browser. Ctrl-C or SIGTERM ends it cleanly.
+    """Run a node of the store, with an HTTP API and a page for browsers. Ctrl-C or SIGTERM ends it cleanly.
 
-    There is no authentication and no encryption: who reaches the port can read and write all of it. Therefore it
-    listens on this machine alone, unless told otherwise.
+    There is no authentication and no encryption: every client that can connect can read and write all keys. By
+    default the node therefore accepts connections from this machine only.
     """
     if find_spec("starlette") is None or find_spec("uvicorn") is None:
         typer.echo('error: the server needs more packages: pip install "/path/to/the/clone[kv]"', err=True)

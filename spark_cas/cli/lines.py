@@ -1,4 +1,4 @@
-"""A record as a line: columns for people, or JSON."""
+"""Format a record as a line: as columns or as JSON."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ _UNREADABLE = "<unreadable headers>"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record and where it lies."""
+    """A record and its position."""
 
     partition: int
     offset: int
@@ -27,17 +27,17 @@ class Record:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] | None
-    """None if a key is not text."""
+    """None if the headers cannot be read, because a key is not text."""
 
 
 Shown = Callable[[Record], str]
-"""A record as a line."""
+"""Formats a record as a line."""
 
 
 def records_in(log: Log, partition: int, offsets: OffsetRange) -> Iterator[Record]:
-    """Yield the records of a range; one whose headers cannot be read comes without them."""
+    """Yield the records of a range. If the headers of a record cannot be read, they are None."""
     for base_offset, batch in read_leniently(log, partition, offsets, _COLUMNS):
-        # As numbers: Python's own times end with the year 9999.
+        # As integers, because Python's datetime ends with the year 9999.
         times = batch.column("timestamp").cast(pa.int64()).to_pylist()
         rows = batch.drop_columns(["timestamp"]).to_pylist()
         for at, (time_ms, row) in enumerate(zip(times, rows, strict=True)):
@@ -48,7 +48,7 @@ def records_in(log: Log, partition: int, offsets: OffsetRange) -> Iterator[Recor
 
 
 def as_columns(record: Record) -> str:
-    """Partition, offset, time, key, value and headers, between tabs; what would not print is escaped."""
+    """Return partition, offset, time, key, value and headers, separated by tabs. Unprintable text is escaped."""
     headers = [_UNREADABLE]
     if record.headers is not None:
         headers = [f"{readable(name.encode())}={readable(value)}" for name, value in record.headers]
@@ -58,7 +58,7 @@ def as_columns(record: Record) -> str:
 
 
 def as_json(record: Record) -> str:
-    """Return a JSON object. Bytes that are not UTF-8 are ``{"base64": "..."}``, headers that cannot be read null."""
+    """Return a JSON object. Bytes that are not UTF-8 are ``{"base64": "..."}``. Unreadable headers are null."""
     headers = None
     if record.headers is not None:
         headers = [{"key": name, "value": json_of(value)} for name, value in record.headers]
@@ -75,7 +75,7 @@ def as_json(record: Record) -> str:
 
 
 def json_of(value: bytes | None) -> str | dict[str, str] | None:
-    """Bytes as text or, where they are no UTF-8, as ``{"base64": "..."}``."""
+    """Return bytes as text or, if they are not UTF-8, as ``{"base64": "..."}``."""
     if value is None:
         return None
     try:

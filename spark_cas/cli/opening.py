@@ -1,4 +1,4 @@
-"""How the commands say which log they are about."""
+"""Arguments and options that name the log of a command."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,14 +31,14 @@ LogOptions = Annotated[
 def opened(
     log: str | None, servers: str | None, topic: str | None, log_options: list[str] | None
 ) -> Iterator[Backend]:
-    """The log of a command line, open. Raises as `spec_of`; a LogError names the log."""
+    """Open the log of a command line. Raises the errors of `spec_of`. A LogError names the log."""
     spec = spec_of(log, servers, topic, log_options)
     with naming(spec), open_log(spec) as source:
         yield source
 
 
 def spec_of(log: str | None, servers: str | None, topic: str | None, log_options: list[str] | None) -> AnySpec:
-    """The log of a command line. Raises typer.BadParameter, OptionError."""
+    """Return the spec of the log of a command line. Raises typer.BadParameter, OptionError."""
     pairs = [each.partition("=") for each in log_options or ()]
     if not all(equals for _, equals, _ in pairs):
         raise typer.BadParameter("expected NAME=VALUE", param_hint="--log-option")
@@ -55,7 +55,7 @@ def spec_of(log: str | None, servers: str | None, topic: str | None, log_options
 
 @contextmanager
 def naming(spec: AnySpec) -> Iterator[None]:
-    """A LogError from inside names the log."""
+    """Add the address of the log to a LogError that does not name it."""
     try:
         yield
     except LogError as error:

@@ -1,4 +1,4 @@
-"""The records of a log: `read`, `tail`."""
+"""`read`, `tail`: show the records of a log."""
 
 import sys
 import time
@@ -18,7 +18,7 @@ from spark_cas.programs.exit_codes import ExitCode
 
 _POLL_SECONDS = 0.5
 _WIDER = 4
-"""Where offsets without records lie at the end, so many times more are looked through next."""
+"""If the last offsets have too few records, the searched range grows by this factor."""
 
 _Partition = Annotated[int | None, typer.Option(min=0, help="Only this partition.")]
 _Json = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]
@@ -40,7 +40,7 @@ def read(
     json: _Json = False,
     log_option: LogOptions = None,
 ) -> None:
-    """Show records, partition after partition: partition, offset, time (UTC), key, value, headers."""
+    """Show the records of each partition: partition, offset, time (UTC), key, value, headers."""
     if partition is None and (base_offset is not None or end_offset is not None):
         raise typer.BadParameter("an offset belongs to a partition: give --partition", param_hint="--from, --to")
     with opened(log, bootstrap_servers, topic, log_option) as source:
@@ -67,7 +67,7 @@ def tail(
     json: _Json = False,
     log_option: LogOptions = None,
 ) -> None:
-    """Show the newest records of each partition, as `read` does."""
+    """Show the newest records of each partition, in the format of `read`."""
     with opened(log, bootstrap_servers, topic, log_option) as source:
         log_id = source.layout().log_id
         ends: dict[int, int] = {}
@@ -104,7 +104,10 @@ def _partitions(source: Backend, partition: int | None) -> Iterable[int]:
 
 
 def _between(source: Backend, partition: int, bounds: Bounds, base: int | None, end: int | None) -> Iterator[Record]:
-    """The records between two offsets, which the partition has to keep; without one, from its start or to its end."""
+    """Return the records between two offsets, by default the bounds of the partition.
+
+    Raises typer.BadParameter if the partition does not have all of these offsets.
+    """
     try:
         offsets = OffsetRange(
             bounds.start_offset if base is None else base, bounds.end_offset if end is None else end
@@ -116,7 +119,7 @@ def _between(source: Backend, partition: int, bounds: Bounds, base: int | None, 
 
 
 def _newest(source: Backend, partition: int, bounds: Bounds, count: int) -> Iterable[Record]:
-    """The last records of a partition, in their order."""
+    """Return the last records of a partition, in order."""
     width = count
     while True:
         base = max(bounds.start_offset, bounds.end_offset - width)
@@ -127,7 +130,10 @@ def _newest(source: Backend, partition: int, bounds: Bounds, count: int) -> Iter
 
 
 def _show_more(source: Backend, log_id: str, partition: int | None, ends: dict[int, int], shown: Shown) -> None:
-    """Show what was decided since the offsets in ``ends``, and move these on; new partitions are shown whole."""
+    """Show records that were committed since the offsets in ``ends``, and update these offsets.
+
+    New partitions are shown from their start. Raises TruncatedError if the log was recreated or lost records.
+    """
     if source.layout().log_id != log_id:
         raise TruncatedError(
             f"log {source.topic} was deleted and recreated. Run the command again to see the new one."
@@ -148,7 +154,10 @@ def _show_more(source: Backend, log_id: str, partition: int | None, ends: dict[i
 
 
 def _require_reached(source: Backend, partition: int, seen: int) -> None:
-    """TruncatedError when a partition ends before what was shown of it, also at a second look, behind its barrier."""
+    """Raise TruncatedError if a partition ends before ``seen`` in a second read.
+
+    The second read follows after a pause, and waits for open transactions.
+    """
     time.sleep(_POLL_SECONDS)  # leaders may be changing
     end = source.bounds(partition).end_offset
     if end < seen:

@@ -1,4 +1,4 @@
-"""Tables on the screen or in a pipe."""
+"""Tables for a terminal or a pipe."""
 
 import sys
 
@@ -10,7 +10,7 @@ _LONG = frozenset({"job", "newest chunk", "grant of job", "undecided job"})
 
 
 def table_of(*columns: str) -> Table:
-    """An empty table; where the screen is narrow, long cells go on in the next line."""
+    """Return an empty table. On a narrow terminal, long cells are wrapped."""
     table = Table(padding=0)
     for column in columns:
         header = column.replace(" ", "\n") if column.endswith("offset") else column
@@ -20,10 +20,10 @@ def table_of(*columns: str) -> Table:
 
 
 def add_row(table: Table, *cells: int | str) -> None:
-    """Add a row; numbers get separators."""
+    """Add a row. Integers get thousands separators."""
     table.add_row(*(f"{cell:,}" if isinstance(cell, int) else cell for cell in cells))
 
 
 def console() -> Console:
-    """Where tables go: in a pipe there is no screen whose width matters."""
+    """Return the console for tables. In a pipe its width is 240 columns."""
     return Console() if sys.stdout.isatty() else Console(width=240)

@@ -1,1 +1,1 @@
-"""Adapters to Spark: options, rows and processes; no append logic."""
+"""Adapters from Spark's data source API to the log. They contain no append logic."""

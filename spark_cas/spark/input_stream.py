@@ -1,4 +1,4 @@
-"""The stream on which Spark's JVM sends its input to the task that this process serves."""
+"""The stream on which Spark's JVM sends input to the task of this process."""
 
 import socket
 import sys
@@ -12,10 +12,11 @@ Stream = BufferedReader | BufferedRWPair
 
 
 def stream_from_jvm() -> Stream | None:
-    """The stream of the task, None where none is found.
+    """Return the input stream of the task, or None if there is none.
 
-    It is a variable of the functions that run a worker, which Spark shows nobody, and is told by its type: in pyspark
-    4.2 and 4.3 no other such stream is between a worker's main function and here.
+    Spark has no API for this stream. It is a local variable of the functions that run a worker, so this searches the
+    calling frames for a value of its type. In pyspark 4.2 and 4.3, the frames up to the worker's main function have
+    no other value of this type.
     """
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - there is no other way
     while frame is not None:
@@ -27,15 +28,17 @@ def stream_from_jvm() -> Stream | None:
 
 
 def acknowledge(stream: Stream | None) -> None:
-    """Tell the JVM that what it sent has come, where Linux would do so 40 ms later.
+    """Acknowledge the data that the JVM has sent, without the delay of 40 ms on Linux.
 
-    Spark (4.2) leaves Nagle's algorithm on (RFC 896): the JVM sends a task's function, and keeps the rows back until
-    that is acknowledged. The worker has nothing to answer before it has rows, so its system takes its time.
+    Spark 4.2 leaves Nagle's algorithm on (RFC 896). The JVM sends the function of a task, and holds the rows until
+    the worker's system acknowledges it. The worker sends nothing before it receives rows, so the system delays this.
+
+    If there is no stream, or the platform has no ``TCP_QUICKACK``, this does nothing.
     """
     quick = getattr(socket, "TCP_QUICKACK", None)
     if stream is None or quick is None:
         return
-    with suppress(OSError):  # it is no socket of TCP, or none at all
+    with suppress(OSError):  # not a TCP socket, or not a socket
         connection = socket.socket(fileno=stream.fileno())
         try:
             connection.setsockopt(socket.IPPROTO_TCP, quick, 1)
@@ -44,7 +47,7 @@ def acknowledge(stream: Stream | None) -> None:
 
 
 class Acknowledged:
-    """What a task works with: once it is unpickled, the JVM is to send what that works on."""
+    """Base class for the objects of a task: unpickling one acknowledges it, and the JVM sends the rows."""
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         vars(self).update(state)

@@ -1,4 +1,4 @@
-"""What Spark calls: of an error of ours it tells the sentence alone."""
+"""Let Spark report errors of spark_cas without tracebacks."""
 
 import logging
 import os
@@ -12,17 +12,17 @@ from typing import Any, TypeVar
 from spark_cas.core.errors import ConditionalLogError
 
 TRACEBACK = "SPARK_CAS_TRACEBACK"
-"""A variable of the environment: where it is set, errors come with their tracebacks."""
+"""Environment variable. If it is set, Spark reports these errors with tracebacks."""
 
 _MASKED = frozenset({"streamReader"})
-"""Of these Spark 4.2 raises an error of its own on top, UnboundLocalError: ours is only in the traceback."""
+"""Methods that stay as they are: if one raises, Spark 4.2 raises UnboundLocalError with ours in the traceback."""
 
 _LOG = logging.getLogger("spark_cas")
 _Called = TypeVar("_Called", bound=type)
 
 
 def called_by_spark(cls: _Called) -> _Called:
-    """Make the public methods of a class raise errors of ours so that Spark tells them without a traceback."""
+    """Make the public methods of a class raise errors of spark_cas that Spark reports without tracebacks."""
     for name, method in list(vars(cls).items()):
         if isfunction(method) and not name.startswith("_") and name not in _MASKED:
             setattr(cls, name, _plain(method))
@@ -31,12 +31,12 @@ def called_by_spark(cls: _Called) -> _Called:
 
 def _plain(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
-    def reading(*args: Any, **kwargs: Any) -> Iterator[Any]:  # noqa: ANN401 - as the method has it
+    def reading(*args: Any, **kwargs: Any) -> Iterator[Any]:  # noqa: ANN401 - as in the method
         with _told_alone():
             yield from method(*args, **kwargs)
 
     @wraps(method)
-    def calling(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as the method has it
+    def calling(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - as in the method
         with _told_alone():
             return method(*args, **kwargs)
 
@@ -50,12 +50,15 @@ def _told_alone() -> Iterator[None]:
     except ConditionalLogError:
         _LOG.debug("what Spark called ended in an error", exc_info=True)
         if TRACEBACK not in os.environ and _within_worker():
-            # Spark reads it, for the option spark.sql.execution.pyspark.udf.hideTraceback.enabled, when it sends the
-            # error to the JVM; then the worker ends.
+            # Spark sets it for spark.sql.execution.pyspark.udf.hideTraceback.enabled, and reads it when it sends the
+            # error to the JVM. After that the worker exits.
             os.environ["SPARK_HIDE_TRACEBACK"] = "1"
         raise
 
 
 def _within_worker() -> bool:
-    """Whether this process is one of Spark's, and not a driver, whose children would inherit the variable."""
+    """Return whether this process is a Spark worker.
+
+    In a driver the variable must not be set, because child processes would inherit it.
+    """
     return str(sys.modules["__main__"].__package__).startswith("pyspark")

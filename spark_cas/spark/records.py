@@ -1,4 +1,4 @@
-"""Arrow columns of Spark and records of the log, each made from the other without a step per row."""
+"""Convert Arrow columns of Spark to records of the log and back, without a loop over rows."""
 
 from collections.abc import Iterable, Iterator
 
@@ -14,13 +14,14 @@ _BY_NAME = {field.name: field.type for field in RECORDS}
 _MICROSECONDS = pa.timestamp("us")
 _MILLISECONDS = pa.timestamp("ms")
 _MOST_MILLISECONDS = (2**63 - 1) // 1000
-"""The most that is still a number of microseconds in 64 bits."""
+"""The largest time in milliseconds that fits into 64 bits as microseconds."""
 
 
 def by_partition(batches: Iterable[pa.RecordBatch], partitions: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of Spark's batches as (partition, rows in `RECORDS` or `CLAIMED`), each partition's in their order.
+    """Yield the rows of Spark's batches as (partition, rows in `RECORDS` or `CLAIMED`).
 
-    Raises NotRoutedError for a partition id that is null or not one of ``range(partitions)``.
+    The rows of each partition keep their order. Raises NotRoutedError if a partition id is null or not in
+    ``range(partitions)``.
     """
     for batch in batches:
         if batch.num_rows == 0:
@@ -33,12 +34,12 @@ def by_partition(batches: Iterable[pa.RecordBatch], partitions: int) -> Iterator
             continue
         numbers = ids.to_numpy()
         for partition in np.unique(numbers):
-            # A copy: a slice would keep its whole batch in memory until the partition's chunk is full.
+            # A copy, because a slice would keep its whole batch in memory until the partition's chunk is full.
             yield int(partition), records.take(pa.array(np.flatnonzero(numbers == partition)))
 
 
 def _rows_of(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The records of a batch from Spark, and what they expect where it says so."""
+    """Return the records of a batch, with their expected offsets if it has that column."""
     records = records_of(batch)
     if COLUMN not in batch.schema.names:
         return records
@@ -46,7 +47,7 @@ def _rows_of(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def records_of(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns of `RECORDS` of a batch from Spark; those that it does not have are null."""
+    """Return the columns of `RECORDS` of a batch from Spark. Missing columns are null."""
     names = set(batch.schema.names)
     columns = [
         as_record_column(batch.column(name), name) if name in names else pa.nulls(batch.num_rows, kind)
@@ -56,7 +57,7 @@ def records_of(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def as_record_column(column: pa.Array, name: str) -> pa.Array:
-    """A column from Spark in the type that ``name`` has in `RECORDS`; text becomes its UTF-8 bytes."""
+    """Return a column from Spark in the type that ``name`` has in `RECORDS`. Text becomes UTF-8 bytes."""
     if name == "timestamp":
         return _as_milliseconds(column)
     kind = _BY_NAME[name]
@@ -66,7 +67,7 @@ def as_record_column(column: pa.Array, name: str) -> pa.Array:
 
 
 def _as_milliseconds(column: pa.Array) -> pa.Array:
-    """Microseconds rounded down, before 1970 too, where a plain division would round up."""
+    """Round microseconds down to milliseconds. A plain division would round times before 1970 up."""
     if column.null_count == len(column):
         return pa.nulls(len(column), _BY_NAME["timestamp"])
     instants = column.cast(pa.int64()).cast(_MICROSECONDS)
@@ -75,7 +76,7 @@ def _as_milliseconds(column: pa.Array) -> pa.Array:
 
 
 def _as_microseconds(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Spark's timestamps from milliseconds; null for a time that they cannot hold (before or after 290,000 years)."""
+    """Convert milliseconds to Spark's timestamps. A time more than 292,000 years from 1970 becomes null."""
     try:
         return column.cast(kind)
     except pa.ArrowInvalid:
@@ -85,7 +86,7 @@ def _as_microseconds(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _check_ids(ids: pa.Array, partitions: int) -> int | None:
-    """The one partition of all rows, None when there are several; NotRoutedError when one is none of the log."""
+    """Return the partition of all rows, or None if they have several. Raise NotRoutedError for an invalid id."""
     least, most = (each.as_py() for each in pc.min_max(ids).values())
     found = None
     if ids.null_count:
@@ -103,7 +104,7 @@ def _check_ids(ids: pa.Array, partitions: int) -> int | None:
 
 
 class RowBuilder:
-    """Makes the batches of a read, in the columns that were asked for, from the records of one partition."""
+    """Builds the batches of a read from the records of one partition, in the requested columns."""
 
     def __init__(self, schema: pa.Schema, topic: str, partition: int) -> None:
         self._schema = schema
@@ -115,7 +116,7 @@ class RowBuilder:
         self._filled: dict[str, pa.Array] = {}
 
     def build(self, offsets: np.ndarray, records: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of records that lie at these offsets."""
+        """Return the output rows of these records, given with their offsets."""
         columns = [self._column(field, offsets, records) for field in self._schema]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
@@ -130,7 +131,7 @@ class RowBuilder:
         return _as_microseconds(column, field.type) if field.name == "timestamp" else column.cast(field.type)
 
     def _constant(self, name: str, count: int) -> pa.Array:
-        """A constant column: a slice of the longest one that was needed so far."""
+        """Return a constant column: a slice of the longest one so far."""
         filled = self._filled.get(name)
         if filled is None or len(filled) < count:
             filled = self._filled[name] = pa.repeat(self._constants[name], count)

@@ -1,4 +1,4 @@
-"""Columns: those that a read gives, those that a write takes, and the mark that `route` leaves."""
+"""Schemas of reads and writes, and the routing mark that `route` adds to a frame."""
 
 import difflib
 import json
@@ -81,11 +81,11 @@ PROGRESS = StructType(
 )
 
 NULLABLE = frozenset({"key", "value", "headers", "timestamp"})
-"""Columns of a read that can hold nulls."""
+"""Columns of a read that can contain nulls."""
 
 
 def read_schema(view: str, *, include_headers: bool) -> StructType:
-    """All columns of a view."""
+    """Return all columns of a view. Only views of records have the column ``headers``."""
     if view == "offsets":
         return OFFSETS
     if view == "progress":
@@ -94,9 +94,10 @@ def read_schema(view: str, *, include_headers: bool) -> StructType:
 
 
 def check_read_schema(given: StructType, view: str) -> None:
-    """Check the schema that a read was asked for: any of the view's columns, in any order, with their types.
+    """Check the requested schema of a read: any columns of the view, in any order, with their types.
 
-    Raises SchemaError. Headers may be named without the option: naming them asks for them.
+    The schema may name ``headers`` without the option ``includeHeaders``. Raises SchemaError if a column is unknown
+    or repeated, has another type, or excludes nulls that it can contain, and if there is no column.
     """
     columns = {field.name: field.dataType for field in read_schema(view, include_headers=True)}
     for field in given:
@@ -119,27 +120,27 @@ def check_read_schema(given: StructType, view: str) -> None:
 
 
 MARK = "spark_cas"
-"""The key under which `route` leaves its mark in the metadata of the column ``partition``."""
+"""The key of the routing mark in the metadata of the column ``partition``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """For which layout a frame was routed."""
+    """The layout that a frame was routed for."""
 
     partitions: int
     layout_epoch: int | None
-    """None when there was no log yet: which epoch it then gets is the backend's business."""
+    """None if the log did not exist. The backend chooses the epoch of a new log."""
     sorted: bool = False
-    """Whether the rows of a partition come in one order, whatever happens."""
+    """Whether the rows of a partition have the same order in each attempt of a task."""
     earlier: tuple[EarlierRows, ...] = ()
-    """What the load had appended before partitions were added: these rows are not in the frame."""
+    """The rows that the load appended before partitions were added. They are not in the frame."""
     input: str = ""
     """Digest of the bulk load's input list (`spark_cas.core.input_list`); empty for any other frame."""
     partitioner: Partitioner | None = None
     """The partitioner that assigned the rows; None if the caller of `route` assigned them."""
 
     def metadata(self) -> dict[str, Any]:
-        """The mark as column metadata."""
+        """Return the mark as column metadata."""
         known: dict[str, Any] = {} if self.layout_epoch is None else {"layout_epoch": self.layout_epoch}
         known |= {"sorted": 1} if self.sorted else {}
         known |= {"earlier": json.dumps([asdict(each) for each in self.earlier])} if self.earlier else {}
@@ -148,7 +149,10 @@ class Mark:
         return {MARK: {"partitions": self.partitions, **known}}
 
     def require_whole(self) -> None:
-        """Raise where rows were taken out of the frame, by who writes for no job that had appended them."""
+        """Raise NotRoutedError if `route` removed the rows that a job had already appended.
+
+        A write that is not part of that job must not use such a frame.
+        """
         if self.earlier:
             raise NotRoutedError(
                 f"the frame was routed for job {self.earlier[0].job!r}, without the rows that this job had appended, "
@@ -157,7 +161,11 @@ class Mark:
             )
 
     def require_new(self, partitions: int) -> None:
-        """Raise unless the frame was routed for a log that is not there yet and gets so many partitions."""
+        """Check that the frame was routed for a missing log that gets this partition count.
+
+        Raises LayoutChangedError if it was routed for an existing log, and NotRoutedError if the partition count
+        differs.
+        """
         if self.layout_epoch is not None:
             raise LayoutChangedError(
                 "the rows were routed for a log that is not there any more. Nothing was appended. Route the rows "
@@ -166,7 +174,10 @@ class Mark:
         self._require_count(partitions)
 
     def require(self, layout: Layout) -> None:
-        """Raise unless the frame was routed for this layout."""
+        """Check that the frame was routed for this layout.
+
+        Raises LayoutChangedError if the layout epoch differs, and NotRoutedError if only the partition count does.
+        """
         if self.layout_epoch not in (None, layout.epoch):
             raise LayoutChangedError(
                 f"the rows were routed for layout epoch {self.layout_epoch}, but the log has epoch "
@@ -183,7 +194,7 @@ class Mark:
 
 
 def mark_of(schema: StructType) -> Mark | None:
-    """The mark of a frame, None when it has none."""
+    """Return the routing mark of a frame, or None if it has no valid one."""
     found = schema["partition"].metadata.get(MARK)
     if not isinstance(found, dict):
         return None
@@ -216,14 +227,14 @@ _WRITTEN: dict[str, tuple[DataType, ...]] = {
 }
 
 IGNORED = frozenset({"topic", "offset", "timestampType"})
-"""Columns that a read gives and a write does not take: ignored, so that what was read can be written."""
+"""Columns of a read that a write ignores, so that a frame from a read can be written unchanged."""
 
 
 def check_write_schema(schema: StructType, *, routed: bool) -> Mark | None:
-    """Check the columns of a frame that is to be written, and return the mark that `route` left.
+    """Check the columns of a frame to write, and return its routing mark, or None.
 
-    Raises SchemaError for a column that is missing, unknown, double or of the wrong type; NotRoutedError
-    when nothing says that each log partition lies in one task.
+    Raises SchemaError if a column is missing, unknown, repeated or of the wrong type. Raises NotRoutedError if the
+    column ``partition`` is missing, or if there is no mark and ``routed`` is false.
     """
     seen: set[str] = set()
     for field in schema:
@@ -255,13 +266,13 @@ def check_write_schema(schema: StructType, *, routed: bool) -> Mark | None:
 
 
 def refuse_claims(schema: StructType, why: str) -> None:
-    """SchemaError where rows have claims of their own and these are not going to be checked."""
+    """Raise SchemaError if the rows have expected offsets, because the write would not check them."""
     if COLUMN in schema.fieldNames():
         raise SchemaError(f"the frame has the column {COLUMN}, whose offsets would not be checked: {why}")
 
 
 def check_not_overwrite(*, overwrite: bool) -> None:
-    """OptionError for a write that would replace the log."""
+    """Raise OptionError for a write that would replace the log."""
     if overwrite:
         raise OptionError(
             "a log is only ever appended to, and overwrite was asked for. Use .mode('append'), in SQL INSERT INTO."
@@ -269,7 +280,7 @@ def check_not_overwrite(*, overwrite: bool) -> None:
 
 
 def check_append_mode(*, complete: bool) -> None:
-    """OptionError for a stream that would replace the log with each batch."""
+    """Raise OptionError for a stream that would replace the log with each batch."""
     if complete:
         raise OptionError(
             "a log is only ever appended to, and the query has output mode complete, which replaces all rows with "
@@ -293,7 +304,7 @@ def _check_written(field: StructField) -> None:
 
 
 def _same(one: DataType, other: DataType) -> bool:
-    """Whether two types are the same but for what may be null, and for how text compares."""
+    """Return whether two types are equal, apart from the nullability of elements and fields, and collations."""
     match one, other:
         case ArrayType(), ArrayType():
             return _same(one.elementType, other.elementType)

@@ -1,4 +1,4 @@
-"""What is wrong with how Spark was set up, made out from its errors."""
+"""Detect a wrong setup of Spark from its errors."""
 
 import os
 import re
@@ -19,37 +19,46 @@ if TYPE_CHECKING:
 _NO_MODULE = re.compile(r"No module named '[\w.]+'")
 _NO_SOURCE = "DATA_SOURCE_NOT_FOUND"
 _CRASHED = "Python worker exited unexpectedly"
-"""What Spark says, and nothing else, when a worker lacks a module that Spark's own code needs, such as pyarrow."""
+"""Spark's only message if a worker lacks a module that Spark's own code imports, such as pyarrow."""
 
 
 _seen: "WeakKeyDictionary[SparkContext, bool]" = WeakKeyDictionary()
-"""Contexts whose Python was seen to run spark_cas where Spark plans, and whether where its tasks run as well."""
+"""Contexts whose planner has run spark_cas. The value is whether tasks have run it too."""
 
 
 def saw_it_run(spark: "SparkSession", *, in_tasks: bool) -> None:
-    """Note that spark_cas was asked through a session, and answered: a context keeps its Python as long as it is."""
+    """Record that the planner of a session has run spark_cas, and with ``in_tasks`` that tasks have run it too.
+
+    A context uses the same Python until it stops. On Spark Connect, this records nothing.
+    """
     context = _context_of(spark)
     if context is not None:
         _seen[context] = in_tasks or _seen.get(context, False)
 
 
 def was_seen_to_run(spark: "SparkSession", *, in_tasks: bool) -> bool:
-    """Whether that was noted. Never with Spark Connect, where only the server may see what is asked for."""
+    """Return whether `saw_it_run` recorded this for the context of a session.
+
+    On Spark Connect the result is False, because only the server may be able to read the log.
+    """
     context = _context_of(spark)
     found = None if context is None else _seen.get(context)
     return found is not None and (found or not in_tasks)
 
 
 def _context_of(spark: "SparkSession") -> "SparkContext | None":
-    """None with Spark Connect."""
+    """Return the context of a session, or None on Spark Connect."""
     return None if getattr(spark, "_jvm", None) is None else spark.sparkContext
 
 
 def collected(log: "DataFrameReader", spark: "SparkSession") -> "list[Row]":
-    """What a read of a log by Spark collects. Raises the error of ours that Spark's tells, where it tells one.
+    """Read a log through Spark, and return its rows.
 
-    Spark (4.2) looks for sources in Python once in the life of a driver. Where the worker that looked was ended just
-    then, there are none for good: so Spark is told of this one.
+    If Spark's error contains an error of spark_cas, this raises that one. If the workers run a Python without
+    spark_cas, it raises SparkSetupError.
+
+    Spark 4.2 searches for Python data sources once per driver. If the worker of that search was killed, Spark finds
+    no source until the driver ends. Then this registers the source and retries.
     """
     try:
         try:

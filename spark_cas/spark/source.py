@@ -1,6 +1,6 @@
-"""The data source ``conditional-log``, as Spark finds it.
+"""The data source ``conditional-log``.
 
-Spark starts a process for each thing that it asks: each loads only what it needs for that.
+Spark starts a process for each request to a data source, so each method imports only the modules that it needs.
 """
 
 from pyspark.sql.datasource import (
@@ -17,9 +17,9 @@ from spark_cas.spark.plain_errors import called_by_spark
 
 @called_by_spark
 class ConditionalLogSource(DataSource):
-    """``spark.read``, ``spark.readStream`` and ``df.write`` with ``.format("conditional-log")``.
+    """The source of ``spark.read``, ``spark.readStream`` and ``df.write`` with ``.format("conditional-log")``.
 
-    It holds the options as they came and nothing else; they are parsed where they are used.
+    It stores the options as Spark passes them. Each method parses them when Spark calls it.
     """
 
     @classmethod

@@ -1,6 +1,6 @@
 """Differences between pyspark 4.0, 4.1, 4.2 and 4.3. Only this module adapts to a version.
 
-Each difference is found by the name that a version has or lacks, not by its number, because platforms such as
+It detects each difference by a name that a version has or lacks, not by the version number. Platforms such as
 Databricks add parts of later versions to theirs.
 """
 
@@ -44,19 +44,19 @@ except ImportError:
     HAS_READ_LIMITS = False
 
     class ReadLimit:  # type: ignore[no-redef]
-        """The most or fewest records of a micro-batch."""
+        """The maximum or minimum size of a micro-batch."""
 
     class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
         """No limit."""
 
     class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
-        """At most this many."""
+        """At most ``max_rows`` records."""
 
         def __init__(self, max_rows: int) -> None:
             self.max_rows = max_rows
 
     class ReadMinRows(ReadLimit):  # type: ignore[no-redef]
-        """At least this many."""
+        """At least ``min_rows`` records."""
 
         def __init__(self, min_rows: int) -> None:
             self.min_rows = min_rows
@@ -91,7 +91,7 @@ _WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Return the Arrow schema of rows that a source sends to Spark, with timestamps in UTC."""
-    # Before 4.2 they always are.
+    # Before 4.2, timestamps are always in UTC.
     return to_arrow_schema(schema, timezone="UTC") if _HAS_TIMEZONE else to_arrow_schema(schema)
 
 
@@ -112,7 +112,7 @@ def binary_function(function: Callable[[pa.Array], pa.Array], result: DataType) 
 
 
 def register(spark: "SparkSession", source: type[DataSource]) -> None:
-    """Register a data source, also if Spark found it by its name before."""
+    """Register a data source, even if Spark has already found it by its name."""
     try:
         spark.dataSource.register(source)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Within a worker of Spark: the context of its task, and the log that the driver planned with."""
+"""Functions for Spark's Python workers: the context of a task, and the log that the driver planned with."""
 
 import gc
 import sys
@@ -26,16 +26,16 @@ _NOT_SHARED = (
 
 @contextmanager
 def open_here(spec: AnySpec) -> Iterator[Backend]:
-    """The log of a spec, open. A worker of Spark serves one task after the other, and stays connected."""
+    """Open the log of a spec for a ``with`` block. A Spark worker keeps its clients connected for later tasks."""
     with (open_again if _in_worker() else open_log)(spec) as log:
         yield log
     spare_what_is_imported()
 
 
 def spare_what_is_imported() -> None:
-    """In a worker of Spark (4.2), which collects garbage after each task: what is imported by now never is garbage.
+    """Exclude loaded modules from garbage collection, if this process is a Spark worker.
 
-    To look at all of that takes 15 to 40 ms of processor time.
+    Spark 4.2 collects garbage after each task. Scanning all modules takes 15 to 40 ms of CPU time.
     """
     if _in_worker():
         _freeze_once(len(sys.modules) // _MANY_MODULES)
@@ -43,13 +43,17 @@ def spare_what_is_imported() -> None:
 
 @cache
 def _freeze_once(_modules: int) -> None:
-    """Once, and again when there are many more modules: pyarrow imports pandas late."""
+    """Collect garbage, and exclude the remaining objects from later collections.
+
+    This runs once per argument value. The value changes when many more modules are loaded, because pyarrow imports
+    pandas late.
+    """
     gc.collect()
     gc.freeze()
 
 
 def only_commits() -> bool:
-    """Whether Spark (4.2) runs this process for the commits of micro-batches, and asks nothing else of it."""
+    """Return whether Spark (4.2) runs this process only to commit micro-batches."""
     return _COMMITS in sys.modules or _run_as() == _COMMITS
 
 
@@ -64,14 +68,17 @@ def _run_as() -> str:
 
 @contextmanager
 def planned_log(spec: AnySpec, log_id: str, *, appending: bool = False) -> Iterator[Backend]:
-    """The log of a spec, open; LogNotSharedError when it is not the very log that has ``log_id``.
+    """Open the log of a spec for a ``with`` block, and check that its id is ``log_id``.
 
-    Who is ``appending`` finds that out once more, so what the worker's last task was told will do.
+    Raises LogNotSharedError if the log is missing or has another id, after retries for 5 seconds. Raises the same
+    error if the code in the block finds the log missing.
+
+    With ``appending``, the check may use metadata of the worker's last task, because an append checks the id too.
     """
     with open_here(answered_before(spec)) as log:
         wait = SecondLook(_SECOND_LOOK_SECONDS, "looking for the log that the driver planned with")
         while not _is(log, log_id, appending=appending):
-            # A broker may not know yet what the driver's does.
+            # This worker's broker may have older metadata than the driver's.
             if not wait.again("it is not there, or another is"):
                 raise LogNotSharedError(_NOT_SHARED)
         try:
@@ -88,12 +95,12 @@ def _is(log: Backend, log_id: str, *, appending: bool) -> bool:
 
 
 def task_number() -> int:
-    """The number of this task in its stage: the same for each of its attempts."""
+    """Return the number of this task in its stage. Each attempt of the task has the same number."""
     return _context().partitionId()
 
 
 def local_property(name: str) -> str | None:
-    """A local property of whoever started the job that this task is of; None when it is not set."""
+    """Return a local property of the thread that started the job of this task, or None if it is not set."""
     return _context().getLocalProperty(name)
 
 

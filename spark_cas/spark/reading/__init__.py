@@ -1,1 +1,1 @@
-"""Reading a log through Spark: batch, stream, and the state of all keys."""
+"""Read a log through Spark: batch reads, streams, and the state of all keys."""

@@ -1,4 +1,4 @@
-"""`bootstrap`: what a log holds up to one bound, its state there, and what the next write has to expect."""
+"""`bootstrap`: the records, the state and the expected offsets of a log at one bound."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,41 +15,56 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 STATE = StructType([RECORDS[name] for name in ("key", "value", "partition", "offset", "timestamp")])
-"""The columns of a state: of each key the newest value, and the record that it comes from."""
+"""Columns of a state: the newest value of each key, and the position of its record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """A log at one bound: whatever is appended later is in none of these, however often they are computed."""
+    """A log at one bound. None of its DataFrames contains records that were appended later."""
 
     records: "DataFrame"
-    """All records below the bound, in the columns of a read."""
+    """All records below the bound, with the columns of a read."""
     state: "DataFrame"
     """The newest value of each key: key binary, value binary, partition int, offset bigint, timestamp timestamp.
 
-    A key whose newest value is null (a tombstone) is not in it, and a record without a key changes nothing. Offsets
-    order one partition only, so a key that lies in several partitions has a row in each, as it would in a table of
-    Kafka Streams; rows that `route` placed by key have one. So they have where partitions were added since: what was
-    written under a later layout of the log is newer, and a key has rows of the last one that it was written under.
+    Records without a key, and keys whose newest value is null (a tombstone), are not in it.
+
+    Offsets order the records of one partition only. A key with records in several partitions therefore has a row for
+    each, as in a Kafka Streams table. If `route` placed the rows by key, each key has one row. This includes logs to
+    which partitions were added: of each key, only rows of the newest layout that it was written under are in the
+    state.
     """
     offsets: "DataFrame"
-    """The bound, a row per partition, in the columns of the view ``offsets``."""
+    """The bound, one row per partition, with the columns of the view ``offsets``."""
     expected_offsets: str
-    """The bound as the option ``expectedOffsets`` of a write: it is refused if anything was appended since."""
+    """The bound as the option ``expectedOffsets``. A write with it fails if records were appended after the bound."""
 
 
 def bootstrap(spark: "SparkSession", path_or_options: str | Mapping[str, str | float]) -> Bootstrap:
-    """Pin where each partition ends now, and return what lies below: nothing of it is undecided or stale.
+    """Pin the end offset of each partition, and return the records, the state and the offsets below these ends.
 
-    ``path_or_options`` is the log's path (``kafka://host:9092/flights`` for a topic), or a dict of the options of a
-    read. The ends are asked for here; records are read, and the state is computed by Spark, when the frames are used:
-    if by then the log was deleted and recreated, or lost records, they end in TruncatedError, which Spark's carries.
-    On a compacted topic a use has to end within its ``delete.retention.ms`` (a day, unless set) of this call: a
-    slower scan may read the value of a key that was deleted, and not find the deletion any more. Nothing watches
-    that here; ``jobs/bootstrap_state.py`` does.
+    This call reads only the end offsets, after all transactions below them have ended. Spark reads the records and
+    computes the state when the DataFrames are used. If the log was recreated or lost records by then, Spark's error
+    contains TruncatedError.
 
-    Raises OptionError for options that choose a part of the log; LogNotFoundError; StorageError, on Kafka also when
-    somebody's transaction stays open for longer than ``claimTimeoutMs``.
+    On a compacted topic, each use must finish within ``delete.retention.ms`` of this call (a day by default). A
+    slower scan may read the value of a deleted key, but miss its deletion. This function does not check the time;
+    ``jobs/bootstrap_state.py`` does.
+
+    Args:
+        spark: The session that reads the log.
+        path_or_options: The path of the log (``kafka://host:9092/flights`` for a topic), or a dict of the options of
+            a read.
+
+    Returns:
+        The log at the pinned end offsets.
+
+    Raises:
+        OptionError: The options select a part of the log, or several logs.
+        LogNotFoundError: The log does not exist.
+        SparkSetupError: Spark's workers run a Python without spark_cas.
+        StorageError: The log cannot be read. On Kafka, also if a transaction stays open for longer than
+            ``claimTimeoutMs``.
     """
     log = PinnedLog(spark, path_or_options)
     return Bootstrap(
@@ -61,16 +76,19 @@ def bootstrap(spark: "SparkSession", path_or_options: str | Mapping[str, str | f
 
 
 def state_of(log: PinnedLog) -> "DataFrame":
-    """The state of a log at its bound."""
+    """Return the state of a log at its bound."""
     return latest(log.read(log.at.start_offsets, STATE, newest=True), log.at)
 
 
 def latest(records: "DataFrame", at: PinnedBounds) -> "DataFrame":
-    """The state, in the columns of `STATE`, that records in these columns lead to, of a log as it was found.
+    """Return the state that results from these records, with the columns of `STATE`.
 
-    Of the records of a key in a partition the newest one is enough.
+    The records need to include only the newest one of each key in each partition. Spark aggregates them, and spills
+    to disk if the keys exceed the memory of a task.
 
-    An aggregation of Spark: it goes to disk when keys outgrow the memory of a task.
+    Args:
+        records: Records with the columns of `STATE`.
+        at: The bound of the log that they were read at.
     """
     newest = sf.max_by(sf.struct("value", "offset", "timestamp"), "offset").alias("newest")
     grouped = records.where("key IS NOT NULL").groupBy("partition", "key").agg(newest)
@@ -82,7 +100,7 @@ def latest(records: "DataFrame", at: PinnedBounds) -> "DataFrame":
 
 
 def _of_last_layout(grouped: "DataFrame", at: PinnedBounds) -> "DataFrame":
-    """Of each key the rows of the last layout that it was written under: those of earlier partitions are older."""
+    """Return the rows of each key that are from the newest layout it was written under. Other rows are older."""
     starts = grouped.sparkSession.createDataFrame(
         [*enumerate(map(list, at.layout_starts()))], "partition INT, starts ARRAY<BIGINT>"
     )

@@ -1,4 +1,4 @@
-"""One set of end offsets, found behind the barrier of each partition; everything is read against it."""
+"""The bounds of a log at one moment, and reads up to these bounds."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,39 +19,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PinnedBounds:
-    """What the partitions of one log kept at one moment: every append acknowledged before it lies below the ends."""
+    """The bounds of all partitions of a log at one moment.
+
+    All appends that were acknowledged before that moment are below the end offsets.
+    """
 
     topic: str
     log_id: str
     layout_epoch: int
     bounds: tuple[Bounds, ...]
-    """By partition."""
+    """The bounds of each partition."""
     pinned_at_ms: int
-    """When the bounds were asked for, milliseconds since 1970."""
+    """The time just before the bounds were read, in milliseconds since 1970."""
     thresholds: tuple[dict[int, int], ...] = ()
-    """By partition, and by layout epoch: where it ended when partitions were added. Not part of what is saved."""
+    """By partition, the end offset at each expansion, by layout epoch. `to_json` does not save it."""
     partitioner: str | None = None
-    """The partitioner that was recorded with the log then. Not saved either."""
+    """The partitioner that is recorded with the log. `to_json` does not save it."""
 
     @property
     def start_offsets(self) -> tuple[int, ...]:
-        """From where each partition is kept."""
+        """Return the start offset of each partition."""
         return tuple(each.start_offset for each in self.bounds)
 
     @property
     def expected_offsets(self) -> str:
-        """What a write that has seen everything up to here gives as the option expectedOffsets."""
+        """Return the option ``expectedOffsets`` for a write that expects no records after these bounds."""
         return json.dumps({str(partition): each.end_offset for partition, each in enumerate(self.bounds)})
 
     def to_json(self, **saved: str) -> str:
-        """One line of JSON, with what else is to be known of a state that is saved at these offsets."""
+        """Return one line of JSON with the bounds, and ``saved`` as further fields."""
         ends = json.loads(self.expected_offsets)
         plain = {name: getattr(self, name) for name in ("topic", "log_id", "layout_epoch", "pinned_at_ms")}
         return json.dumps({**plain, "start_offsets": self.start_offsets, "expected_offsets": ends, **saved})
 
     @classmethod
     def from_json(cls, text: str) -> "PinnedBounds":
-        """Read what `to_json` wrote; KeyError, TypeError or ValueError when it is none."""
+        """Parse the result of `to_json`. Raises KeyError, TypeError or ValueError for other text."""
         found = json.loads(text)
         starts, ends = found["start_offsets"], found["expected_offsets"]
         bounds = tuple(Bounds(start, ends[str(partition)]) for partition, start in enumerate(starts))
@@ -66,30 +69,34 @@ class PinnedBounds:
         ]
 
     def layout_starts(self) -> tuple[tuple[int, ...], ...]:
-        """By partition: where the second layout that it could be written under begins in it, the third and so on."""
+        """Return, by partition, the offsets at which its records of the second layout begin, of the third, and so on.
+
+        The offset is 0 in partitions that were added with the layout or later.
+        """
         epochs = sorted({epoch for each in self.thresholds for epoch in each})
         return tuple(tuple(each.get(epoch, 0) for epoch in epochs) for each in self.thresholds)
 
     def range_options(self, start_offsets: Sequence[int]) -> dict[str, str]:
-        """The options of a read of this very log, from these offsets up to the pinned ends."""
+        """Return the options of a read of this log, from these offsets up to the pinned ends."""
         ends = [each.end_offset for each in self.bounds]
         limits = {
             name: json.dumps({self.topic: {str(partition): offset for partition, offset in enumerate(offsets)}})
             for name, offsets in (("startingOffsets", start_offsets), ("endingOffsets", ends))
         }
-        # By number: partitions that were added since then have no part in it.
-        # By its id: another log may have its name by the time it is read.
+        # `assign` excludes partitions that are added later. `logId` detects another log of the same name.
         return {**limits, "logId": self.log_id, "assign": json.dumps({self.topic: [*range(len(self.bounds))]})}
 
 
 class PinnedLog:
-    """A log as it was at one moment, and the session and options to read it with."""
+    """A log at one moment, with the session and the options to read it."""
 
     def __init__(self, spark: "SparkSession", path_or_options: str | Mapping[str, str | float]) -> None:
-        """Pin the ends now, through the session: on Spark Connect only its server may see the log.
+        """Pin the present end offsets.
 
-        Raises OptionError; LogNotFoundError; StorageError when a transaction stays open for claimTimeoutMs; whatever
-        else reading the log raises.
+        The session reads them, because on Spark Connect only the server may be able to reach the log.
+
+        Raises OptionError and LogNotFoundError, and StorageError if a transaction stays open for ``claimTimeoutMs``.
+        Raises other errors of reading the log.
         """
         given = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
         self._options = {name: str(value) for name, value in given.items()}
@@ -100,16 +107,19 @@ class PinnedLog:
     def read(
         self, start_offsets: Sequence[int], schema: "StructType | None" = None, *, newest: bool = False
     ) -> "DataFrame":
-        """The records from these offsets up to the pinned ends, in all columns or in those of ``schema``.
+        """Return the records from these offsets up to the pinned ends.
 
-        With ``newest``, of each key of a partition the newest one and maybe others.
+        If the log was recreated, or ends before the pinned ends, TruncatedError is raised when the DataFrame is used.
 
-        When it is used, it ends in TruncatedError if by then the log is another one, or ends before that.
+        Args:
+            start_offsets: The first offset of each partition.
+            schema: The columns to read; None reads all of them.
+            newest: Read at least the newest record of each key in each partition, and possibly others.
         """
         reader = self._spark.read.format("conditional-log")
         if schema is not None:
             reader = reader.schema(schema)
-        # Among brokers the option assign stands in place of those that name a topic.
+        # For Kafka, the option assign replaces the options that name a topic.
         where = {name: value for name, value in self._options.items() if name.lower() not in ("topic", "subscribe")}
         if newest:
             reader = reader.option("view", VIEW_NEWEST)

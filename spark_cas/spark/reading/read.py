@@ -1,4 +1,4 @@
-"""The reader: the records between bounds that are pinned when the read is planned."""
+"""The batch reader: records between bounds that are pinned when the read is planned."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -40,8 +40,8 @@ class RecordsReader(Acknowledged, DataSourceReader):
     Columns: any of key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,
     timestampType int, headers array<struct<key string, value binary>>.
 
-    Guarantee: each scan of the relation reads all records in the ranges of the time of planning, and no later ones.
-    On Spark 4.0 each action plans its own. `Splitting` determines the number of tasks.
+    Guarantee: each scan of the relation reads all records in the ranges that were pinned at planning, and no later
+    ones. On Spark 4.0 each action plans its own ranges. `Splitting` determines the number of tasks.
     """
 
     def __init__(
@@ -101,8 +101,8 @@ def _kept_records(
 ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
     """Read the remaining records of a range, each with its offset, also if more are trimmed during the read.
 
-    Raises TrimmedError if records are gone and ``fail_on_data_loss``; TruncatedError if the partition now ends before
-    the end of the planned range.
+    Raises TrimmedError if records were trimmed and ``fail_on_data_loss``; TruncatedError if the partition now ends
+    before the end of the planned range.
     """
     while True:
         try:

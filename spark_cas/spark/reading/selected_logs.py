@@ -1,4 +1,4 @@
-"""The logs that a read takes, as the driver sees them."""
+"""The logs that a read selects, as the driver reads their state."""
 
 import re
 from collections.abc import Mapping
@@ -19,14 +19,14 @@ from spark_cas.spark.worker import open_here
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """What a log was found to be."""
+    """The state of a log at the time of a read."""
 
     log_id: str
     layout_epoch: int
     bounds: dict[int, Bounds]
-    """Of the partitions that are read."""
+    """The bounds of the partitions that are read."""
     expansions: tuple[Expansion, ...] = ()
-    """How it came to its partitions, oldest first: `SelectedLogs.in_layouts` looks that up."""
+    """The expansions of the log, oldest first. `SelectedLogs.in_layouts` sets them."""
 
 
 Seen = dict[str, LogState]
@@ -34,12 +34,12 @@ Seen = dict[str, LogState]
 
 
 def bounds_in(seen: Seen) -> dict[TopicPartition, Bounds]:
-    """What each partition keeps, sorted."""
+    """Return the bounds of each partition, sorted."""
     return {TopicPartition(topic, each): bounds for topic, log in seen.items() for each, bounds in log.bounds.items()}
 
 
 class SelectedLogs:
-    """The logs of a selection. Each is opened when it is first needed, and closed with this."""
+    """The logs of a selection. It opens each log at first use; `close` and the end of a ``with`` block close them."""
 
     def __init__(self, selection: Selection) -> None:
         self._selection = selection
@@ -47,9 +47,9 @@ class SelectedLogs:
         self._closing = ExitStack()
         self._topics: TopicList | None = None
         self._absent = set[str]()
-        """Logs that were not there at the last look: it is not looked for them twice again each time."""
+        """Logs that were missing in the last read. The next read does not confirm that they are still missing."""
         self._layouts: dict[tuple[str, int], Layouts] = {}
-        """What was found before, by topic and the epoch that was known."""
+        """Layouts from earlier reads, by topic and known layout epoch."""
 
     def __enter__(self) -> Self:
         return self
@@ -61,7 +61,7 @@ class SelectedLogs:
         self._closing.__exit__(kind, error, trace)
 
     def close(self) -> None:
-        """Let go of all clients."""
+        """Close all logs and their clients."""
         self.__exit__(None, None, None)
 
     def _forget(self) -> None:
@@ -70,7 +70,10 @@ class SelectedLogs:
         self._layouts.clear()
 
     def names(self) -> tuple[str, ...]:
-        """The topics that there are to read now, sorted. Raises StorageError when brokers have to be asked."""
+        """Return the names of the selected topics, sorted.
+
+        For a pattern, these are the existing topics that match. Reading their names may raise StorageError.
+        """
         pattern = self._selection.pattern
         if pattern is None:
             return self._selection.topics
@@ -78,18 +81,25 @@ class SelectedLogs:
         return tuple(name for name in self._topics.names() if re.fullmatch(pattern, name))
 
     def log(self, topic: str) -> Backend:
-        """One of the logs, open."""
+        """Return the open log of a topic."""
         if topic not in self._open:
             self._open[topic] = self._closing.enter_context(open_here(self._selection.spec_of(topic)))
         return self._open[topic]
 
     def look(self, *, waiting: bool, without_absent: bool = False) -> Seen:
-        """All logs as they are now; ``waiting`` for the end of transactions that are open, or only what is decided.
+        """Read the present state of all logs.
 
-        Who waits sees what is committed as a whole in all partitions that the log had by then, or in none.
+        Args:
+            waiting: Wait for the end of open transactions. Then the end offsets include an atomic load in all
+                selected partitions, or in none. Without it, the bounds end before the first record that is undecided.
+            without_absent: Leave out missing logs.
 
-        Raises LogNotFoundError when one is not there, unless it is to do ``without_absent``; OptionError when an
-        assigned partition is not, TruncatedError when one is not the log that is meant, FormatError, StorageError.
+        Raises:
+            LogNotFoundError: A log is missing, and ``without_absent`` is false.
+            OptionError: An assigned partition does not exist.
+            TruncatedError: A log has another id than the options name.
+            FormatError: The metadata of a log is invalid.
+            StorageError: A log cannot be read.
         """
         seen: Seen = {}
         for topic in self.names():
@@ -104,10 +114,10 @@ class SelectedLogs:
         return seen
 
     def in_layouts(self, seen: Seen, known_epochs: Mapping[str, int]) -> Seen:
-        """The same for who follows the logs in the order of each key: with the expansions that led to this state.
+        """Return the states with the expansions of each log, for readers that keep the order of each key.
 
-        Partitions of an expansion that is not finished are not there yet. ``known_epochs`` are those that the logs
-        had when they were read last, by topic. Raises LogNotFoundError, FormatError, StorageError.
+        Partitions of an unfinished expansion are left out. ``known_epochs`` are the layout epochs of the reader's
+        last batch, by topic. Raises LogNotFoundError, FormatError, StorageError.
         """
         return {
             topic: self._in_layouts(topic, state, known_epochs.get(topic, state.layout_epoch))
@@ -125,11 +135,11 @@ class SelectedLogs:
             self._selection.require_meant(topic, layout)
             partitions = self._selection.partitions_of(topic, layout)
             bounds = log.bounds_of(partitions, waiting=waiting)
-            # Later than the ends, as for the view `offsets`; who comes back for the rest is told then.
+            # Read after the end offsets, as in the view `offsets`. Without waiting, the next read detects it.
             newest = log.layouts(layout.epoch).layout if waiting and not self._selection.assigned else layout
             if newest.epoch <= layout.epoch:
                 return LogState(layout.log_id, layout.epoch, dict(zip(partitions, bounds, strict=True)))
-            # What lies below the ends may go on in partitions that were added since, or that a broker missed.
+            # Loads below the end offsets may continue in partitions that this layout does not have.
             layout = newest
 
     def _in_layouts(self, topic: str, state: LogState, known_epoch: int) -> LogState:
@@ -141,7 +151,7 @@ class SelectedLogs:
                 self._layouts[topic, known_epoch] = found
         layout = found.layout
         if layout.log_id != state.log_id:
-            return state  # recreated since it was looked at: the next look finds that
+            return state  # recreated after its state was read; the next read detects it
         return LogState(
             state.log_id,
             min(state.layout_epoch, layout.epoch),
@@ -151,8 +161,11 @@ class SelectedLogs:
 
 
 def _outdated(found: Layouts, log: Backend) -> bool:
-    """Whether partitions were added since. It is asked behind the bounds: what came under a layout lies behind it."""
+    """Return whether partitions were added to the log after these layouts were read.
+
+    This runs after the bounds were read. If records of a newer layout are below the bounds, it detects that layout.
+    """
     try:
         return log.layout() != found.layout
     except LogNotFoundError:
-        return False  # gone since it was looked at: the next look finds that
+        return False  # deleted after its state was read; the next read detects it

@@ -1,4 +1,4 @@
-"""Where a stream is, and what it reads next: arithmetic on offsets, without a log."""
+"""The position of a stream, and the offsets of its next batch. This module only computes; it reads no log."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,42 +15,45 @@ from spark_cas.spark.reading.selected_logs import LogState, Seen, bounds_in
 
 @dataclass(frozen=True, slots=True)
 class LogOffsets:
-    """Where a stream is in one log."""
+    """The position of a stream in one log."""
 
     log_id: str
     layout_epoch: int
     offsets: dict[int, int]
-    """By partition: all below was read."""
+    """The next offset to read in each partition."""
     begin: dict[int, int] | None = None
-    """Where the stream began, by partition, as the end of its first batch tells it.
+    """The start offset of the stream in each partition, in its initial position and the end of its first batch.
 
-    Spark records where batches end, and asks for the start again when the first of them failed: by then retention or
-    new records may have moved it.
+    Spark records only the end of a batch. If the first batch failed, Spark requests the initial position again. By
+    then, retention or new records may have moved it.
     """
     held: tuple[Expansion, ...] = ()
-    """Expansions of which the stream has not read all that came before: until then it holds back what came after."""
+    """Expansions whose thresholds the stream has not passed.
+
+    Until it has passed them, it does not read the records that were appended after them.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOffsets:
-    """Where a stream is in each of its logs, by topic."""
+    """The position of a stream in each of its logs, by topic."""
 
     logs: dict[str, LogOffsets]
 
     @classmethod
     def at(cls, seen: Seen, offsets: Mapping[TopicPartition, int]) -> Self:
-        """These offsets, in logs of this state."""
+        """Return the position at these offsets, in logs of this state."""
         return cls({topic: _in_log(topic, log, offsets) for topic, log in seen.items()})
 
     @classmethod
     def first(cls, seen: Seen, offsets: Mapping[TopicPartition, int]) -> Self:
-        """The start of a stream that nothing was read of."""
+        """Return the initial position of a stream at these offsets."""
         at = cls.at(seen, offsets)
         return cls({topic: replace(log, begin=log.offsets) for topic, log in at.logs.items()})
 
     @classmethod
     def from_json(cls, read: Mapping[str, Any]) -> Self:
-        """Read what `to_json` has written; FormatError for anything else."""
+        """Parse the result of `to_json`. Raises FormatError for anything else."""
         try:
             return cls({topic: _log_from_json(**log) for topic, log in read.items()})
         except (TypeError, ValueError, AttributeError, KeyError):
@@ -60,24 +63,27 @@ class StreamOffsets:
             ) from None
 
     def to_json(self) -> dict[str, Any]:
-        """As a checkpoint holds it. Spark compares its text, so topics and partitions are in order."""
+        """Return the position as a JSON object for a checkpoint.
+
+        Spark compares the text of positions, so topics and partitions are sorted.
+        """
         return {topic: _log_to_json(log) for topic, log in sorted(self.logs.items())}
 
     @property
     def is_first(self) -> bool:
-        """Whether nothing was read yet."""
+        """Return whether the stream has read nothing yet."""
         return all(log.begin == log.offsets for log in self.logs.values())
 
     def without_begin(self) -> "StreamOffsets":
-        """Where the stream is, however it came there."""
+        """Return the position without the start offsets of the stream."""
         return StreamOffsets({topic: replace(log, begin=None) for topic, log in self.logs.items()})
 
     def layout_epochs(self) -> dict[str, int]:
-        """The layout epoch that each log had when it was read last."""
+        """Return the layout epoch that each log had when it was last read."""
         return {topic: log.layout_epoch for topic, log in self.logs.items()}
 
     def selected(self, selects: Callable[[TopicPartition], bool], *, allow_unsubscribed: bool) -> "StreamOffsets":
-        """The offsets of the topics and partitions that the options of a query select.
+        """Return the offsets of the topics and partitions that the options of a query select.
 
         Raises OptionError if the stream has others, unless the options allow that.
         """
@@ -96,7 +102,7 @@ class StreamOffsets:
         return StreamOffsets(logs)
 
     def by_partition(self) -> dict[TopicPartition, int]:
-        """The offset of each partition."""
+        """Return the offset of each partition."""
         return {
             TopicPartition(topic, partition): offset
             for topic, log in self.logs.items()
@@ -105,10 +111,11 @@ class StreamOffsets:
 
 
 def available(start: StreamOffsets, seen: Seen, *, fail_on_data_loss: bool) -> dict[TopicPartition, OffsetRange]:
-    """What each partition has to read from ``start`` on; a partition that is new, from its very start on.
+    """Return the unread offsets of each partition, from ``start`` on. New partitions are read from offset 0.
 
-    Raises TruncatedError when a log is another one than before, or shorter than what was read of it;
-    TrimmedError and LogNotFoundError when records, partitions or topics are gone, which ``fail_on_data_loss`` allows.
+    Raises TruncatedError if a log was recreated, lost partitions, or ends before the position of the stream. If
+    ``fail_on_data_loss``, raises TrimmedError for missing records, and LogNotFoundError for missing partitions or
+    topics.
     """
     for topic, log in start.logs.items():
         _check_log(topic, log, seen.get(topic), fail_on_data_loss=fail_on_data_loss)
@@ -125,9 +132,9 @@ def available(start: StreamOffsets, seen: Seen, *, fail_on_data_loss: bool) -> d
 def released(
     start: StreamOffsets, seen: Seen, ranges: Mapping[TopicPartition, OffsetRange], *, whole: bool
 ) -> dict[TopicPartition, OffsetRange]:
-    """What of the ranges the next batch may read so that the records of each key come in their order (KIP-253).
+    """Limit the ranges of the next batch so that the stream reads the records of each key in order (KIP-253).
 
-    With ``whole`` so that it ends within no load as a whole either, where the ranges do not.
+    With ``whole``, these limits do not split an atomic load either.
     """
     found = dict(ranges)
     for topic, log in seen.items():
@@ -158,10 +165,10 @@ def advanced(
 
 
 def between(start: StreamOffsets, end: StreamOffsets) -> dict[TopicPartition, OffsetRange]:
-    """The offsets of a batch, but for partitions without any.
+    """Return the offsets of a batch in each partition that has any.
 
-    Where ``end`` tells where the stream began, that is the start, and ``start`` may be what was found when Spark
-    asked once more.
+    If ``end`` has the start offsets of the stream, they replace the offsets of ``start``. After a failed first batch,
+    Spark may pass a later initial position as ``start``.
     """
     starts = start.by_partition() | {
         TopicPartition(topic, partition): offset
@@ -173,7 +180,7 @@ def between(start: StreamOffsets, end: StreamOffsets) -> dict[TopicPartition, Of
 
 
 def check_reached(at: TopicPartition, offset: int, bounds: Bounds) -> None:
-    """TruncatedError when a partition ends before an offset that the stream has reached."""
+    """Raise TruncatedError if a partition ends before an offset that the stream has reached."""
     if offset > bounds.end_offset:
         raise TruncatedError(
             f"{at} ends at {bounds.end_offset}, and the stream has read it up to {offset}: the log lost records. "
@@ -182,7 +189,7 @@ def check_reached(at: TopicPartition, offset: int, bounds: Bounds) -> None:
 
 
 def check_known(start: StreamOffsets, seen: Seen, topics: Iterable[str]) -> None:
-    """LogNotFoundError for a topic that the options name, that is not there, and that the stream never saw either."""
+    """Raise LogNotFoundError if the options name a missing topic of which the stream has no offsets."""
     never = sorted(set(topics) - seen.keys() - start.logs.keys())
     if never:
         raise LogNotFoundError(
@@ -192,7 +199,7 @@ def check_known(start: StreamOffsets, seen: Seen, topics: Iterable[str]) -> None
 
 
 def check_identity(topic: str, log_id: str, found: str) -> None:
-    """TruncatedError when a topic is another one than the stream has read."""
+    """Raise TruncatedError if a topic was recreated after the stream read it."""
     if log_id != found:
         raise TruncatedError(
             f"topic {topic} was deleted and recreated since the stream read it: its offsets mean other records "
@@ -217,7 +224,7 @@ def _check_log(topic: str, before: LogOffsets, now: LogState | None, *, fail_on_
 
 
 def _with_absent(start: StreamOffsets, found: StreamOffsets) -> StreamOffsets:
-    """What was found, and the topics and partitions that were not, as they were at the start."""
+    """Return ``found``, with the offsets at the start for topics and partitions that it lacks."""
     found_or_before = {
         topic: replace(log, offsets=start.logs[topic].offsets | log.offsets) if topic in start.logs else log
         for topic, log in found.logs.items()
@@ -226,7 +233,7 @@ def _with_absent(start: StreamOffsets, found: StreamOffsets) -> StreamOffsets:
 
 
 def _begun_at(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
-    """The end of the first batch; what is new in it is read from its very start on."""
+    """Return the end of the first batch with the start offsets of the stream, 0 for new partitions."""
     starts = start.by_partition()
     return StreamOffsets(
         {
@@ -237,7 +244,7 @@ def _begun_at(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
 
 
 def _history(start: StreamOffsets, topic: str, log: LogState) -> tuple[Expansion, ...]:
-    """What is recorded of a log's expansions, and what the stream itself has found out before and nobody recorded."""
+    """Return the recorded expansions of a log, and unrecorded ones that the stream itself has detected."""
     before = start.logs[topic].held if topic in start.logs else ()
     found = {each.epoch: each for each in (*log.expansions, *before)}
     return tuple(found[epoch] for epoch in sorted(found))

@@ -1,4 +1,4 @@
-"""`verify_log`: proves that a log holds exactly the rows of a frame, or lists the first differences."""
+"""`verify_log`: compare a log with a frame row by row, and list the first differences."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,41 +20,48 @@ _COMPARED = ("key", "value", "headers", "timestamp", "partition")
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A row that is not in the log as it is in the frame."""
+    """A row on which the log and the frame differ."""
 
     kind: Literal["missing", "unexpected", "out of order"]
     key: bytes | None
     value: bytes | None
     partition: int | None
-    """Where in the log such a row lies first; None when it has none."""
+    """The position of the first such row in the log: partition and `offset`. None if the log has none."""
     offset: int | None
     wanted: int
-    """How many such rows the frame has."""
+    """The number of such rows in the frame; 1 for a row out of order."""
     found: int
-    """How many the log has."""
+    """The number of such rows in the log; 1 for a row out of order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a comparison of a log with a frame came to."""
+    """The result of `verify_log`."""
 
     wanted_rows: int
     found_rows: int
     wanted_digest: str
-    """Of all rows that are wanted, in any order: 64 bits, hexadecimal. Logs with the same rows have the same."""
+    """A digest of all rows of the frame in any order: 64 bits, hexadecimal.
+
+    Logs with the same rows have the same digest.
+    """
     found_digest: str
     missing: int
-    """Rows of the frame that the log lacks; of rows that are alike each counts."""
+    """The number of rows of the frame that the log lacks. Each duplicate counts."""
     unexpected: int
-    """Rows of the log that the frame lacks."""
+    """The number of rows of the log that the frame lacks. Each duplicate counts."""
     out_of_order: int | None
-    """Rows that come after one of the same key that they should come before; None when no order was given."""
+    """The number of rows of the log out of order; None without ``order_by``.
+
+    Such a row follows a row of the same key that it should precede. Or it is in another partition than that key's
+    first row, if the frame has no column ``partition``.
+    """
     differences: tuple[Difference, ...]
-    """The first of each kind: unexpected and misplaced ones as they lie in the log, missing ones by key."""
+    """The first differences of each kind. Missing rows are sorted by key and value, others by position."""
 
     @property
     def holds(self) -> bool:
-        """Whether the log holds exactly these rows, in an order that was asked for."""
+        """Return whether the log has exactly the rows of the frame, in the requested order if there is one."""
         return not (self.missing or self.unexpected or self.out_of_order)
 
 
@@ -65,25 +72,34 @@ def verify_log(
     order_by: "Sequence[str | Column]" = (),
     first: int = 10,
 ) -> Verification:
-    """Compare what a log holds with the rows of ``df``, each row with its count: nothing is taken on a hash.
+    """Compare the records of a log with the rows of ``df``, including the number of duplicates.
 
-    ``path_or_options`` is the log's path, or a dict of the options of a read, which may choose a part of the log.
-    Compared are key and value, and those of headers, timestamp (in milliseconds) and partition that the frame has.
-    Leave a timestamp out that the log was to fill in.
+    The comparison uses the full values, not hashes. It includes key and value, and those of headers, timestamp (in
+    milliseconds) and partition that are columns of the frame. Leave out the timestamp if the log sets it.
 
-    With ``order_by`` the records of each key must lie in this order, one after the other in one partition (where the
-    frame has the column ``partition``: in each partition). Rows that it leaves tied may lie in either order, and of
-    rows that are alike nobody can tell which is which: they are taken as they fit best.
+    Args:
+        df: The expected rows.
+        path_or_options: The path of the log, or a dict of the options of a read. The options may select a part of
+            the log.
+        order_by: The expected order of the records of each key. They must be in one partition, unless the frame has
+            the column ``partition``; then the order applies within each partition. Ties may be in any order.
+            Identical rows are matched so that they fit the order best. Rows without a key have no order.
+        first: The maximum number of listed differences of each kind.
 
-    At most ``first`` differences of each kind are listed. Raises SchemaError for a frame without key or value,
-    OptionError for options that name several logs, and Spark's errors, which carry those of the log.
+    Returns:
+        The number of differences, and the first of them.
+
+    Raises:
+        SchemaError: The frame has no column key or value.
+        OptionError: The options are invalid, or name several logs.
+        Exception: Spark's error if a read fails. It contains the error of the log.
     """
     columns = _compared(df)
     given = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
     options = {name: str(value) for name, value in given.items()}
     parse_read(options).selection.only()
     reader = df.sparkSession.read.format("conditional-log").option("includeHeaders", str("headers" in columns))
-    # One load, so that all that follows sees the same records, whatever is appended meanwhile.
+    # One relation for all queries below, which thus read the same records (not on Spark 4.0: see `RecordsReader`).
     log = reader.options(**options).load()
     counted = _counted(df, log, columns)
     (total,) = counted.agg(*_totals(columns)).collect()
@@ -117,7 +133,7 @@ def _compared(df: "DataFrame") -> list[str]:
 
 
 def _normal(columns: Sequence[str]) -> "list[Column]":
-    """The columns as they are compared: text as its bytes, no headers as an empty list, times in milliseconds."""
+    """Return the columns to compare: text as bytes, null headers as an empty list, and times in milliseconds."""
     normal = {
         "key": sf.col("key").cast("binary"),
         "value": sf.col("value").cast("binary"),
@@ -132,7 +148,7 @@ _PLACE = "struct<partition: int, offset: bigint>"
 
 
 def _counted(df: "DataFrame", log: "DataFrame", columns: Sequence[str]) -> "DataFrame":
-    """Each row that there is, how many the frame and the log have of it, and where in the log the first lies."""
+    """Return each distinct row with its counts in frame and log, and its first position in the log."""
     nowhere, here = sf.lit(None).cast(_PLACE), sf.struct("partition", "offset")
     ours = df.select(*_normal(columns), sf.lit(1).alias("wanted"), sf.lit(0).alias("found"), nowhere.alias("place"))
     theirs = log.select(*_normal(columns), sf.lit(0).alias("wanted"), sf.lit(1).alias("found"), here.alias("place"))
@@ -166,10 +182,10 @@ def _uneven(counted: "DataFrame", first: int) -> list[Difference]:
 def _misplaced(
     df: "DataFrame", log: "DataFrame", columns: Sequence[str], order_by: "Sequence[str | Column]"
 ) -> "DataFrame":
-    """The rows of the log that lie behind one of the same key that they should lie before, or not with the others.
+    """Return the rows of the log that are out of order, or in another partition than the first row of their key.
 
-    Of rows that are alike the first in the log is taken for the first in the order, and so on: when any way of
-    telling them apart puts all rows in order, this one does.
+    Identical rows are matched by position: the first in the log with the first in the order of the frame, and so on.
+    If any matching puts all rows in order, this one does.
     """
     keyed = Window.partitionBy(sf.col("key").cast("binary"))
     rank = sf.dense_rank().over(keyed.orderBy(*order_by)).alias("rank")
@@ -181,7 +197,7 @@ def _misplaced(
     theirs = theirs.withColumn("nth", sf.row_number().over(alike.orderBy("place"))).alias("theirs")
     same = [sf.col(f"ours.{name}").eqNullSafe(sf.col(f"theirs.{name}")) for name in (*columns, "nth")]
     pairs = theirs.join(ours, same).select("theirs.*", "ours.rank")
-    # The frame says which rows go into which partition, or else those of a key all go into one.
+    # Without a column partition in the frame, all rows of a key must be in one partition.
     together = Window.partitionBy(*(name for name in ("key", "partition") if name in columns))
     before = together.orderBy("place").rowsBetween(Window.unboundedPreceding, -1)
     late = sf.max("rank").over(before) > sf.col("rank")

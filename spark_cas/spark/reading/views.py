@@ -1,4 +1,4 @@
-"""The views: offsets of a log and progress of its jobs, a row per partition."""
+"""The views of a log, with one row per partition: its offsets, and the progress of its jobs."""
 
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
@@ -24,27 +24,37 @@ Row = tuple[Cell, ...]
 
 @dataclass(frozen=True)
 class ViewPartition(InputPartition):
-    """The rows of a view at the time of planning: few, for a log of any size."""
+    """The rows of a view at planning. Their number does not depend on the number of records."""
 
     rows: tuple[Row, ...]
 
 
 @called_by_spark
 class ViewReader(Acknowledged, DataSourceReader):
-    """Reads a view with the rows of the moment at which the read was planned.
+    """Reads a view. Its rows show the log at the time when the read was planned.
 
-    ``offsets``: topic string, partition int, start_offset bigint, end_offset bigint (the expected offset of the next
-    conditional write), layout_epoch int, log_id string (a recreated log has another one), thresholds map<int, bigint>
-    (by layout epoch, the end offset of the partition when partitions were added), partitioner string (recorded with
-    the log; null if none is).
+    Columns of ``offsets``:
 
-    ``progress``: job string, topic string, partition int, rows bigint, base_offset bigint, end_offset bigint,
-    chunks bigint, complete boolean, digest string, committed_at timestamp, round_of string (for a round of
-    `append_if_unchanged` the job of the call, otherwise empty). The other columns are results of the task that
-    completed the partition, and null if they are not known, as for an incomplete job: resumed_rows bigint (rows of
-    earlier attempts), attempts bigint, resolved bigint, aborted_rows bigint, timestamp timestamp (null also if the
-    log set none), has_offset boolean, has_timestamp boolean, start_offset bigint (the oldest offset at the newest
-    append). guarantee string is ``exactly-once``, because no other write records progress.
+    - topic string, partition int, start_offset bigint
+    - end_offset bigint: the expected offset of the next conditional write
+    - layout_epoch int, log_id string: a recreated log has another id
+    - thresholds map<int, bigint>: by layout epoch, the end offset of the partition when partitions were added
+    - partitioner string: the one recorded with the log; null if none is
+
+    Columns of ``progress``:
+
+    - job string, topic string, partition int, rows bigint, base_offset bigint, end_offset bigint, chunks bigint
+    - complete boolean, digest string, committed_at timestamp
+    - round_of string: for a round of `append_if_unchanged` the job of the call, otherwise empty
+    - resumed_rows bigint: the rows of earlier attempts
+    - attempts bigint, resolved bigint, aborted_rows bigint
+    - timestamp timestamp: null also if the log set none
+    - has_offset boolean, has_timestamp boolean
+    - start_offset bigint: the oldest offset at the newest append
+    - guarantee string: ``exactly-once``, because no other write records progress
+
+    The columns from resumed_rows to start_offset are results of the task that completed the partition. They are null
+    if they are not known, as for an incomplete job.
     """
 
     def __init__(self, selection: Selection, view: str, columns: tuple[str, ...], schema: StructType) -> None:

@@ -1,1 +1,1 @@
-"""Writing to a log through Spark: batch and stream."""
+"""Write to a log through Spark: batch writes and streams."""

@@ -1,4 +1,4 @@
-"""`append_if_unchanged`: appends the rows to whose keys nothing happened, and returns the others with what did."""
+"""`append_if_unchanged`: append the rows whose keys are unchanged, and return the other rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,22 +40,25 @@ _OURS = frozenset({"compare", "expectedoffsets", "roundof", "idempotence", "repo
 
 @dataclass(frozen=True, slots=True)
 class IfUnchanged:
-    """What became of the rows of `append_if_unchanged`."""
+    """The result of `append_if_unchanged`."""
 
     appended: "DataFrame"
-    """The records that were appended, in the columns of a read: ``partition`` and ``offset`` say where they lie."""
+    """The appended records, with the columns of a read. ``partition`` and ``offset`` are their positions."""
     rejected: "DataFrame"
-    """The rows that were not, with ``partition``, and of their key's newest record the ``actual_offset`` (bigint) and
-    ``actual_value`` (binary). Both are null where what may have been of the key was removed by retention, and the
-    value also where the key was deleted."""
+    """The rejected rows, with the partition and the newest record of their key.
+
+    The added columns are ``partition``, ``actual_offset`` (bigint) and ``actual_value`` (binary). Offset and value
+    are null if there is no such record, but retention may have removed one. The value is also null if the key was
+    deleted.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """The rows that were appended to a partition, which lie in one piece."""
+    """The contiguous rows that the job appended to a partition."""
 
     number: int
-    """Of the round that appended them."""
+    """The number of the round that appended them."""
     base_offset: int
     rows: int
     digest: str
@@ -65,20 +68,34 @@ class _Piece:
 def append_if_unchanged(
     df: "DataFrame", path_or_options: str | Mapping[str, str | float], by: Literal["key"] = "key"
 ) -> IfUnchanged:
-    """Append each row to whose key nothing happened since its ``expected_offset``, and return the others.
+    """Append each row whose key has not changed since its ``expected_offset``, and return the other rows.
 
-    It judges as ``compare=key`` does, row by row: no record of the key lies at or behind the offset; null and -1 ask
-    for no check. That is found out by a join with the tail of the log, and made sure of by the append: where others
-    changed a key meanwhile, the rows of its partition are judged again. What holds of a partition is one chunk; with
-    ``atomic=load`` what holds in all partitions becomes visible in one step, and all rows are judged again where
-    others changed one of their keys.
-    ``path_or_options`` is as for `route`, and the log is there. With a ``job`` among the options the same call again,
-    as after a crash, goes on where it was, and returns the same.
+    A row is appended if no record of its key has that offset or a higher one, as with ``compare=key``. Null and -1
+    mean no check. Spark joins the rows with the tail of the log, and the append verifies the result. If another
+    writer changes a key in between, the rows of its partition are checked again.
 
-    Raises OptionError, SchemaError; BatchTooLargeError when rows of a partition are more than a chunk;
-    InputChangedError when a job comes again with other rows; JobMismatchError when a round's name is another job's;
-    ClaimError for an offset below -1, or one expected by a row without a key; TruncatedError, UnknownOutcomeError,
-    LayoutChangedError as a write does; ConflictError when others were faster ten times.
+    The rows that are appended to a partition are one chunk. With ``atomic=load``, the rows in all partitions become
+    visible in one step; if another writer changes one of their keys, all rows are checked again.
+
+    If the options name a ``job``, the same call resumes it after a crash, and returns the same result.
+
+    Args:
+        df: The rows, with a column ``expected_offset`` (bigint). It also needs the columns that `route` by key needs.
+        path_or_options: The path or options of the log, as for `route`. The log must exist.
+        by: Only ``"key"`` is supported.
+
+    Returns:
+        The appended records and the rejected rows.
+
+    Raises:
+        OptionError: The options or ``by`` are invalid.
+        SchemaError: The frame lacks a column, or a column has the wrong type.
+        ClaimError: An expected offset is below -1, or a row without a key has one.
+        BatchTooLargeError: The rows of a partition do not fit into one chunk.
+        InputChangedError: The job ran before with other rows.
+        JobMismatchError: The name of a round is the name of another job.
+        ConflictError: Other writers changed keys in ten rounds.
+        LayoutChangedError, TruncatedError, UnknownOutcomeError: As for any write.
     """
     if by != "key":
         raise OptionError("append_if_unchanged takes by='key', and was given something else.")
@@ -92,7 +109,7 @@ def append_if_unchanged(
 
 
 class _Rounds:
-    """One call: rounds of judging and appending, until of each partition all that holds was appended."""
+    """One call: rounds that check and append rows, until all rows that hold are appended."""
 
     def __init__(self, df: "DataFrame", options: Mapping[str, str]) -> None:
         asked = parse_route(options)
@@ -106,12 +123,12 @@ class _Rounds:
         self._reading = dict(asked.reading)
         self._spark = df.sparkSession
         self._first: PinnedBounds | None = None
-        # What is judged, what is appended and what is returned must be the same rows.
+        # Checks, appends and results must use the same rows, so the routed rows are computed once (below).
         routed = route(df, self._writing(0))
         self._layout = _layout_of(routed)
         mark = mark_of(routed.schema)
         if mark is not None and mark.partitioner is not None:
-            # The rounds keep the partitions of these rows, and the log has to have placed its keys in the same way.
+            # The rounds keep these partition ids, so the log must assign its keys by the same partitioner.
             self._options = {**_without(self._options, "partitioner"), "partitioner": mark.partitioner}
         self._rows = routed.localCheckpoint()
 
@@ -122,7 +139,7 @@ class _Rounds:
         rounds = 0
         while True:
             log = PinnedLog(self._spark, self._reading)
-            # Once: a record that refuses a row now may be compacted away by the time it is asked for again.
+            # Computed once, because compaction may remove a record that rejects a row before a second read.
             judged = self._judged(log, done).localCheckpoint()
             waiting = ~sf.col("partition").isin(*done)
             refusal = self._append(self._holding(judged).where(waiting), number)
@@ -140,9 +157,9 @@ class _Rounds:
         return judged.where("holds").select(self._rows.columns)
 
     def _complete(self, judged: "DataFrame", done: Mapping[int, _Piece], begun: set[int]) -> None:
-        """Complete the rounds that were refused in a partition, with what they appended to others.
+        """Complete the rounds that failed in a partition, with the rows that they appended to other partitions.
 
-        The ledger may forget it with time, the registry does not.
+        A ledger entry of an incomplete round may expire. A completion in the registry does not.
         """
         for number in sorted(begun & {each.number for each in done.values()}):
             pieces = [partition for partition, each in done.items() if each.number == number]
@@ -156,7 +173,7 @@ class _Rounds:
         return {**given, **job, "compare": "key", "expectedOffsets": "none", "atomic": atomic}
 
     def _done(self) -> tuple[dict[int, _Piece], int]:
-        """What the rounds of this job have appended, by partition, and the number of the next round."""
+        """Return the rows that the rounds of this job have appended, by partition, and the next round's number."""
         progress = (
             self._spark.read.format("conditional-log").options(**self._reading).option("view", "progress").load()
         )
@@ -170,9 +187,9 @@ class _Rounds:
         return done, max((each.number for each in done.values()), default=0) + 1
 
     def _judged(self, log: PinnedLog, done: Mapping[int, _Piece]) -> "DataFrame":
-        """The rows with their key's newest record from what they expect on, and whether they hold.
+        """Return the rows with the newest record of their key at or after the expected offset, and whether they hold.
 
-        Rows of a partition that was appended to are judged as they were by that append: by what lies in front of it.
+        If the job has already appended rows to a partition, only records before these rows count, as in that append.
         """
         kept = log.at.bounds
         ends = [done[at].base_offset if at in done else bounds.end_offset for at, bounds in enumerate(kept)]
@@ -211,11 +228,14 @@ class _Rounds:
         )
 
     def _unproven_below(self, at: PinnedBounds, done: Mapping[int, _Piece], lowest: Mapping[int, int]) -> list[int]:
-        """By partition, the offset below which a claim may be about what was removed: as the append has it."""
+        """Return, by partition, the offset below which an expected offset may refer to records that were removed.
+
+        The append applies the same limit.
+        """
         below = [bounds.start_offset for bounds in at.bounds]
         self._first = first = self._first or at
         if is_remote():
-            return below  # Only the server may see the log, and its append refuses such claims.
+            return below  # Only the server may reach the log. Its append rejects such rows.
         with open_log(parse_read(self._reading).selection.only()) as log:
             for partition in lowest:
                 piece = done.get(partition)
@@ -228,7 +248,7 @@ class _Rounds:
         return below
 
     def _append(self, rows: "DataFrame", number: int) -> ConflictError | None:
-        """Append rows that hold; the refusal when others changed one of their keys meanwhile."""
+        """Append rows that hold. Return the error if another writer has changed one of their keys."""
         if rows.isEmpty():
             return None
         options = self._writing(number, ATOMIC_LOAD if self._whole else ATOMIC_PARTITION)
@@ -254,7 +274,10 @@ class _Rounds:
         return log.read(starts).where(sf.col("offset") < _of_partition(ends))
 
     def _require_same(self, done: Mapping[int, _Piece]) -> None:
-        """An earlier call of the job appended to each partition just the rows that hold, judged as they were then."""
+        """Check that earlier calls of the job appended exactly the rows that held at that time.
+
+        Raises InputChangedError, and LayoutChangedError if partitions were added since.
+        """
         if not done:
             return
         log = PinnedLog(self._spark, self._reading)
@@ -289,7 +312,7 @@ def _without(options: Mapping[str, str], *names: str) -> dict[str, str]:
 
 
 def _layout_of(routed: "DataFrame") -> tuple[int, int | None] | None:
-    """The partition count and layout epoch that a frame was routed for."""
+    """Return the partition count and layout epoch that a frame was routed for."""
     mark = mark_of(routed.schema)
     return None if mark is None else (mark.partitions, mark.layout_epoch)
 
@@ -299,5 +322,5 @@ def _ms(moment: datetime) -> int:
 
 
 def _of_partition(offsets: Sequence[int]) -> "Column":
-    """Of offsets by partition, that of a row's."""
+    """Return the offset for the partition of each row, from offsets by partition."""
     return sf.element_at(sf.array(*(sf.lit(offset).cast("bigint") for offset in offsets)), sf.col("partition") + 1)

@@ -1,4 +1,4 @@
-"""The writer of a load that is not exactly once: it has no plan, and expects nothing."""
+"""The writer of a load that is not exactly-once: it has no plan, and checks no expected offsets."""
 
 import uuid
 from collections.abc import Iterator
@@ -36,12 +36,12 @@ from spark_cas.spark.writing.stop_others import END_MS, stop_others
 
 @dataclass(frozen=True, slots=True)
 class BlindTask:
-    """All that a task needs: plain values, the same for every attempt."""
+    """The values that a task needs, the same for each attempt."""
 
     spec: AnySpec
     layout: Layout
     run: str
-    """Identity of this write."""
+    """The id of this write."""
     began_ms: int
     """When the driver planned the run, milliseconds since 1970."""
     limits: ChunkLimits
@@ -52,10 +52,10 @@ class BlindTask:
 def plan_blind_write(
     log: Backend, options: WriteOptions, layout: Layout, limits: ChunkLimits, guarantee: str
 ) -> "BlindWriter":
-    """The writer of rows that expect nothing (`refuse_conditions`). Nothing is recorded.
+    """Return the writer of a load without conditions (`refuse_conditions`). Nothing is recorded in the log.
 
-    Raises JobMismatchError for a job that was begun exactly once, StorageError where that cannot be seen: its rows
-    would be appended again.
+    Raises JobMismatchError if the job was begun as exactly-once, because its rows would be appended again. Raises
+    StorageError if the registry, which has that information, cannot be read.
     """
     if options.job is not None:
         _refuse_begun(log, options.job, guarantee)
@@ -65,13 +65,13 @@ def plan_blind_write(
 
 @called_by_spark
 class BlindWriter(DataSourceArrowWriter):
-    """Appends the rows of each log partition at whatever its end is. A task that is tried again does so again."""
+    """Appends the rows of each log partition at its present end. A retried task appends its rows again."""
 
     def __init__(self, task: BlindTask) -> None:
         self.task = task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
-        """Append the rows of one task, as `attempted`."""
+        """Append the rows of one task, and return its report, as `attempted` does."""
         task = self.task
         run = TaskRun(task.run, task.began_ms)
         cancel = partial(stop_others, task.spec, task.layout.log_id, task.run)
@@ -93,7 +93,7 @@ class BlindWriter(DataSourceArrowWriter):
         return TaskReport(results)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Write the report file, because no registry has the result; or raise one error for all tasks."""
+        """Write the report file if the options name one. If tasks were rejected, raise one error for all of them."""
         try:
             reports = accepted(messages)
         except ConditionalLogError as refusal:
@@ -120,7 +120,7 @@ class BlindWriter(DataSourceArrowWriter):
 
 
 def refuse_conditions(options: WriteOptions, schema: StructType, guarantee: str) -> None:
-    """OptionError where a write expects something that it cannot be sure of with this guarantee."""
+    """Raise OptionError if a write has a condition that it cannot ensure with this guarantee."""
     found = {
         f"compare={options.compare}": options.compare == BY_KEY,
         "atomic=true": options.atomic,

@@ -1,4 +1,4 @@
-"""The input of a task that writes, told apart from one that was cut off."""
+"""The complete input of a task that writes: detect input that was cut off."""
 
 from collections.abc import Iterator
 
@@ -14,21 +14,21 @@ _END = SpecialLengths.END_OF_STREAM.to_bytes(4, "big", signed=True)
 
 
 def whole_input(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches that Spark sends to a task; EOFError where they end although more were to come.
+    """Yield the batches that Spark sends to a task, and raise EOFError if they were cut off.
 
-    Raises SparkSetupError before the first one where that could not be told.
+    If Spark kills an attempt, because a job was cancelled or an executor ended, its input just ends. Between two
+    batches, Arrow takes that for the end of the stream, so the rows so far would pass for all rows. After the last
+    batch, Spark sends a number that marks the end. Spark's worker detects that it is missing only after `write` has
+    returned. This function detects it before the task uses the end of the rows.
 
-    When an attempt is killed, by a cancelled job or the end of its executor, its input just ends. Between two batches
-    Arrow takes that for the end of the stream, and so the rows so far would pass for all of them. Spark's worker
-    finds out only after `write` has returned, for then the number that stands behind the last batch is missing. It
-    is looked for here, where nothing was made of the end yet.
+    Raises SparkSetupError before the first batch if the stream with that number is not accessible.
     """
     stream = None if TaskContext.get() is None else _required_stream()
     acknowledge(stream)
     yield from batches
     if stream is None:
         return
-    # It comes in one piece, and of a stream that was cut off nothing comes any more.
+    # The number arrives in one piece. A stream that was cut off has no more bytes.
     behind = stream.peek(len(_END))[: len(_END)]
     if not behind or not _END.startswith(behind):
         raise EOFError(

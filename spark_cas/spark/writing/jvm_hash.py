@@ -1,7 +1,8 @@
-"""Kafka's partitioners in Spark's JVM, which already has their hashes: no row goes to Python (decision 0042).
+"""Kafka's partitioners in Spark's JVM, so that no row is sent to Python (decision 0042).
 
-SQL has `crc32`, but not the murmur2 of Kafka: `hash` is another one. Apache Commons Codec, which Spark comes with,
-has it with Kafka's seed. It is called by the expression that Spark's own Datasets call methods of Java with.
+Spark SQL has `crc32`, but not Kafka's murmur2; its `hash` is another function. Apache Commons Codec, a dependency of
+Spark, has murmur2 with Kafka's seed. `StaticInvoke` calls it, the expression with which Spark's Datasets call Java
+methods.
 """
 
 from functools import reduce
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JavaObject: TypeAlias = Any
-"""py4j knows no types."""
+"""py4j has no types."""
 
 _HASH = ("org.apache.commons.codec.digest.MurmurHash2", "hash32")
 _COLUMNS = "org.apache.spark.sql.classic.ExpressionUtils"
@@ -28,11 +29,11 @@ _TRIED = (b"", b"\x80", b"\xff\x80", b"\xff\x80\xfe", b"\xff\xfe\xfd\xfc", b"a l
 _MOST_PARTITIONS = 2**31 - 1
 
 _tried: "WeakKeyDictionary[SparkContext, JvmHash | None]" = WeakKeyDictionary()
-"""What was found in the JVM of a context, which stays as it is."""
+"""The result of `JvmHash.of` by context. The JVM of a context does not change."""
 
 
 class JvmHash:
-    """What hashes columns within the JVM of a classic session."""
+    """Hashes columns in the JVM of a classic session."""
 
     def __init__(self, jvm: JavaObject) -> None:
         self._jvm = jvm
@@ -42,7 +43,7 @@ class JvmHash:
 
     @classmethod
     def of(cls, spark: "SparkSession") -> "JvmHash | None":
-        """Return that of a session; None on Spark Connect, and if its JVM lacks the hash or has another one."""
+        """Return the hash of a session. None on Spark Connect, and if its JVM has no hash or a different one."""
         jvm = getattr(spark, "_jvm", None)
         if jvm is None:
             return None
@@ -53,18 +54,18 @@ class JvmHash:
 
     @classmethod
     def _try(cls, jvm: JavaObject) -> Self | None:
-        # A client of Spark Connect alone comes without py4j.
+        # A client for Spark Connect only is installed without py4j.
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
         try:
             found = cls(jvm)
             return found if found._hashes_as_kafka() else None
         except (Py4JError, PySparkException, TypeError):
-            # To py4j a name that the JVM does not know is a package, which cannot be called.
+            # py4j treats a name that the JVM does not know as a package. Calling it raises TypeError.
             return None
 
     def partition_of(self, keys: Column, partitions: int, partitioner: Partitioner = DEFAULT_PARTITIONER) -> Column:
-        """Return the partition of each key, which is binary, as an int: `partition_of_key`."""
+        """Return the partition of each binary key as an int, as `partition_of_key` does."""
         if partitioner == "crc32":
             return (sf.crc32(keys) % sf.lit(partitions)).cast(IntegerType())
         hashed = self._called(_HASH, self._int, keys, sf.length(keys))
@@ -83,7 +84,7 @@ class JvmHash:
             kind,
             name,
             jvm.PythonUtils.toSeq(given),
-            jvm.PythonUtils.toSeq([]),  # no casts of what is given
+            jvm.PythonUtils.toSeq([]),  # no casts of the arguments
             null_for_a_null,
             may_be_null,
             deterministic,
@@ -91,7 +92,7 @@ class JvmHash:
         )
 
     def _hashes_as_kafka(self) -> bool:
-        # An expression of a column cannot be evaluated here, but made.
+        # An expression of a column cannot be evaluated here. Creating one checks that the API exists.
         self.partition_of(sf.lit(b""), 1)
         literal = _the(self._catalyst, "Literal")
         for key in _TRIED:
@@ -102,5 +103,5 @@ class JvmHash:
 
 
 def _the(package: JavaObject, name: str) -> JavaObject:
-    """An object of Scala."""
+    """Return a singleton object of Scala."""
     return getattr(getattr(package, f"{name}$"), "MODULE$")

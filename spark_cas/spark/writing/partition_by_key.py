@@ -1,4 +1,4 @@
-"""The partition of each row: by its key, as Kafka's own clients assign it, or without a key by its content."""
+"""The partition of each row: by its key as Kafka's clients assign it, or by its content if it has no key."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _HEX_DIGITS = 16
-"""Of a long."""
+"""Hexadecimal digits of a long."""
 
 
 def partition_by_key(df: "DataFrame", partitions: int, partitioner: Partitioner = DEFAULT_PARTITIONER) -> "Column":
@@ -28,7 +28,7 @@ def partition_by_key(df: "DataFrame", partitions: int, partitioner: Partitioner 
     Spark's JVM computes it if it can, otherwise a function in Python. Both return the same as `partition_of`.
     """
     hashed = sf.col("key").cast(BinaryType())
-    # If a key is never null, it decides alone. Spark does not know that of most columns.
+    # A key that is never null determines the partition alone. In Spark most columns are nullable.
     if df.schema["key"].nullable:
         hashed = sf.coalesce(hashed, _content_of(df))
     jvm_hash = JvmHash.of(df.sparkSession)
@@ -83,7 +83,7 @@ class RowPartitioner(Acknowledged):
         return found
 
     def as_function(self) -> "Callable[[Column], Column]":
-        """The same as a function of Spark's columns."""
+        """Return `of` as a function of Spark's columns."""
 
         def partitions_of(keys: pa.Array) -> pa.Array:
             return self.of(keys)

@@ -1,4 +1,4 @@
-"""What the driver finds out about a log before anything is written to it: its layout, and what its settings allow."""
+"""Checks of a log on the driver before a write: its layout, and the guarantees that its settings allow."""
 
 import warnings
 from dataclasses import replace
@@ -14,11 +14,11 @@ from spark_cas.spark.schema import Mark
 
 
 class LogSettingsWarning(UserWarning):
-    """A setting of the log weakens a promise. Spark's driver tells it where its planner's warnings go."""
+    """A setting of the log weakens a guarantee. It is shown with the warnings of Spark's planner."""
 
 
 def placement_of(options: WriteOptions, mark: Mark | None) -> Placement | None:
-    """Return how the rows of a write were assigned to partitions; None if their writer did that himself.
+    """Return how the rows of a write were assigned to partitions, or None if the caller assigned them.
 
     Raises OptionError if the write names another partitioner than `route` used.
     """
@@ -44,10 +44,11 @@ def preflight_limits(
     placement: Placement | None = None,
     compare: str = BY_PARTITION,
 ) -> tuple[ChunkLimits, str]:
-    """Return the limits, with those of the log, and the guarantee that a write can have.
+    """Return the limits, including those of the log, and the guarantee that a write can have.
 
-    Warns about settings of the log that weaken a promise, but for a stream that has begun. Raises OptionError if a
-    write has conditions of keys, and sampled keys are in other partitions than its rows would be.
+    Warns with `LogSettingsWarning` about settings of the log that weaken a guarantee, unless the stream has
+    ``begun``. Raises OptionError if ``compare`` is by key, and sampled keys are in other partitions than the rows of
+    this write.
     """
     found = log.preflight(begun=begun, idempotence=idempotence, placement=placement)
     if compare == BY_KEY and found.keys_elsewhere:
@@ -61,12 +62,15 @@ def preflight_limits(
 def require_layout(
     log: Backend, options: WriteOptions, mark: Mark | None, placement: Placement | None = None
 ) -> Layout:
-    """The log's layout, for which the frame was routed; a missing log is created when its partition count is known.
+    """Return the layout of the log, or create a missing log, and check the frame against the layout.
 
-    Not before what can be refused is refused: a log keeps for ever the partition count that it is made with.
+    It validates the frame and the options before it creates the log, because a partition count cannot be reduced.
+
+    Raises LogNotFoundError if the log is missing and no partition count is given. Raises LayoutChangedError or
+    NotRoutedError if the frame was routed for another layout, and OptionError for another partition count.
     """
     try:
-        # A frame that was routed for a log that is there makes none.
+        # A frame that was routed for an existing log never creates one.
         made = options.new_partitions is None or (mark is not None and mark.layout_epoch is not None)
         layout = log.layout() if made else log.layout_now()
     except LogNotFoundError:
@@ -86,9 +90,9 @@ def require_layout(
 
 
 def require_count(log: Backend, given: int | None, partitions: int) -> None:
-    """OptionError unless a log has as many partitions as the option says, or had before more were added.
+    """Raise OptionError unless the log has this partition count, or had it before an expansion.
 
-    Else the load that made the log could not go on behind an expansion by the same command.
+    So after an expansion, the command that created the log can still resume its load.
     """
     if given in (None, partitions) or any(each.before == given for each in log.layouts().expansions):
         return

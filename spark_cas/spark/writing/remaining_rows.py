@@ -1,4 +1,4 @@
-"""What is left of the input of a load that partitions were added under: without the rows that it had appended."""
+"""The remaining input of a load after an expansion, without the rows that are already in the log."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 
 
 def without(arranged: "DataFrame", earlier: EarlierRows) -> "DataFrame":
-    """The rows of a frame but for the first of each partition, which must be those that are in the log.
+    """Return the rows of a frame without the first rows of each partition, which an earlier plan has appended.
 
-    ``arranged`` has each partition of the earlier plan in the task of its number, in the order of that plan. When
-    they are other rows or too few, the tasks fail with InputChangedError, or this call when there are none at all:
-    for a frame that it knows to be empty, Spark runs no tasks.
+    Each task compares the removed rows with the digest of that plan. If they differ, or are too few, it raises
+    InputChangedError. It also does so if a partition that was complete has further rows. Spark runs no tasks for a
+    frame that it knows to be empty, so for an empty frame this call raises the error.
+
+    Args:
+        arranged: The rows of each partition of the earlier plan, in the task of its number and in that plan's order.
+        earlier: The rows that the plan has appended.
     """
     if arranged.isEmpty():
         first = next(partition for partition, rows in enumerate(earlier.rows) if rows)

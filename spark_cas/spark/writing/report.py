@@ -1,4 +1,4 @@
-"""What a task tells the driver, and what the driver makes of all tasks' reports."""
+"""Reports of tasks to the driver, and the result or error that the driver derives from them."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,7 +36,7 @@ class TaskReport(WriterCommitMessage):
 
     results: tuple[PartitionResult, ...] = ()
     hashed: tuple[Hashed, ...] = ()
-    """In place of results when the job was complete before."""
+    """The hashes of the rows, instead of results, if the job was already complete."""
     rejection: Rejection | None = None
     """The definite error of this task, or of the task that cancelled the run."""
     appended: tuple[tuple[int, int | None], ...] = ()
@@ -45,7 +45,7 @@ class TaskReport(WriterCommitMessage):
     """Of a task that did not complete, the log partitions of the rows that it read."""
 
 
-# A cause comes before its consequences: rows that are not routed look like changed input elsewhere.
+# A cause precedes its consequences: rows that are not routed can appear as changed input in other partitions.
 _MOST_IMPORTANT_FIRST = (
     ErrorKind.NOT_ROUTED,
     ErrorKind.LOG_NOT_SHARED,
@@ -61,7 +61,7 @@ _MOST_IMPORTANT_FIRST = (
 
 
 def check_report(file: str | None) -> None:
-    """OptionError unless a report can be put into a file, as far as can be seen before the rows are appended."""
+    """Raise OptionError if the report file cannot be written, as far as a check before the append can detect."""
     if file is not None and not report_file.may_be_put(file):
         raise OptionError(
             "option report names no file that can be written where Spark's driver runs. Nothing was appended. Name a "
@@ -70,7 +70,10 @@ def check_report(file: str | None) -> None:
 
 
 def put_report(file: str, completion: Completion) -> None:
-    """Put what a load was completed with into a file, as JSON. Raises StorageError: the rows are appended by then."""
+    """Write the completion of a load into a file, as JSON.
+
+    Raises StorageError if this fails. The rows are already appended then.
+    """
     try:
         report_file.put(file, to_json(completion) + "\n")
     except OSError:
@@ -90,7 +93,7 @@ def attempted(
     """Append the rows of one attempt of a task, and return its report.
 
     A definite error is a part of the report, because Spark retries a task that raises. Only errors that a retry may
-    overcome are raised: FencedError, UnknownOutcomeError and StorageError, but for NotTakenError.
+    overcome are raised: FencedError, UnknownOutcomeError and StorageError, except NotTakenError.
 
     Args:
         pairs: The rows, as (partition, records).
@@ -119,7 +122,7 @@ def attempted(
         rejection = Rejection(error.kind, error.message, tuple(sorted(null_keys)))
         cancel(rejection)
     if rejection.kind == ConflictError.kind:
-        # The error of a conflict names all partitions that differ, so that the next run does not meet another one.
+        # The error of a conflict names all partitions that differ, so that the next run finds no further one.
         _read_on(watched())
     return TaskReport(rejection=rejection, appended=run.appended, partitions=tuple(sorted(null_keys)))
 
@@ -134,7 +137,11 @@ def _read_on(rows: Iterable[object]) -> None:
 
 
 def accepted(messages: Iterable[WriterCommitMessage | None]) -> list[TaskReport]:
-    """The reports of a write whose tasks have all ended; raises what was refused, once."""
+    """Return the reports of a write after all its tasks have ended.
+
+    If tasks were rejected, raises one error for all of them. Raises NotRoutedError if two tasks had rows of one
+    partition.
+    """
     reports = [message for message in messages if isinstance(message, TaskReport)]
     refusal = worst_refusal(reports)
     if refusal is not None:
@@ -144,7 +151,7 @@ def accepted(messages: Iterable[WriterCommitMessage | None]) -> list[TaskReport]
 
 
 def worst_refusal(reports: Iterable[TaskReport]) -> ConditionalLogError | None:
-    """One error for all refusals: the most important one's, naming the partitions of the others."""
+    """Return one error for all rejections: the most important one, with the partitions of the others."""
     # Tasks that stopped because the run was cancelled report the error of the task that cancelled it.
     rejections = {report.rejection for report in reports if report.rejection is not None}
     if not rejections:
@@ -157,7 +164,7 @@ def worst_refusal(reports: Iterable[TaskReport]) -> ConditionalLogError | None:
 
 
 def is_rejected(messages: Iterable[WriterCommitMessage | None]) -> bool:
-    """Whether a task reported a definite error, and so cancelled the run."""
+    """Return whether a task reported a definite error."""
     return any(isinstance(each, TaskReport) and each.rejection is not None for each in messages)
 
 
@@ -177,7 +184,7 @@ def appended_rows(messages: Iterable[WriterCommitMessage | None]) -> dict[int, i
 
 
 def require_one_task_each(reports: Iterable[TaskReport]) -> None:
-    """Raise NotRoutedError when two tasks had rows of one log partition."""
+    """Raise NotRoutedError if two tasks had rows of one log partition."""
     seen: set[int] = set()
     for report in reports:
         mine = [each.progress.partition for each in report.results] + [each.partition for each in report.hashed]

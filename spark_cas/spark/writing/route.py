@@ -1,4 +1,4 @@
-"""`route`: brings the rows of each log partition into one task, in one order, and marks the frame."""
+"""`route`: move the rows of each log partition into one task, sort them, and mark the frame."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -30,12 +30,12 @@ from spark_cas.spark.writing.sealed import sealed
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# Of rows with the same key, those read from a log keep its order, and others come by time.
+# Of rows with the same key, those read from a log keep its order, and others are ordered by time.
 _TIE_BREAKERS = ("offset", "timestamp", "value", "headers")
 
 
 class JobNotNamedWarning(UserWarning):
-    """The options of a write name no job, so running it again appends all rows again."""
+    """The options of a write name no job, so running the write again appends all rows again."""
 
 
 def route(
@@ -46,26 +46,39 @@ def route(
 ) -> "DataFrame":
     """Return the rows of ``df`` ready for a write: all rows of a log partition in one task, in one order.
 
-    ``path_or_options`` is the path of the log (``kafka://host:9092/flights`` for a topic), or a dict of the options
-    of the write. With ``partitions`` in it the log need not exist yet.
+    With ``by="key"``, this adds the column ``partition``, and assigns keys to partitions as Kafka's own clients do.
+    It uses the partitioner of the log, which the option ``partitioner`` of the first write names. A row without a key
+    is assigned by all of its content. ``by="partition"`` keeps the existing ids.
 
-    ``by="key"`` adds the column ``partition``, to which Kafka's own clients assign the key: by the partitioner of the
-    log, which the option ``partitioner`` names the first time. Rows without a key are assigned by all of their
-    content. ``by="partition"`` keeps the existing ids.
+    Rows are sorted by ``order_by``, then by the column ``expected_offset`` if there is one, rows without a condition
+    last. The option ``compare=key`` leaves this column out. Then rows are sorted by key and by all other columns, so
+    that each attempt of a task has the same order. A stream is not sorted: use the option ``orderBy`` of its write.
 
-    Rows are sorted by ``order_by``, then by the column ``expected_offset`` if there is one (not with the option
-    ``compare=key``), rows without a condition last, then by key, then by all other columns, so that each attempt of a
-    task has the same order. A stream is not sorted: use the option ``orderBy`` of its write.
+    If the options name a job that an expansion interrupted, the rows that it has appended are removed. The remaining
+    rows are assigned to the new partitions. This does not apply to Spark Connect, whose client cannot read the log.
 
-    If the options name a job that was interrupted by an expansion, its appended rows are taken out, and the remaining
-    ones are assigned to the new partitions (not on Spark Connect, whose client cannot read the log).
+    The session of ``df`` becomes the active session of the calling thread. Otherwise Spark does not find the format
+    when the thread writes.
 
-    The session of ``df`` becomes the active one of the calling thread: without it Spark does not find the format when
-    the thread writes.
+    Warns with `JobNotNamedWarning` if a dict names no job, unless it has ``idempotence=off``.
 
-    Raises OptionError, SchemaError; LogNotFoundError if the log is missing and its partition count unknown; errors of
-    reading the log. Warns with `JobNotNamedWarning` if a dict names no job and has no ``idempotence=off``, which
-    takes none.
+    Args:
+        df: The rows to write.
+        path_or_options: The path of the log (``kafka://host:9092/flights`` for a topic), or a dict of the options of
+            the write. With the option ``partitions``, the log need not exist yet.
+        by: ``"key"`` or ``"partition"``.
+        order_by: The columns that determine the order of the rows of each partition.
+
+    Returns:
+        The routed rows. Do not change them before the write.
+
+    Raises:
+        OptionError: An option is invalid, or differs from the log.
+        SchemaError: The frame lacks the column ``key`` or ``partition``, or it has the wrong type.
+        LogNotFoundError: The log is missing, and the options have no partition count.
+        InputChangedError: The frame is empty, but the job has appended rows before an expansion.
+        SparkSetupError: Spark's workers run a Python without spark_cas.
+        StorageError: The log cannot be read.
     """
     given = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
     options = parse_route({name: str(value) for name, value in given.items()})
@@ -92,7 +105,7 @@ def route(
         placed = _placed(rest, mark.partitions, by, mark.partitioner)
         if options.whole and options.on_brokers:
             return _marked(sealed(_arranged(placed, mark.partitions, order_by, by_key=options.by_key)), mark)
-        # Behind the sort, a projection for the mark would copy each row once more.
+        # Mark before the sort: a projection after it would copy each row.
         return _arranged(_marked(placed, mark), mark.partitions, order_by, by_key=options.by_key)
     except AnalysisException as error:
         if not mark.earlier:
@@ -109,12 +122,13 @@ def _marked(df: "DataFrame", mark: Mark) -> "DataFrame":
 
 
 def _make_active(spark: "SparkSession") -> None:
-    """Let this thread write: Spark (4.2) finds a sink in Python through the active session of a thread alone.
+    """Make a session the active one of this thread, so that the thread can write.
 
-    A thread of Python other than the main one begins without. Spark's own `createDataFrame` sets it in the same way.
+    Spark 4.2 finds a Python data sink only through the active session of the thread. Python threads other than the
+    main one have none. Spark's own `createDataFrame` sets it in the same way.
     """
     jvm = getattr(spark, "_jvm", None)
-    # With Spark Connect there is none, and no need.
+    # Spark Connect has no JVM here, and does not need this.
     if jvm is not None:
         jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001 - Spark has no other way
 
@@ -122,15 +136,21 @@ def _make_active(spark: "SparkSession") -> None:
 def _arranged(
     placed: "DataFrame", partitions: int, order_by: "Sequence[str | Column]", *, by_key: bool
 ) -> "DataFrame":
-    """The rows of each partition in one task, the one of its number; those of a batch in one order."""
+    """Return the rows of each partition in the task of its number, sorted.
+
+    Spark cannot sort a stream. Its rows stay as they are.
+    """
     together = to_numbered_tasks(placed, partitions, "partition")
     if together.isStreaming:
-        return together  # which Spark sorts by no column
+        return together
     return together.sortWithinPartitions(*_total_order(placed, order_by, by_key=by_key))
 
 
 def _earlier_rows(options: RouteOptions, mark: Mark) -> tuple[EarlierRows, ...]:
-    """What the job had appended before partitions were added. On Spark Connect only the server may see the log."""
+    """Return the rows that the job appended before partitions were added.
+
+    On Spark Connect the result is empty, because only the server may be able to reach the log.
+    """
     if options.job is None or options.by_key or mark.layout_epoch is None or is_remote():
         return ()
     with open_log(parse_read(dict(options.reading)).selection.only()) as log:
@@ -139,7 +159,7 @@ def _earlier_rows(options: RouteOptions, mark: Mark) -> tuple[EarlierRows, ...]:
         except StorageError:
             if options.idempotence == REQUIRED:
                 raise
-            # Who may not see the registry is refused by the write, if it needs that: it looks for itself.
+            # The write reads the registry itself, and fails if it needs it and may not read it.
             return ()
 
 
@@ -158,7 +178,7 @@ def _layout_mark(spark: "SparkSession", options: RouteOptions, by: str) -> Mark:
             ) from None
         partitions, epoch, recorded = options.new_partitions, None, None
     if epoch is not None and options.partitions not in (None, partitions) and not is_remote():
-        # On Spark Connect only the server may see the log: there the write says it.
+        # On Spark Connect only the server may reach the log. There the write checks this.
         with open_log(parse_read(dict(options.reading)).selection.only()) as log:
             require_count(log, options.partitions, partitions)
     if by != "key":
@@ -173,7 +193,8 @@ _Found = tuple[int, int, Partitioner | None]
 def _layout(spark: "SparkSession", options: RouteOptions, by: str) -> _Found:
     """Read the layout of the log. Raises LogNotFoundError.
 
-    They are read here once a session has shown that its workers run spark_cas, for a job of Spark's takes long.
+    This process reads it once the planner of the session has run spark_cas. If tasks have not run it yet, a Spark job
+    reads it as well. Such a job takes longer, but detects a wrong setup of the workers.
     """
     if was_seen_to_run(spark, in_tasks=False):
         with open_log(parse_read(dict(options.reading)).selection.only()) as log:
@@ -191,16 +212,19 @@ def _layout(spark: "SparkSession", options: RouteOptions, by: str) -> _Found:
 
 
 def _layout_through(spark: "SparkSession", options: RouteOptions, by: str) -> _Found:
-    """The same by a job of Spark's: on Spark Connect only its server may see the log. Raises SparkSetupError, too."""
+    """Read the layout with a Spark job, because on Spark Connect only the server may be able to reach the log.
+
+    Raises SparkSetupError, and the errors of `_layout`.
+    """
     reader = spark.read.format("conditional-log").options(**dict(options.reading)).option("view", "offsets")
-    # As a schema, not as a selection: the reader is told of it, and looks for no more.
+    # Spark passes a schema to the reader, which then reads no more than these columns. It passes no selection.
     schema = "layout_epoch int, partitioner string" if by == "key" else "layout_epoch int"
     try:
         found = collected(reader.schema(schema), spark)
     except StorageError:
         if by != "key" or options.idempotence == REQUIRED:
             raise
-        # As in `recorded_partitioner`.
+        # A write that does not require exactly-once needs no registry, as in `recorded_partitioner`.
         found = collected(reader.schema("layout_epoch int"), spark)
     recorded = found[0].asDict().get("partitioner")
     return len(found), found[0]["layout_epoch"], None if recorded is None else known_partitioner(recorded)
@@ -227,9 +251,10 @@ def _require_column(df: "DataFrame", name: str, *kinds: DataType) -> None:
 
 
 def _total_order(df: "DataFrame", order_by: "Sequence[str | Column]", *, by_key: bool) -> "list[Column]":
-    """``order_by``, then what rows expect, then all columns: rows that are still tied are the same row.
+    """Return the columns to sort by: ``order_by``, expected offsets, then all other columns. Tied rows are identical.
 
-    What is expected of different keys has no order, and must not change it when it is asked for anew.
+    With ``by_key``, expected offsets are left out. Those of different keys have no order, and a rerun may have new
+    ones.
     """
     first = [sf.col(each) if isinstance(each, str) else each for each in order_by]
     if not by_key and COLUMN in df.columns and df.schema[COLUMN].dataType == LongType():
@@ -239,7 +264,7 @@ def _total_order(df: "DataFrame", order_by: "Sequence[str | Column]", *, by_key:
 
 
 def _by_bytes(df: "DataFrame", name: str) -> "Column":
-    """A column in the order of its bytes: a collation would leave texts tied that are not the same."""
+    """Return a column that sorts by bytes. With a collation, different strings may compare as equal."""
     kind = df.schema[name].dataType
     collated = isinstance(kind, StringType) and kind != StringType()
     return sf.col(name).cast("binary") if collated else sf.col(name)

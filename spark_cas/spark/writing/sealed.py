@@ -1,7 +1,7 @@
-"""All rows of a frame in one task, and a seal behind them that tells how many they are.
+"""Put all rows of a frame into one task, followed by a trailer row with their number.
 
-A load in one transaction is committed by the one task that has all its rows. Spark tells no task how many others
-there are, so the last row does: where the frame was split, filtered or moved behind `route`, the count does not fit,
+One task with all rows commits a load in one transaction. Spark does not report to a task how many others there are.
+So the last row has the row count. If the frame was split, filtered or moved after `route`, the count does not match,
 and nothing is appended.
 """
 
@@ -25,8 +25,8 @@ _MOVED = (
 
 
 def sealed(df: "DataFrame") -> "DataFrame":
-    """The rows in one task, those of its first partition first, and the seal."""
-    # Nobody says of the seal's row that it has a key or a value.
+    """Return the rows in one task, partition by partition, followed by the trailer row."""
+    # All columns are nullable, because the trailer row has no key and no value.
     schema = StructType([StructField(each.name, each.dataType, nullable=True) for each in df.schema])
     return df.coalesce(1).mapInArrow(_sealing(to_arrow_schema(schema)), schema)
 
@@ -36,7 +36,7 @@ def _sealing(without_rows: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], It
         rows, schema = 0, without_rows
         for batch in batches:
             rows += batch.num_rows
-            # Spark says of columns that they hold no null, and all batches are of one schema.
+            # Spark marks columns as not nullable, but all batches must have the schema of the trailer row.
             schema = pa.schema([field.with_nullable(nullable=True) for field in batch.schema])
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
         columns = [pa.nulls(1, field.type) for field in schema]
@@ -47,7 +47,7 @@ def _sealing(without_rows: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], It
 
 
 def unsealed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows without the seal. Raises NotRoutedError at the end, unless it tells of just these rows."""
+    """Yield the rows without the trailer row. Raises NotRoutedError at the end if the row count does not match."""
     rows, told = 0, None
     for batch in batches:
         if batch.num_rows == 0:

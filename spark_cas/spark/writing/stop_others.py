@@ -9,11 +9,11 @@ from spark_cas.log.open import AnySpec, for_a_look
 from spark_cas.spark.worker import planned_log
 
 END_MS = 10_000
-"""The patience of the last requests of a write that failed: it does not delay its error for long."""
+"""The deadline of the last requests of a failed write, in milliseconds. It limits the delay of the error."""
 
 
 def stop_others(spec: AnySpec, log_id: str, run: str, rejection: Rejection) -> None:
-    """Cancel the run of a task. If that fails, the other tasks run to their end, and nothing else changes."""
+    """Cancel the run of a task. If this fails, the other tasks run to their end."""
     # A worker that sees another log cannot reach the other tasks through it.
     if rejection.kind != LogNotSharedError.kind:
         with suppress(ConditionalLogError), planned_log(for_a_look(spec, END_MS), log_id) as log:

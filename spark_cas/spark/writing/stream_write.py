@@ -1,8 +1,8 @@
-"""The streaming sink: a micro-batch of a query, or of ``foreachBatch``, is appended exactly once.
+"""The streaming sink: append each micro-batch of a query, or of ``foreachBatch``, exactly once.
 
-Spark makes a writer for the tasks of each micro-batch and another, in another process, for its commit: both are made
-of the options alone, and only the first is planned. What is known of a stream is in the log: its plan, and a ledger
-entry for each partition.
+Spark creates one writer for the tasks of a micro-batch, and another one in another process for its commit. Both are
+created from the options alone, and only the first is planned. The state of a stream is in the log: its plan, and a
+ledger entry for each partition.
 """
 
 import uuid
@@ -52,103 +52,106 @@ from spark_cas.spark.writing.write import told_whole
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 _RUN_ID = "spark.jobGroup.id"
-"""Local properties of a query's tasks. A query's jobs are the group that its run is named after."""
+"""Local properties of a query's tasks. The job group of a query is the id of its run."""
 
 _NOTHING_EXPECTED = ExpectedOffsets("none")
 
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """What the options say of a stream: all that a commit needs."""
+    """The options of a stream that a commit needs."""
 
     spec: AnySpec
     job: str | None
-    """None where none is named: the query's id is, which only its tasks are told."""
+    """None if the options name no job. Then the id of the query is the job, which only its tasks know."""
     expected_offsets: ExpectedOffsets
     whole: bool
-    """Whether the rows of all partitions of a batch become visible in one step."""
+    """Whether the rows of a batch become visible in all partitions in one step."""
     placement: Placement | None
-    """How the rows were assigned to partitions; None in a sink that only commits, or if their writer did that."""
+    """How the rows were assigned to partitions. None in a sink that only commits, or if the caller assigned them."""
 
     @property
     def in_one_task(self) -> bool:
-        """Whether one task has all rows of a batch, and makes them visible itself."""
+        """Whether one task has all rows of a batch, and commits them itself."""
         return self.whole and self.spec.has_brokers
 
     def plan_in(self, log: Backend, job: str, partition: int = 0) -> Plan:
-        """The plan of the stream under this job name. Raises what `begin_stream` does."""
+        """Return the plan of the stream under this job name. Raises the errors of `begin_stream`."""
         return begin_stream(log, job, self.expected_offsets, partition, whole=self.whole, placement=self.placement)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchTask(Sink):
-    """All that a task needs: plain values, the same for every attempt."""
+    """The values that a task needs, the same for each attempt."""
 
     layout: Layout
     plan: Plan | None
-    """None where no job is named."""
+    """None if the options name no job."""
     ledger: tuple[Progress, ...]
-    """What the log held of the stream before the batch (`ledger_before`), where the driver knew its name."""
+    """The ledger entries of the stream before the batch (`ledger_before`), if the options name a job."""
     batch_id: int | None
-    """The batch, where Spark does not tell its tasks."""
+    """The option batchId of a write in ``foreachBatch``. None if the tasks read the id from Spark."""
     run: str | None
-    """Identity of this write, where the run of the query is not."""
+    """The id of this write in ``foreachBatch``. None if the tasks read the run of the query from Spark."""
     order_by: tuple[str, ...] | None
-    """None where nothing fixes the order of the rows; empty where they come in one."""
+    """The columns to sort by. Empty if the rows already have a fixed order, None if they have none."""
     limits: ChunkLimits
     fenced_wait_ms: int
 
     def plan_in(self, log: Backend, job: str, partition: int = 0) -> Plan:
-        """As of when the batch was planned, where it was."""
+        """Return the plan from the driver, or else as `Sink.plan_in` does."""
         return self.plan or Sink.plan_in(self, log, job, partition)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchReport(TaskReport):
-    """The commit message of a task, with rows or without. The driver is not told of which query it is."""
+    """The commit message of a task, with or without rows. It has the query, which the driver does not know."""
 
     job: str
     batch: Batch
     run: str
-    """Which write of the batch the task is of."""
+    """The id of the write of this batch."""
     group: str = ""
-    """The group that the rows were appended to, if any were."""
+    """The commit group of the appended rows; empty if there is none."""
 
 
 def plan_stream_write(options: WriteOptions, schema: StructType) -> "StreamWriter":
-    """The writer of a query's micro-batch: what can be checked is, and the plan is pinned or taken again.
+    """Return the writer of a query's micro-batch, after all checks that are possible before tasks run.
 
-    Where Spark asks for it to commit what tasks have written, that was done when these were planned.
+    For a process that only commits, this skips the checks and the plan. They were done for the writer of the tasks.
     """
-    # For each batch anew: nearly always the brokers were reached for the batch before.
+    # This runs for each batch. The brokers were almost always reached for the previous one.
     options = replace(options, spec=answered_before(options.spec))
     return StreamWriter(_sink(options) if only_commits() else _task(options, schema, run=None))
 
 
 def plan_batch_write(options: WriteOptions, schema: StructType) -> "BatchWriter":
-    """The writer of one batch within ``foreachBatch``, likewise."""
+    """Return the writer of one batch in ``foreachBatch``, after the same checks."""
     return BatchWriter(_task(options, schema, run=uuid.uuid4().hex))
 
 
 @called_by_spark
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Appends each micro-batch of a streaming query exactly once, or says why not."""
+    """Appends each micro-batch of a streaming query exactly once, or raises an error."""
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
-        """Append a task's rows of the batch. A batch that comes again is completed or verified."""
+        """Append a task's rows of the batch. Complete or verify a replayed batch."""
         if not isinstance(self.sink, BatchTask):
             msg = "a writer that was made for a commit has no plan for tasks"
             raise TypeError(msg)
         return _write(self.sink, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
-        """Raise what was refused, once, which stops the query."""
+        """Complete the batch, and make an atomic one visible.
+
+        If tasks were rejected, this raises one error for all of them, and the query stops.
+        """
         if None in messages:
-            # Each task of a micro-batch has a message. Spark 4.2 takes a continuous query without a word, and then
-            # hands no rows to a sink in Python and commits all the same.
+            # Each task of a micro-batch has a message. Spark 4.2 accepts a continuous query without an error. It then
+            # passes no rows to a sink in Python, but commits.
             raise OptionError(
                 "the query has a continuous trigger, in which Spark gives no rows to a sink in Python: nothing was "
                 "appended. Use .trigger(processingTime=...) or .trigger(availableNow=True), and a new checkpoint."
@@ -156,46 +159,49 @@ class StreamWriter(DataSourceStreamArrowWriter):
         _commit(self.sink, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """What was appended is known to the ledger when the batch comes again, unless it is so as a whole."""
+        """Abort an atomic batch. Rows of other batches stay, and a replay resumes after them."""
         _abort(self.sink, messages, batchId)
 
 
 @called_by_spark
 class BatchWriter(DataSourceArrowWriter):
-    """Appends one batch within ``foreachBatch`` exactly once, or says why not."""
+    """Appends one batch in ``foreachBatch`` exactly once, or raises an error."""
 
     def __init__(self, task: BatchTask) -> None:
         self.task = task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
-        """Append a task's rows of the batch. A batch that comes again is completed or verified."""
+        """Append a task's rows of the batch. Complete or verify a replayed batch."""
         return _write(self.task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Raise what was refused, once."""
+        """Complete the batch, and make an atomic one visible.
+
+        If tasks were rejected, this raises one error for all of them.
+        """
         _commit(self.task, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """What was appended is known to the ledger when the batch comes again, unless it is so as a whole."""
+        """Abort an atomic batch. Rows of other batches stay, and a replay resumes after them."""
         _abort(self.task, messages, self.task.batch_id)
 
 
 def _task(options: WriteOptions, schema: StructType, run: str | None) -> BatchTask:
     mark = check_write_schema(schema, routed=options.routed)
     if mark is not None:
-        # Whoever routed the rows asked the log for its layout.
+        # `route` has already reached the log.
         options = replace(options, spec=answered_before(options.spec))
         mark.require_whole()
     refuse_claims(schema, "a micro-batch has no offsets that its query could know. Drop the column.")
     placement = placement_of(options, mark)
     with open_here(options.spec) as log:
         layout = require_layout(log, options, mark, placement)
-        # A writer is made for each batch: notes that come with every one are read by nobody.
+        # A writer is created for each batch. A named stream that has begun does not repeat warnings.
         begun = options.job is not None and log.plan(options.job) is not None
         limits, _ = preflight_limits(log, options.limits, begun=begun, placement=placement)
         job, wanted = options.job, options.expected_offsets
         plan = None if job is None else begin_stream(log, job, wanted, whole=options.whole, placement=placement)
-        # Once for all tasks, and before any is at work, whose transactions the look would wait for.
+        # Read once for all tasks, and before they run, because the read waits for their transactions.
         ledger = () if plan is None else ledger_before(log, plan)
     return BatchTask(
         spec=options.spec,
@@ -241,7 +247,7 @@ def _append(task: BatchTask, job: str, batch: Batch, pairs: Iterator[tuple[int, 
     with planned_log(task.spec, task.layout.log_id, appending=True) as log:
         plan = task.plan_in(log, job, first[0])
         if task.whole and not is_committed(log, with_group(log, plan, batch.id)):
-            # Else two could wait for each other. The first task of a batch has it for all of them.
+            # Otherwise two batches could wait for each other. The first task obtains it for the whole batch.
             applicant = Applicant(job, run, wait_seconds=GRANT_TIMEOUT_MS / 1000, batch_id=batch.id)
             obtain_grant(log, applicant, _NOTHING_EXPECTED, whole=True)
         plan = with_group(log, plan, batch.id)
@@ -309,7 +315,7 @@ def _commit(sink: Sink, messages: Sequence[WriterCommitMessage | None]) -> None:
     with open_here(answered_before(sink.spec)) as log:
         plan = sink.plan_in(log, reports[0].job)
         if len(groups) > 1:
-            # A task begins another group where that of the others was aborted.
+            # If the group of a batch is aborted, its later tasks begin another group.
             raise aborted(replace(plan, group=min(groups)))
         complete_batch(log, replace(plan, group="".join(groups)), reports[0].batch, results)
         held = None if sink.in_one_task or not groups else _grant(log, reports[0])
@@ -319,7 +325,7 @@ def _commit(sink: Sink, messages: Sequence[WriterCommitMessage | None]) -> None:
 def _told(
     sink: Sink, refusal: ConditionalLogError, messages: Sequence[WriterCommitMessage | None]
 ) -> ConditionalLogError:
-    """A refusal of tasks with what is in the log, as far as it can be asked: the others have appended."""
+    """Return the error of the tasks with the state of the job in the log, if the log can be read."""
     report = next((each for each in messages if isinstance(each, BatchReport)), None)
     job = sink.job if isinstance(refusal, ConflictError) else None
     with suppress(ConditionalLogError):
@@ -333,9 +339,9 @@ def _told(
 
 
 def _abort(sink: Sink, messages: Sequence[WriterCommitMessage | None], batch_id: int | None) -> None:
-    """Keep nobody waiting any more for a batch that failed: of one as a whole nothing becomes visible.
+    """Abort the commit group of a failed atomic batch, and release its grant, so that other loads need not wait.
 
-    Unless another run goes on with it. A transaction was aborted by its task.
+    If another run of the query has the grant, that run continues. A batch in one task was aborted by that task.
     """
     report = next((each for each in messages if isinstance(each, BatchReport)), None)
     if not sink.whole or sink.in_one_task or batch_id is None or report is None:
@@ -348,6 +354,6 @@ def _abort(sink: Sink, messages: Sequence[WriterCommitMessage | None], batch_id:
 
 
 def _grant(log: Backend, report: BatchReport) -> Grant | None:
-    """The grant that the tasks of a batch have; None where another run has it now, or none had one."""
+    """Return the grant of the tasks of a batch. None if another run has it, or there is none."""
     held = log.grants().of(report.job)
     return held if held is not None and held.run == report.run else None

@@ -1,4 +1,4 @@
-"""A job that is complete: its input is compared with what the log took, and nothing is appended."""
+"""Compare the input of a job that is complete with the rows in the log, and append nothing."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -19,7 +19,7 @@ HASHED = StructType([PROGRESS[name] for name in ("partition", "rows", "digest")]
 
 @dataclass(frozen=True, slots=True)
 class Hashed:
-    """The rows that one task has for a partition."""
+    """The number of rows that one task has for a partition, and their digest."""
 
     partition: int
     rows: int
@@ -27,7 +27,7 @@ class Hashed:
 
 
 def hash_rows(pairs: Iterable[tuple[int, pa.RecordBatch]]) -> tuple[Hashed, ...]:
-    """Hash the records of one task's rows, given as (partition, rows), per partition; not what they expect."""
+    """Hash one task's rows, given as (partition, rows), per partition. Expected offsets are not included."""
     digests: dict[int, RunningDigest] = {}
     for partition, rows in pairs:
         digests.setdefault(partition, RunningDigest()).update(split_claims(rows)[0])
@@ -35,7 +35,10 @@ def hash_rows(pairs: Iterable[tuple[int, pa.RecordBatch]]) -> tuple[Hashed, ...]
 
 
 def hashing(partitions: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """`hash_rows` for ``mapInArrow`` over a routed frame: what a write of its rows would count, as `HASHED`."""
+    """Return a function for ``mapInArrow`` that applies `hash_rows` to a routed frame.
+
+    Its rows have the columns of `HASHED`. A write of the frame results in the same row counts and digests.
+    """
 
     def hashed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found = hash_rows(by_partition(batches, partitions))
@@ -45,7 +48,7 @@ def hashing(partitions: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
 
 
 def require_same(completion: Completion, hashed: Mapping[int, Hashed]) -> None:
-    """Raise InputChangedError unless the input, by partition, is what the job was completed with."""
+    """Raise InputChangedError if the input of a partition differs from that of the completed job."""
     loaded = {result.progress.partition: result.progress for result in completion.partitions}
     for partition in sorted({*loaded, *hashed}):
         ours, theirs = hashed.get(partition), loaded.get(partition)

@@ -1,4 +1,4 @@
-"""The writer: planned once on the driver, run by each task, completed by the driver."""
+"""The batch writer: planned once on the driver, run by each task, completed by the driver."""
 
 import os
 import uuid
@@ -69,12 +69,12 @@ from spark_cas.spark.writing.verify import hash_rows, require_same
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """All that a task needs: plain values, the same for every attempt."""
+    """The values that a task needs, the same for each attempt."""
 
     spec: AnySpec
     plan: Plan
     run: str
-    """Identity of this write, which tells a re-run of the job from a second task of this one."""
+    """The id of this write. It distinguishes a rerun of the job from a second task of this run."""
     began_ms: int
     """When the driver planned the run, milliseconds since 1970."""
     rows_before: tuple[int, ...] | None
@@ -83,26 +83,30 @@ class WriteTask:
     atomic: bool
     fenced_wait_ms: int
     completion: Completion | None
-    """What the job was completed with before this write began: then nothing is appended."""
+    """The completion of the job if it was complete before this write. Then nothing is appended."""
     grant: Grant | None
-    """What keeps other loads waiting until this one has ended; None where it expects nothing of partitions."""
+    """The lock that makes other loads wait for this one. None if it has no conditions on partitions."""
     report: str | None = None
-    """The file that takes the result, if any does."""
+    """The file for the result, or None."""
 
     @property
     def in_one_chunk(self) -> bool:
-        """Whether all rows of a partition are one chunk: what a round appends is found again by where it lies."""
+        """Whether all rows of a partition are one chunk.
+
+        This also applies to the rounds of `append_if_unchanged`, which find their rows by position.
+        """
         return self.atomic or bool(self.plan.round_of)
 
 
 def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWriter | BlindWriter":
-    """Check everything that can be checked before a task runs, create the log if asked to, and pin the plan.
+    """Check the write as far as possible before tasks run, create a missing log, and pin the plan.
 
-    There is no plan where exactly once is not asked for, or only requested and not available.
+    Return a `BlindWriter`, which has no plan, if the write is not exactly-once. That is so if option idempotence is
+    off, or if exactly-once is only requested and not available.
     """
     mark = check_write_schema(schema, routed=options.routed)
     if mark is not None:
-        # Whoever routed the rows asked the log for its layout.
+        # `route` has already reached the log.
         options = replace(options, spec=answered_before(options.spec))
     if options.idempotence == OFF:
         refuse_conditions(options, schema, AT_LEAST_ONCE)
@@ -158,9 +162,9 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
 
 
 def _grant(log: Backend, options: WriteOptions, job: str, run: str) -> Grant | None:
-    """A grant for the partitions that the write must not share, once no other load has one for them."""
+    """Wait for other loads, and return a grant for the partitions that the write must not share with them."""
     wanted = options.expected_offsets if options.compare == BY_PARTITION else ExpectedOffsets("none")
-    # Who plans was started by the driver, or by what ends with it.
+    # The parent of the planning process is the driver, or a process that ends with the driver.
     driver = running_process.name_of(os.getppid())
     applicant = Applicant(job, run, driver, options.grant_timeout_ms / 1000)
     return obtain_grant(log, applicant, wanted, whole=options.whole)
@@ -175,7 +179,7 @@ def _plan(
     *,
     placement: Placement | None,
 ) -> Plan:
-    """Pin the plan of the write, for the layout that its rows are routed for."""
+    """Pin the plan of the write. Raise LayoutChangedError if partitions were added meanwhile."""
     plan = pin_plan(
         log,
         job,
@@ -195,7 +199,10 @@ def _plan(
 
 
 def _completion(log: Backend, options: WriteOptions) -> Completion | None:
-    """What the job was completed with; None where nothing may be known of it, and exactly once is only requested."""
+    """Return the completion of the job, or None if it is not complete.
+
+    The result is also None if the registry cannot be read, and exactly-once is only requested.
+    """
     if options.job is None:
         return None
     try:
@@ -208,13 +215,16 @@ def _completion(log: Backend, options: WriteOptions) -> Completion | None:
 
 @called_by_spark
 class ConditionalLogWriter(DataSourceArrowWriter):
-    """Appends the rows of each log partition exactly once, at the expected offset, or says why not."""
+    """Appends the rows of each log partition exactly once, at the expected offset, or raises an error."""
 
     def __init__(self, task: WriteTask) -> None:
         self.task = task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
-        """Append the rows of one task, as `attempted`. A second attempt resumes after the rows of the first."""
+        """Append the rows of one task, and return its report, as `attempted` does.
+
+        A second attempt resumes after the rows of the first.
+        """
         rows, task = whole_input(iterator), self.task
         if self._in_one_task:
             return attempted(by_partition(unsealed(rows), task.plan.partitions), self._append_in_one_transaction)
@@ -278,7 +288,10 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         return TaskReport(results)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Record that the job is complete; or raise one error for all tasks, with the rows that this run appended."""
+        """Record that the job is complete, and write the report file if the options name one.
+
+        If tasks were rejected, this raises one error for all of them, with the rows that this run appended.
+        """
         try:
             reports = accepted(messages)
             if self.task.completion is not None:
@@ -318,11 +331,11 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         return with_appended_rows(error, rows)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Let other loads begin. The visible rows are a prefix, which the same job resumes."""
+        """Let other loads begin. The visible rows are a prefix of the input, and the same job resumes after them."""
         self._end(messages)
 
     def _end(self, messages: Iterable[WriterCommitMessage | None]) -> None:
-        """Release the grant and remove the cancellation. No row of a load as a whole becomes visible.
+        """Release the grant and remove the cancellation. No row of an atomic load becomes visible.
 
         If another run of the job has the grant, that run continues.
         """
@@ -347,9 +360,9 @@ def told_whole(
     with_rows: Callable[[Backend, ConditionalLogError, Sequence[WriterCommitMessage | None]], ConditionalLogError]
     | None = None,
 ) -> ConditionalLogError:
-    """Return the error of the tasks with the state of the job (`refused_as_a_whole`), and then ``with_rows`` of that.
+    """Return the error of the tasks with the state of the job (`refused_as_a_whole`).
 
-    If the log cannot be read, it is the error as it is.
+    ``with_rows`` can extend that error. If the log cannot be read, return the error of the tasks unchanged.
     """
     try:
         with planned_log(spec, plan.log_id) as log:
