@@ -12,6 +12,7 @@ from spark_cas.core.partitioner import partition_of_key
 from spark_cas.log.expanding import expand_log
 from spark_cas.options.parse import parse_read_stream
 from spark_cas.spark import versions
+from spark_cas.spark.reading import verify_log as verify_log_module
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.schema import RECORDS
 from spark_cas.spark.versions import HAS_READ_LIMITS, ReadAllAvailable
@@ -89,6 +90,21 @@ def test_other_ways_to_write_and_check(spark, path):
     rejected = append_if_unchanged(rows, {"path": path, "job": "more"}).rejected
     assert [row.key for row in rejected.collect()] == ["N1"]
     assert spark.read.format(FORMAT).load(path).count() == 46
+
+
+def test_verification_has_one_set_of_records(spark, path, monkeypatch):
+    """On 4.0 each query plans its own end offsets."""
+    load(rows_of(spark), path)
+
+    def meanwhile(*arguments, listed=verify_log_module._uneven):
+        with open_log(path) as log:
+            append_foreign(log, 0, "x")
+        return listed(*arguments)
+
+    monkeypatch.setattr(verify_log_module, "_uneven", meanwhile)
+    found = verify_log(rows_of(spark, 41), path)
+    assert (found.missing, found.unexpected) == (1, 0)
+    assert [each.kind for each in found.differences] == ["missing"]
 
 
 def test_stream_reads_each_record_once_through_restarts(spark, path, tmp_path):

@@ -76,12 +76,13 @@ class PinnedBounds:
         epochs = sorted({epoch for each in self.thresholds for epoch in each})
         return tuple(tuple(each.get(epoch, 0) for epoch in epochs) for each in self.thresholds)
 
-    def range_options(self, start_offsets: Sequence[int]) -> dict[str, str]:
-        """Return the options of a read of this log, from these offsets up to the pinned ends."""
+    def range_options(self, start_offsets: Sequence[int] | None = None) -> dict[str, str]:
+        """Return the options of a read of this log, from these offsets, if any, up to the pinned ends."""
         ends = [each.end_offset for each in self.bounds]
         limits = {
             name: json.dumps({self.topic: {str(partition): offset for partition, offset in enumerate(offsets)}})
             for name, offsets in (("startingOffsets", start_offsets), ("endingOffsets", ends))
+            if offsets is not None
         }
         # `assign` excludes partitions that are added later. `logId` detects another log of the same name.
         return {**limits, "logId": self.log_id, "assign": json.dumps({self.topic: [*range(len(self.bounds))]})}
@@ -102,7 +103,7 @@ class PinnedLog:
         self._options = {name: str(value) for name, value in given.items()}
         _check(self._options)
         self._spark = spark
-        self.at = _pin(spark, self._options)
+        self.at = pin(spark, self._options)
 
     def read(
         self, start_offsets: Sequence[int], schema: "StructType | None" = None, *, newest: bool = False
@@ -116,14 +117,17 @@ class PinnedLog:
             schema: The columns to read; None reads all of them.
             newest: Read at least the newest record of each key in each partition, and possibly others.
         """
-        reader = self._spark.read.format("conditional-log")
+        reader = self._spark.read.format("conditional-log").options(**without_topic(self._options))
         if schema is not None:
             reader = reader.schema(schema)
-        # For Kafka, the option assign replaces the options that name a topic.
-        where = {name: value for name, value in self._options.items() if name.lower() not in ("topic", "subscribe")}
         if newest:
             reader = reader.option("view", VIEW_NEWEST)
-        return reader.options(**where, **self.at.range_options(start_offsets)).load()
+        return reader.options(**self.at.range_options(start_offsets)).load()
+
+
+def without_topic(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options but for those that name a topic, which the option ``assign`` replaces."""
+    return {name: value for name, value in options.items() if name.lower() not in ("topic", "subscribe")}
 
 
 def _check(options: Mapping[str, str]) -> None:
@@ -136,7 +140,13 @@ def _check(options: Mapping[str, str]) -> None:
     parse_read(options).selection.only()
 
 
-def _pin(spark: "SparkSession", options: Mapping[str, str]) -> PinnedBounds:
+def pin(spark: "SparkSession", options: Mapping[str, str]) -> PinnedBounds:
+    """Return the present bounds of a log. Raises as `PinnedLog`.
+
+    Args:
+        spark: The session, which reads them.
+        options: The options of a read that select one log, and no part of it.
+    """
     now_ms = clock.now_ms()
     view = spark.read.format("conditional-log").options(**options).option("view", "offsets")
     rows = sorted(collected(view, spark), key=lambda row: (row.topic, row.partition))
