@@ -6,8 +6,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as sf
 
-from spark_cas import bootstrap, error_from_text, open_log, route
+from spark_cas import append_if_unchanged, bootstrap, error_from_text, open_log, route, verify_log
 from spark_cas.core.errors import ConflictError, LogNotFoundError, OptionError
+from tests.spark.addresses import EMBEDDED_AND_KAFKA, new_log
 
 # A Connect session starts Python workers of its own, which takes a while on a busy machine.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -63,3 +64,63 @@ def test_on_connect_rows_go_where_the_recorded_partitioner_puts_them(connect, pa
     assert {row.key: row.partition for row in found} == {key: crc32(key.encode()) % 4 for key in keys}
     with pytest.raises(OptionError):
         route(df, {"path": path, "job": "load", "partitioner": "murmur2"})
+
+
+@pytest.fixture(params=EMBEDDED_AND_KAFKA)
+def log_path(request, path):
+    return new_log(request, path, 2)
+
+
+def numbered(session, start, end):
+    return session.range(start, end).selectExpr("CONCAT('N', id % 7) AS key", "CAST(id AS STRING) AS value")
+
+
+def save(rows, options):
+    route(rows, options).write.format("conditional-log").mode("append").options(**options).save()
+
+
+def test_other_ways_to_write_and_check_on_connect(connect, log_path):
+    rows = numbered(connect, 0, 40)
+    save(rows, {"path": log_path, "job": "load-1", "atomic": "load"})
+    assert verify_log(rows, log_path).holds
+    changes = numbered(connect, 40, 47).selectExpr("key", "value", "IF(key = 'N1', 0L, NULL) AS expected_offset")
+    result = append_if_unchanged(changes, {"path": log_path, "job": "changes-1"})
+    assert [row.key for row in result.rejected.collect()] == ["N1"]
+    assert result.appended.count() == 6
+    found = verify_log(rows, log_path)
+    assert (found.missing, found.unexpected) == (0, 6)
+
+
+def test_sql_on_connect(connect, log_path):
+    names = ("connect_log", "connect_in", "connect_routed")
+    try:
+        connect.sql("CREATE TABLE connect_log USING `conditional-log`")
+        connect.sql("CREATE TABLE connect_in (key STRING, value STRING, partition INT) USING `conditional-log`")
+        options = {"path": log_path, "job": "load-1"}
+        route(numbered(connect, 0, 40), options).createOrReplaceTempView("connect_routed")
+        insert = f"INSERT INTO connect_in WITH (path='{log_path}', job='load-1')"
+        for _ in range(2):
+            connect.sql(f"{insert} SELECT key, value, partition FROM connect_routed")  # noqa: S608
+        found = connect.sql(f"SELECT * FROM connect_log WITH (path='{log_path}')")  # noqa: S608
+        assert found.count() == 40
+    finally:
+        connect.catalog.dropTempView(names[2])
+        for name in names[:2]:
+            connect.sql(f"DROP TABLE IF EXISTS {name}")
+
+
+def test_stream_reads_and_writes_each_record_once_on_connect(connect, log_path, tmp_path):
+    """The copy of a log, through restarts of both queries' client."""
+    copy = f"{tmp_path}/copy"
+    expected: list[str] = []
+    for turn in range(3):
+        save(numbered(connect, 10 * turn, 10 * turn + 10), {"path": log_path, "job": f"load-{turn}"})
+        expected += [str(number) for number in range(10 * turn, 10 * turn + 10)]
+        records = connect.readStream.format("conditional-log").option("startingOffsets", "earliest").load(log_path)
+        options = {"path": copy, "partitions": 2, "job": "copy", "orderBy": "value"}
+        rows = route(records.select("key", "value"), options)
+        writer = rows.writeStream.format("conditional-log").options(**options)
+        query = writer.option("checkpointLocation", f"{tmp_path}/checkpoint").trigger(availableNow=True).start()
+        assert query.awaitTermination(200)
+        found = connect.read.format("conditional-log").load(copy).selectExpr("CAST(value AS STRING) AS value")
+        assert sorted((row.value for row in found.collect()), key=int) == expected
