@@ -24,10 +24,12 @@ _OPTIONS = {"recursiveFileLookup": "true", "ignoreCorruptFiles": "false", "ignor
 def binary_rows(spark: "SparkSession", files: Sequence[InputFile]) -> "DataFrame":
     """Return one row per file: `value`, `path`, `length`, `modificationTime`, `FILE` and `POSITION`.
 
-    Spark's source skips files without bytes, so the driver adds their rows. A Spark job compares the sizes of all
-    files with the list, without reading them.
+    Spark's source skips empty files, so the driver adds their rows. A Spark job compares the sizes of all files with
+    the list, without reading them.
 
-    Raises what `contents` raises, and UnreadableInputError, from a task too, if a file has another size than listed.
+    Raises:
+        UsageError: if there is no file or if Spark skips its name
+        UnreadableInputError: if a file is too large, or (also from a task) if its size differs from the list
     """
     numbers = FileNumbers(files)
     found = contents(spark, files)

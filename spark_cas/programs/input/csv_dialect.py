@@ -46,7 +46,7 @@ class CsvDialect:
     multi_line: bool = True
     """Whether a quoted value may have line breaks, so that a file may not be split."""
     by_place: bool = False
-    """Whether columns are taken by their place, whatever the header has."""
+    """Whether columns are matched by position and the header is ignored."""
     strip_leading: bool = False
     strip_trailing: bool = False
 

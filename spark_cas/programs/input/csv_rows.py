@@ -31,7 +31,7 @@ _GROUPING_SIGNS = ",.'\u2019 \u00a0\u202f"
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """What a task needs to read a part."""
+    """Settings of a task that reads a part."""
 
     dialect: CsvDialect
     columns: tuple[TextColumn, ...]

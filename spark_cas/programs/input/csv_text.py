@@ -17,7 +17,7 @@ class CsvText:
     """A piece of CSV that begins with a record."""
 
     def __init__(self, data: bytes, dialect: CsvDialect, *, escaped: bool = True) -> None:
-        """If `escaped` is false, quotes in values are doubled, whatever the dialect has."""
+        """If `escaped` is false, quotes in values are doubled even if the dialect has an escape."""
         self.data = data
         self.bytes = np.frombuffer(data, np.uint8)
         self._dialect = dialect
@@ -77,7 +77,7 @@ class CsvText:
         return int(wrong[0]) if len(wrong) else None
 
     def with_doubled_quotes(self) -> bytes:
-        """Return the text with doubled quotes in place of escapes.
+        """Return the text with doubled quotes instead of escapes.
 
         In a quoted value an escape before a quote or before another escape is removed, and any other is kept.
         """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _LOCAL = "file:"
 _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
-"""Metadata of a Parquet file. Spark reads the columns that it names, whatever columns the file has."""
+"""Metadata key of a Parquet file. If a file has it, Spark reads the columns listed there and ignores the others."""
 _UNREADABLE = frozenset({"Float16", "Interval", "Time", "UUID"})
 """Logical types that Spark does not read."""
 _MOST_DIGITS = 38
@@ -181,7 +181,7 @@ def _has_timestamps(kind: pa.DataType) -> bool:
 
 
 def _numbers(values: pa.Array) -> Iterator[npt.NDArray[np.int64]]:
-    """The timestamps in an array as numbers; 0 in place of null."""
+    """Yield the timestamps in an array as numbers, with 0 for null."""
     kind = values.type
     if pa.types.is_timestamp(kind):
         yield values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)

@@ -33,7 +33,7 @@ _SPACES = " \t\r"
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """What a task needs to read a part."""
+    """Settings of a task that reads a part."""
 
     encoding: str
     multi_line: bool
@@ -189,9 +189,9 @@ class _JsonReader:
 def _fields(
     spark: "SparkSession", documents: "DataFrame", schema: str | None, files: Sequence[InputFile]
 ) -> "StructType":
-    """Return the fields that SQL expressions can use.
+    """Return the fields that SQL expressions can use, inferred from the documents.
 
-    They come from the documents. A schema is compared with them: a field that none has would be null in all rows.
+    A schema is compared with them, because a field that no document has would be null in all rows.
     """
     found = spark.read.json(documents.select(documents[DOCUMENT].cast("string")), primitivesAsString=True).schema
     if schema is None:

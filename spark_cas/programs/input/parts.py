@@ -97,8 +97,11 @@ def read_parts(
         reader_of: makes the reader of a part
         count_rows: counts the rows in some lines without the reader; None if the format has no such count
 
-    Raises UnreadableInputError if a file has another size than listed, if a reader returns another number of rows
-    than `count_rows`, and what the readers raise.
+    Raises:
+        UnreadableInputError: if the size of a file differs from the list, or a reader returns a different number of
+          rows than `count_rows`
+
+    It also raises the errors of the readers.
     """
     indexes = {file_key(path): index for index, (path, _) in enumerate(files)}
     current: tuple[int, int] | None = None
