@@ -61,8 +61,8 @@ def main(argv: Sequence[str], prog: str, start_session: Callable[[bool], "SparkS
     Args:
         argv: the arguments
         prog: the name of the program for help and usage errors
-        start_session: returns the session; its argument is whether to show Spark's log. It is not called if the
-          job is already complete and ``--verify`` is not given.
+        start_session: returns the session; its argument is whether to show Spark's log. It is called only if Spark is
+          necessary, for example not for a complete job with unchanged local files.
     """
     arguments = parse_arguments(argv, prog)
     console = console_for_people()

@@ -16,9 +16,8 @@ def rows(*, odd: bool = False) -> st.SearchStrategy[dict[str, Any]]:
     """Generate a record as a dict.
 
     Args:
-        odd: include values that the schema permits but some logs cannot store: null headers in a list, header keys
-            that
-          are null or contain NUL, and times before 1970
+        odd: include values that the schema permits but some logs cannot store. These are null headers in a list,
+            header keys that are null or contain NUL, and times before 1970.
     """
     keys: st.SearchStrategy[str | None] = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=4)
     if odd:

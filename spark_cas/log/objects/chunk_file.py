@@ -63,7 +63,7 @@ class ChunkHeader:
     base_offset: int
     end_offset: int
     write_id: str
-    """Unique per put. It distinguishes an own chunk from the chunk of another writer."""
+    """Unique per attempt to append. It distinguishes an own chunk from the chunk of another writer."""
     layout_epoch: int
     previous: ChunkId | None
     """The preceding chunk; None for the first chunk of the partition."""

@@ -32,7 +32,7 @@ class Ledger:
         """File names of chunks below this offset are synced to disk."""
 
     def progress(self, job: str, pinned_by: str, planned_end: int) -> tuple[Bounds, Progress | None]:
-        """Return the bounds of the partition and the ledger entry of a job.
+        """Return the bounds of the partition, and the ledger entry of a job or None.
 
         Args:
             job: the name of the job

@@ -116,10 +116,9 @@ def open_store(spec: LogSpec) -> "Store":
 
 
 def _request_timeout(patience: timedelta) -> timedelta:
-    """Return the timeout of a request. It leaves time for four tries before the deadline.
+    """Return the timeout of a request: a quarter of the deadline, but at least 30 s for a large put.
 
-    If the deadline is shorter than the time for a large put, the timeout is still a quarter of it, but at least one
-    second. Otherwise the timeout is at least the time for a large put.
+    If the deadline is shorter than 30 s, the minimum is 1 s.
     """
     least = _LARGE_PUT if patience >= _LARGE_PUT else _SHORTEST_REQUEST
     return max(least, patience / 4)

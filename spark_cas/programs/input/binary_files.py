@@ -1,4 +1,4 @@
-"""Whole files as rows, read through the file systems of the session."""
+"""Whole files as rows, read with the file systems of the session."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MOST_BYTES = 2**31 - 1
-"""Of a file: the limit of Spark's source binaryFile."""
+"""Maximum size of a file in bytes: the limit of Spark's source binaryFile."""
 _OPTIONS = {"recursiveFileLookup": "true", "ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
 
 
@@ -92,7 +92,9 @@ class FileNumbers:
         self._numbers = {each.path: (index, each.size) for index, each in enumerate(files)}
 
     def of(self, path: str, size: int) -> int:
-        """Return the index of a file that Spark has read. Raises UnreadableInputError if it is not as listed."""
+        """Return the index of a file that Spark has read. Raises UnreadableInputError if its size differs from the
+        list.
+        """
         index, listed = self._numbers.get(path, (-1, -1))
         if index < 0:
             raise Part(path).error("Spark read a file that is not in the list of the input", "Run the load again")
