@@ -92,9 +92,7 @@ class FileNumbers:
         self._numbers = {each.path: (index, each.size) for index, each in enumerate(files)}
 
     def of(self, path: str, size: int) -> int:
-        """Return the index of a file that Spark has read. Raises UnreadableInputError if its size differs from the
-        list.
-        """
+        """Return the index of a file. Raises UnreadableInputError if it is not as listed."""
         index, listed = self._numbers.get(path, (-1, -1))
         if index < 0:
             raise Part(path).error("Spark read a file that is not in the list of the input", "Run the load again")

@@ -49,9 +49,7 @@ def list_input(paths: Sequence[str], spark: "SparkSession | None") -> Listing:
         spark: the session; None if there is none yet
 
     Raises:
-        UsageError: if a path does not exist, a path is not local and there is no session, a file occurs twice, or
-            Spark
-          cannot read a file of that name
+        UsageError: if a path does not exist or needs a session, a file occurs twice, or Spark would skip a file
     """
     found: list[InputFile] = []
     skipped: list[str] = []

@@ -56,7 +56,9 @@ def _shifted(kind: T.DataType, value: "Column") -> "Column | None":
 
 
 def _require_utc(spark: "SparkSession") -> None:
-    """Check that the JVM time zone of a task is UTC, because Spark's ORC reader adds its offset. Raises UsageError.
+    """Check that the JVM time zone of a task is UTC. Raises UsageError if it is not.
+
+    Spark's ORC reader adds the offset of the JVM time zone.
     """
     tasks = spark.range(0, 8, 1, 8).selectExpr("reflect('java.time.ZoneId', 'systemDefault') AS zone")
     other = sorted({row["zone"] for row in tasks.distinct().collect()} - _UTC)
