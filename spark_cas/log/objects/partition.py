@@ -206,8 +206,8 @@ class PartitionChunks:
         for stored in self.chunks_from(known.header.end_offset):
             if stored.header.previous != known.id:
                 if known.header.base_offset < self.start_offset():
-                    # The known chunk was trimmed, or a writer that stalled during trimming put it. No chunk follows
-                    # it.
+                    # The known chunk was trimmed, or a writer that stalled during trimming put it. The walk ends
+                    # here.
                     return known
                 raise ChunkDamagedError(
                     f"{paths.chunk(self.number, stored.header.base_offset)}: it was not written after the chunk "
