@@ -1,4 +1,4 @@
-"""The in-memory backend: the executable definition of the protocol. For tests and for reading."""
+"""In-memory backend: a reference implementation of the protocol for tests."""
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +43,7 @@ from spark_cas.log.protocol import EntryKind
 
 
 class MemoryLog(Backend):
-    """A log that lives and dies with its object. One lock makes each append atomic."""
+    """A log that exists as long as this object. A single lock makes each append atomic."""
 
     def __init__(self, topic: str = "memory") -> None:
         self.topic = topic
@@ -70,7 +70,7 @@ class MemoryLog(Backend):
         return self._layout
 
     def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:  # noqa: ARG002
-        """Where each ends: all that is there is decided."""
+        """Return the bounds of each partition. Appended rows are final at once, so ``waiting`` has no effect."""
         with self._lock:
             return tuple(self._partition(each).bounds() for each in partitions)
 
@@ -114,7 +114,7 @@ class MemoryLog(Backend):
         return self._once_decided(claim.partition, group, refuse, append)
 
     def _refuse(self, at: Partition, claim: Claim, chunk: Chunk) -> Refusal | None:
-        """By what the writers of the claim's group see."""
+        """Validate the append against the partition as the writers of the claim's group read it."""
         plan = claim.plan
         if takes_place(plan, chunk) and at.layout_epoch > plan.layout_epoch:
             return LayoutChanged(plan.layout_epoch, at.layout_epoch)
@@ -136,9 +136,10 @@ class MemoryLog(Backend):
         refuse: Callable[[Partition], Refusal | None],
         append: Callable[[Partition], Outcome],
     ) -> Outcome:
-        """Append behind what is decided, or of the group; None appends no record, and waits for nobody.
+        """Append after all other groups are committed or aborted. If ``group`` is None, the append adds no record.
 
-        What is refused already waits for nobody either, and ends no load whose time is over.
+        If ``refuse`` rejects the append, return that rejection at once. An append without records does not wait for
+        other groups. If the time limit of another group has passed, abort that group.
         """
         wait = wait_for_others(self.patience_seconds, f"appending to partition {partition}")
         while True:
@@ -160,7 +161,7 @@ class MemoryLog(Backend):
                 )
 
     def _decide(self, group: str, text: str) -> str:
-        """Record what becomes of a group unless it is recorded, in all partitions at once; returns what holds."""
+        """Record the outcome of a group in all partitions, unless one is recorded. Return the recorded outcome."""
         held = self._entries.setdefault(("outcome", group), text)
         for number, at in enumerate(self._partitions):
             at.decide(number, group, outcome_from_json(held, group))
@@ -204,7 +205,7 @@ class MemoryLog(Backend):
             return at.bounds()
 
     def layouts(self, known_epoch: int | None = None) -> Layouts:  # noqa: ARG002
-        """All there is: no other tool adds partitions."""
+        """Return all layouts and expansions. No other tool adds partitions to this log."""
         return Layouts(self.layout(), self._expansions, self._pending, self._partitioner)
 
     def begin_expansion(self, layout: Layout, partitions: int) -> Intent:
@@ -218,7 +219,7 @@ class MemoryLog(Backend):
         with self._lock:
             at = self._partition(partition)
             if at.undecided:
-                self._decide(at.undecided.group, outcome_to_json(ABORTED))  # it is of the layout that ends here
+                self._decide(at.undecided.group, outcome_to_json(ABORTED))  # its layout ends here
             at.layout_epoch = max(at.layout_epoch, intent.epoch)
             return at.end_offset
 
@@ -277,7 +278,7 @@ class MemoryLog(Backend):
 
     @staticmethod
     def _lost(at: Partition, claim: Claim, chunk: Chunk) -> bool:
-        """Whether rows that another attempt appended after the claim may have been trimmed with its progress."""
+        """Return whether trimming may have removed rows that another attempt appended after the claim."""
         expected = claim.expected_offset if chunk.records.num_rows else None
         return trimmed_unseen(claim.end_offset, expected, at.start_offset)
 

@@ -1,1 +1,1 @@
-"""What the programs in jobs/ and `spark-cas load` run."""
+"""Implementation of the programs in jobs/ and of the `spark-cas` commands."""

@@ -1,4 +1,4 @@
-"""The program that saves the state of a log, whole or as a refresh of an earlier one."""
+"""Program that saves the state of a log, in full or as an update of an earlier state."""
 
 import argparse
 import json
@@ -23,7 +23,7 @@ exit codes: 0 saved; 1 failed, run it again; 2 usage; 3 refused: the log is not 
 
 
 def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
-    """Parse a command line; prints usage and exits with 2 when it is wrong."""
+    """Parse a command line. If it is invalid, print usage and exit with 2."""
     parser = parser_of(
         prog, "Save the newest value of each key of a log, and the offsets that this state lies at.", _EPILOG
     )

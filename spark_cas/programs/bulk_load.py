@@ -1,4 +1,4 @@
-"""The bulk load: files go into a log exactly once; run again, it resumes, or finds that it is done."""
+"""Bulk load: append files to a log exactly once. A rerun resumes the load, or reports that it is complete."""
 
 import shlex
 import sys
@@ -55,10 +55,14 @@ StartSession = Callable[[], "SparkSession"]
 def main(argv: Sequence[str], prog: str, start_session: Callable[[bool], "SparkSession"]) -> int:
     """Run a bulk load from its command line and return the exit code.
 
-    ``start_session`` gives the session and is told whether to show Spark's log; it is called when Spark is
-    needed: not for a complete job.
-    The result is told on stderr, and as one line of JSON, the last one, on stdout. (spark-submit prints the
-    stderr of Python programs on its own stdout.)
+    The program prints the result on stderr, and as JSON in the last line of stdout. (spark-submit prints the stderr
+    of Python programs on its own stdout.)
+
+    Args:
+        argv: the arguments
+        prog: the name of the program for help and usage errors
+        start_session: returns the session; its argument is whether to show Spark's log. It is called only if Spark is
+          necessary, for example not for a complete job with unchanged local files.
     """
     arguments = parse_arguments(argv, prog)
     console = console_for_people()
@@ -80,13 +84,22 @@ def bulk_load(
     *,
     on_incomplete: Callable[[Held | None], None] = lambda _: None,
 ) -> LoadReport:
-    """Load the input of a request, or find in the registry that an earlier run completed the job.
+    """Load the input of a request, unless the registry shows that an earlier run completed the job.
 
-    If the job is not complete, ``on_incomplete`` is called before the first append, with the rows of the job in the
-    log; None if they are not known.
+    Args:
+        request: the load
+        start_session: returns the session
+        console: the console for messages and progress
+        on_incomplete: called before the first append if the job is not complete, with the rows of the job in the log;
+          None if they are not known
 
-    Raises a ConditionalLogError as the log or `route` raised it, InputChangedError if the job began with another
-    input list, UsageError if input or expressions are wrong, and Spark's own errors.
+    Raises:
+        InputChangedError: if the job began with another input list
+        UsageError: if the input or an expression is invalid
+        RowCountError: if the log has a different number of rows than the file footers
+        ConditionalLogError: if the log or `route` rejects the load or fails
+
+    It also raises Spark's errors.
     """
     began = time.monotonic()
     options = request.parse()
@@ -121,9 +134,11 @@ def bulk_load(
 
 
 def _held_before(log: Backend, options: "WriteOptions", job: str) -> Held | None:
-    """What the log holds of a job that was complete before; None when it was not.
+    """Return the rows of a job that was complete before this run; None if it was not complete.
 
-    Raises JobMismatchError when it was planned as another kind of write, TruncatedError when on another log.
+    Raises:
+        JobMismatchError: if the job was planned as another kind of write
+        TruncatedError: if the job was planned on another log
     """
     held = held_when_done(log, job)
     first = None if held is None else log.plan(job)
@@ -150,12 +165,13 @@ def _not_named(options: "WriteOptions") -> str:
 
 
 def _notes(log: Backend, options: "WriteOptions") -> tuple[str, ...]:
-    """Return the notes of a preflight; there are none on a log that the load creates.
+    """Return the notes of the log's preflight. They are empty if the log does not exist yet.
 
-    Raises OptionError if the load names another partitioner than the log has.
+    Raises:
+        OptionError: if the load names another partitioner than the log
     """
     try:
-        log.layout_now()  # a preflight takes it for granted that there is one
+        log.layout_now()  # a preflight requires an existing log
         placement = placement_on(recorded_partitioner(log, options.idempotence), options.partitioner)
         return log.preflight(idempotence=options.idempotence, placement=placement).notes
     except LogNotFoundError:
@@ -163,7 +179,11 @@ def _notes(log: Backend, options: "WriteOptions") -> tuple[str, ...]:
 
 
 def _remove_earlier_report(file: str | None) -> None:
-    """Whoever reads the file while this run lasts, or after it was killed, is not to take an earlier one for it."""
+    """Remove the report of an earlier run, so that no reader takes it for the report of this run.
+
+    Raises:
+        UsageError: if the file cannot be replaced
+    """
     try:
         if file is not None:
             report_file.clear(file)
@@ -172,7 +192,7 @@ def _remove_earlier_report(file: str | None) -> None:
 
 
 def _put_report(line: str, file: str | None, console: Console) -> None:
-    """What became of the load is no other for a file that cannot be written."""
+    """Write the report to a file. If that fails, print an error and keep the result of the load."""
     try:
         if file is not None:
             report_file.put(file, line + "\n")
@@ -181,7 +201,7 @@ def _put_report(line: str, file: str | None, console: Console) -> None:
 
 
 def _report_of(arguments: Arguments, start_session: StartSession, console: Console) -> LoadReport:
-    """Run, and make of every end a report."""
+    """Run the load and return a report for success and failure."""
     request = arguments.request
     began = time.monotonic()
     sessions: list[SparkSession] = []
@@ -195,7 +215,7 @@ def _report_of(arguments: Arguments, start_session: StartSession, console: Conso
         _remove_earlier_report(arguments.report)
         return bulk_load(request, remembered, console, on_incomplete=before.append)
     except KeyboardInterrupt as interrupt:
-        # The workers of a session that goes on would append what they hold, after it is told what is in the log.
+        # Workers of a running session could append rows after the report is made.
         for spark in sessions:
             stop_session(spark)
         report = _failed(interrupt, request, time.monotonic() - began, before)
@@ -204,7 +224,7 @@ def _report_of(arguments: Arguments, start_session: StartSession, console: Conso
             left = "what was appended stays, and the same command appends all rows again"
         tell(console, f"interrupted: {left}", "yellow")
         return report
-    except Exception as error:  # noqa: BLE001 - whatever it was, the caller reads it in the report
+    except Exception as error:  # noqa: BLE001 - the report contains every error
         plain = tell_error(error, console, with_traceback=arguments.with_traceback)
         report = _failed(plain, request, time.monotonic() - began, before)
         if isinstance(plain, LogError) and not is_named(report.log, plain.message):
@@ -222,9 +242,9 @@ def _failed(error: BaseException, request: LoadRequest, seconds: float, before: 
     try:
         options = request.parse()
     except ConditionalLogError:
-        # The arguments do not even name a log; and what they name in its place may hold a password.
+        # The arguments do not name a log. The value given as address may contain a password, so omit it.
         return failed_report(error, request.job, "", seconds, Held(()))
-    # If the log did not answer before the first append, it would not answer now either.
+    # If the log was unavailable before the first append, do not wait for it again.
     is_away = not before and isinstance(error, StorageError)
     found = None if options.job is None or is_away else held_now(options.spec, options.job)
     there = before[0] if before else found
@@ -243,11 +263,15 @@ def _write(
     *,
     verifying: bool,
 ) -> tuple[str | None, Held, int | None] | None:
-    """Write the rows; return the job, its rows in the log, and those in footers. None if only the driver knows.
+    """Write the rows and wait for the result.
 
-    Raises RowCountError if the job is complete with another number of rows than the footers of its files have.
+    Returns:
+        the job, its rows in the log, and the rows by file footers; None if only the driver has the result
+
+    Raises:
+        RowCountError: if the log has a different number of rows than the file footers
     """
-    # Imported here, so that a complete job is found without pyspark.
+    # Import here: a complete job is found without pyspark.
     from pyspark.sql.utils import is_remote
 
     from spark_cas.programs.input.session_settings import pinned_settings
@@ -269,7 +293,7 @@ def _write(
             f"appended, and with which guarantee, would be told nowhere. Nothing was appended. Name a file on the "
             f"driver with --log-option report=FILE, or say idempotence={REQUIRED}."
         )
-    # Spark finds the data source without this only if the first python3 on its PATH has this package.
+    # Otherwise Spark finds the data source only if the first python3 on PATH has this package.
     register(spark, ConditionalLogSource)
     with pinned_settings(spark, input_settings(spark, request, found.files)):
         rows, order = ordered_rows(spark, request, found.files)
@@ -287,7 +311,7 @@ def _write(
                 report = Path(folder) / "report.json"
                 given["report"] = str(report)
             routed.write.format("conditional-log").mode("append").options(**given).save()
-            # With Spark Connect a file of that name here would be another one.
+            # With Spark Connect, the report is on the driver's machine.
             if report is not None and not is_remote():
                 completion = completion_from_json(report.read_text(encoding="utf-8"))
                 job = (options.job or completion.job) if completion.job else None
@@ -311,7 +335,11 @@ def _require_rows(held: Held, expected: int | None) -> None:
 
 
 def is_recorded(options: "WriteOptions") -> bool:
-    """Whether the registry has what came of a write: it was exactly once. Raises what `preflight` of the log does."""
+    """Return whether the registry records the result, which is so if the write is exactly once.
+
+    Raises:
+        ConditionalLogError: if `preflight` of the log fails
+    """
     if options.idempotence == REQUIRED:
         return True
     with open_log(options.spec) as log:
@@ -319,7 +347,7 @@ def is_recorded(options: "WriteOptions") -> bool:
 
 
 def _done(spec: AnySpec, job: str) -> Held:
-    """What the registry says now that the write has returned."""
+    """Return the result that the registry recorded for a write. Raises UnknownOutcomeError if there is none."""
     with open_log(spec) as log:
         done = held_when_done(log, job)
     if done is None:

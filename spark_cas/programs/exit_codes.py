@@ -1,4 +1,4 @@
-"""Exit codes of the programs: a scheduler decides by them whether to run a job again."""
+"""Exit codes of the programs. A scheduler can use them to decide whether to rerun a job."""
 
 from enum import IntEnum
 
@@ -6,34 +6,34 @@ from spark_cas.core.errors import ConditionalLogError, InputChangedError, InputE
 
 
 class ExitCode(IntEnum):
-    """What became of a run."""
+    """Exit code of a run."""
 
     COMPLETE = 0
-    """The job is complete; it may have been before."""
+    """The job is complete, by this run or an earlier one."""
     FAILED = 1
-    """Anything else: run the same command again."""
+    """Any other failure. Rerun the same command."""
     USAGE = 2
-    """The call is wrong: fix it."""
+    """The arguments or the input are invalid. Fix them before a rerun."""
     REFUSED = 3
-    """A condition did not hold: nothing of what was refused is visible."""
+    """A condition failed. None of the rejected rows is visible."""
     INPUT_CHANGED = 4
-    """The rows are not those that the job began with."""
+    """The rows differ from those with which the job began."""
     DIFFERENT = 5
-    """A comparison came to its end, and log and rows differ: running it again changes nothing."""
+    """The comparison finished and found differences. A rerun gives the same result."""
     INTERRUPTED = 130
-    """Ctrl-C: the same command goes on where this one stopped."""
+    """Ctrl-C. The same command resumes the run."""
 
 
 class UsageError(Exception):
-    """The call is wrong in a way that no part of the log has a word for, such as an SQL expression."""
+    """The call is invalid in a way that no error of the log covers, such as an SQL expression."""
 
 
 class RowCountError(Exception):
-    """The log has another number of rows than the files."""
+    """The log has a different number of rows than the files."""
 
 
 def exit_code_of(error: BaseException) -> ExitCode:
-    """The exit code for an error that ends a run."""
+    """Return the exit code for an error that ends a run."""
     match error:
         case KeyboardInterrupt():
             return ExitCode.INTERRUPTED
@@ -49,5 +49,5 @@ def exit_code_of(error: BaseException) -> ExitCode:
 
 
 def kind_of(error: BaseException) -> str:
-    """The stable token of an error of this project; else the name of its class."""
+    """Return the stable token of an error of this project, or the class name of any other error."""
     return str(error.kind) if isinstance(error, ConditionalLogError) else type(error).__name__

@@ -1,4 +1,4 @@
-"""The command line of the bulk load: one for `spark-submit jobs/bulk_load.py` and `spark-cas load`."""
+"""Command line of the bulk load, for `spark-submit jobs/bulk_load.py` and `spark-cas load`."""
 
 import argparse
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ The last line on stdout is the result as JSON.
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """A command line, parsed."""
+    """A parsed command line."""
 
     request: LoadRequest
     report: str | None
@@ -34,7 +34,7 @@ class Arguments:
 
 
 def parse_arguments(argv: Sequence[str], prog: str) -> Arguments:
-    """Parse a command line; prints usage and exits with 2 when it is wrong."""
+    """Parse a command line. If it is invalid, print usage and exit with 2."""
     parser = _parser(prog)
     given = parser.parse_args(argv)
     if given.report is not None and not report_file.may_be_put(given.report):
@@ -81,7 +81,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 
 
 def rows_of(given: argparse.Namespace) -> dict[str, Any]:
-    """The fields of a `LoadRequest` that `add_input` and `add_rows` parse. Raises UsageError."""
+    """Return the fields of a `LoadRequest` that `add_input` and `add_rows` parse. Raises UsageError."""
     inputs = tuple(given.input or ())
     if given.query is not None:
         if given.format or given.schema or given.read_option:
@@ -133,7 +133,7 @@ def add_input(group: Group) -> None:
 
 
 def add_rows(group: Group) -> None:
-    """Add the arguments that make records of the rows."""
+    """Add the arguments that define the records."""
     group.add_argument(
         "--key",
         metavar="SQL",

@@ -1,4 +1,4 @@
-"""Make the rows of a load: a reader gives columns, SQL expressions make records of them."""
+"""Rows of a load: a reader returns columns, and SQL expressions convert them to records."""
 
 import re
 from codecs import BOM_UTF8
@@ -45,7 +45,8 @@ _RECORD = ("key", "value", "headers", "timestamp")
 def routed_rows(rows: "DataFrame", order: "list[Column]", request: LoadRequest, digest: str) -> "DataFrame":
     """Route the rows of `ordered_rows`, and record the digest of the input list with the plan of the load.
 
-    Raises what `route` raises.
+    Raises:
+        ConditionalLogError: if `route` rejects the rows or the options
     """
     routed = route(rows, {**request.write_options(), "job": request.job}, order_by=order)
     mark = mark_of(routed.schema)
@@ -120,7 +121,7 @@ def _begins_with_row(spark: "SparkSession", request: LoadRequest, files: Sequenc
 
 @contextmanager
 def wrong_call() -> "Iterator[None]":
-    """Raise UsageError in place of Spark's error for an expression or input that it cannot analyze."""
+    """Convert Spark's error for an expression or input that it cannot analyze to UsageError."""
     try:
         yield
     except AnalysisException as error:
@@ -142,7 +143,7 @@ def input_settings(spark: "SparkSession", request: LoadRequest, files: Sequence[
 
 def _parallelism(spark: "SparkSession") -> int:
     if is_remote():
-        return int(str(spark.conf.get("spark.sql.shuffle.partitions")))  # the client does not see the cores
+        return int(str(spark.conf.get("spark.sql.shuffle.partitions")))  # the client cannot see cores
     return spark.sparkContext.defaultParallelism
 
 
@@ -233,7 +234,7 @@ def _require_types(rows: "DataFrame") -> None:
 
 
 def _order_columns(request: LoadRequest) -> "list[Column]":
-    # CASE makes a wrong word after an expression, such as "x DSC", an error. Alone, Spark takes it for an alias.
+    # CASE turns a misspelled word after an expression, such as "x DSC", into an error instead of an alias.
     return [
         F.expr(f"CASE WHEN true THEN {_split(text)[0]} END").alias(name)
         for text, (name, _) in zip(request.order_by, _order(request), strict=True)

@@ -1,4 +1,4 @@
-"""Live progress of a bulk load: a bar on a terminal, plain lines now and then elsewhere."""
+"""Live progress of a bulk load: a progress bar on a terminal, otherwise log lines at intervals."""
 
 import os
 import sys
@@ -17,19 +17,19 @@ from spark_cas.programs.load_watch import Phase, Snapshot
 _POLL_SECONDS = 0.5
 _FIRST_LINE_SECONDS, _LAST_LINE_SECONDS = 1.0, 30.0
 _LINES_SHARE = 10
-"""Between two lines lies this part of the time so far, within these bounds: short loads are told of as well."""
+"""Divisor of the elapsed time for the interval between two lines. The interval is at least 1 s and at most 30 s."""
 _POLLING_SHARE = 4
-"""Between two looks at the ledger lies at least this many times what one of them takes."""
+"""Minimum interval between two reads of the ledger, as a multiple of the duration of a read."""
 
 
 def console_for_people() -> Console:
-    """Stderr; or the terminal behind it where spark-submit is in between.
+    """Return a console for stderr, or for the terminal of spark-submit.
 
-    spark-submit reads stderr of a Python program through a pipe and prints it on its own stdout: the program
-    alone would see no terminal, and its lines would mix with the result.
+    spark-submit reads stderr of a Python program through a pipe and prints it on its own stdout. The program
+    therefore does not detect a terminal, and its messages would mix with the result.
     """
     if "PYSPARK_GATEWAY_PORT" in os.environ and not sys.stderr.isatty():
-        # Only Linux shows the files of another process; elsewhere there are lines in place of a bar.
+        # Only Linux exposes the open files of another process. Other systems get lines instead of a bar.
         with suppress(OSError):
             stderr_of_parent = Path(f"/proc/{os.getppid()}/fd/2")
             terminal = stderr_of_parent.open("w", encoding="utf-8")
@@ -40,7 +40,7 @@ def console_for_people() -> Console:
 
 
 class Display(Protocol):
-    """Shows a load."""
+    """Display the progress of a load."""
 
     def show(self, seen: Snapshot) -> None: ...
 
@@ -49,7 +49,12 @@ class Display(Protocol):
 
 @contextmanager
 def live_progress(console: Console, look: Callable[[], Snapshot]) -> Iterator[None]:
-    """Show a load, in a thread of its own, as long as the block runs."""
+    """Display the progress of a load in a background thread while the context is active.
+
+    Args:
+        console: the console
+        look: returns the current state; called in the background thread
+    """
     display: Display = _Bar(console) if console.is_terminal else _Lines(console)
     done = Event()
     thread = Thread(target=_poll, args=(look, display, done), name="load progress", daemon=True)
@@ -58,13 +63,13 @@ def live_progress(console: Console, look: Callable[[], Snapshot]) -> Iterator[No
         yield
     finally:
         done.set()
-        # A store that hangs must not hold up the end of the load.
+        # An unresponsive store must not delay the end of the load.
         thread.join(timeout=2)
         display.close()
 
 
 def describe(seen: Snapshot) -> str:
-    """A load in a few words: ``120,000 of 336,776 rows, 41,000 rows/s, 5 s left``."""
+    """Return the progress as text: ``120,000 of 336,776 rows, 41,000 rows/s, 5 s left``."""
     if seen.phase is Phase.STARTING:
         return seen.waiting or "Spark plans the load"
     parts = [f"{seen.rows:,} rows" if seen.total is None else f"{seen.rows:,} of {seen.total:,} rows"]
@@ -80,7 +85,7 @@ def describe(seen: Snapshot) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time that a person reads at a glance: ``5 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    """Return a duration as text: ``5 s``, ``3 min 20 s``, ``2 h 5 min``."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -114,7 +119,7 @@ class _Bar:
 
     def show(self, seen: Snapshot) -> None:
         if seen.phase is not self._phase:
-            # A new task, because a bar that once had a total never loses it.
+            # Create a new task, because a bar cannot return to an unknown total.
             self._progress.remove_task(self._task)
             self._task = self._progress.add_task(seen.phase.value, total=None, words="")
             self._phase = seen.phase

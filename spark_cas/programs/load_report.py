@@ -1,4 +1,4 @@
-"""The result of a bulk load: a table for a person, one line of JSON for a program."""
+"""Result of a bulk load, as a table for people and as one line of JSON for programs."""
 
 import json
 from collections.abc import Sequence
@@ -19,49 +19,48 @@ from spark_cas.log.open import AnySpec, for_a_look, open_log
 from spark_cas.programs.exit_codes import ExitCode, exit_code_of, kind_of
 
 _PATIENCE_MS = 5000
-"""A writer that was stopped in the middle of a transaction leaves it open for a while; a report does not wait."""
+"""Deadline in milliseconds. A stopped writer may leave a transaction open, and the report does not wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """What a log partition holds of the job."""
+    """Rows of the job in one log partition."""
 
     partition: int
     rows: int
     base_offset: int
     end_offset: int
-    """What the job's next chunk would expect: on a log without gaps, the offset after the job's last row."""
+    """Expected offset of the job's next chunk. On a log without gaps, the offset after the job's last row."""
     chunks: int
     complete: bool
     resumed_rows: int | None
-    """Rows that an earlier attempt or run had committed when the partition was completed; None before."""
+    """Rows that an earlier attempt or run had committed when the job completed the partition; None before that."""
     resolved: int | None
-    """Replies that were lost and proven from the log. This and all below: None where it is not known."""
+    """Lost replies that were resolved by reading the log. This and all fields below are None if not known."""
     timestamp_ms: int | None
-    """The time that the log gave to records, milliseconds since 1970, likewise None where it gave none."""
+    """Timestamp that the log assigned to records, in milliseconds since 1970; None if it assigned none."""
     has_offset: bool | None
     has_timestamp: bool | None
     start_offset: int | None
     attempts: int | None
     aborted_rows: int | None
     removed_rows: int | None
-    """Rows that retention or a trim has removed from the log by now, at most; None if that is not known."""
+    """Upper bound of the rows that retention or a trim has removed from the log since; None if not known."""
     guarantee: str
-    """What the partition really got: ``exactly-once``, ``idempotent`` or ``at-least-once``."""
+    """The guarantee that the partition received: ``exactly-once``, ``idempotent`` or ``at-least-once``."""
     appended_rows: int | None = None
-    """Rows that a failed run appended to the partition; None if that is not known, and in the report of a complete
-    job."""
+    """Rows that a failed run appended to the partition; None if not known, and in the report of a complete job."""
     null_keys: int | None = None
     """Rows of the job without a key; None if the job is not complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputTotals:
-    """The files of a load."""
+    """Totals of the input files."""
 
     files: int
     bytes: int
-    """Before decompression."""
+    """Size before decompression, in bytes."""
     skipped: tuple[str, ...]
     """Hidden names in input folders."""
     rows: int | None = None
@@ -70,41 +69,41 @@ class InputTotals:
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """The result of a load."""
+    """Report of a load."""
 
     job: str | None
-    """None of a load without one, which nothing knows when it is run again."""
+    """None if the load has no job name and so cannot be recognized in a rerun."""
     log: str
-    """Its address, without any setting; empty when the call was wrong."""
+    """Address of the log, without settings; empty if the arguments are invalid."""
     exit_code: ExitCode
     seconds: float
     partitions: tuple[PartitionReport, ...] | None
-    """Those that hold rows of the job; None when the log could not tell."""
+    """Partitions with rows of the job; None if the log did not report them."""
     earlier_rows: int = 0
-    """Rows that the job had appended before partitions were added, and which are not among ``partitions``."""
+    """Rows that the job appended before the log was expanded. They are not included in ``partitions``."""
     appended_rows: int | None = None
     """Rows that this run appended; None if that is not known."""
     already_complete: bool = False
     completed_meanwhile: bool = False
-    """The job is complete, and was not when a run began that an error ended: by that very run, or by another."""
+    """The job was incomplete when this failed run began and is complete now, by this run or another."""
     verified: bool = False
     input: InputTotals | None = None
     """None if the input was not listed."""
     error: str | None = None
-    """The stable token of the error, or its class."""
+    """Stable token or class name of the error."""
     message: str | None = None
 
     @property
     def rows(self) -> int | None:
-        """Rows of the job in the log; None when the log could not tell.
+        """Rows of the job in the log; None if the log did not report them.
 
-        Of a load that did not finish there may be more by now: its tasks may still append what they hold.
+        If the load did not finish, its tasks may still append rows.
         """
         return None if self.partitions is None else self.earlier_rows + sum(each.rows for each in self.partitions)
 
     @property
     def removed_rows(self) -> int:
-        """Rows of the job that the log does not have any more, at most."""
+        """Upper bound of the rows of the job that were removed from the log."""
         return sum(each.removed_rows or 0 for each in self.partitions or ())
 
     @property
@@ -115,7 +114,7 @@ class LoadReport:
         return None if self.partitions is None or self.earlier_rows or len(known) < len(counts) else sum(known)
 
     def to_json(self) -> str:
-        """The report as one line of JSON."""
+        """Return the report as one line of JSON."""
         fields = asdict(self) | {
             "status": self.exit_code.name.lower(),
             "exit_code": int(self.exit_code),
@@ -126,7 +125,7 @@ class LoadReport:
         return json.dumps(fields)
 
     def summary(self) -> str:
-        """The result in one sentence."""
+        """Return the result in one sentence."""
         load = f"job {self.job!r}" if self.job else "the load"
         if self.exit_code is not ExitCode.COMPLETE:
             return f"{load} {self._failure()}"
@@ -155,7 +154,7 @@ class LoadReport:
         )
 
     def _failure(self) -> str:
-        """What is known of a job whose run an error ended."""
+        """Return the status of the job after a run that failed."""
         if self.already_complete:
             differs = self.exit_code is ExitCode.INPUT_CHANGED
             found = "the input is not what it was completed with" if differs else "the input was not compared"
@@ -164,15 +163,15 @@ class LoadReport:
             began = f"it was not when this run began, which {self.error} ended"
             return f"is complete, with {self.rows:,} rows; {began}"
         known = "how many of its rows are in the log is not known now"
-        # Tasks of a load that was stopped may still append what they hold.
+        # Tasks of a stopped load may still append rows.
         held = known if self.rows is None else f"at least {self.rows:,} of its rows are in the log"
-        # The ledger may have forgotten some: a topic's does in time, and any does when rows are trimmed.
+        # The ledger may lack rows: entries expire in a topic, and trimming removes them.
         held = "none of its rows is known to be in the log" if self.rows == 0 else held
         appended = "" if self.appended_rows is None else f"; this run appended {self.appended_rows:,}"
         return f"is not complete: {held}{appended}"
 
     def table(self) -> Table:
-        """The partitions for a person: on 80 columns no number or word is cut."""
+        """Return a table of the partitions. It fits into 80 columns without cut numbers or words."""
         table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
         for column in ("partition", "rows", "first\noffset", "end\noffset", "chunks"):
             table.add_column(column, justify="right", no_wrap=True)
@@ -186,7 +185,7 @@ class LoadReport:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the log holds of a job, by partition; ``earlier_rows`` were appended before partitions were added."""
+    """Rows of a job in the log by partition. ``earlier_rows`` were appended before the log was expanded."""
 
     partitions: tuple[PartitionReport, ...]
     earlier_rows: int = 0
@@ -201,7 +200,14 @@ class Held:
         complete: bool = False,
         removed: Sequence[int] | None = None,
     ) -> "Held":
-        """Return the rows of a job from its results under the present plan; ``removed`` are rows of each of them."""
+        """Return the rows of a job from its results under the current plan.
+
+        Args:
+            results: the results of the partitions
+            plan: the current plan
+            complete: whether the job is complete
+            removed: for each result, the rows that were removed since
+        """
         each_removed = removed or repeat(None, len(results))
         return cls(tuple(map(_partition, results, each_removed)), plan.earlier_rows if plan else 0, complete)
 
@@ -211,7 +217,7 @@ class Held:
         return self.earlier_rows + sum(each.rows for each in self.partitions)
 
     def rows_since(self, before: "Held") -> dict[int, int] | None:
-        """The rows that were added to each partition since; None if partitions were added to the log."""
+        """Return the rows that were added to each partition since ``before``; None after an expansion."""
         if self.earlier_rows != before.earlier_rows:
             return None
         rows = {each.partition: each.rows for each in before.partitions}
@@ -219,7 +225,15 @@ class Held:
 
 
 def completed_report(job: str | None, held: Held, log: str, seconds: float, rows_before: int | None) -> LoadReport:
-    """The report of a job that is complete; ``rows_before`` were in the log when this run began, None: not known."""
+    """Return the report of a complete job.
+
+    Args:
+        job: the name of the job, if it has one
+        held: the rows of the job in the log
+        log: the address of the log, without settings
+        seconds: the duration of the run
+        rows_before: rows of the job that were in the log when this run began; None if not known
+    """
     return LoadReport(
         job=job,
         log=log,
@@ -275,7 +289,7 @@ def failed_report(
 
 
 def held_now(spec: AnySpec, job: str) -> Held | None:
-    """What the log holds of a job, complete or not; None when the log cannot tell, or not soon."""
+    """Return the rows of a job in the log, complete or not; None if the log does not report them within 5 s."""
     try:
         with open_log(for_a_look(spec, _PATIENCE_MS)) as log:
             done = held_when_done(log, job)
@@ -291,9 +305,11 @@ def held_now(spec: AnySpec, job: str) -> Held | None:
 
 
 def held_when_done(log: Backend, job: str) -> Held | None:
-    """What the log holds of a job that is complete; None when it is not.
+    """Return the rows of a complete job in the log; None if the job is not complete.
 
-    Raises TruncatedError when it was planned on a log that had the name and is no more, and what the log does.
+    Raises:
+        TruncatedError: if the job was planned on a log of this name that no longer exists
+        ConditionalLogError: if the log fails
     """
     try:
         plan = plan_now(log, job)

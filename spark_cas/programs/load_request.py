@@ -1,4 +1,4 @@
-"""The request of a bulk load: plain values, checked before Spark starts."""
+"""Request of a bulk load: plain values that are validated before Spark starts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ FORMATS = {
     ".avro": "avro",
     ".txt": "text",
 }
-"""Format by suffix, ignoring that of a compression."""
+"""Format by file suffix. A compression suffix is ignored."""
 ALL_FORMATS = (*sorted(set(FORMATS.values())), "binary")
 QUERY = "query"
 """The format of a load without files."""
@@ -34,12 +34,12 @@ _COMPRESSED = frozenset({".gz", ".bz2", ".zst", ".lz4", ".snappy"})
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """One bulk load."""
+    """Arguments of a bulk load."""
 
     inputs: tuple[str, ...]
     format: str
     log: str
-    """Its address, as `spark_cas.log.open.parse_address` reads it."""
+    """Address of the log, in the format of `spark_cas.log.open.parse_address`."""
     job: str
     key: str | None
     """SQL expression; None loads rows without a key."""
@@ -56,7 +56,7 @@ class LoadRequest:
     job_is_fresh: bool = False
     """The caller named no job, so no later run can resume this one."""
     query: str | None = None
-    """A SQL query whose rows are loaded in place of files."""
+    """A SQL query whose rows are loaded instead of files."""
     headers: tuple[tuple[str, str], ...] = ()
     """Name and SQL expression of each header of a record."""
     timestamp: str | None = None
@@ -72,7 +72,7 @@ class LoadRequest:
         return "value" if self.value is None and self.format in ROWS_ARE_VALUES else self.value
 
     def listed(self, files: Sequence[InputFile]) -> InputList:
-        """The files together with the arguments that make rows of them, for the registry."""
+        """Return the files and the arguments that define the rows, for the registry."""
         arguments = {
             "--format": self.format,
             "--header": self.headers,
@@ -87,9 +87,10 @@ class LoadRequest:
         return InputList(tuple(files), digested_arguments(arguments))
 
     def write_options(self) -> dict[str, str]:
-        """All options of the write, as `route` and Spark's writer take them.
+        """Return all options of the write for `route` and Spark's writer.
 
-        A job that nobody named is left out where the write may have no plan: nothing then has to show that it is new.
+        If the caller named no job and the write may have no plan, the options omit the generated name. Then no check
+        that the job is new is necessary.
         """
         options = {**dict(self.log_options), "path": self.log}
         if self.job_is_fresh and _parsed(options).idempotence != REQUIRED:
@@ -97,7 +98,7 @@ class LoadRequest:
         return {**options, "job": self.job}
 
     def parse(self) -> "WriteOptions":
-        """The options of the write as values; OptionError for any that is wrong. Needs no Spark."""
+        """Return the parsed options of the write. Works without Spark. Raises OptionError if one is invalid."""
         return _parsed(self.write_options())
 
     def __repr__(self) -> str:
@@ -111,7 +112,7 @@ def _parsed(options: dict[str, str]) -> "WriteOptions":
 
 
 def guess_format(inputs: tuple[str, ...]) -> str:
-    """Return the format that the suffixes of all inputs name; UsageError if they differ or name none."""
+    """Return the format that the suffixes of all inputs indicate. Raises UsageError if they do not agree."""
     found = {_by_suffix(each) for each in inputs}
     if len(found) == 1 and (only := found.pop()) is not None:
         return only

@@ -1,4 +1,4 @@
-"""How far a bulk load is: the ledger tells what is in the log, Spark's stages tell what is on the way."""
+"""Progress of a bulk load: rows in the log from the ledger, and pending work from Spark's stages."""
 
 import time
 from contextlib import suppress
@@ -17,43 +17,43 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PATIENCE_MS = 1000
-"""Of a chunk that is on its way, the count before it is as good."""
+"""Deadline of a ledger read in milliseconds. If it passes, the previous row count is shown."""
 _QUIET_SECONDS = 5
-"""A log that gives no answer for less is nobody's business."""
+"""Time in seconds before a wait is shown. Shorter waits are normal."""
 
 
 class Phase(StrEnum):
-    """What a load is doing."""
+    """Phase of a load."""
 
     STARTING = "starting"
-    """Spark plans; no task runs yet."""
+    """Spark plans the query. No task is running."""
     ROUTING = "routing"
-    """Input is read, and rows are brought to the task of their log partition."""
+    """Tasks read the input and shuffle the rows by log partition."""
     APPENDING = "appending"
     VERIFYING = "verifying"
-    """The rows of a complete job are compared with what the log took."""
+    """Tasks compare the rows of a complete job with its digest in the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A load at one moment."""
+    """State of a load at one point in time."""
 
     phase: Phase
     rows: int
-    """Rows of the job in the log; before any can be there, and when verifying, rows read so far."""
+    """Rows of the job in the log. While routing or verifying, rows that were read so far."""
     total: int | None = None
-    """All rows of the input; known once they are routed."""
+    """All rows of the input; None until they are routed."""
     tasks: int | None = None
-    """Tasks of the phase, where rows alone do not tell how much of it is done."""
+    """Tasks of the phase; None if rows show the progress."""
     tasks_done: int = 0
     rows_per_second: float | None = None
     seconds_left: float | None = None
     waiting: str | None = None
-    """What the load has waited for, and for how long: a log that gives no answer, or another load."""
+    """Cause and duration of a wait: an unresponsive log or another load."""
 
     @property
     def share(self) -> float | None:
-        """How much of the phase is done, 0 to 1; None when that is not known."""
+        """Completed share of the phase, from 0 to 1; None if it is not known."""
         if self.tasks is not None:
             return self.tasks_done / max(1, self.tasks)
         return None if self.total is None else min(1.0, self.rows / max(1, self.total))
@@ -61,35 +61,35 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """Spark's stages of a load: the first routes, the last appends."""
+    """Spark stages of a load: the first routes the rows, the last appends them."""
 
     rows: int
-    """Rows read so far; all of the input once they are routed."""
+    """Rows that were read so far; all rows of the input after routing."""
     tasks: int
-    """Of the stage that is running."""
+    """Number of tasks in the running stage."""
     tasks_done: int
     routed: bool
 
 
 class StageWatch:
-    """Watches the Spark jobs that the calling thread starts from now on."""
+    """Watch the Spark jobs that the calling thread starts after construction."""
 
     def __init__(self, spark: "SparkSession", job: str) -> None:
         self._context: Any = None
         self._group = f"bulk load {job} {time.monotonic_ns()}"
         self._seen = Stages(rows=0, tasks=0, tasks_done=0, routed=False)
-        # On Spark Connect the stages are the server's: progress is then told from the ledger alone.
+        # With Spark Connect, the stages are on the server. Progress is then from the ledger only.
         with suppress(Exception):
             spark.sparkContext.setJobGroup(self._group, f"bulk load of job {job}")
             self._context = spark.sparkContext
 
     def stages(self) -> Stages | None:
-        """The stages as they are now; None when Spark does not tell."""
+        """Return the current stages; None if Spark does not report them."""
         if self._context is None:
             return None
         try:
             self._seen = self._stages() or self._seen
-        except Exception:  # noqa: BLE001 - what is shown of a load must never end it: the ledger tells the rest
+        except Exception:  # noqa: BLE001 - a progress failure must not stop the load
             self._context = None
             return None
         return self._seen
@@ -105,44 +105,44 @@ class StageWatch:
         routing = next((each for each in found if each.shuffleWriteRecords()), found[0])
         routed = routing.status().toString() == "COMPLETE"
         running = found[-1] if routed else routing
-        # Records of the shuffle are counted when a task ends, those of the input every few seconds.
+        # Spark counts shuffle records when a task ends, and input records every few seconds.
         rows = max(routing.shuffleWriteRecords(), 0 if routed else routing.inputRecords())
         return Stages(rows, running.numTasks(), running.numCompleteTasks(), routed=routed)
 
 
 class LedgerWatch:
-    """Counts the rows of a job in the log, with a log of its own: backends are not shared between threads."""
+    """Count the rows of a job in the log. It opens its own backend, because backends are not thread-safe."""
 
     def __init__(self, spec: AnySpec, job: str) -> None:
         self._spec = spec
         self._job = job
         self._log: Backend | None = None
         self._at = job, ""
-        """The name under which its ledger goes on, and its group."""
+        """Name and commit group under which the job currently appends."""
         self._earlier = 0
         self._rows: dict[int, int] = {}
         self._complete: set[int] = set()
         self._answered = time.monotonic()
         self._granted = False
         self._ahead: tuple[str, float] | None = None
-        """The job that is granted what this one is not yet, and since when that was seen."""
+        """The job that holds the load lock, and the time at which this was first seen."""
 
     def rows(self) -> int:
-        """Rows of the job in all partitions; what was known last when the log cannot be asked."""
+        """Return the rows of the job in all partitions. If the log is unavailable, return the last known count."""
         try:
             with within(_PATIENCE_MS / 1000):
                 self._look()
         except StorageError:
             pass
         except ConditionalLogError:
-            # Such as that the log is not there yet: an answer, if not one that tells of rows.
+            # The log replied, for example that it does not exist yet.
             self._answered = time.monotonic()
         else:
             self._answered = time.monotonic()
         return self._earlier + sum(self._rows.values())
 
     def waiting(self) -> str | None:
-        """What is waited for since when, once that is no moment any more: a log without an answer, another load."""
+        """Return the cause and duration of a wait of at least five seconds; None if there is none."""
         silent_for = time.monotonic() - self._answered
         if silent_for >= _QUIET_SECONDS:
             return f"waiting for {self._spec.server} since {silent_for:.0f} s"
@@ -162,7 +162,7 @@ class LedgerWatch:
         self._earlier = earlier
 
     def _look_ahead(self, log: Backend) -> None:
-        """Which load this one waits for, until it has a grant, or rows in the log without any."""
+        """Find the load that blocks this one, until this load has a lock or rows in the log."""
         if self._granted or self._rows:
             return
         grants = log.grants()
@@ -174,9 +174,10 @@ class LedgerWatch:
             self._ahead = others[0].job, time.monotonic()
 
     def _follow(self, log: Backend) -> int:
-        """Go by the plan of now, once the load goes on behind an expansion, or in another group.
+        """Switch to the current plan and group, which change with an expansion or a new commit group.
 
-        Returns what it had appended before the expansion.
+        Returns:
+            the rows that the job appended before the expansion
         """
         plan = plan_now(log, self._job)
         if plan is None:
@@ -197,19 +198,19 @@ class LedgerWatch:
 
 
 class LoadWatch:
-    """Puts both together, and works out the speed."""
+    """Combine the progress of ledger and stages, and compute the speed."""
 
     def __init__(self, ledger: LedgerWatch | None, stages: StageWatch, *, verifying: bool) -> None:
         self._ledger = ledger
-        """None for a load that none has: its stages alone tell of it."""
+        """None if the load has no ledger entry. Progress is then from the stages only."""
         self._stages = stages
         self._verifying = verifying
         self._begun = time.monotonic()
         self._appending: tuple[float, int] | None = None
-        """When appending began, and how many rows an earlier run had left by then."""
+        """Time at which appending began, and the rows of earlier runs at that time."""
 
     def look(self) -> Snapshot:
-        """The load as it is now."""
+        """Return the current state of the load."""
         rows = 0 if self._ledger is None else self._ledger.rows()
         waiting = None if self._ledger is None else self._ledger.waiting()
         return replace(self._look(rows), waiting=waiting)

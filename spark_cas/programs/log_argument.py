@@ -1,4 +1,4 @@
-"""How the programs' command lines say where a log is."""
+"""Command-line arguments that locate a log."""
 
 import argparse
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from spark_cas.programs.exit_codes import UsageError
 
 _ADDRESS = ("path", "paths", "kafka.bootstrap.servers", "topic")
-"""The options that say where a log is, which the arguments of each command do."""
+"""Options for the location of a log. Commands have their own arguments for them."""
 
 Group = argparse._ArgumentGroup  # noqa: SLF001 - argparse gives its groups no public name
 
@@ -29,7 +29,7 @@ def add_log_arguments(group: Group) -> None:
 
 
 def name_and_value(text: str) -> tuple[str, str]:
-    """The argument ``NAME=VALUE``."""
+    """Parse an argument ``NAME=VALUE``."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise argparse.ArgumentTypeError("expected NAME=VALUE")
@@ -37,9 +37,15 @@ def name_and_value(text: str) -> tuple[str, str]:
 
 
 def options_beside(given: Iterable[tuple[str, str]], argument: str, *own: str) -> dict[str, str]:
-    """The options given by ``argument``, beside those that arguments of their own say: the address, and ``own``.
+    """Return the options of ``argument`` as a dict.
 
-    UsageError for one of these, or for a name that is given twice: one of the values would be dropped silently.
+    Args:
+        given: names and values in order
+        argument: the name of the argument for error messages
+        own: further options that have arguments of their own
+
+    Raises:
+        UsageError: if an option has its own argument, or a name occurs twice (names are case-insensitive)
     """
     options: dict[str, str] = {}
     said = {each.lower() for each in (*_ADDRESS, *own)}
@@ -55,7 +61,11 @@ def options_beside(given: Iterable[tuple[str, str]], argument: str, *own: str) -
 
 
 def log_address(log: str | None, bootstrap_servers: str | None, topic: str | None) -> str:
-    """One address from ``--log PATH`` or ``--bootstrap-servers HOST:PORT --topic NAME``; UsageError for else."""
+    """Return the address of a log from ``--log PATH`` or ``--bootstrap-servers HOST:PORT --topic NAME``.
+
+    Raises:
+        UsageError: if the arguments name no log, or more than one
+    """
     if (log is None) == (bootstrap_servers is None):
         raise UsageError("expected a log, or --bootstrap-servers with --topic, and one of the two only")
     if (bootstrap_servers is None) != (topic is None):

@@ -1,4 +1,4 @@
-"""What ended a program, as one sentence: an error of the log, or the root cause of an error of Spark."""
+"""One-line error messages: the error of the log, or the root cause of a Spark error."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _RAISED_IN_PYTHON = re.compile(r"^\s*[\w.]*(?:Error|Exception): \S.*$", re.MULTI
 _SQLSTATE = re.compile(r"\s*SQLSTATE: (\w{5})\b")
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]*\] ")
 _WRONG_IN_THE_CALL = ("22", "42", "KD", "P0001")
-"""SQLSTATE classes of errors that the same command meets again: data, names, syntax, files, and raise_error."""
+"""SQLSTATE prefixes of errors that a retry cannot fix: data, names, syntax, files, and raise_error."""
 _NO_HINT = "[FAILED_READ_FILE.NO_HINT]"
 _UNREADABLE = frozenset(
     {
@@ -28,18 +28,19 @@ _UNREADABLE = frozenset(
 )
 """Java exceptions for a file that stays unreadable, if Spark has no hint."""
 _NOT_COMPRESSED = re.compile(r"gzip|zip2|stream|header|crc|corrupt|compress", re.IGNORECASE)
-"""In the message of a plain IOException of a decompressor."""
+"""Pattern in the message of a decompressor's IOException."""
 _RAISED = "[USER_RAISED_EXCEPTION] "
-"""Precedes the text of Spark's function raise_error."""
+"""Prefix of the text of Spark's function raise_error."""
 _CSV_HEADER = "CSV header "
-"""Begins what Spark says of a header that is not the expected one: what is wrong with it comes in further lines."""
+"""Prefix of Spark's message about an unexpected CSV header. The details are on its further lines."""
 _FILE = re.compile(r"reading file (\S+?)\.(?:\s|$)")
 
 
 def plain_error(error: Exception) -> Exception:
-    """Return the error of the log that an exception of Spark carries; else its root cause, in a line.
+    """Return the error of the log that an exception of Spark contains, or its root cause in one line.
 
-    It is a UsageError if the input or the call has to be fixed. A row of the input in the text decides nothing.
+    The result is a UsageError if the input or the call is wrong. Text of input rows in the message does not affect
+    it.
     """
     if isinstance(error, ConditionalLogError | RowCountError | UsageError):
         return error
@@ -53,7 +54,10 @@ def plain_error(error: Exception) -> Exception:
 
 
 def in_short(error: BaseException) -> str:
-    """Return the message of an error of Spark without plans and stack traces: of a Python worker's, the last line."""
+    """Return the message of a Spark error without plans and stack traces.
+
+    For an error in a Python worker, this is the last exception line.
+    """
     text = str(error)
     raised = _RAISED_IN_PYTHON.findall(text) if "Traceback (most recent call last)" in text else []
     lines = [line.strip() for line in raised[-1:] or text.splitlines() if line.strip()]
@@ -61,7 +65,7 @@ def in_short(error: BaseException) -> str:
 
 
 def _java_causes(error: Exception) -> Iterator[tuple[str, str]]:
-    """Class and message of an error of the JVM, and of what caused it; nothing of any other."""
+    """Yield the class and message of a JVM error and of each of its causes. Yield nothing for other errors."""
     link: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     with suppress(Exception):  # the JVM may be gone
         while link is not None:
@@ -70,7 +74,10 @@ def _java_causes(error: Exception) -> Iterator[tuple[str, str]]:
 
 
 def _root_cause(causes: list[tuple[str, str]]) -> Exception:
-    """The innermost cause that Spark has a name for, and the innermost of all, with the file that was read."""
+    """Return an error with the innermost cause that has a Spark error condition, and the root cause.
+
+    The message also names the file that was read, if known.
+    """
     named = [text for _, text in causes if _CONDITION.match(text)]
     kind, text = causes[-1]
     root = f"{kind}: {_line(text)}" if _line(text) else kind
@@ -80,7 +87,7 @@ def _root_cause(causes: list[tuple[str, str]]) -> Exception:
     file = next((found[1] for each in named if (found := _FILE.search(each))), None)
     if file is not None and file not in said:
         said += f" (in {file})"
-    # Data comes before the state, and a fragment of the query after it.
+    # Text from the data precedes the SQLSTATE. A fragment of the query follows it.
     states = _SQLSTATE.findall(named[-1].split("\n== SQL (")[0])
     wrong = bool(states) and states[-1].startswith(_WRONG_IN_THE_CALL)
     if wrong and named[-1].startswith(_NO_HINT):
@@ -93,7 +100,7 @@ def _root_cause(causes: list[tuple[str, str]]) -> Exception:
 
 
 def _line(text: str) -> str:
-    """The first line, or all where that says too little; without the code that stands behind it."""
+    """Return the first line without the SQLSTATE, or all lines of a CSV header error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = " ".join(lines) if text.startswith(_CSV_HEADER) else next(iter(lines), "")
     return _SQLSTATE.split(told)[0].strip()

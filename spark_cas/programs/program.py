@@ -1,4 +1,4 @@
-"""Common parts of the programs: messages for people on stderr, the result as JSON in the last line of stdout."""
+"""Common parts of the programs: messages on stderr, and the result as JSON in the last line of stdout."""
 
 import argparse
 import json
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Result = Mapping[str, object]
 StartSession = Callable[[bool], "SparkSession"]
-"""Starts the session. The argument is whether to show Spark's log."""
+"""Type of functions that start the session. The argument is whether to show Spark's log."""
 
 
 def parser_of(prog: str, description: str, epilog: str) -> argparse.ArgumentParser:
@@ -41,7 +41,7 @@ def add_traceback(parser: argparse._ActionsContainer) -> None:
 
 
 def tell_error(error: Exception, console: Console, *, with_traceback: bool) -> Exception:
-    """Print an error that ended a program as one sentence, and return the plain error."""
+    """Print an error that ended a program in one sentence, and return the simplified error."""
     if with_traceback:
         traceback.print_exc()
     plain = plain_error(error)
@@ -57,15 +57,15 @@ def tell(console: Console, sentence: str, style: str = "") -> None:
 def run(
     work: "Callable[[SparkSession], tuple[ExitCode, Result]]", start_session: StartSession, *, with_traceback: bool
 ) -> int:
-    """Run the work of a program, print its result, and return the exit code. An error becomes a result too."""
+    """Run the work of a program, print its result, and return the exit code. An error also gives a result."""
 
     def in_session() -> tuple[ExitCode, Result]:
-        # Imported here, so that a wrong call fails without pyspark.
+        # Import here, so that an invalid call fails without pyspark.
         from spark_cas.spark.source import ConditionalLogSource
         from spark_cas.spark.versions import register
 
         spark = start_session(with_traceback)
-        # Spark finds the source itself only if the first python3 on its PATH has this package.
+        # Otherwise Spark finds the data source only if the first python3 on PATH has this package.
         register(spark, ConditionalLogSource)
         return work(spark)
 
@@ -80,7 +80,7 @@ def run(
 def outcome_of(
     work: Callable[[], tuple[ExitCode, Result]], console: Console, *, with_traceback: bool
 ) -> tuple[ExitCode, Result]:
-    """Return the outcome of some work. Print an error, and return it as an outcome too."""
+    """Run some work and return its outcome. If it raises an error, print the error and return it as an outcome."""
     try:
         return work()
     except KeyboardInterrupt:

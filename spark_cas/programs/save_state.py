@@ -1,4 +1,4 @@
-"""Saving the state of a log, all of it or what changed since an earlier one."""
+"""Save the state of a log, in full or as an update of an earlier state."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,26 +21,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What was saved."""
+    """Result of `save_state`."""
 
     at: PinnedBounds
     name: str
-    """The folder, below the place, or the table that the rows are in."""
+    """The table of the rows, or their folder below the location."""
     rows: int
 
 
 def save_state(
     spark: "SparkSession", log_options: Mapping[str, str], kind: str, place: str, since: str | None = None
 ) -> Saved:
-    """Save the state of a log and the offsets that it lies at, as one thing: see `saved_state`.
+    """Save the state of a log together with its offsets (see `saved_state`).
 
-    ``since`` names a state that was saved in the same format: then only what was appended after it is read, and the
-    result is the same.
+    Args:
+        spark: the session
+        log_options: the options of the read
+        kind: one of `spark_cas.programs.saved_state.FORMATS`
+        place: a new folder or table
+        since: an earlier state in the same format. Only newer records are read; the result is the same.
 
-    Raises what `spark_cas.bootstrap` raises; UsageError when ``place`` is taken or ``since`` holds no state;
-    TruncatedError when the log is not, or no longer, the one that ``since`` was taken of, or that the ends were asked
-    of; TrimmedError when what came after ``since``, or a deletion, may not all have been there any more when it was
-    read.
+    Raises:
+        UsageError: if ``place`` is in use or ``since`` contains no state
+        TruncatedError: if the log was recreated or truncated after ``since``, or recreated during the read
+        TrimmedError: if records after ``since``, or tombstones, may have been removed before they were read
+        ConditionalLogError: if `spark_cas.bootstrap` raises it
     """
     target = place_of(spark, kind, place)
     target.require_free()
@@ -52,7 +57,7 @@ def save_state(
     counted = Observation("saved state")
     state = state.observe(counted, sf.count(sf.lit(1)).alias("rows"))
     rows = target.write_rows(state)
-    # Again: only now everything has been read.
+    # Check again after everything was read.
     _require_same_log(log_options, log.at)
     _require_all_tombstones(log_options, oldest)
     target.write_offsets(log.at, rows)
@@ -60,7 +65,7 @@ def save_state(
 
 
 def refreshed(spark: "SparkSession", log: PinnedLog, before: SavedState) -> "DataFrame":
-    """The state of a log at its bound, from an earlier one and from what was appended since."""
+    """Return the state of a log at its pinned offsets, from an earlier state and the newer records."""
     seen = [each.end_offset for each in before.at.bounds]
     if before.at.log_id != log.at.log_id or any(
         end > each.end_offset for end, each in zip(seen, log.at.bounds, strict=False)
@@ -69,16 +74,16 @@ def refreshed(spark: "SparkSession", log: PinnedLog, before: SavedState) -> "Dat
             f"log {log.at.topic} is not the one that the saved state was taken of, or it lost records since then: it "
             f"was recreated, or ends before what the state has seen. Find out why, then bootstrap without --since."
         )
-    # Partitions that are new since then are read from their start.
+    # Read partitions that were added since then from their start.
     start_offsets = [*seen, *log.at.start_offsets[len(seen) :]]
     starts = spark.createDataFrame([*enumerate(log.at.start_offsets)], "partition INT, start_offset BIGINT")
-    # What was trimmed since then is in no bootstrap of today either.
+    # Drop rows that were trimmed since then. A new bootstrap would not contain them either.
     kept = before.state.join(sf.broadcast(starts), "partition").where("offset >= start_offset").select(*STATE.names)
     return latest(kept.unionByName(log.read(start_offsets, STATE, newest=True).select(*STATE.names)), log.at)
 
 
 def _require_same_log(log_options: Mapping[str, str], at: PinnedBounds) -> None:
-    """TruncatedError when the log was recreated since it was pinned, maybe in the middle of what a task read."""
+    """Check that the log is still the one that was pinned. Raises TruncatedError if it was recreated."""
     with open_log(parse_read(log_options).selection.only()) as log:
         if log.layout().log_id != at.log_id:
             raise TruncatedError(
@@ -88,10 +93,13 @@ def _require_same_log(log_options: Mapping[str, str], at: PinnedBounds) -> None:
 
 
 def _require_all_tombstones(log_options: Mapping[str, str], oldest: PinnedBounds) -> None:
-    """TrimmedError unless each deletion of a key that was there then, or came since, is still to be read.
+    """Check that the log still has the tombstones of all keys that existed at ``oldest`` or later.
 
-    Compaction keeps a deletion for as long after it took away what was deleted. So whoever read an older value then,
-    or later, finds the deletion for as long.
+    Compaction keeps a tombstone for this time after it removed the older records of the key. A reader of such a
+    record therefore finds the tombstone within this time.
+
+    Raises:
+        TrimmedError: if a tombstone may have been removed
     """
     with open_log(parse_read(log_options).selection.only()) as log:
         kept_ms = log.tombstones_kept_ms()
@@ -103,7 +111,7 @@ def _require_all_tombstones(log_options: Mapping[str, str], oldest: PinnedBounds
             f"{oldest.topic}); if it is compacted with delete.retention.ms=0, raise that."
         )
     age_ms = clock.now_ms() - oldest.pinned_at_ms
-    # Half of it, for the clocks of brokers differ.
+    # Use half of the time, because the clocks of brokers may differ.
     if kept_ms is not None and age_ms >= kept_ms // 2:
         raise TrimmedError(
             f"topic {oldest.topic} is compacted and keeps deletions for {kept_ms / 1000:.0f} s, and the oldest that "

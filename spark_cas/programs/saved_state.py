@@ -1,7 +1,7 @@
-"""A state saved together with its bound, so that the one is only ever found through the other.
+"""Saved states of a log: the rows and the offsets up to which they were read, always stored together.
 
-In a folder the state has a name of its own, and the file that names it, with the offsets, comes last: what a run that
-was stopped leaves behind is named by nothing. In a catalog the offsets are a property of the table, set last.
+In a folder, the rows have a unique name, and a file with that name and the offsets is written last. Rows of an
+interrupted run are therefore not part of any state. In a catalog, the offsets are a table property that is set last.
 """
 
 import json
@@ -24,7 +24,7 @@ FORMATS = ("parquet", "csv", "table")
 _PROPERTY = "spark_cas.offsets"
 _OFFSETS = "offsets"
 
-# Lines, quotes and spaces within a text stay as they are, and no text is taken for a comment.
+# Keep line breaks, quotes and spaces in values, and do not parse comments.
 _CSV = {
     "header": "true",
     "quoteAll": "true",
@@ -34,43 +34,49 @@ _CSV = {
     "ignoreTrailingWhiteSpace": "false",
     "encoding": "UTF-8",
 }
-# What cannot be read is an error, not nulls, which a refresh would take for nothing to keep.
+# Fail on unreadable rows. Otherwise Spark returns nulls, and a refresh would drop those keys.
 _READ_CSV = {**_CSV, "mode": "FAILFAST"}
 _CSV_COLUMNS = "key STRING, value STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
 
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
-    """A state that was saved."""
+    """A saved state."""
 
     at: PinnedBounds
-    """The bound that it lies at."""
+    """The offsets up to which the state was read."""
     state: "DataFrame"
-    """In the columns of `spark_cas.spark.reading.bootstrap.STATE`."""
+    """The rows, with the columns of `spark_cas.spark.reading.bootstrap.STATE`."""
 
 
 class Place(Protocol):
-    """Where one state is saved."""
+    """Location of a saved state."""
 
     def require_free(self) -> None:
-        """UsageError when something lies here already, whoever's it is."""
+        """Check that the location is unused. Raises UsageError if it is not."""
         ...
 
     def write_rows(self, state: "DataFrame") -> str:
-        """Write the rows of a state, which is not saved by that, and return what they lie under."""
+        """Write the rows of a state and return their name. The state is saved only after `write_offsets`."""
         ...
 
     def write_offsets(self, at: PinnedBounds, rows: str) -> None:
-        """Save the state whose rows lie under this name: from now on it is found."""
+        """Save the state whose rows have this name. From now on `load` finds it."""
         ...
 
     def load(self) -> SavedState:
-        """What is saved here; UsageError when that is nothing, not all of it, or in another format."""
+        """Return the saved state. Raises UsageError if there is none, or if it is incomplete or in another format."""
         ...
 
 
 def place_of(spark: "SparkSession", kind: str, name: str) -> Place:
-    """The place that one of `FORMATS` and a name stand for: a folder, or a table of the catalog."""
+    """Return the location for a kind and a name.
+
+    Args:
+        spark: the session
+        kind: one of `FORMATS`
+        name: a folder, or a table of the catalog
+    """
     return _Table(spark, name) if kind == "table" else _Folder(spark, kind, name.rstrip("/"))
 
 
@@ -128,11 +134,11 @@ class _Folder:
         return SavedState(at, self._spark.read.schema(STATE).parquet(where))
 
     def _lines(self) -> set[str] | None:
-        """What the folder of the offsets holds, of several lines the first ones; None when there is none."""
-        # Named twice: of one path that is not there Spark logs a stack trace, of several it does not.
+        """Return up to three different lines of the offsets folder; None if there is no folder."""
+        # Pass the path twice: Spark logs a stack trace if a single path is missing, but not for several paths.
         paths = [f"{self._path}/{_OFFSETS}"] * 2
         try:
-            # Recursively, as it may be anybody's folder: Spark would look for partitions of a table in it.
+            # Read recursively: the folder may belong to another program, and Spark would infer partitions from it.
             lines = self._spark.read.option("recursiveFileLookup", "true").text(paths)
             return {row.value for row in lines.limit(3).collect()}
         except AnalysisException as error:
@@ -180,7 +186,7 @@ def _written_offsets(at: PinnedBounds, rows: str, kind: str) -> str:
 
 
 def _read_offsets(text: str, kind: str) -> tuple[PinnedBounds, str]:
-    """The bound of a state that is to be read in a format, and what its rows lie under."""
+    """Parse the offsets of a state and the name of its rows. Raises UsageError if the format is not ``kind``."""
     try:
         at, saved = PinnedBounds.from_json(text), json.loads(text)
         rows, found = saved["state"], saved["format"]
@@ -195,7 +201,10 @@ def _read_offsets(text: str, kind: str) -> tuple[PinnedBounds, str]:
 
 
 def _as_text(state: "DataFrame") -> "DataFrame":
-    """Return key and value as text. The write fails with Spark's error of raise_error if they are not UTF-8."""
+    """Return the state with key and value as text.
+
+    The write fails with Spark's error of raise_error if a value is not UTF-8.
+    """
 
     def text_of(name: str) -> "Column":
         refusal = f"column {name} has bytes that are no UTF-8 text, which CSV cannot hold. Save the state as parquet."
@@ -206,6 +215,6 @@ def _as_text(state: "DataFrame") -> "DataFrame":
 
 
 def _from_text(state: "DataFrame") -> "DataFrame":
-    # A state has no nulls: what CSV gives as one is an empty text.
+    # A state has no nulls. Spark reads an empty CSV text as null.
     bytes_of = (sf.coalesce(name, sf.lit("")).cast("binary").alias(name) for name in ("key", "value"))
     return state.select(*bytes_of, *STATE.names[2:])

@@ -1,4 +1,4 @@
-"""Spark sessions for the programs of this project."""
+"""Spark sessions for the command-line programs."""
 
 import logging
 import os
@@ -17,17 +17,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""Set by spark-submit, whose JVM runs before the program does."""
+"""Environment variable that spark-submit sets. Its JVM starts before the program."""
 _WORKERS_END_SECONDS = 30.0
 _PAUSE_SECONDS = 0.05
 _DEFAULT_LOG_SETTINGS = "log4j2-defaults.properties"
 
 
 def submitted_session(name: str, *, show_log: bool) -> "SparkSession":
-    """The session that spark-submit has set up; one on this machine when the program was started by itself.
+    """Return the session of spark-submit, or a session on this machine if the program was started directly.
 
-    Where nobody said what of Spark's log is shown, it is silent unless it is asked for: the program tells the outcome
-    in its own words. Settings for a cluster's log are left as they are.
+    Spark's log is off unless ``show_log``, because the program prints the result itself. Log settings of a cluster
+    are not changed.
+
+    Args:
+        name: the application name
+        show_log: whether to show Spark's log
     """
     builder = _builder(name)
     if _SUBMITTED in os.environ:
@@ -38,20 +42,20 @@ def submitted_session(name: str, *, show_log: bool) -> "SparkSession":
 
 
 def local_session(name: str, *, show_log: bool) -> "SparkSession":
-    """A session on all cores of this machine, whose log is silent unless it is asked for."""
+    """Return a session that uses all cores of this machine. Spark's log is off unless ``show_log``."""
     builder = _builder(name)
     builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
     return _started(builder, show_log=show_log, silent=not show_log)
 
 
 def stop_session(spark: "SparkSession") -> None:
-    """Stop a session, and wait until its Python workers on this machine are gone.
+    """Stop a session and wait until its Python workers on this machine have exited, for at most 30 seconds.
 
-    Spark tells them to end and does not wait for it, and one that appends goes on until it hears of that. Workers on
-    other machines are not waited for.
+    Spark requests the workers to exit but does not wait for them, and a worker may still append rows until then. This
+    function does not wait for workers on other machines.
     """
     groups = _worker_groups(spark)
-    with suppress(Exception):  # under spark-submit Ctrl-C ends the JVM as well
+    with suppress(Exception):  # under spark-submit, Ctrl-C stops the JVM as well
         spark.stop()
     deadline = time.monotonic() + _WORKERS_END_SECONDS
     while any(map(_is_alive, groups)) and time.monotonic() < deadline:
@@ -59,13 +63,13 @@ def stop_session(spark: "SparkSession") -> None:
 
 
 def _worker_groups(spark: "SparkSession") -> list[int]:
-    """The process groups of Python workers: a child of the JVM leads each of them."""
+    """Return the process groups of the Python workers. Each is led by a child of the JVM."""
     try:
         jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - as below
         children = [child.pid() for child in jvm.java.lang.ProcessHandle.current().children().toArray()]
-    except Exception:  # noqa: BLE001 - with Spark Connect there is no JVM here, and one that ends says so in many ways
+    except Exception:  # noqa: BLE001 - Spark Connect has no local JVM; a stopping JVM fails in many ways
         return []
-    # Under spark-submit this program is a child of the JVM too.
+    # Under spark-submit, this program is also a child of the JVM.
     return [child for child in children if child != os.getpid()]
 
 
@@ -81,7 +85,7 @@ def _builder(name: str) -> "SparkSession.Builder":
     with require_pyspark():
         from pyspark.sql import SparkSession
 
-    # Spark would take the first python3 on PATH, which need not have this package.
+    # Spark's default is the first python3 on PATH, which may lack this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return SparkSession.builder.appName(name)
 
@@ -104,20 +108,20 @@ def _started(builder: "SparkSession.Builder", *, show_log: bool, silent: bool = 
 
 
 def _let_ctrl_c_through() -> None:
-    """Make of Ctrl-C a KeyboardInterrupt and nothing else.
+    """Let Ctrl-C raise only KeyboardInterrupt.
 
-    PySpark's handler asks the JVM to cancel all jobs, in the middle of the call that is being waited for: that fails,
-    and Py4J prints the tracebacks. Who catches the interrupt stops the session instead.
+    PySpark's handler cancels all jobs in the JVM during a pending call. That call fails, and Py4J prints tracebacks.
+    The code that catches the interrupt stops the session instead.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # It logs as its own what the caller is told by an exception: in its own loggers, and in the one of all.
+    # Py4J also logs errors that it raises, through its own loggers and the root logger.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(lambda record: "py4j" not in record.pathname)
 
 
 def _silence_query_context() -> None:
-    """Keep PySpark from writing the context of a failed query to stderr as JSON: the program prints the error."""
+    """Prevent PySpark from printing the context of a failed query to stderr as JSON. The program prints the error."""
     from pyspark.logger import PySparkLogger
 
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
@@ -125,7 +129,7 @@ def _silence_query_context() -> None:
 
 
 def _log_is_not_set_up() -> bool:
-    """Whether the JVM of spark-submit logs as it comes from Apache: each step, and a failure with all its traces."""
+    """Return whether the JVM of spark-submit uses Spark's default log settings, which are verbose."""
     from pyspark import SparkContext
     from pyspark.sql.utils import is_remote
 

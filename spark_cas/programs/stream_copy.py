@@ -1,4 +1,4 @@
-"""The program that copies a log or topic into another as a stream: exactly once, and each key in its order."""
+"""Program that copies a log or topic into another as a stream, exactly once and in order per key."""
 
 import argparse
 import json
@@ -32,7 +32,7 @@ _LOOK_SECONDS = 1
 
 
 def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
-    """Parse a command line; prints usage and exits with 2 when it is wrong."""
+    """Parse a command line. If it is invalid, print usage and exit with 2."""
     description = "Copy a log or topic into another, exactly once. Run again with the same checkpoint, it goes on."
     parser = parser_of(prog, description, _EPILOG.format(most=_MOST_OFFSETS))
     for name, what in (("from", "read"), ("to", "written")):
@@ -65,9 +65,12 @@ def main(argv: Sequence[str], prog: str, start_session: StartSession) -> int:
 
 
 def reading_options(given: argparse.Namespace) -> dict[str, str]:
-    """The options of the read, bounded by default: what Spark has planned as one batch can never be made smaller."""
+    """Return the options of the read, with a default limit on the batch size.
+
+    Spark keeps the planned size of a batch, so a later run cannot reduce it.
+    """
     chosen = {"startingOffsets": "earliest", "includeHeaders": "true", **given.from_options}
-    # So many offsets may end within a load: no batch of whole loads is bounded by them.
+    # An offset limit may split a load, so it does not apply with isolation=load.
     isolation = next((value for name, value in chosen.items() if name.lower() == "isolation"), "")
     if isolation.strip().lower() == ISOLATION_LOAD:
         return chosen
@@ -82,7 +85,7 @@ def _copy(given: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, R
 
     def append(batch: "DataFrame", number: int) -> None:
         one = {**writing, "batchId": str(number)}
-        # By offset: records with the same key are in one partition, so that they keep their order.
+        # Order by offset: records with the same key are in one partition, so their order is kept.
         routed = route(require_timestamps(batch), one, order_by=["offset"])
         routed.write.format("conditional-log").mode("append").options(**one).save()
 
@@ -107,9 +110,9 @@ def _copy(given: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, R
 
 
 def require_timestamps(records: "DataFrame") -> "DataFrame":
-    """Fail with UnreadableRecordError at a record whose timestamp Spark cannot hold.
+    """Fail with UnreadableRecordError if Spark cannot represent the timestamp of a record.
 
-    In the frame it is null, and a copy would give it the present time.
+    Such a timestamp is null in the DataFrame, and the copy would replace it with the current time.
     """
     from pyspark.sql import functions
 
@@ -134,10 +137,12 @@ def _tell(progress: Mapping[str, Any], console: Console) -> None:
 
 
 def records_behind(source: Mapping[str, Any]) -> int:
-    """How many offsets lie between the end of a batch and the newest one that the source knows of.
+    """Return the number of offsets between the end of a batch and the newest offset that the source reported.
 
-    ``source`` is Spark's progress of the source, whose offsets are the JSON of `StreamOffsets`. On a topic markers of
-    transactions count as well.
+    On a topic, the number includes transaction markers.
+
+    Args:
+        source: Spark's progress of the source; its offsets are JSON of `StreamOffsets`
     """
     end, latest = (json.loads(source[name] or "null") for name in ("endOffset", "latestOffset"))
     if end is None or latest is None:

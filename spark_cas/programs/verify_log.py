@@ -1,4 +1,4 @@
-"""The program that proves that a log holds exactly the rows of files."""
+"""Program that verifies that a log contains exactly the rows of files."""
 
 import argparse
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ exit codes: 0 the log holds exactly these rows; 1 the comparison failed, run it 
 
 
 def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
-    """Parse a command line, with the load that it compares with as ``request``; exits with 2 when it is wrong."""
+    """Parse a command line into a namespace with a LoadRequest as ``request``. If it is invalid, exit with 2."""
     parser = parser_of(
         prog, "Prove that a log holds exactly the rows of files, or list the first differences.", _EPILOG
     )
@@ -48,7 +48,7 @@ def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
         given.request = LoadRequest(
             **rows_of(given),
             log=log_address(given.log, given.bootstrap_servers, given.topic),
-            job=fresh_job_name(),  # nothing is loaded: the name is never used
+            job=fresh_job_name(),  # nothing is loaded, so the name is not used
             log_options=tuple(options_beside(given.log_option, "--log-option").items()),
         )
     except UsageError as error:

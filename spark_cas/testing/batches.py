@@ -1,4 +1,4 @@
-"""Micro-batches of small input, for tests: what a streaming query does, in one process."""
+"""Micro-batches of small input for tests, in one process instead of a streaming query."""
 
 from collections.abc import Mapping, Sequence
 
@@ -28,7 +28,7 @@ def run_batch(
     wait: float = 10.0,
     whole: bool = False,
 ) -> tuple[PartitionResult, ...]:
-    """A micro-batch from the plan to the commit, in one task."""
+    """Run a micro-batch from the plan to the commit in one task."""
     plan = with_group(log, begin_stream(log, job, ExpectedOffsets.parse(expected), whole=whole), number)
     batch = Batch(query, number)
     results = load_batch(
@@ -49,7 +49,10 @@ def run_batch(
 def run_tasks(
     log: Backend, number: int, rows: Rows, *, job: str = "stream", query: str = "q", run: str = "run"
 ) -> None:
-    """A micro-batch from the plan to the commit, with a task for each partition: all end, whichever is refused."""
+    """Run a micro-batch from the plan to the commit, with a task per partition.
+
+    All tasks run, even if one is rejected.
+    """
     plan, batch = begin_stream(log, job, ExpectedOffsets.parse("none")), Batch(query, number)
     results: list[PartitionResult] = []
     ledger, refused = ledger_before(log, plan), []
@@ -65,5 +68,5 @@ def run_tasks(
 
 
 def rows_held(results: Sequence[PartitionResult]) -> Mapping[int, int]:
-    """By partition, how many rows of the batch were there before."""
+    """Return by partition the number of rows of the batch that were already in the log."""
     return {result.progress.partition: result.resumed_rows or 0 for result in results}

@@ -1,4 +1,4 @@
-"""Faults as a decorator of the protocol: a call that fails before it reached the log, or whose reply is lost."""
+"""Fault injection around a backend: a call fails before it reaches the log, or its reply is lost."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -26,35 +26,35 @@ Result = TypeVar("Result")
 
 
 class InjectedFaultError(Exception):
-    """Stands for a killed process: nothing after it happens."""
+    """Simulates a killed process. Nothing after it runs."""
 
 
 class When(Enum):
-    """On which side of the call the fault lies."""
+    """Whether the fault occurs before or after the call."""
 
     BEFORE = "the request is lost"
     AFTER = "the response is lost"
 
 
 def crash() -> None:
-    """Let the process die here."""
+    """Simulate a crash of the process."""
     raise InjectedFaultError
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens at one call: it dies there, or ``action`` runs, such as another writer's append."""
+    """A fault at one call: a crash by default, or another ``action``, such as an append of another writer."""
 
     operation: str
-    """The name of the method, such as ``append``."""
+    """Name of the method, such as ``append``."""
     call: int
-    """Which call of it, counted from 1."""
+    """Number of the call, counted from 1."""
     when: When
     action: Callable[[], None] = crash
 
 
 class FaultyLog(Backend):
-    """A backend with faults. Counts the calls of each operation in ``calls``."""
+    """A backend with injected faults. ``calls`` counts the calls of each operation."""
 
     def __init__(self, inner: Backend, *faults: Fault, lose_append_replies: bool = False) -> None:
         self.topic = inner.topic
@@ -72,7 +72,7 @@ class FaultyLog(Backend):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """The inner backend stays open: it belongs to the test."""
+        """Leave the inner backend open, because the test owns it."""
 
     def layout(self) -> Layout:
         return self._at("layout", self._inner.layout)
@@ -84,7 +84,7 @@ class FaultyLog(Backend):
         return self._at("claim", lambda: self._inner.claim(partition, plan))
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
-        """As the inner one, except that with ``lose_append_replies`` a crash after it becomes `Unknown`."""
+        """Append with the inner backend. With ``lose_append_replies``, a crash returns `Unknown`."""
         try:
             return self._at("append", lambda: self._inner.append(claim, chunk))
         except InjectedFaultError:
@@ -95,7 +95,7 @@ class FaultyLog(Backend):
     def read(
         self, partition: int, offsets: OffsetRange, columns: tuple[str, ...] = tuple(RECORDS.names)
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """As the inner one; a fault strikes when the reading is asked for, not while it goes on."""
+        """Read with the inner backend. Faults occur at this call, not during iteration."""
         return self._at("read", lambda: self._inner.read(partition, offsets, columns))
 
     def progress(self, partition: int, job: str, group: str = "") -> Progress | None:
@@ -127,7 +127,7 @@ class FaultyLog(Backend):
         return self._at("append_blind", lambda: self._inner.append_blind(partition, layout, chunk, guarantee))
 
     def forget_leaders(self) -> None:
-        """As the inner one; no fault strikes, for nobody is asked."""
+        """Forward to the inner backend without faults, because no request is sent."""
         self._inner.forget_leaders()
 
     def tombstones_kept_ms(self) -> int | None:

@@ -1,4 +1,4 @@
-"""Whole loads of small input, for tests: what Spark does, in one process."""
+"""Loads of small input for tests, in one process instead of Spark."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
 from spark_cas.testing.writing import table_of
 
 Rows = dict[int, list[str]]
-"""The input: values by partition, in order."""
+"""Input rows: the values by partition, in order."""
 
 TEN: Rows = {0: [f"0.{at}" for at in range(10)]}
 
@@ -24,12 +24,12 @@ LIMITS = ChunkLimits(max_records=3, max_bytes=1_000_000, max_seconds=1_000)
 
 
 def rows_of(count: int, *partitions: int) -> Rows:
-    """So many different values for each partition."""
+    """Return ``count`` different values for each partition."""
     return {partition: [f"{partition}.{at}" for at in range(count)] for partition in partitions}
 
 
 def batches_of(rows: Rows, size: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows as one task gets them: batches of at most ``size``, taken from the partitions in turn."""
+    """Yield the rows as a task receives them: batches of at most ``size`` rows, with partitions in turn."""
     longest = max(map(len, rows.values()), default=0)
     for at in range(0, longest, size):
         for partition, values in rows.items():
@@ -47,22 +47,23 @@ def load(
     size: int = 2,
     wait: float = 10.0,
 ) -> tuple[PartitionResult, ...]:
-    """One attempt of one task that has all rows."""
+    """Run one attempt of a single task with all rows."""
     return load_rows(log, plan, batches_of(rows, size), task=task, limits=limits, fenced_wait_seconds=wait)
 
 
 def run_job(
     log: Backend, job: str, rows: Rows, *, expected: str = "end", run: str = "run", size: int = 2
 ) -> Completion:
-    """A whole run of a job: plan, one task, completion."""
+    """Run a job: plan, one task, completion."""
     plan = pin_plan(log, job, ExpectedOffsets.parse(expected))
     return complete_job(log, plan, load(log, plan, rows, task=f"{run}/0", size=size))
 
 
 def run_rest(log: Backend, job: str, rows: Rows, *, expected: str = "end", run: str = "rest") -> Completion:
-    """A run of a job that partitions were added under: what was appended is taken out, the rest is placed anew.
+    """Run a job again after the log was expanded. Skip the rows that are in the log and place the others again.
 
-    ``rows`` are by partition of the first layout; the rest of each goes to the same partition and a new one in turn.
+    ``rows`` are by partition of the first layout. The remaining rows of a partition go alternately to that partition
+    and to a new one.
     """
     earlier = earlier_rows(log, job)
     plan = pin_plan(log, job, ExpectedOffsets.parse(expected), earlier=earlier)
@@ -73,7 +74,7 @@ def run_rest(log: Backend, job: str, rows: Rows, *, expected: str = "end", run: 
 
 
 def placed_anew(rows: Rows, partitions: int) -> Rows:
-    """Rows of a layout in one with more partitions: every second row of each stays, the others move to the last."""
+    """Place rows in a layout with more partitions: every second row moves to the last partition."""
     placed: Rows = {at: values[::2] for at, values in rows.items()}
     placed[partitions - 1] = [
         *placed.get(partitions - 1, []),
@@ -85,17 +86,17 @@ def placed_anew(rows: Rows, partitions: int) -> Rows:
 def crash_after_chunks(
     log: Backend, job: str, rows: Rows, chunks: int, *, expected: str = "end", run: str = "run"
 ) -> None:
-    """Begin a job and let its process die when so many chunks are in the log."""
+    """Start a job and simulate a crash after ``chunks`` chunks are in the log."""
     with pytest.raises(InjectedFaultError):
         run_job(FaultyLog(log, Fault("append", chunks, When.AFTER)), job, rows, expected=expected, run=run)
 
 
 def edited(at: int, *values: str, instead_of: int = 1) -> Rows:
-    """Ten rows, of which some are changed."""
+    """Return ten rows, some of which are changed."""
     rows = list(TEN[0])
     rows[at : at + instead_of] = values
     return {0: rows}
 
 
 def void(_: object) -> None:
-    """Drop a result."""
+    """Ignore a result."""

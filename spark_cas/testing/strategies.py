@@ -1,4 +1,4 @@
-"""Random records for Hypothesis."""
+"""Hypothesis strategies for random records."""
 
 import itertools
 from typing import Any
@@ -8,15 +8,16 @@ from hypothesis import strategies as st
 
 from spark_cas.core.records import RECORDS
 
-_TIMES_MS = st.integers(1, 2**42)  # 0 is a time that not every backend can keep
+_TIMES_MS = st.integers(1, 2**42)  # not every backend can store the timestamp 0
 _ANY_TIMES_MS = st.integers(-(2**45), 2**45)
 
 
 def rows(*, odd: bool = False) -> st.SearchStrategy[dict[str, Any]]:
-    """One record as a dict.
+    """Generate a record as a dict.
 
-    ``odd`` adds what the schema allows and not every log can hold: null headers within a list, null header
-    keys and those with the character NUL, and times before 1970.
+    Args:
+        odd: include values that the schema permits but some logs cannot store. These are null headers in a list,
+            header keys that are null or contain NUL, and times before 1970.
     """
     keys: st.SearchStrategy[str | None] = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=4)
     if odd:
@@ -34,7 +35,7 @@ def rows(*, odd: bool = False) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def record_batches(*, min_rows: int = 0, max_rows: int = 20, odd: bool = False) -> st.SearchStrategy[pa.RecordBatch]:
-    """A batch in `RECORDS`; for ``odd`` see `rows`. It may be a slice of a longer one."""
+    """Generate a batch in `RECORDS`, possibly as a slice of a larger batch. For ``odd`` see `rows`."""
     lists = st.lists(rows(odd=odd), min_size=min_rows, max_size=max_rows)
     around = st.lists(rows(odd=odd), max_size=2)
     return st.builds(_slice_of, around, lists, around)
@@ -42,7 +43,7 @@ def record_batches(*, min_rows: int = 0, max_rows: int = 20, odd: bool = False) 
 
 @st.composite
 def cuts(draw: st.DrawFn, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """The rows of a batch, in order, as any number of batches; some may be empty."""
+    """Split the rows of a batch into any number of batches, in order. Some may be empty."""
     inner = draw(st.lists(st.integers(0, batch.num_rows), max_size=4).map(sorted))
     bounds = [0, *inner, batch.num_rows]
     return [batch.slice(a, b - a) for a, b in itertools.pairwise(bounds)]

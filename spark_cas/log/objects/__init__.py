@@ -1,4 +1,4 @@
-"""The object-log backend: a log in a directory or an object store, resting on put-if-absent alone."""
+"""Object log backend: a log in a directory or object store that supports put-if-absent."""
 
 from spark_cas.log.objects.log import ObjectLog
 

@@ -1,7 +1,8 @@
-"""One conditional append: find the end, check the claim, put the chunk under the end's name, read back.
+"""Conditional append: find the end offset, check the claim, put the chunk under that offset, read it back.
 
-A put on a free name is no check of the tail by itself: an expected offset inside an older chunk, or past the
-end, is free too. So the end is found first, the claim must equal it, and the chunk names the one before it.
+A put under a free name does not verify the end by itself. An expected offset inside an older chunk, or past the end,
+is also a free name. The appender therefore finds the end first and requires the expected offset to match. Each chunk
+names its predecessor.
 """
 
 import uuid
@@ -37,19 +38,32 @@ from spark_cas.log.patience import wait_for_others
 
 
 class Appender:
-    """Appends to one partition."""
+    """Append chunks to one partition."""
 
     def __init__(self, store: RetryingStore, chunks: PartitionChunks, ledger: Ledger) -> None:
         self._store = store
         self._chunks = chunks
         self._ledger = ledger
         self._puts = 0
-        """How often a chunk was put since `append` was called."""
+        """Number of puts since `append` was called."""
         self._ahead = ""
-        """The job that was last found in the way, all of whose rows are decided in one step."""
+        """The job whose uncommitted chunk blocks this append. Its rows commit or abort together."""
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
-        """Append a chunk at the claim's expected offset, or at whatever the end is where none is expected."""
+        """Append a chunk at the claim's expected offset, or at the current end if the claim expects none.
+
+        Args:
+            claim: the claim of the partition
+            chunk: the rows to append, or the last chunk of the job in this partition
+
+        Returns:
+            the outcome; Unknown if the store did not report whether it has stored the chunk
+
+        Raises:
+            RecordTooLargeError: if the chunk exceeds `MAX_CHUNK_BYTES`
+            UndecidedError: if an uncommitted atomic load blocked the append until the deadline
+            StorageError: if other writers won each attempt until the deadline, or the store failed
+        """
         self._puts, self._ahead = 0, ""
         attempt = self._append_rows if takes_place(claim.plan, chunk) else self._close
         doing = f"appending to {self._store.at(paths.partition(claim.partition))}"
@@ -78,18 +92,18 @@ class Appender:
                 )
 
     def _append_rows(self, claim: Claim, chunk: Chunk) -> Outcome | None:
-        """One attempt; None when another writer came first and no claim forbids to try again."""
+        """Try to append once. Return None if another writer won and the claim permits a retry."""
         bounds, newest = self._chunks.find_end()
         refusal = self._check(claim, chunk, bounds, newest)
         if says_lost(refusal):
-            # Said only after a second look that trusts nothing this process remembers.
+            # Confirm lost progress with a second read that does not use cached chunks.
             self._chunks.forget()
             bounds, newest = self._chunks.find_end()
             refusal = self._check(claim, chunk, bounds, newest)
         return refusal or self._put_at_end(claim, chunk, bounds, newest)
 
     def _check(self, claim: Claim, chunk: Chunk, bounds: Bounds, newest: StoredChunk | None) -> Refusal | None:
-        """Whether the claim, and those of the rows, hold at this end of the partition."""
+        """Check the expected offsets of the claim and its rows against this end of the partition."""
         if newest and newest.header.layout_epoch > claim.plan.layout_epoch:
             return LayoutChanged(claim.plan.layout_epoch, newest.header.layout_epoch)
         closed = self._ledger.closed(claim.plan.job, claim.plan.pinned_by)
@@ -112,7 +126,7 @@ class Appender:
         )
 
     def _check_unseen(self, claim: Claim, expected: int | None, bounds: Bounds) -> Fenced | ProgressLost | None:
-        """Whether the job has, or may have had, chunks that the claim does not know."""
+        """Check whether the job has, or may have had, chunks that are missing from the claim."""
         if bounds.end_offset <= claim.end_offset:
             return None
         other = self._ledger.newer(claim.plan.job, claim.progress, claim.end_offset, bounds)
@@ -123,9 +137,9 @@ class Appender:
         return None
 
     def _put_at_end(self, claim: Claim, chunk: Chunk, bounds: Bounds, newest: StoredChunk | None) -> Outcome | None:
-        """Put the chunk where the partition ends; None when another writer came first and no claim forbids it."""
+        """Put the chunk at the end. Return None if another writer won and the claim permits a retry."""
         rows = chunk.records.num_rows
-        # A chunk that only holds the place has an offset, too: else what comes behind it had the same name.
+        # A chunk without records occupies one offset. Otherwise the next chunk would get the same name.
         at = OffsetRange(bounds.end_offset, bounds.end_offset + max(1, rows))
         header = ChunkHeader(
             log_id=claim.plan.log_id,
@@ -159,7 +173,11 @@ class Appender:
                 return Unknown(why)
 
     def _put(self, claim: Claim, data: memoryview, stored: StoredChunk) -> tuple[PutVerdict, StoredChunk | None, str]:
-        """Put the same bytes until it is clear what became of them, or patience is over; and why it is not clear."""
+        """Put the same bytes until the result is clear or the deadline passes.
+
+        Returns:
+            the verdict, the chunk that is stored at the offset, and the reason if the result is unknown
+        """
         path = paths.chunk(claim.partition, stored.header.base_offset)
         doing = f"writing {self._store.at(path)}"
         wait, first = self._store.wait(doing), self._puts + 1
@@ -169,7 +187,7 @@ class Appender:
             try:
                 reply = self._store.create(path, data)
             except StorageError as error:
-                # Its client may have asked before, and may have been heard without being answered.
+                # The client may have sent the request before, and the store may have executed it without a reply.
                 reply, refused = PutReply.UNCLEAR, error
             found, whose = (None, Found.ABSENT) if reply is PutReply.CREATED else self._read_back(claim, stored)
             verdict = judge_put(reply, whose)
@@ -177,7 +195,7 @@ class Appender:
                 return verdict, found, ""
             if refused and self._puts == first and whose is Found.ABSENT:
                 raise refused
-            # Who may neither write nor read, as when his credentials end, is not let in by waiting.
+            # If the store permits neither writes nor reads, as with expired credentials, a retry cannot succeed.
             barred = refused is not None and whose is Found.UNREADABLE
             if barred or not wait.again("the store did not say whether it took the chunk"):
                 return verdict, found, _why_unclear(doing, refused, whose)
@@ -199,12 +217,12 @@ class Appender:
         return found, Found.OTHER
 
     def _acknowledge(self, claim: Claim, chunk: Chunk, stored: StoredChunk, *, resolved: bool) -> Outcome | None:
-        """The chunk is in the log, unless it came so late that it got a name that trimming had freed."""
+        """Return Appended if the chunk is in the log. A late put may have reused a name that trimming freed."""
         try:
             start = self._chunks.start_offset()
             in_log = stored.header.base_offset >= start or was_in_log(self._store, self._chunks, stored)
         except StorageError as error:
-            # The chunk is put: from here on, no failure of the store is a definite refusal.
+            # The chunk is stored. From this point, a failure of the store does not prove that it is not.
             return Unknown(f"the chunk was put, but then {error.message}")
         if in_log is False:
             return self._conflict(claim)
@@ -223,9 +241,9 @@ class Appender:
         )
 
     def _overtaken(self, claim: Claim, found: StoredChunk | None) -> Conflict | None:
-        """Another chunk came first: what becomes of its group, if it has one, decides what this one comes to."""
+        """Handle a put that lost to another chunk. If that chunk is uncommitted, the append waits for its group."""
         if found is None or not self._chunks.is_undecided(found):
-            # Of a group that was aborted meanwhile it holds no record, and refuses nobody.
+            # A chunk of an aborted group holds no record, so it causes no conflict.
             return None if found and self._chunks.is_gap(found) else self._conflict(claim)
         if found.header.group != claim.plan.group:
             self._ahead = job_of(found.header.group)
@@ -233,7 +251,7 @@ class Appender:
         return None
 
     def _conflict(self, claim: Claim) -> Conflict | None:
-        """Another writer came first: a refusal where an offset was expected, another try where none was."""
+        """Return a conflict if the claim expects an offset. Otherwise return None, so that the caller retries."""
         if claim.expected_offset is None:
             return None
         self._chunks.forget()
@@ -241,17 +259,20 @@ class Appender:
         return Conflict(claim.expected_offset, bounds.end_offset, bounds.start_offset)
 
     def _close(self, claim: Claim, chunk: Chunk) -> Outcome:
-        """Record that the job has no more rows for this partition: no offset moves, so none is expected."""
+        """Record that the job has no more rows in this partition.
+
+        The end offset does not change, so no expected offset is checked.
+        """
         bounds, _ = self._chunks.find_end()
         unseen = self._check_unseen(claim, None, bounds)
         if unseen is not None:
             return unseen
         end_offset = bounds.end_offset
         if claim.plan.group and claim.progress is not None:
-            end_offset = claim.progress.end_offset  # others may have come behind it since it was committed
+            end_offset = claim.progress.end_offset  # other writers may have appended since the commit
         at = OffsetRange(end_offset, end_offset)
         mine = claim.progress_after(chunk, at)
-        # What a group holds counts with its outcome alone, which says where it ends.
+        # For a group, the commit record stores the end offset.
         if not mine.complete or claim.plan.group:
             return Appended(at, 0, None, bounds.start_offset, has_offset=True, resolved=False)
         recorded = self._ledger.close(mine, claim.plan.pinned_by)
@@ -261,7 +282,7 @@ class Appender:
 
 
 def _why_unclear(doing: str, refused: StorageError | None, whose: Found) -> str:
-    """Why it is not known whether a chunk that was put is in the log, or comes there yet."""
+    """Return the reason why the commit status of a chunk is unknown."""
     if whose is Found.UNREADABLE:
         said = refused.message if refused else f"{doing}: the store did not say whether it took the chunk."
         return f"{said} Nor could it be read back"

@@ -1,7 +1,7 @@
-"""An append at whatever the end is: the conditional put of an append that expects nothing, of a job of its own.
+"""Append a chunk at the current end without an expected offset, as a job of its own.
 
-A put that would overwrite is not used here either: it would take others' chunks away. So a chunk is in the log once
-even where its reply was lost; what comes twice is what is appended again.
+This module does not overwrite objects, because that could replace chunks of other writers. If the store loses a
+reply, the chunk is still stored once. If the caller repeats the append, the rows are stored twice.
 """
 
 import uuid
@@ -21,7 +21,7 @@ _NO_END = 2**63 - 1
 
 
 class _NoLedger(Ledger):
-    """Of jobs that append one chunk each, and that nobody comes back for."""
+    """A ledger for jobs that append one chunk each and never resume."""
 
     def newer(self, job: str, known: Progress | None, unseen_from: int, bounds: Bounds) -> None:
         pass
@@ -34,9 +34,13 @@ class _NoLedger(Ledger):
 
 
 def append_blind(store: RetryingStore, chunks: PartitionChunks, layout: Layout, chunk: Chunk) -> Outcome:
-    """Append a chunk to a partition. Refused with LayoutChanged alone; Unknown as any append."""
+    """Append a chunk to a partition without an expected offset.
+
+    Returns:
+        the outcome of the append; LayoutChanged is the only rejection
+    """
     nothing = (None,) * layout.partitions
     plan = Plan(uuid.uuid4().hex, layout.log_id, layout.epoch, nothing, (0,) * layout.partitions)
-    # Nothing of a job that has just got its name can be unknown, wherever the partition ends.
+    # A new job name has no earlier progress, whatever the end offset.
     claim = Claim(chunks.number, plan, expected_offset=None, progress=None, end_offset=_NO_END)
     return Appender(store, chunks, _NoLedger(store, chunks)).append(claim, chunk)

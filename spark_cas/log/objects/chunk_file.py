@@ -1,7 +1,8 @@
-"""A chunk as a file: plain Parquet that any engine reads, with a header and a checksum in its metadata.
+"""Chunk files: plain Parquet that any engine reads, with a header and a checksum in the file metadata.
 
-The checksum (xxh3_128) covers every byte of the file but its own 32 digits, so a torn or flipped file is an
-error and never rows. The header carries a checksum of its own, so that it can be read alone from the end.
+The checksum (xxh3_128) covers each byte of the file except its own 32 digits. A torn or changed file therefore raises
+an error and never returns wrong rows. The header has its own checksum, so a reader can verify it from the end of the
+file alone.
 """
 
 import json
@@ -22,13 +23,13 @@ from spark_cas.core.records import RECORDS
 from spark_cas.log.objects.documents import FORMAT_VERSION
 
 HEADER_BYTES = 16 * 1024
-"""A chunk's footer, header included, fits into this many bytes."""
+"""Maximum size of a chunk's footer, including the header, in bytes."""
 
 MAX_CHUNK_BYTES = 64 * 1024 * 1024
-"""Creating is one request, and its whole body is in memory."""
+"""Maximum size of a chunk file in bytes. One request uploads the whole file from memory."""
 
 _GROUPED_VERSION = 2
-"""The format of chunks of a group, of which earlier versions know nothing: they must not take them for rows."""
+"""Format version of chunks that belong to a group. Earlier versions reject it instead of reading uncommitted rows."""
 
 _HEADER = "spark_cas.header"
 _CHECKSUM = "spark_cas.checksum"
@@ -38,16 +39,16 @@ _BLANK = b"0" * 32
 _CODEC = "snappy"
 _SAMPLES = 4
 _SAMPLE_BYTES = 64 * 1024
-"""What the codec looks at at a time: it finds nothing that repeats from further away."""
+"""Sample size in bytes. It is the window of the codec, which finds no repetition over a longer distance."""
 
 _HEADERS = "headers.list.element"
 _COMPRESSION = dict.fromkeys(("key", f"{_HEADERS}.key", f"{_HEADERS}.value", "timestamp", "offset"), _CODEC)
-"""By column as Parquet names it. Of values it depends."""
+"""Codec per Parquet column. The value column uses it only if `_shrinks` returns True."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkId:
-    """Names one chunk and its very content."""
+    """Identify a chunk by its offset and content."""
 
     base_offset: int
     checksum: str
@@ -55,51 +56,64 @@ class ChunkId:
 
 @dataclass(frozen=True, slots=True)
 class ChunkHeader:
-    """What a chunk says of itself."""
+    """Metadata of a chunk."""
 
     log_id: str
     partition: int
     base_offset: int
     end_offset: int
     write_id: str
-    """Unique to one call of append: tells an own write from another's."""
+    """Unique per attempt to append. It distinguishes an own chunk from the chunk of another writer."""
     layout_epoch: int
     previous: ChunkId | None
-    """The chunk that this one was appended after; None at the very start of the partition."""
+    """The preceding chunk; None for the first chunk of the partition."""
     progress: Progress | None
-    """The ledger entry of the job that appended. None of a control chunk, which holds no record and one offset, and
-    of a chunk whose group was aborted: its offsets hold none."""
+    """Ledger entry of the job that appended the chunk.
+
+    None for a control chunk, which occupies one offset without a record. Also None for a chunk of an aborted group.
+    """
     group: str = ""
-    """The group that decides whether it is in the log (`spark_cas.core.group`); empty where it is by itself."""
+    """The commit group of the chunk (`spark_cas.core.group`); empty if the chunk commits by itself."""
     decide_by_ms: int = 0
-    """From then on, milliseconds since 1970, the group may be aborted by who finds it in the way."""
+    """Time in milliseconds since 1970. After it, any writer that this group blocks may abort the group."""
 
     @property
     def job(self) -> str | None:
-        """The job that appended."""
+        """The job that appended the chunk."""
         return self.progress.job if self.progress else None
 
 
 @dataclass(frozen=True, slots=True)
 class StoredChunk:
-    """A chunk that is in the store."""
+    """Header and checksum of a chunk in the store."""
 
     header: ChunkHeader
     checksum: str
 
     @property
     def id(self) -> ChunkId:
-        """How the next chunk names this one."""
+        """The id under which the next chunk refers to this one."""
         return ChunkId(self.header.base_offset, self.checksum)
 
 
 def encode(header: ChunkHeader, records: pa.Table) -> tuple[memoryview, StoredChunk]:
-    """A chunk's bytes, and what it will be once stored. ``records`` is in `RECORDS`."""
+    """Encode records as a chunk file.
+
+    Args:
+        header: the metadata of the chunk
+        records: the records, with the schema `RECORDS`
+
+    Returns:
+        the bytes of the file, and its header with the checksum
+
+    Raises:
+        ValueError: if the footer exceeds `HEADER_BYTES`
+    """
     offsets = pa.array(np.arange(header.base_offset, header.base_offset + records.num_rows, dtype=np.int64))
     table = records.append_column("offset", offsets)
     text = json.dumps(_fields(header), sort_keys=True, separators=(",", ":"))
     sink = pa.BufferOutputStream()
-    # Statistics over keys and values would cost time and help no reader of a log.
+    # Statistics of keys and values take time and do not help readers of a log.
     with pq.ParquetWriter(
         sink,
         table.schema,
@@ -127,9 +141,9 @@ def encode(header: ChunkHeader, records: pa.Table) -> tuple[memoryview, StoredCh
 
 
 def _shrinks(values: pa.ChunkedArray) -> bool:
-    """Whether compressed values are smaller by more than an eighth, as far as a sample tells.
+    """Estimate from a sample whether compression saves more than an eighth of the size of the values.
 
-    Others are not worth it: to compress and to expand them again takes most of what a write and a read take here.
+    Smaller savings do not justify the CPU time for compression and decompression.
     """
     chunks = [bytes_of(chunk) for chunk in values.chunks]
     pieces = [chunk[at : at + _SAMPLE_BYTES] for chunk in chunks for at in range(0, len(chunk), _SAMPLE_BYTES)]
@@ -139,9 +153,15 @@ def _shrinks(values: pa.ChunkedArray) -> bool:
 
 
 def decode_header(end: memoryview, what: str) -> StoredChunk:
-    """Read a chunk's header from the last `HEADER_BYTES` of its file, or from all of it.
+    """Read the header of a chunk from the last `HEADER_BYTES` of its file, or from the whole file.
 
-    Raises ChunkDamagedError, FormatError. ``what`` names the chunk in the error.
+    Args:
+        end: the end of the file
+        what: the name of the chunk for error messages
+
+    Raises:
+        ChunkDamagedError: if the footer or the checksum of the header is invalid
+        FormatError: if this version does not support the format of the chunk
     """
     try:
         metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(end))).metadata
@@ -155,7 +175,11 @@ def decode_header(end: memoryview, what: str) -> StoredChunk:
 
 
 def newest_ms(end: memoryview) -> int | None:
-    """The highest timestamp of a chunk's records, from the end of its file that `decode_header` has read; or None."""
+    """Return the highest record timestamp of a chunk in milliseconds; None if it has no records.
+
+    Args:
+        end: the end of the file, as for `decode_header`
+    """
     metadata = pq.read_metadata(pa.BufferReader(pa.py_buffer(end)))
     if metadata.num_rows == 0:
         return None
@@ -166,9 +190,16 @@ def newest_ms(end: memoryview) -> int | None:
 
 
 def decode(data: memoryview, what: str, columns: tuple[str, ...]) -> tuple[StoredChunk, Iterator[pa.RecordBatch]]:
-    """Check a whole chunk and open its records, in ``columns`` of `RECORDS`. Raises before any record is given.
+    """Verify a whole chunk and return its header and its records.
 
-    Raises ChunkDamagedError, FormatError. ``what`` names the chunk in the error.
+    Args:
+        data: the file
+        what: the name of the chunk for error messages
+        columns: the columns of `RECORDS` to return
+
+    Raises:
+        ChunkDamagedError: if a checksum does not match; raised before the first record is returned
+        FormatError: if this version does not support the format of the chunk
     """
     stored = decode_header(data, what)
     if _checksum_around(data, _checksum_at(data)) != stored.checksum:
@@ -177,7 +208,7 @@ def decode(data: memoryview, what: str, columns: tuple[str, ...]) -> tuple[Store
 
 
 _BATCH_ROWS = 8_000
-"""What is decoded stays in the cache of a core until it is handed on."""
+"""Small batches stay in the CPU cache while the caller processes them."""
 
 
 def _batches(data: memoryview, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
@@ -185,18 +216,18 @@ def _batches(data: memoryview, columns: tuple[str, ...]) -> Iterator[pa.RecordBa
     schema = pa.schema([RECORDS.field(name) for name in columns])
     for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=list(columns) or ["offset"], use_threads=False):
         chosen = batch.select(list(columns))
-        # A cast to no columns would forget how many rows there are.
+        # A cast to zero columns would lose the row count.
         yield chosen.cast(schema) if columns else chosen
 
 
 def _checksum_at(data: memoryview) -> int:
-    """Where the digits of a file's checksum begin."""
+    """Return the position of the first checksum digit in a file."""
     footer = bytes(data[-HEADER_BYTES:])
     return len(data) - len(footer) + footer.rfind(_MARK) + len(_MARK)
 
 
 def _checksum_around(data: memoryview, at: int) -> str:
-    """The checksum of a file as if its own digits, which lie ``at``, were zeros."""
+    """Return the checksum of a file, with its own digits at position ``at`` replaced by zeros."""
     hasher = xxhash.xxh3_128()
     hasher.update(data[:at])
     hasher.update(_BLANK)
@@ -205,7 +236,7 @@ def _checksum_around(data: memoryview, at: int) -> str:
 
 
 def _fields(header: ChunkHeader) -> dict[str, Any]:
-    """What versions before groups read too, unless it is of a group."""
+    """Return the fields of a header. Without a group, versions before commit groups can read them."""
     fields = asdict(header)
     if header.group:
         return {"format": _GROUPED_VERSION, **fields}

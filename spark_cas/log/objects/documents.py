@@ -1,4 +1,4 @@
-"""Small JSON objects of the log, each with a format version and a checksum over its content."""
+"""JSON documents of the log, each with a format version and a checksum of its content."""
 
 import json
 from typing import Any
@@ -11,13 +11,21 @@ FORMAT_VERSION = 1
 
 
 def encode(value: dict[str, Any]) -> bytes:
-    """A document: valid JSON, the same bytes for the same value."""
+    """Return a value as a JSON document. Equal values have equal bytes."""
     text = _canonical(value)
     return _canonical({"format": FORMAT_VERSION, "checksum": _checksum(text), "value": value}).encode()
 
 
 def decode(data: bytes | memoryview, what: str) -> dict[str, Any]:
-    """The value of a document. FormatError, naming ``what`` it is, when it is damaged or of a newer version."""
+    """Return the value of a document.
+
+    Args:
+        data: the document
+        what: the name of the document for error messages
+
+    Raises:
+        FormatError: if the document is corrupt, or a newer version wrote it
+    """
     try:
         document = json.loads(bytes(data))
         version, checksum, value = document["format"], document["checksum"], document["value"]

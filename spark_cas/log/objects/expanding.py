@@ -1,8 +1,8 @@
-"""The steps of an expansion in a store: layouts and intents as objects that are put once, control chunks between.
+"""Expansion of a log in a store: layouts and intents are objects that are put once, with control chunks between.
 
-A control chunk holds no record, takes one offset and carries the new layout epoch. Where it lies no writer of the old
-layout can put a chunk any more, nor behind it, for a chunk follows only one whose epoch is not above its own: so its
-end is the partition's threshold.
+A control chunk holds no record, occupies one offset and carries the new layout epoch. A chunk may only follow a chunk
+whose epoch is not higher than its own. Writers of the old layout therefore cannot append at or after a control chunk,
+and its end is the threshold of the partition.
 """
 
 import uuid
@@ -28,21 +28,21 @@ _NO_RECORDS = pa.Table.from_batches([], RECORDS)
 
 @dataclass(frozen=True, slots=True)
 class StoredLayouts:
-    """What a listing of the layouts shows."""
+    """Layouts and intents from a listing."""
 
     layouts: tuple[str, ...]
-    """Their paths, oldest first."""
+    """Paths of the layouts, oldest first."""
     intents: tuple[str, ...]
 
     @property
     def pending(self) -> str | None:
-        """The path of an expansion that is not finished."""
+        """The path of the unfinished expansion; None if there is none."""
         newest = self.intents[-1] if self.intents else ""
         return newest if self.layouts and newest > self.layouts[-1] else None
 
 
 def stored_layouts(store: Store) -> StoredLayouts:
-    """The layouts of a log, none when there is no log. Raises StorageError."""
+    """List the layouts of a log. The result is empty if there is no log. Raises StorageError."""
     listed = store.below(paths.LAYOUTS)
     return StoredLayouts(
         tuple(each for each in listed if not paths.is_intent(each)), tuple(filter(paths.is_intent, listed))
@@ -51,13 +51,13 @@ def stored_layouts(store: Store) -> StoredLayouts:
 
 @dataclass(frozen=True, slots=True)
 class RecordedLayout:
-    """A layout as it is stored."""
+    """A layout as stored."""
 
     layout: Layout
     expansion: Expansion | None
-    """The expansion that led to it; None for the first layout."""
+    """The expansion that created the layout; None for the first layout."""
     partitioner: Partitioner
-    """The partitioner of the log; it is stored if it is not the default."""
+    """The partitioner of the log. A layout stores it unless it is the default."""
 
 
 def encode_layout(recorded: RecordedLayout) -> bytes:
@@ -66,7 +66,7 @@ def encode_layout(recorded: RecordedLayout) -> bytes:
     if recorded.expansion is not None:
         fields["thresholds"] = list(recorded.expansion.thresholds)
     if recorded.partitioner != DEFAULT_PARTITIONER:
-        # A version without this field rejects the layout. Otherwise it would place keys by the default.
+        # Versions that do not know this field reject the layout. Otherwise they would use the default partitioner.
         fields["partitioner"] = recorded.partitioner
     return documents.encode(fields)
 
@@ -92,24 +92,33 @@ def read_expansions(store: Store, stored: StoredLayouts) -> tuple[Expansion, ...
 
 
 def read_pending(store: Store, stored: StoredLayouts) -> Intent | None:
-    """The expansion that is not finished. Raises FormatError, StorageError."""
+    """Read the unfinished expansion; None if there is none. Raises FormatError, StorageError."""
     return None if stored.pending is None else _decode_intent(_data(store, stored.pending))
 
 
 def put_intent(store: RetryingStore, intent: Intent) -> Intent:
-    """Record an expansion as begun, unless one to its epoch is, and return what is recorded. Raises StorageError."""
+    """Record an expansion, unless one to its epoch is recorded. Return the recorded expansion.
+
+    Raises:
+        StorageError: if the store fails until the deadline
+        FormatError: if the recorded expansion is not readable
+    """
     return _decode_intent(put_once(store, paths.intent(intent.epoch), documents.encode(asdict(intent))))
 
 
 def put_layout(store: RetryingStore, recorded: RecordedLayout) -> None:
-    """Record a layout unless there is one of its epoch. Raises StorageError."""
+    """Record a layout, unless one of its epoch is recorded. Raises StorageError."""
     put_once(store, paths.layout(recorded.layout.epoch), encode_layout(recorded))
 
 
 def end_partition(store: RetryingStore, chunks: PartitionChunks, epoch: int) -> int:
-    """Put a control chunk of an epoch where a partition ends, unless there is one, and return where it ends then.
+    """Append the control chunk of an epoch to a partition, unless it has one, and return the end offset.
 
-    It is looked again after each put: whatever the store said to it, and whoever else puts one.
+    After each put, this function reads the end again, whatever reply the store sent. If another writer appended
+    first, it retries at the new end.
+
+    Raises:
+        StorageError: if other writers won, or the store did not reply, until the deadline
     """
     doing = f"ending {store.at(paths.partition(chunks.number))}"
     wait = store.wait(doing)
@@ -131,7 +140,7 @@ def end_partition(store: RetryingStore, chunks: PartitionChunks, epoch: int) -> 
         if store.create(paths.chunk(chunks.number, bounds.end_offset), data) is PutReply.ALREADY_EXISTS:
             there = chunks.stored_at(bounds.end_offset)
             if there and chunks.is_undecided(there):
-                chunks.groups.abort(there.header.group)  # it is of the layout that ends here
+                chunks.groups.abort(there.header.group)  # its layout ends here
         if not wait.again("others were faster, or the store did not answer"):
             raise StorageError(
                 f"{doing}: others were faster, or the store did not answer, for {wait.waited:.0f} s. Expand the log "

@@ -1,4 +1,4 @@
-"""Putting what may be put only once, and finding out what became of it."""
+"""Put-if-absent of objects, with confirmation by reading back."""
 
 from spark_cas.core.errors import StorageError
 from spark_cas.core.put_reply import PutReply
@@ -7,9 +7,15 @@ from spark_cas.log.patience import within
 
 
 def put_once(store: RetryingStore, path: str, data: bytes) -> bytes | memoryview:
-    """Put an object unless there is one, and return the bytes that the name holds then: the first writer's.
+    """Put an object unless it exists, and return the stored bytes: those of the first writer.
 
-    Raises StorageError when the store does not come to an answer while patience lasts.
+    Args:
+        store: the store
+        path: the name of the object
+        data: the bytes to put
+
+    Raises:
+        StorageError: if the put did not succeed until the deadline and the object does not exist
     """
     doing = f"writing {store.at(path)}"
     with within(store.patience_seconds):

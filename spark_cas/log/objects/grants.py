@@ -1,4 +1,4 @@
-"""The grants of a log as numbered objects, each put once: whoever puts the next number has changed them."""
+"""Load locks of a log (grants) as numbered objects. A writer changes them by creating the next number."""
 
 import json
 import logging
@@ -10,11 +10,12 @@ from spark_cas.log.objects.first_writer_wins import put_once
 from spark_cas.log.objects.retry import RetryingStore
 
 _KEPT = 16
-"""So many of the newest numbers are never removed: who puts a number that far behind may have got a freed name."""
+"""Number of newest objects to keep. A writer that puts an older number may have reused a freed name, so its put
+fails."""
 
 _LOG = logging.getLogger("spark_cas")
 _told: set[str] = set()
-"""Of which logs it was told in this process that their old grants stay."""
+"""Logs for which this process has logged that old grants remain."""
 
 
 class ObjectGrantor:
@@ -24,17 +25,15 @@ class ObjectGrantor:
         self._documents = store
 
     def grants(self) -> Grants:
-        """As the protocol has it."""
         while True:
             numbers = self._numbers()
             if not numbers:
                 return Grants()
             data = self._documents.get(paths.grants(numbers[-1]))
-            if data is not None:  # else so many newer ones came meanwhile that these were removed
+            if data is not None:  # otherwise newer grants have replaced these since the listing
                 return grants_from_json(json.dumps(documents.decode(data, "the grants of the log")))
 
     def put_grants(self, grants: Grants) -> bool:
-        """As the protocol has it."""
         mine = documents.encode(json.loads(grants_to_json(grants)))
         if put_once(self._documents, paths.grants(grants.number), mine) != mine:
             return False
@@ -44,7 +43,7 @@ class ObjectGrantor:
         return grants.number not in old
 
     def _tidy(self, old: list[int]) -> None:
-        """Take away what nobody asks for any more. Nothing rests on it, so no load ends where that is not allowed."""
+        """Delete old grants. A failure is only logged, so a load also works without the right to delete objects."""
         try:
             self._documents.delete([paths.grants(each) for each in old])
         except StorageError as error:

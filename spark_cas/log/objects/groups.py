@@ -1,4 +1,4 @@
-"""What was decided of the groups whose chunks lie in a store."""
+"""Outcomes of the commit groups that have chunks in a store."""
 
 import json
 from collections import OrderedDict
@@ -17,7 +17,7 @@ _MOST_REMEMBERED = 1000
 
 
 class Groups:
-    """The outcomes of groups, each asked for until it is there."""
+    """Read the outcomes of groups and cache them."""
 
     def __init__(self, store: RetryingStore) -> None:
         self._store = store
@@ -27,7 +27,11 @@ class Groups:
 
     @contextmanager
     def at_one_moment(self) -> Iterator[dict[str, GroupOutcome]]:
-        """What is found undecided inside stays so; yields the outcomes that were looked at."""
+        """Keep groups without an outcome undecided within this context, even if an outcome is recorded meanwhile.
+
+        Yields:
+            the outcomes that were read within the context
+        """
         self._undecided, self._looked_at = set(), {}
         try:
             yield self._looked_at
@@ -35,7 +39,7 @@ class Groups:
             self._undecided = None
 
     def outcome(self, group: str) -> GroupOutcome | None:
-        """What was decided of a group, None while nothing is."""
+        """Return the outcome of a group; None if none is recorded."""
         if self._undecided is not None and group in self._undecided:
             return None
         if group not in self._decided:
@@ -44,7 +48,7 @@ class Groups:
                 if self._undecided is not None:
                     self._undecided.add(group)
                 return None
-            # Whoever appends behind it rests on it, and who put it may have died before it was on the disk.
+            # Other chunks will depend on this outcome. Its writer may have crashed before the sync to disk.
             self._store.settle(paths.outcome(group))
             self._remember(group, data)
         if self._undecided is not None:
@@ -52,7 +56,11 @@ class Groups:
         return self._decided[group]
 
     def seen(self, stored: StoredChunk, own: str) -> StoredChunk | None:
-        """A chunk as a writer of the group ``own`` sees it: None while its group is undecided, void once aborted."""
+        """Return a chunk as a writer of the group ``own`` reads it.
+
+        If the chunk belongs to another group without an outcome, return None. If its group was aborted, the result
+        has no progress (`is_void`).
+        """
         header = stored.header
         if not header.group:
             return stored
@@ -64,12 +72,12 @@ class Groups:
         return StoredChunk(replace(header, progress=None), stored.checksum)
 
     def abort(self, group: str) -> None:
-        """Abort a group, unless it is decided."""
+        """Abort a group, unless its outcome is recorded."""
         document = documents.encode(json.loads(outcome_to_json(ABORTED)))
         self._remember(group, put_once(self._store, paths.outcome(group), document))
 
     def abort_overdue(self, stored: StoredChunk) -> None:
-        """Abort the group of a chunk that is in the way once its time is over."""
+        """Abort the group of a chunk if its time limit has passed."""
         if clock.now_ms() >= stored.header.decide_by_ms:
             self.abort(stored.header.group)
 
@@ -80,7 +88,7 @@ class Groups:
 
 
 def is_void(stored: StoredChunk) -> bool:
-    """Whether the offsets of a chunk, as it is seen, hold no record."""
+    """Return whether the offsets of a chunk hold no record."""
     return stored.header.progress is None
 
 

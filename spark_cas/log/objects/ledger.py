@@ -1,4 +1,4 @@
-"""The ledger: how far a job came in a partition, found in the header of the job's newest chunk there."""
+"""Ledger: the progress of a job in a partition, from the header of the job's newest chunk there."""
 
 import random
 from dataclasses import asdict
@@ -14,24 +14,34 @@ from spark_cas.log.objects.partition import PartitionChunks, TrimmedMeanwhileErr
 from spark_cas.log.objects.retry import RetryingStore
 
 _HINT_EVERY_CHUNKS = 8
-"""A walk from a hint passes at most this many chunks of the job, or about as many jobs of one chunk."""
+"""Interval between hints, in chunks. A walk from a hint passes at most this many chunks of the job, or about as many
+jobs of one chunk."""
 
 _CHANCE = random.SystemRandom()
 
 
 class Ledger:
-    """The progress of jobs in one partition."""
+    """Progress of the jobs in one partition."""
 
     def __init__(self, store: RetryingStore, chunks: PartitionChunks) -> None:
         self._store = store
         self._chunks = chunks
         self._seen: dict[str, tuple[Progress | None, int]] = {}
-        """Per job what was found last, and the offset up to which it was looked for."""
+        """Per job, the last known progress and the offset up to which chunks were checked."""
         self._settled_upto = 0
-        """The chunks below this offset have their names on the disk."""
+        """File names of chunks below this offset are synced to disk."""
 
     def progress(self, job: str, pinned_by: str, planned_end: int) -> tuple[Bounds, Progress | None]:
-        """The bounds, and the ledger entry of a job whose plan this is: no chunk of it lies below ``planned_end``."""
+        """Return the bounds of the partition, and the ledger entry of a job or None.
+
+        Args:
+            job: the name of the job
+            pinned_by: identifies the plan of the job
+            planned_end: the end offset in that plan; the job has no chunk below it
+
+        Raises:
+            StorageError: if concurrent trimming interrupted each attempt until the deadline
+        """
         doing = f"looking for job {job!r} in {self._store.at(paths.partition(self._chunks.number))}"
         wait = self._store.wait(doing)
         while True:
@@ -51,7 +61,7 @@ class Ledger:
                 )
 
     def _settle(self, found: Progress, bounds: Bounds) -> None:
-        """What others build on must outlive a power cut, also where its writer died before it saw to that."""
+        """Sync an entry to disk before other chunks depend on it. Its writer may have crashed before it did so."""
         if found.end_offset > self._settled_upto:
             self._store.settle(paths.chunk(self._chunks.number, found.base_offset))
             self._settled_upto = bounds.end_offset
@@ -62,24 +72,31 @@ class Ledger:
             return closed
         since = max(bounds.start_offset, planned_end)
         if bounds.end_offset <= since:
-            return None  # nothing came since the job was planned
+            return None  # the partition has no chunk since the plan was made
         found, upto = self._seen.get(job) or self._hinted(job, since) or (None, planned_end)
         if upto < since or (found is not None and found.base_offset < planned_end):
-            # It was trimmed, or it is of a job of this name that was forgotten.
+            # The entry was trimmed, or a forgotten job of the same name wrote it.
             found, upto = None, since
         found, upto = self._newest_from(job, upto, bounds, found)
         self._seen[job] = found, upto
         return found if found and found.end_offset > bounds.start_offset else None
 
     def newer(self, job: str, known: Progress | None, unseen_from: int, bounds: Bounds) -> Progress | None:
-        """The job's newest entry in the chunks from an offset on, None unless it goes beyond ``known``."""
+        """Return the job's newest entry in the chunks from an offset on; None if it is not newer than ``known``.
+
+        Args:
+            job: the name of the job
+            known: the last known progress
+            unseen_from: the first offset to check
+            bounds: the bounds of the partition
+        """
         found, _ = self._newest_from(job, max(unseen_from, bounds.start_offset), bounds, None)
         return found if found and found.rows > (known.rows if known else 0) else None
 
     def closed(self, job: str, pinned_by: str) -> Progress | None:
-        """The entry with which a job ended without more rows under a plan, None when it did not."""
+        """Return the entry with which a job ended without more rows under a plan; None if there is none."""
         if self._chunks.group:
-            return None  # one as a whole ends with the outcome of its group, and is never closed
+            return None  # a group ends with its outcome and has no such entry
         path = paths.closed(job, pinned_by, self._chunks.number)
         found = self._store.get(path)
         if found is None:
@@ -88,14 +105,19 @@ class Ledger:
         return self._decode(found, job)
 
     def close(self, progress: Progress, pinned_by: str) -> Progress:
-        """Record the entry of a job that ended without more rows under a plan; returns the entry that holds."""
+        """Record the entry with which a job ended without more rows under a plan, unless one is recorded.
+
+        Returns:
+            the recorded entry
+        """
         path = paths.closed(progress.job, pinned_by, self._chunks.number)
         return self._decode(put_once(self._store, path, documents.encode(asdict(progress))), progress.job)
 
     def appended(self, stored: StoredChunk) -> None:
-        """This process has just appended a chunk of a job: leave hints for those who come later, now and then.
+        """Note that this process has appended a chunk, and write a hint for later readers at intervals.
 
-        All of a job that is one chunk is found first behind its plan.
+        If a job is complete after one chunk, it gets no hint of its own, because a walk from its plan finds that
+        chunk first.
         """
         progress = stored.header.progress
         if progress is None:
@@ -121,7 +143,7 @@ class Ledger:
             if found and found.complete:
                 break
         if self._chunks.start_offset() > bounds.start_offset:
-            # A writer that slept through the trimming may have put a chunk on the way that is none of the log's.
+            # A writer that stalled during trimming may have put a chunk that is not part of the log.
             raise TrimmedMeanwhileError
         return found, upto
 
@@ -130,7 +152,7 @@ class Ledger:
         if stored is None or stored.header.progress is None or stored.header.job != job:
             return None
         if stored.header.base_offset < start:
-            # Perhaps put again by a writer that slept through the trimming: what it says never held.
+            # A writer that stalled during trimming may have put this chunk under a freed name, so it is not valid.
             return None
         return stored.header.progress, stored.header.end_offset
 

@@ -1,7 +1,7 @@
-"""Creating a file so that it is whole and durable, or not there: staged, synced, linked, and the folders synced.
+"""Atomic, durable file creation: write a staged file, sync it, link it, then sync the folders.
 
-A hard link fails when its name exists, so the link is the compare-and-swap. Once `create` says CREATED the
-bytes, the name and every folder from the root on are on the disk: a power cut does not take them.
+A hard link fails if its name exists, so the link is the compare-and-swap. When `create` returns CREATED, the disk has
+the bytes, the name and each folder from the root on. They survive a power failure.
 """
 
 import errno
@@ -16,17 +16,18 @@ from spark_cas.core.put_reply import PutReply
 from spark_cas.log.objects import paths
 
 STAGED_SECONDS = 3600.0
-"""What lies staged for longer was left by a writer that died. One that still lives fails cleanly."""
+"""Age in seconds after which a staged file is removed. Its writer has most likely crashed. If that writer is still
+running, its append fails without a change to the log."""
 
 
 _REFUSED = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMLINK, errno.ENOENT, errno.ENOTSUP}
 )
-"""Errors of a link that prove that it was not made."""
+"""Error numbers that prove that no link was created."""
 
 
 class LocalFolder:
-    """Writes files below the root of a log. Everything that it makes is for this user alone."""
+    """Write files below the root of a log. Only the current user gets access to them."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -37,7 +38,9 @@ class LocalFolder:
     def create(self, path: str, data: bytes | memoryview) -> PutReply:
         """Create a file with these bytes unless it exists.
 
-        Raises StorageError when nothing was created, UnknownOutcomeError when that did not reach the disk.
+        Raises:
+            StorageError: if the file was not created
+            UnknownOutcomeError: if the folder could not be synced to disk
         """
         target = inside(self._root, path)
         staged = self._stage(target, data, sync=True)
@@ -49,11 +52,11 @@ class LocalFolder:
         except OSError as error:
             if error.errno in _REFUSED:
                 raise plain(error.errno, f"writing {target}") from None
-            reply = PutReply.UNCLEAR  # A network file system may have made the link and lost its reply.
+            reply = PutReply.UNCLEAR  # A network file system may have created the link and lost the reply.
         finally:
             _remove(staged)
         try:
-            # Also after a refusal: who reads the winner's file next must find it after a power cut too.
+            # Sync after ALREADY_EXISTS too. A reader of that file needs it to survive a power failure.
             _sync_folder(target.parent)
         except OSError as error:
             raise UnknownOutcomeError(
@@ -63,7 +66,7 @@ class LocalFolder:
         return reply
 
     def overwrite(self, path: str, data: bytes) -> None:
-        """Create a file or replace one. It may be lost in a power cut. Raises StorageError."""
+        """Create or replace a file. A power failure may lose it. Raises StorageError."""
         target = inside(self._root, path)
         staged = self._stage(target, data, sync=False)
         try:
@@ -73,24 +76,28 @@ class LocalFolder:
             raise plain(error.errno, f"writing {target}") from None
 
     def settle(self, path: str) -> None:
-        """See to it that the name of a file that is there, and those beside it, are on the disk.
+        """Sync the folder of a file to disk, with all names in it.
 
-        Who linked it may have died before that; its bytes were there before the link. Raises StorageError.
+        The writer of the file may have crashed before it synced the name. It synced the bytes before it created the
+        link.
+
+        Raises:
+            StorageError: if the sync fails on a writable file system
         """
         folder = inside(self._root, path).parent
         try:
             _sync_folder(folder)
         except FileNotFoundError:
-            pass  # Nothing lies there.
+            pass  # The folder does not exist.
         except OSError as error:
-            if error.errno != errno.EROFS:  # Nobody writes to it from here, so nothing comes to rest on it.
+            if error.errno != errno.EROFS:  # no new chunk here depends on the file
                 raise plain(error.errno, f"syncing {folder}") from None
 
     def look_again(self, path: str) -> bool:
-        """After a file was not found: whether its folder is there, opened, so that what is cached of it is renewed.
+        """Open the folder of a missing file to refresh a cached listing. Return whether the folder exists.
 
-        A network file system may remember for a minute that a name was free. It asks its server when a folder is
-        opened (close-to-open).
+        A network file system may cache for a minute that a name is free. It contacts its server when a client opens
+        the folder (close-to-open consistency).
         """
         try:
             os.close(os.open(inside(self._root, path).parent, os.O_RDONLY | os.O_DIRECTORY))
@@ -99,7 +106,7 @@ class LocalFolder:
         return True
 
     def _stage(self, target: Path, data: bytes | memoryview, *, sync: bool) -> Path:
-        """The bytes under a name of their own; the target's folder is there then too."""
+        """Write the bytes to a new file in the staging folder. Create the target's folder if necessary."""
         staged = self._staging / uuid.uuid4().hex
         try:
             self._make_ready(self._staging)
@@ -112,7 +119,7 @@ class LocalFolder:
         return staged
 
     def _make_ready(self, folder: Path) -> None:
-        """See to it, once, that a folder of the log is there, on the disk with its name, and no link."""
+        """Create a folder of the log if necessary, sync its name, and reject symbolic links. Done once per folder."""
         if folder in self._ready or (not folder.is_relative_to(self._root) and folder.is_dir()):
             return
         self._make_ready(folder.parent)
@@ -121,12 +128,12 @@ class LocalFolder:
         if folder.is_symlink():
             raise FormatError("a folder of the log is a symbolic link, which could lead out of it. Remove it.")
         if made or folder != self._root:
-            # Also when it was there: who made it may not have come to this.
+            # Sync existing folders too. Their creator may have crashed before the sync.
             _sync_folder(folder.parent)
         self._ready.add(folder)
 
     def _sweep(self) -> None:
-        """Remove, once, what writers that died left staged."""
+        """Remove staged files of crashed writers, once per instance."""
         if self._swept:
             return
         self._swept = True
@@ -139,9 +146,13 @@ class LocalFolder:
 
 
 def check_root(root: Path) -> None:
-    """FormatError when the address of a log is a file, or one of the log's folders is a symbolic link.
+    """Check that the root of a log is a directory without symbolic links, or does not exist.
 
-    A link would lead writes out of the root. StorageError when the directory cannot be looked at.
+    A symbolic link could redirect writes to a place outside the root.
+
+    Raises:
+        FormatError: if the root is a file, or a folder in it is a symbolic link
+        StorageError: if the directory cannot be read
     """
     try:
         if not root.exists():
@@ -157,7 +168,7 @@ def check_root(root: Path) -> None:
 
 
 def inside(root: Path, path: str) -> Path:
-    """Where a path of the log lies. ValueError when that is not below its root."""
+    """Return the file for a path of the log. Raises ValueError if it is not below the root."""
     target = root / path
     if ".." in target.parts or not target.is_relative_to(root):
         msg = "a path must not lead out of the log's directory"
@@ -191,7 +202,12 @@ def _remove(path: Path) -> None:
 
 
 def plain(number: int | None, doing: str) -> StorageError:
-    """What to raise for an error of the file system, by its number; ``doing`` names the path."""
+    """Return the StorageError for an error number of the file system.
+
+    Args:
+        number: the error number; None if there is none
+        doing: the operation and its path, for the message
+    """
     cause, remedy = {
         errno.ENOSPC: ("the disk is full", "Free some space"),
         errno.EDQUOT: ("the disk quota is used up", "Free some space"),

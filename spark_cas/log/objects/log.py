@@ -53,7 +53,7 @@ from spark_cas.log.spec import LogSpec
 
 
 class ObjectLog(ObjectRegistry, Backend):
-    """A log below one root of a store. Not shared between threads or processes: open one in each."""
+    """A log below the root of a store. Open one per thread and process; instances are not thread-safe."""
 
     def __init__(self, spec: LogSpec, store: Store | None = None) -> None:
         self.spec = spec
@@ -66,13 +66,13 @@ class ObjectLog(ObjectRegistry, Backend):
         self._chunks: dict[int, PartitionChunks] = {}
         self._ledgers: dict[PartitionChunks, Ledger] = {}
         self._own: dict[int, PartitionChunks] = {}
-        """By partition, as the writers of the group see it that was written last there."""
+        """Per partition, the chunks as the group of the last write reads them."""
         self._log_id = ""
         self._partitioner = DEFAULT_PARTITIONER
-        """As in the layout that was read last."""
+        """The partitioner of the layout that was read last."""
         self._proven = False
         self._settled: dict[str, tuple[str, str]] = {}
-        """By kind, the document that was last seen to it that it is on the disk, and whose it is."""
+        """Per kind, the path of the last synced document and its owner."""
 
     def layout(self) -> Layout:
         return self._newest_layout(stored_layouts(self._store))
@@ -87,7 +87,7 @@ class ObjectLog(ObjectRegistry, Backend):
         recorded = read_layout(self._store, stored.layouts[-1])
         layout, self._partitioner = recorded.layout, recorded.partitioner
         if layout.log_id != self._log_id:
-            # Another log has this address now: what was seen of the one before says nothing about it.
+            # Another log now has this address. Discard the cached state of the earlier one.
             self._chunks, self._ledgers, self._own, self._log_id = {}, {}, {}, layout.log_id
         return layout
 
@@ -110,14 +110,20 @@ class ObjectLog(ObjectRegistry, Backend):
         return self.layout()
 
     def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
-        """Where each ends, or where what is undecided begins: of each group all partitions' or none's chunks."""
+        """Return the bounds of each partition up to its first uncommitted chunk.
+
+        The result contains each group's chunks in all partitions or in none.
+
+        Raises:
+            UndecidedError: if ``waiting``, and groups kept committing between the reads until the deadline
+        """
         with within(self.patience_seconds):
             wait = self._store.wait(f"looking where the partitions of {self._store.at()} end")
             while True:
                 with self._groups.at_one_moment() as outcomes:
                     found = tuple(self._partition(each).find_end()[0] for each in partitions)
                 ends = {each: bounds.end_offset for each, bounds in zip(partitions, found, strict=True)}
-                # One that was committed in between is in the partitions that were looked at last, and not in others.
+                # If a group commits meanwhile, only the partitions that were read later contain it.
                 if all(each.is_below(ends) for each in outcomes.values()):
                     return found
                 if not wait.again("loads are decided"):
@@ -181,7 +187,7 @@ class ObjectLog(ObjectRegistry, Backend):
     ) -> tuple[Progress | None, ...]:
         with within(self.patience_seconds):
             plan = self.plan(job) if partitions else None
-            # A job of an earlier layout has nothing in a partition that was added.
+            # A job of an earlier layout has no rows in partitions that were added later.
             ends = [plan.end_offsets[each] if plan and each < plan.partitions else 0 for each in partitions]
             pinned_by = plan.pinned_by if plan else ""
 
@@ -190,14 +196,14 @@ class ObjectLog(ObjectRegistry, Backend):
                 return tuple(self._ledger(each, group).progress(job, pinned_by, end)[1] for each, end in asked)
 
             found = look()
-            # One that was committed in between is in the partitions that were looked at last, and not in others.
+            # If a group commits meanwhile, only the partitions that were read later contain it.
             return look() if plan and plan.whole and any(found) and not all(found) else found
 
     def trim(self, partition: int, before_offset: int) -> Bounds:
         return trim(self._store, self._partition(partition), before_offset)
 
     def layouts(self, known_epoch: int | None = None) -> Layouts:  # noqa: ARG002
-        """All there is: no other tool adds partitions."""
+        """Return all layouts and expansions. No other tool adds partitions to this log."""
         stored = stored_layouts(self._store)
         layout = self._newest_layout(stored)
         expansions, pending = read_expansions(self._store, stored), read_pending(self._store, stored)
@@ -210,7 +216,7 @@ class ObjectLog(ObjectRegistry, Backend):
         return end_partition(self._store, self._partition(partition), intent.epoch)
 
     def finish_expansion(self, expansion: Expansion) -> None:
-        """Record the layout. A partition exists once it has a chunk."""
+        """Record the new layout. The partitions are created with their first chunk."""
         layout = Layout(self.layout().log_id, expansion.epoch, expansion.partitions)
         put_layout(self._store, RecordedLayout(layout, expansion, self._partitioner))
 
@@ -221,7 +227,12 @@ class ObjectLog(ObjectRegistry, Backend):
         return self._grantor.put_grants(grants)
 
     def _changed(self, partition: int, log_id: str, epoch: int) -> LayoutChanged | None:
-        """Whether a plan of this epoch is void. Raises LogNotSharedError for another log, ValueError."""
+        """Return a rejection if a plan of this epoch is no longer valid.
+
+        Raises:
+            LogNotSharedError: if this is another log
+            ValueError: if the partition is out of range
+        """
         stored = stored_layouts(self._store)
         try:
             layout = self._newest_layout(stored)
@@ -238,9 +249,15 @@ class ObjectLog(ObjectRegistry, Backend):
         return None
 
     def _require_recorded(self, plan: Plan) -> None:
-        """LogNotSharedError unless this log has a plan that a driver recorded: a copy of its log has the same id."""
+        """Check that this log holds the plan that a driver recorded.
+
+        A copy of a log has the same id, but may lack the plan.
+
+        Raises:
+            LogNotSharedError: if it does not
+        """
         if not plan.pinned_by:
-            return  # nobody comes back for it
+            return  # the job never resumes
         found = self.plan(plan.job)
         if found is None or found.pinned_by != plan.pinned_by:
             raise LogNotSharedError(
@@ -251,13 +268,13 @@ class ObjectLog(ObjectRegistry, Backend):
             )
 
     def _settle(self, kind: str, path: str, whose: str) -> None:
-        """See to it, once, that a document which was found outlives a power cut: its writer may have died before."""
+        """Sync a document to disk once, because its writer may have crashed before it did so."""
         if self._settled.get(kind) != (path, whose):
             self._store.settle(path)
             self._settled[kind] = path, whose
 
     def _partition(self, partition: int, group: str = "") -> PartitionChunks:
-        """A partition as all see it, or as the writers of a group do."""
+        """Return a partition as all readers read it, or as the writers of a group do."""
         if partition not in self._chunks:
             layout = self.layout()
             layout.require(partition)
@@ -278,7 +295,14 @@ class ObjectLog(ObjectRegistry, Backend):
         return self._ledgers[chunks]
 
     def _prove_put_if_absent(self) -> None:
-        """Everything rests on the store refusing a put on a name that exists: see it do so, once a process."""
+        """Verify, once per instance, that the store rejects a put if the name exists.
+
+        All guarantees depend on this.
+
+        Raises:
+            StoreUnsafeError: if the store overwrites the object
+            StorageError: if the store does not reply until the deadline
+        """
         if self._proven:
             return
         probe = documents.encode({"probe": "a second put on this name must fail"})
@@ -304,7 +328,7 @@ class ObjectLog(ObjectRegistry, Backend):
                 )
 
     def _refuse_other_content(self) -> None:
-        # Below _log there may be what another creator has put a moment ago, or one that died in between.
+        # Another creator may have written below _log just now, or crashed before it recorded the layout.
         if any(name != paths.LOG for name in self._store.folders("")):
             raise FormatError(
                 f"{self.spec.at()} holds something, but no log of spark_cas (there is no _log/layout in it). Give "

@@ -1,7 +1,7 @@
-"""The chunks of one partition as they lie in the store: its start, its end, and the way along them.
+"""Chunks of one partition in the store: its start, its end, and the links between them.
 
-Offsets are dense, so the chunk after one that ends at E can only be named E. From any chunk that is known,
-the end is found by asking for names until one is free; a listing is needed only when none is known.
+Offsets are dense, so the name of the chunk after one that ends at offset E can only be E. To find the end from a
+known chunk, request the next name until one is free. A listing is necessary only if no chunk is known.
 """
 
 import json
@@ -18,11 +18,11 @@ from spark_cas.log.objects.retry import RetryingStore
 
 
 class TrimmedMeanwhileError(Exception):
-    """Chunks were trimmed while they were walked along: look at the bounds again."""
+    """Chunks were trimmed during a walk. Read the bounds, then retry."""
 
 
 class PartitionChunks:
-    """One partition of a log in a store, and the newest of its chunks that this process knows of."""
+    """The chunks of one partition, with a cache of the newest one."""
 
     def __init__(self, store: RetryingStore, number: int, log_id: str, groups: Groups, group: str = "") -> None:
         self._store = store
@@ -30,27 +30,31 @@ class PartitionChunks:
         self.log_id = log_id
         self.groups = groups
         self.group = group
-        """The group whose chunks are seen though it is undecided: that of the writer who looks."""
+        """The group whose uncommitted chunks are included; empty to include none."""
         self._newest: StoredChunk | None = None
 
     def seen_by(self, group: str) -> "PartitionChunks":
-        """The partition as the writers of a group see it, who know of the same chunks."""
+        """Return the partition as the writers of a group read it. The copy shares the cached newest chunk."""
         own = PartitionChunks(self._store, self.number, self.log_id, self.groups, group)
         own._newest = self._newest
         return own
 
     def chunk_at(self, base_offset: int) -> StoredChunk | None:
-        """The chunk that begins at an offset; None when there is none, or its group is undecided."""
+        """Return the chunk that begins at an offset; None if there is none or its group has no outcome."""
         found = self.stored_at(base_offset)
         return found and self.groups.seen(found, self.group)
 
     def stored_at(self, base_offset: int) -> StoredChunk | None:
-        """The chunk that was put at an offset, whatever was decided of its group; None when there is none."""
+        """Return the chunk that is stored at an offset, regardless of its group's outcome; None if there is none."""
         found = self._footer_at(base_offset)
         return found and found[0]
 
     def dated_chunk_at(self, base_offset: int) -> tuple[StoredChunk, int | None] | None:
-        """The chunk that begins at an offset, and the highest timestamp in it, if any; None when there is none."""
+        """Return the chunk that begins at an offset, with its highest timestamp in milliseconds.
+
+        Returns:
+            None if there is no chunk or its group has no outcome; the timestamp is None if the chunk has no records
+        """
         found = self._footer_at(base_offset)
         seen = found and self.groups.seen(found[0], self.group)
         if not found or not seen:
@@ -58,16 +62,20 @@ class PartitionChunks:
         return seen, None if is_void(seen) else newest_ms(found[1])
 
     def is_undecided(self, stored: StoredChunk) -> bool:
-        """Whether a chunk that was put is in the log for its own group alone."""
+        """Return whether only the writers of its own group can read a stored chunk."""
         return self.groups.seen(stored, "") is None
 
     def is_gap(self, stored: StoredChunk) -> bool:
-        """Whether a chunk that was put holds no record for anybody, as one of a group that was aborted."""
+        """Return whether a stored chunk holds no record for any reader, as after its group was aborted."""
         seen = self.groups.seen(stored, "")
         return seen is not None and is_void(seen)
 
     def require_in_place(self, stored: StoredChunk, base_offset: int) -> None:
-        """ChunkDamagedError unless what an offset's name holds was written for that very place."""
+        """Check that a chunk was written for this log, partition and offset.
+
+        Raises:
+            ChunkDamagedError: if it was not
+        """
         header = stored.header
         if (header.log_id, header.partition, header.base_offset) != (self.log_id, self.number, base_offset):
             raise ChunkDamagedError(
@@ -76,10 +84,15 @@ class PartitionChunks:
             )
 
     def chunks_from(self, base_offset: int, known_end: int = 0) -> Iterator[StoredChunk]:
-        """The chunks from the one that begins at an offset to the end, one after the other.
+        """Yield the chunks in order, from the one that begins at an offset to the end.
 
-        They reach at least ``known_end``, or it is said why not: TrimmedMeanwhileError, or ChunkDamagedError
-        when a chunk is missing.
+        Args:
+            base_offset: the offset of the first chunk
+            known_end: the end offset that the chunks must reach at least
+
+        Raises:
+            TrimmedMeanwhileError: if chunks below ``known_end`` were trimmed
+            ChunkDamagedError: if a chunk below ``known_end`` is missing
         """
         while (stored := self.chunk_at(base_offset)) is not None:
             yield stored
@@ -88,7 +101,7 @@ class PartitionChunks:
             raise TrimmedMeanwhileError if base_offset < self.start_offset() else self.missing(base_offset)
 
     def missing(self, base_offset: int) -> ChunkDamagedError:
-        """The error for a free name where a chunk must be."""
+        """Return the error for a missing chunk."""
         return ChunkDamagedError(
             f"{paths.chunk(self.number, base_offset)}: the chunk is missing, though the log has acknowledged offset "
             f"{base_offset}. Restore the file from a copy, or trim the log past it. (If the log was trimmed while "
@@ -96,12 +109,19 @@ class PartitionChunks:
         )
 
     def start_offset(self) -> int:
-        """The oldest offset that trimming has kept."""
+        """Return the start offset that trimming recorded; 0 if the partition was never trimmed."""
         names = self._store.below(paths.starts(self.number))
         return int(names[-1].rpartition("/")[2].partition(".")[0]) if names else 0
 
     def find_end(self, *, by_listing: bool = False) -> tuple[Bounds, StoredChunk | None]:
-        """The bounds, and the newest chunk, None before the first one."""
+        """Return the bounds of the partition, and its newest chunk or None.
+
+        Args:
+            by_listing: ignore cached chunks and hints
+
+        Raises:
+            ChunkDamagedError: if a chunk is missing or does not follow its predecessor
+        """
         known = None if by_listing else self._newest
         hinted = None if by_listing or known else self._hinted()
         newest = self._walk(known or hinted or self._listed())
@@ -111,7 +131,7 @@ class PartitionChunks:
             if not _is_stale(newest, start):
                 raise self.missing(newest.header.end_offset)
         while _is_stale(newest, start):
-            # What was known has been trimmed away, and the names behind it may be free for that reason.
+            # The known chunk was trimmed. The chunks after it may be trimmed too, so their names may be free.
             before, newest, start = start, self._walk(self._listed()), self.start_offset()
             if _is_stale(newest, start) and start == before:
                 raise ChunkDamagedError(
@@ -122,7 +142,7 @@ class PartitionChunks:
         return Bounds(start, newest.header.end_offset if newest else 0), newest
 
     def records_end(self, newest: StoredChunk | None) -> int:
-        """Where the records of the partition end, whose newest chunk this is: control chunks may come after them."""
+        """Return the end offset of the last record. Control chunks without records may follow it."""
         end = newest.header.end_offset if newest else 0
         while newest and newest.header.progress is None:
             end, previous = newest.header.base_offset, newest.header.previous
@@ -130,20 +150,20 @@ class PartitionChunks:
         return end
 
     def forget(self) -> None:
-        """Look at the store afresh next time."""
+        """Discard the cached newest chunk."""
         self._newest = None
 
     def appended(self, stored: StoredChunk) -> None:
-        """This process has just appended a chunk at the end."""
+        """Note that this process has appended a chunk at the end."""
         self._newest = stored
 
     def write_hint(self, path: str, stored: StoredChunk) -> None:
-        """Leave a hint where the next process may begin to look. Nothing is lost when that fails."""
+        """Write a hint that names a chunk, from which later walks can start. A failure has no effect."""
         with suppress(StorageError):
             self._store.overwrite(path, documents.encode({"base_offset": stored.header.base_offset}))
 
     def read_hint(self, path: str) -> StoredChunk | None:
-        """The chunk that a hint names; None when there is no hint, or none that makes sense."""
+        """Return the chunk that a hint names; None if the hint is missing or invalid."""
         data = self._store.get(path)
         if data is None:
             return None
@@ -154,7 +174,7 @@ class PartitionChunks:
         return self.chunk_at(base_offset) if isinstance(base_offset, int) and base_offset >= 0 else None
 
     def base_offsets(self) -> list[int]:
-        """Where each chunk begins, in order, from a listing of the partition."""
+        """List the base offsets of all chunks in order."""
         return _base_offsets(self._store.below(paths.partition(self.number)))
 
     def _footer_at(self, base_offset: int) -> tuple[StoredChunk, memoryview] | None:
@@ -173,19 +193,21 @@ class PartitionChunks:
         bases = self.base_offsets()
         newest = self.chunk_at(bases[-1]) if bases else None
         if bases and newest is None:
-            # Chunks of an undecided group are the last ones. (Or that one has just been trimmed: all others too.)
+            # All chunks of groups without an outcome are at the end. (If this chunk was trimmed meanwhile, so were
+            # all before it.)
             hidden = bisect_left(bases, 1, key=lambda base: int(self.chunk_at(base) is None))
             newest = self.chunk_at(bases[hidden - 1]) if hidden else None
         return newest
 
     def _walk(self, known: StoredChunk | None) -> StoredChunk | None:
-        """The chunk at which the way from a known one ends."""
+        """Follow the links from a known chunk and return the last one."""
         if known is None:
             return None
         for stored in self.chunks_from(known.header.end_offset):
             if stored.header.previous != known.id:
                 if known.header.base_offset < self.start_offset():
-                    # Trimmed, or put again by a writer that slept through the trimming: no way leads on.
+                    # The known chunk was trimmed, or a writer that stalled during trimming put it. The walk ends
+                    # here.
                     return known
                 raise ChunkDamagedError(
                     f"{paths.chunk(self.number, stored.header.base_offset)}: it was not written after the chunk "
@@ -195,9 +217,12 @@ class PartitionChunks:
         return known
 
     def _has_hole_after(self, newest: StoredChunk) -> bool:
-        """A free name is the end only when no chunk lies behind it: seen to at the first look.
+        """Return whether later chunks exist although the chunk after ``newest`` is missing.
 
-        A listing while others append may show what came last and not what came before: that is there by now.
+        `find_end` checks this when it starts from a hint.
+
+        A listing during concurrent appends may include a later chunk without an earlier one. The second read of the
+        missing name excludes that case.
         """
         end, path = newest.header.end_offset, paths.chunk(self.number, newest.header.base_offset)
         later = _base_offsets(self._store.below(paths.partition(self.number), after=path))
@@ -209,5 +234,5 @@ def _base_offsets(listed: list[str]) -> list[int]:
 
 
 def _is_stale(newest: StoredChunk | None, start_offset: int) -> bool:
-    """The newest chunk is never trimmed, so one below the start is not the newest."""
+    """Return whether the newest known chunk was trimmed. Trimming never removes the newest chunk of a partition."""
     return newest.header.base_offset < start_offset if newest else start_offset > 0

@@ -1,4 +1,4 @@
-"""Reading a range of offsets: whole chunks are checked, and each must follow the one before it."""
+"""Read a range of offsets. The reader verifies whole chunks and checks that each follows its predecessor."""
 
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -18,7 +18,19 @@ from spark_cas.log.objects.store import Store
 def read_chunks(
     store: Store, chunks: PartitionChunks, start: int, offsets: OffsetRange, columns: tuple[str, ...]
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield (offset of the first, records) for a range within the partition, which begins at ``start``, in order."""
+    """Yield the records of a range in order, each batch with the offset of its first record.
+
+    Args:
+        store: the store
+        chunks: the partition
+        start: the start offset of the partition
+        offsets: the range to read, within the bounds of the partition
+        columns: the columns of `RECORDS` to read
+
+    Raises:
+        TrimmedError: if a chunk was trimmed during the read
+        ChunkDamagedError: if a chunk is missing, corrupt or out of place
+    """
     if len(offsets) == 0:
         return
     at = _begin_of_chunk(chunks, start, offsets.base_offset)
@@ -27,22 +39,22 @@ def read_chunks(
         path = paths.chunk(chunks.number, at)
         data = store.get(path)
         if at < chunks.start_offset():
-            # The name is free now, or holds a chunk that a writer put there which slept through the trimming.
+            # The name is free, or a writer that stalled during trimming has put a chunk there.
             raise TrimmedError(
                 f"partition {chunks.number}: offset {at} was trimmed while it was read. Read again from its start."
             )
         if data is None:
             raise chunks.missing(at)
         stored, batches = decode(data, path, columns)
-        del data  # the batches have it, and are at their end before the next chunk comes into memory
+        del data  # the batches own the memory, which is released before the next chunk is read
         chunks.require_in_place(stored, at)
         _require_next(stored, before, path)
         seen = chunks.groups.seen(stored, "")
         if seen is None:
-            raise chunks.missing(at)  # what lies below the end was decided
+            raise chunks.missing(at)  # the range ends before any uncommitted chunk
         if not is_void(seen):
             yield from _part(batches, at, offsets)
-        del batches  # of a chunk that was passed over, they are not at their end
+        del batches  # release the batches of a skipped chunk
         before, at = stored, stored.header.end_offset
 
 
@@ -71,7 +83,7 @@ def offset_since(store: Store, chunks: PartitionChunks, timestamp_ms: int) -> in
 
 
 def _dated_chunk(chunks: PartitionChunks, at: int) -> tuple[StoredChunk, int | None]:
-    """The chunk at an offset, and the newest timestamp in it."""
+    """Return the chunk at an offset and its newest timestamp. Raises TrimmedError, ChunkDamagedError."""
     dated = chunks.dated_chunk_at(at)
     if dated is not None:
         return dated
@@ -81,20 +93,21 @@ def _dated_chunk(chunks: PartitionChunks, at: int) -> tuple[StoredChunk, int | N
 
 
 def _begin_of_chunk(chunks: PartitionChunks, start: int, offset: int) -> int:
-    """Where the chunk begins that holds an offset of a partition, which begins at ``start``.
+    """Return the base offset of the chunk that contains an offset, in a partition that begins at ``start``.
 
-    Who follows a log reads on where a chunk ended: then the next begins there, and nothing is listed.
+    A reader that follows the log resumes at the end of a chunk. The next chunk begins there, so no listing is
+    necessary.
     """
     if offset == start or chunks.stored_at(offset) is not None:
         return offset
-    # What lies below the start was trimmed, or put by a writer that slept through the trimming.
+    # Chunks below the start were trimmed, or a writer that stalled during trimming put them.
     bases = [base for base in chunks.base_offsets() if base >= start]
     index = bisect_right(bases, offset)
     return bases[index - 1] if index else start
 
 
 def _part(batches: Iterator[pa.RecordBatch], at: int, offsets: OffsetRange) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The records of a chunk that begins ``at``, as far as they lie in a range."""
+    """Yield the records of a chunk that are within a range. ``at`` is the base offset of the chunk."""
     for batch in batches:
         here = OffsetRange(at, at + batch.num_rows)
         part = here.intersect(offsets)

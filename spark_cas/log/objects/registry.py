@@ -1,4 +1,4 @@
-"""The registry: plans and completions as objects that are put once and kept until the job is forgotten."""
+"""Registry: plans and completions as objects that are put once and kept until the job is forgotten."""
 
 import json
 
@@ -19,7 +19,7 @@ _PATHS = {
 
 
 class ObjectRegistry:
-    """`spark_cas.log.protocol.Registry` over a store."""
+    """Implement `spark_cas.log.protocol.Registry` in a store."""
 
     def __init__(self, store: RetryingStore) -> None:
         self._objects = store
@@ -35,20 +35,21 @@ class ObjectRegistry:
         self._objects.delete([paths.cancelled(run)])
 
     def jobs(self) -> tuple[str, ...]:
-        # Not by folder: a directory keeps that of a job which was forgotten.
+        # Do not list folders: a directory keeps the folder of a forgotten job.
         found = map(paths.planned_job, self._objects.below(paths.JOBS))
         return tuple(sorted(job for job in found if job is not None))
 
     def forget(self, plan: Plan) -> None:
-        """Its chunks still tell of it, but a plan that is made from now on looks for none of them."""
+        """Remove the entries of a job. Its chunks remain, but later plans of this name do not search them."""
         for partition in range(plan.partitions):
             closed = paths.closed(plan.job, plan.pinned_by, partition)
             self._objects.delete([closed, paths.job_hint(plan.job, partition)])
         recorded = [paths.input_list(input_entry(plan.job, plan.input))] if plan.input else []
         self._objects.delete([paths.completion(plan.job), *recorded])
-        # A load of this name may plan anew as soon as this plan is gone, though the reply was lost. Where another
-        # forgets the job as well that may be between the look and the delete, which no store makes one step: so
-        # nobody may run a load of that name meanwhile.
+        # As soon as the plan is removed, a load may plan a job of this name, even if the reply was lost. `delete_if`
+        # reads the
+        # plan before each try, but the read and the delete are two steps. Therefore no load of that name may run
+        # while two processes forget the job.
         self._objects.delete_if(
             paths.plan(plan.job), lambda found: recorded_plan(_text(found, "plan", plan.job), plan.job) == plan
         )

@@ -1,8 +1,8 @@
-"""A store that is asked again while it is down, busy or silent: what may be asked twice, in one place.
+"""Retries of store requests while the store is down, busy or silent.
 
-What changes nothing may be, and a delete where nobody puts the name again meanwhile; where somebody may, the object
-is looked at before each try (`delete_if`). A put on a free name may not: what became of it is not known until the
-name is read back, which is up to those who put.
+Reads and listings are safe to retry. A delete is safe if no writer can put the same name again. Otherwise `delete_if`
+reads the object before each try. A put-if-absent is not retried, because its result is unknown until a read of the
+name. The caller of `create` handles that.
 """
 
 from collections.abc import Callable
@@ -20,9 +20,9 @@ _T = TypeVar("_T")
 
 
 class RetryingStore:
-    """`spark_cas.log.objects.store.Store` over another, for as long as the patience of a spec lasts.
+    """Implement `spark_cas.log.objects.store.Store` over another store, with retries until a deadline.
 
-    That of each request, and that of all within a `spark_cas.log.patience.within`.
+    The deadline applies to each request. Within `spark_cas.log.patience.within`, one deadline covers all requests.
     """
 
     def __init__(self, store: Store, spec: LogSpec) -> None:
@@ -32,15 +32,15 @@ class RetryingStore:
         self._met = spec.met
 
     def wait(self, doing: str) -> Wait:
-        """The wait of somebody who tries again what the store does not do for him: ``doing`` it."""
+        """Return the retry state for an operation that the caller retries itself. ``doing`` describes it."""
         return Wait(self.patience_seconds, doing)
 
     def create(self, path: str, data: bytes | memoryview) -> PutReply:
-        """One put, whose reply is to be judged: it is not asked again."""
+        """Put an object once, without a retry. The caller evaluates the reply."""
         return self._store.create(path, data)
 
     def overwrite(self, path: str, data: bytes) -> None:
-        """One put of what nobody trusts, and nobody waits for."""
+        """Put an object once, without a retry. Used for hints, which may be lost."""
         self._store.overwrite(path, data)
 
     def get(self, path: str) -> memoryview | None:
@@ -56,14 +56,14 @@ class RetryingStore:
         return self._ask(f"listing {self.at(prefix)}", lambda: self._store.folders(prefix))
 
     def delete(self, paths: list[str]) -> None:
-        """Remove objects under names that nobody puts again. Each has its own patience, for there may be many."""
+        """Remove objects whose names no writer puts again. Each delete has its own deadline."""
         for path in paths:
             self._ask(f"deleting {self.at(path)}", partial(self._store.delete, [path]))
 
     def delete_if(self, path: str, is_meant: Callable[[memoryview], bool]) -> None:
-        """Remove the object that is meant, and none that is found under its name before a try.
+        """Remove an object if ``is_meant`` returns True for its current content.
 
-        Looking and deleting are two steps: what is put between them is lost.
+        The read and the delete are two separate steps. An object that another writer puts between them is lost.
         """
 
         def look_and_delete() -> None:

@@ -1,4 +1,4 @@
-"""The few operations that the log needs of a store, over obstore, with the store's errors made plain."""
+"""The store operations that the log requires, implemented with obstore and with readable errors."""
 
 import os
 from collections.abc import Callable
@@ -23,53 +23,62 @@ _T = TypeVar("_T")
 
 _SHORTEST_REQUEST = timedelta(seconds=1)
 _LARGE_PUT = timedelta(seconds=30)
-"""What a request has at least, with all that it carries, for a whole chunk may be put."""
+"""Minimum timeout of a request if the deadline permits, because it may upload a whole chunk."""
 _LONGEST_CONNECT = timedelta(seconds=3)
 _LONGEST_RETRY = timedelta(seconds=10)
 _HICCUPS = 3
-"""So often obstore asks again by itself, as for a page of a listing; all that lasts longer is `RetryingStore`'s."""
+"""Number of retries by obstore, for example for one page of a listing. `RetryingStore` handles longer failures."""
 
 _memory_stores: dict[str, MemoryStore] = {}
 
 
 class Store(Protocol):
-    """What the log needs of a store. Paths are relative to the log's root."""
+    """The operations that the log requires of a store. Paths are relative to the log's root."""
 
     def create(self, path: str, data: bytes | memoryview) -> PutReply:
-        """Put an object under a name that must be free, whole and durable, or not at all."""
+        """Put an object if its name is free. The object is complete and durable, or absent.
+
+        Raises:
+            StorageError: if the store rejected the request
+        """
         ...
 
     def overwrite(self, path: str, data: bytes) -> None:
-        """Put an object that nobody trusts. Raises StorageError."""
+        """Put a hint or replace it. Raises StorageError."""
         ...
 
     def get(self, path: str) -> memoryview | None:
-        """All bytes of an object, None when there is none. Raises StorageError."""
+        """Return all bytes of an object; None if there is none. Raises StorageError."""
         ...
 
     def get_end(self, path: str, size: int) -> memoryview | None:
-        """The last ``size`` bytes of an object, None when there is none. Raises StorageError."""
+        """Return the last ``size`` bytes of an object; None if there is none. Raises StorageError."""
         ...
 
     def below(self, prefix: str, after: str | None = None) -> list[str]:
-        """The paths of all objects below a prefix, of those past ``after``, sorted. Raises StorageError."""
+        """Return the sorted paths of all objects below a prefix that sort after ``after``. Raises StorageError."""
         ...
 
     def folders(self, prefix: str) -> list[str]:
-        """The names directly below a prefix that have objects below them, and of objects. Raises StorageError."""
+        """Return the names of the objects and non-empty folders directly below a prefix. Raises StorageError."""
         ...
 
     def delete(self, paths: list[str]) -> None:
-        """Remove objects; those that are gone already are no error. Raises StorageError."""
+        """Remove objects. Missing objects are not an error. Raises StorageError."""
         ...
 
     def settle(self, path: str) -> None:
-        """See to it that an object which was read, and those beside it, outlive a power cut. Raises StorageError."""
+        """Make an object that was read durable, with the objects in its folder. Raises StorageError."""
         ...
 
 
 def open_store(spec: LogSpec) -> "Store":
-    """The store that a spec names, rooted at the log. Nothing is written or read."""
+    """Open the store of a spec at the log's root. Nothing is read or written.
+
+    Raises:
+        OptionError: if a store option is unknown or invalid
+        FormatError: if a directory of the log is a file or contains symbolic links
+    """
     if spec.scheme == "file":
         root = Path(unquote(urlsplit(spec.url).path)).resolve()
         local.check_root(root)
@@ -99,7 +108,7 @@ def open_store(spec: LogSpec) -> "Store":
             "a store.* option is not a setting of this store. docs/options.md lists those that can be given."
         ) from None
     except BaseError:
-        # Nothing was asked yet, and its text may quote a value.
+        # No request was sent yet. The text of the error may contain secrets.
         raise OptionError(
             f"opening {spec.url}: the store.* options, with what the environment gives, do not fit together or are "
             f"not complete. docs/options.md lists those that can be given; check account, region and keys."
@@ -107,16 +116,16 @@ def open_store(spec: LogSpec) -> "Store":
 
 
 def _request_timeout(patience: timedelta) -> timedelta:
-    """When a request without an answer is made again: a store that answers nothing is asked four times.
+    """Return the timeout of a request: a quarter of the deadline, but at least 30 s for a large put.
 
-    Where patience has no time for a large put, as for a mere look, a request still is one of four.
+    If the deadline is shorter than 30 s, the minimum is 1 s.
     """
     least = _LARGE_PUT if patience >= _LARGE_PUT else _SHORTEST_REQUEST
     return max(least, patience / 4)
 
 
 def _secret(name: str, value: str) -> str:
-    """A setting's value, taken from the environment or a file where it says ``env:NAME`` or ``file:NAME``."""
+    """Return the value of a setting. Resolve ``env:NAME`` and ``file:NAME``. Raises OptionError."""
     how, _, where = value.partition(":")
     if how == "env":
         if where not in os.environ:
@@ -131,10 +140,10 @@ def _secret(name: str, value: str) -> str:
 
 
 class _ObjectStore:
-    """A store that obstore serves.
+    """A store that obstore accesses.
 
-    ``once`` opens it for requests that obstore does not make again by itself: where a delete was done and its reply
-    lost, somebody may have put the name again, and `RetryingStore.delete_if` looks for that before each try.
+    ``once`` opens the store without retries by obstore. Deletes use it: if a reply is lost, another writer may have
+    put the name meanwhile. `RetryingStore.delete_if` reads the object before each try.
     """
 
     def __init__(self, store: ObstoreStore, spec: LogSpec, once: Callable[[], ObstoreStore]) -> None:
@@ -163,7 +172,7 @@ class _ObjectStore:
         return self._ask(f"reading {self._at(path)}", lambda: memoryview(self._store.get(path).bytes()))
 
     def get_end(self, path: str, size: int) -> memoryview | None:
-        # Azure has no suffix ranges, so the size is asked for first.
+        # Azure does not support suffix ranges, so request the size first.
         doing = f"reading {self._at(path)}"
         head = self._ask(doing, lambda: self._store.head(path))
         if head is None:
@@ -179,7 +188,7 @@ class _ObjectStore:
             f"listing {self._at(prefix)}",
             lambda: [each["path"] for page in self._store.list(prefix, offset=after) for each in page],
         )
-        # Some stores take the offset for the first path to list.
+        # Some stores include the offset itself in the listing.
         return sorted(path for path in found or [] if not after or path > after)
 
     def folders(self, prefix: str) -> list[str]:
@@ -189,15 +198,15 @@ class _ObjectStore:
         return sorted([*found["common_prefixes"], *(each["path"] for each in found["objects"])])
 
     def delete(self, paths: list[str]) -> None:
-        # One by one: deleting what is gone already must not keep the others from going.
+        # Delete one object per request, so that a missing object does not prevent other deletes.
         for path in paths:
             self._ask(f"deleting {self._at(path)}", partial(self._once().delete, path))
 
     def settle(self, path: str) -> None:
-        """What a store shows is durable."""
+        """Do nothing: visible objects are durable."""
 
     def _ask(self, doing: str, request: Callable[[], _T]) -> _T | None:
-        """Ask the store; None when the object is not there."""
+        """Send a request. Return None if the object does not exist. Raises StorageError."""
         try:
             return request()
         except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""What a store's error says: what passes and what does not, in plain words, without its text, which may be signed.
+"""Classify the errors of a store as transient or permanent, and describe them without their text.
 
-Nothing here waits: `spark_cas.log.objects.retry` asks again.
+The text of an error may contain a signed URL. This module does not retry; see `spark_cas.log.objects.retry`.
 """
 
 import re
@@ -10,13 +10,14 @@ from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
 from spark_cas.core.errors import StorageError
 
 _PASSING = re.compile("400 RequestTimeout|408|409|425|429|5(?!01|05)..")
-"""Answers of a store that is busy, down or changing; any other says that the request itself is refused."""
+"""HTTP statuses of a store that is busy, down or reconfiguring. All other statuses are permanent rejections."""
 
 _NO_ANSWER = "HTTP error:"
-"""In obstore's words, none or half of one came; else it could make nothing of what came."""
+"""Text in obstore's errors if the reply is missing or incomplete. Otherwise the reply was not understood."""
 _NOBODY_THERE = ("kind: Connect", "://169.254.")
-"""Signs of a port that is closed and a host or certificate that is unknown (what only takes too long is a Timeout);
-and of nobody who gives this machine credentials, which are asked for there when none are given."""
+"""Text in obstore's errors if the port is closed or the host or certificate is unknown. A slow connection is a
+timeout instead. Without credentials, obstore requests them from the link-local metadata address, which is also listed
+here."""
 
 _CHECK = (
     "Check the address, the endpoint and region in the store.* options and that it can be reached from here, and "
@@ -26,7 +27,7 @@ _RUN_AGAIN = "See the store's own log, then run the same job again."
 
 
 class NotNowError(StorageError):
-    """What the store did not do now, it may do when it is asked again."""
+    """A transient failure of the store. A retry may succeed."""
 
     def __init__(self, message: str, why: str = "the store did not answer") -> None:
         super().__init__(message)
@@ -34,13 +35,15 @@ class NotNowError(StorageError):
 
 
 class NobodyThereError(NotNowError):
-    """Nobody takes connections at the address: it is wrong, unless somebody was met there before."""
+    """The address refuses connections. The address is wrong, unless an earlier request succeeded."""
 
 
 def plain(error: BaseException, doing: str) -> StorageError:
-    """What to raise for an error of obstore; NotNowError where it passes.
+    """Return the StorageError for an error of obstore; NotNowError if it is transient.
 
-    ``doing`` names what was asked: "reading s3://logs/flights/_log/layout".
+    Args:
+        error: the error of obstore
+        doing: the operation and its path, for example "reading s3://logs/flights/_log/layout"
     """
     status = _status(error)
     if isinstance(error, PermissionDeniedError | UnauthenticatedError) or status in ("401", "403"):
@@ -71,10 +74,10 @@ def plain(error: BaseException, doing: str) -> StorageError:
 
 
 def _status(error: BaseException) -> str:
-    """The HTTP status that a store answered with, empty when it did not answer.
+    """Return the HTTP status of a reply; an empty string if there is no reply.
 
-    A 400 may be the one with which S3 gives up a connection that stood still, and no refusal. The answer to a HEAD
-    has no body, so it does not say.
+    S3 sends status 400 when it closes a stalled connection, which is transient. A reply to HEAD has no body, so its
+    cause is unknown. Both return "400 RequestTimeout".
     """
     text = str(error)
     found = re.search(r"status code: (\d{3})", text)

@@ -1,7 +1,7 @@
-"""Trimming: the new start is recorded before the first chunk goes, and beside it which chunks were there.
+"""Trimming: record the new start offset and the last chunks before it, then delete the chunks below it.
 
-The record lets a writer tell, when its chunk lies below the start, whether it was in the log in time or came
-so late that it got a name that trimming had freed.
+If a writer's chunk is below the start, the record shows whether the chunk was part of the log. A late writer may have
+reused a name that trimming had freed.
 """
 
 from spark_cas.core.errors import ChunkDamagedError
@@ -15,15 +15,28 @@ from spark_cas.log.objects.store import Store
 from spark_cas.log.patience import within
 
 _REMEMBERED = 32
-"""How many of the chunks before a start are recorded with it, and how many starts are kept."""
+"""Number of chunks that are recorded before a start, and number of starts that are kept."""
 
 
 def trim(store: RetryingStore, chunks: PartitionChunks, before_offset: int) -> Bounds:
-    """Let go of the chunks that lie wholly below an offset, all but the newest."""
+    """Delete the chunks that end at or before an offset, except the newest chunk.
+
+    Args:
+        store: the store
+        chunks: the partition
+        before_offset: the offset below which to trim
+
+    Returns:
+        the new bounds
+
+    Raises:
+        ValueError: if the offset is negative or past the end
+        StorageError: if the store fails until the deadline
+    """
     with within(store.patience_seconds):
-        bounds, _ = chunks.find_end(by_listing=True)  # A damaged chunk on the way from a hint must not forbid it.
+        bounds, _ = chunks.find_end(by_listing=True)  # a walk would fail at a damaged chunk
         Bounds(0, bounds.end_offset).require(OffsetRange(before_offset, before_offset))
-        # What is undecided lies behind the end, and is nobody's newest chunk yet.
+        # Uncommitted chunks are after the end and do not count as the newest chunk.
         bases = [base for base in chunks.base_offsets() if base < bounds.end_offset]
         keep_from = max((base for base in bases if base <= before_offset), default=0)
         if keep_from > bounds.start_offset:
@@ -31,14 +44,14 @@ def trim(store: RetryingStore, chunks: PartitionChunks, before_offset: int) -> B
             document = documents.encode({"start_offset": keep_from, "trimmed": trimmed})
             put_once(store, paths.start(chunks.number, keep_from), document)
         start = chunks.start_offset()
-    # Each by itself: removing many takes long where nothing is amiss.
+    # Each delete has its own deadline, because many deletes take long.
     store.delete([paths.chunk(chunks.number, base) for base in bases if base < start])
     store.delete(store.below(paths.starts(chunks.number))[:-_REMEMBERED])
     return Bounds(start, bounds.end_offset)
 
 
 def was_in_log(store: Store, chunks: PartitionChunks, stored: StoredChunk) -> bool | None:
-    """Whether a chunk that lies below the start was ever in the log; None when that cannot be told any more."""
+    """Return whether a chunk below the start was ever part of the log; None if that is no longer known."""
     base = stored.header.base_offset
     answer = None
     for path in store.below(paths.starts(chunks.number), after=paths.start(chunks.number, base)):
@@ -54,7 +67,7 @@ def was_in_log(store: Store, chunks: PartitionChunks, stored: StoredChunk) -> bo
 
 
 def _chain_before(chunks: PartitionChunks, base_offset: int) -> list[ChunkId]:
-    """The chunks that lead to one, newest first, each as the one after it names it, as far as they can be read."""
+    """Return the chunks before one, newest first, as far as they are readable. Each id is from the chunk after it."""
     chain: list[ChunkId] = []
     try:
         chunk = chunks.chunk_at(base_offset)
@@ -64,5 +77,5 @@ def _chain_before(chunks: PartitionChunks, base_offset: int) -> list[ChunkId]:
             if chunk and chunk.id != chain[-1]:
                 break
     except ChunkDamagedError:
-        pass  # Trimming is the way past a damaged chunk.
+        pass  # Trimming must also work past a damaged chunk.
     return chain

@@ -1,1 +1,1 @@
-"""The input of a bulk load: the list of its files, and readers that keep each value or reject the file."""
+"""Input of a bulk load: the list of its files, and strict readers that return exact values or reject the file."""

@@ -1,4 +1,4 @@
-"""Read an Avro container file strictly: any byte that does not fit the format is an error."""
+"""Strict reader of Avro container files. Any byte that violates the format is an error."""
 
 import bz2
 import json
@@ -21,24 +21,25 @@ _SYNC_BYTES = 16
 _MOST_ROWS = 10_000
 _BATCH_BYTES = 8 << 20
 _MOST_RECORD_BYTES = 1 << 30
-"""Arrow stores at most 2 GiB of text in a column of a batch."""
+"""Maximum size of a record in bytes. Arrow stores at most 2 GiB of text in a column of a batch."""
 _CRC_BYTES = 4
 _MOST_SNAPPY_RATIO = 32
-"""At most 64 bytes result from 3. Without this check a wrong length would reserve gigabytes."""
+"""Maximum compression ratio of snappy, which encodes at most 64 bytes in 3. Without this check, a wrong length field
+would allocate gigabytes."""
 _FIX = "Write the file again, or remove it from the input"
 _INVALID = (EOFError, IndexError, ValueError, OverflowError, pa.ArrowException)
-"""Raised by fastavro and Arrow for bytes that do not fit the schema."""
+"""Exceptions of fastavro and Arrow for bytes that do not match the schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The header of a file."""
+    """Header of an Avro file."""
 
     schema: str
     codec: str
     sync: bytes
     size: int
-    """Bytes of the header."""
+    """Size of the header in bytes."""
 
 
 def require_fastavro() -> None:
@@ -62,7 +63,7 @@ def read_header(part: Part, data: bytes) -> Header:
     content = BytesIO(data)
     content.seek(len(_MAGIC))
     try:
-        # Pairs, because fastavro would keep only the last of two entries with one key.
+        # Decode pairs, because fastavro keeps only the last of two entries with the same key.
         pair = {"type": "record", "name": "pair", "fields": [_field("key", "string"), _field("value", "bytes")]}
         pairs: Any = schemaless_reader(content, {"type": "array", "items": pair}, None)
         entries = {each["key"]: each["value"] for each in pairs}
@@ -87,7 +88,7 @@ def read_records(part: Part, data: bytes, header: Header, record: Record) -> Ite
     """Return the records of a file as decoded by `Record.raw`, in bounded arrays. Raises UnreadableInputError."""
     from fastavro import parse_schema, schemaless_reader
 
-    # A new copy, because fastavro marks the schema that it has parsed.
+    # Parse a copy, because fastavro marks a schema that it has parsed.
     schema = parse_schema(json.loads(json.dumps(record.raw)))
     rows: list[Any] = []
     size = total = 0
@@ -118,7 +119,7 @@ def read_records(part: Part, data: bytes, header: Header, record: Record) -> Ite
 
 
 def invalid_values(part: Part, first: int, count: int, error: Exception) -> UnreadableInputError:
-    """Describe records with a value that its type excludes. The first record of a file is 0."""
+    """Return an error for records with values that their type does not permit. Records count from 0 in a file."""
     return part.error(f"records {first + 1} to {first + count} of the Avro file: {error}", _FIX)
 
 

@@ -1,4 +1,4 @@
-"""Avro files as a frame: tasks decode the bytes that Spark reads, and each value is exactly that of the file."""
+"""Avro files as a DataFrame. Tasks decode the bytes that Spark reads, and each value is exact."""
 
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _HEADER_BYTES = 16 << 20
-"""Of each file, to find its schema. Larger headers are rejected."""
+"""Maximum number of bytes that are read from each file to find its schema. Larger headers are rejected."""
 _FOUND = pa.schema([("file", pa.int32()), ("schema", pa.string()), ("problem", pa.string())])
 
 
@@ -38,7 +38,7 @@ def avro_rows(spark: "SparkSession", files: Sequence[InputFile]) -> "DataFrame":
         UnreadableInputError: for a file with an invalid header; from tasks for any invalid content
     """
     require_fastavro()
-    found = contents(spark, files)  # one listing by Spark for both jobs, which skips files that are empty then
+    found = contents(spark, files)  # one listing by Spark for both jobs; it omits files that are empty by then
     schemas = _schemas(found, files)
     paths = {text: files[members[0]].path for text, members in schemas.items()}
     columns = merged_columns((path, parse_schema(text, path).spark) for text, path in paths.items())
@@ -74,7 +74,7 @@ def avro_rows(spark: "SparkSession", files: Sequence[InputFile]) -> "DataFrame":
 
 
 def _schemas(found: "DataFrame", files: Sequence[InputFile]) -> dict[str, list[int]]:
-    """Return each schema of the files, in the order of the first file that has it, and the indexes of its files."""
+    """Return the schemas in the order of the first file that has each, with the indexes of their files."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
     numbers = FileNumbers(files)

@@ -24,20 +24,20 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's own name for it
 from spark_cas.programs.exit_codes import UsageError
 
 _MOST_DEPTH = 50
-"""Arrow's limit is 64."""
+"""Maximum nesting depth. Arrow's limit is 64."""
 _MOST_TYPES = 100_000
-"""A schema of a few lines can name a type that expands to billions of fields."""
+"""Maximum number of types. A short schema can expand to billions of fields."""
 _MOST_FIXED = 2**31 - 1
 _MOST_DIGITS = 38
 _NEVER_DECODES = 1 << 40
-"""Size of a fixed type that is larger than any block."""
+"""Size in bytes of a fixed type that is larger than any block."""
 _UUID_BYTES = 16
 _PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _NAMED = {"record", "enum", "fixed"}
 
 
 class AvroType(Protocol):
-    """A type of an Avro schema that is no union."""
+    """A type of an Avro schema other than a union."""
 
     @property
     def spark(self) -> T.DataType:
@@ -57,7 +57,7 @@ class AvroType(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place in a schema that holds a type, such as a field: the type, and whether a value may be null."""
+    """The type at one position in a schema, such as a field, and whether a value may be null."""
 
     type: AvroType
     nullable: bool
@@ -162,14 +162,14 @@ def parse_schema(text: str, file: str) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A place in a schema."""
+    """A position in a schema, for names and errors."""
 
     fields: tuple[str, ...] = ()
-    """Names of the fields around it, and its own."""
+    """Names of the enclosing fields and of the field itself."""
     records: tuple[str, ...] = ()
-    """Full names of the records around it."""
+    """Full names of the enclosing records."""
     namespace: str = ""
-    """Of names without one."""
+    """Namespace for names without one."""
 
     def field(self, name: str) -> "_Place":
         return replace(self, fields=(*self.fields, name))
@@ -206,7 +206,7 @@ class _Parser:
             place = replace(place, namespace=namespace)
         properties: dict[str, Any] = schema if isinstance(schema, dict) else {"type": schema}
         kind, logical = properties.get("type"), properties.get("logicalType")
-        if isinstance(kind, dict) and logical is None:  # {"type": {"type": "string"}}, which Java accepts too
+        if isinstance(kind, dict) and logical is None:  # {"type": {"type": "string"}}, which Java also accepts
             return self._type(kind, place)
         if not isinstance(kind, str) or not isinstance(logical, str | None):
             raise self._error(place, f"schema {_name_of(schema)}", "The Avro schema is invalid")
@@ -277,7 +277,7 @@ class _Parser:
         return size
 
     def _defined(self, properties: dict[str, Any], place: _Place) -> _Place:
-        """Record the definition of a named type, and return the place in it."""
+        """Record the definition of a named type, and return the position inside it."""
         name, own = properties.get("name"), properties.get("namespace", place.namespace)
         if not isinstance(name, str) or not name or not isinstance(own, str):
             raise self._error(place, f"{properties['type']} without a name", "The Avro schema is invalid")

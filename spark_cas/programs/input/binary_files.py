@@ -1,4 +1,4 @@
-"""Whole files as rows, read through the file systems of the session."""
+"""Whole files as rows, read with the file systems of the session."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -17,17 +17,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MOST_BYTES = 2**31 - 1
-"""Of a file: the limit of Spark's source binaryFile."""
+"""Maximum size of a file in bytes: the limit of Spark's source binaryFile."""
 _OPTIONS = {"recursiveFileLookup": "true", "ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
 
 
 def binary_rows(spark: "SparkSession", files: Sequence[InputFile]) -> "DataFrame":
     """Return one row per file: `value`, `path`, `length`, `modificationTime`, `FILE` and `POSITION`.
 
-    Spark's source skips files without bytes, so the driver adds their rows. A Spark job compares the sizes of all
-    files with the list, without reading them.
+    Spark's source skips empty files, so the driver adds their rows. A Spark job compares the sizes of all files with
+    the list, without reading them.
 
-    Raises what `contents` raises, and UnreadableInputError, from a task too, if a file has another size than listed.
+    Raises:
+        UsageError: if there is no file or if Spark skips its name
+        UnreadableInputError: if a file is too large, or (also from a task) if its size differs from the list
     """
     numbers = FileNumbers(files)
     found = contents(spark, files)
@@ -90,7 +92,7 @@ class FileNumbers:
         self._numbers = {each.path: (index, each.size) for index, each in enumerate(files)}
 
     def of(self, path: str, size: int) -> int:
-        """Return the index of a file that Spark has read. Raises UnreadableInputError if it is not as listed."""
+        """Return the index of a file. Raises UnreadableInputError if it is not as listed."""
         index, listed = self._numbers.get(path, (-1, -1))
         if index < 0:
             raise Part(path).error("Spark read a file that is not in the list of the input", "Run the load again")

@@ -1,4 +1,4 @@
-"""Read Parquet and ORC files with Spark's readers, whose schemas are merged or rejected before any row is read."""
+"""Read Parquet and ORC files with Spark. Schemas are merged or rejected before any row is read."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 _BLOCK = "_input_block"
-"""Column: where the part of the file that a task reads begins, in bytes."""
+"""Column with the position in the file, in bytes, at which the part of a task begins."""
 _CASE_SENSITIVE = "spark.sql.caseSensitive"
 _OLD_HIVE = "_col"
-"""Begins the names of columns that old versions of Hive write."""
+"""Prefix of column names that old versions of Hive write."""
 _LAST_LETTER = re.compile(r"([A-Za-z0-9])(?=[^A-Za-z0-9/]*$)")
 _OPTIONS = {"parquet": ("datetimeRebaseMode", "int96RebaseMode"), "orc": ()}
 _READ = {
-    # A column that only some files have is null in the others.
+    # A column that is missing in a file is null in its rows.
     "mergeSchema": "true",
-    # Spark derives no columns from folders such as region=007: it would take the text 007 for the number 7.
+    # Do not derive columns from folders such as region=007. Spark would convert the text 007 to the number 7.
     "recursiveFileLookup": "true",
     "ignoreCorruptFiles": "false",
     "ignoreMissingFiles": "false",
 }
 ORC_SETTINGS = {
-    # Otherwise, or for more than 100 columns, Spark reads ORC row by row: maps are sorted, and lose equal keys.
+    # Otherwise, or with more than 100 columns, Spark reads ORC by row, which sorts maps and drops equal keys.
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.maxFields": str(2**31 - 1),
 }
-"""Settings of Spark under which ORC files have to be read."""
+"""Settings of Spark that are required for ORC files."""
 _READ_ORC = {
     "orc.force.positional.evolution": "false",
     "orc.skip.corrupt.data": "false",
     "hive.exec.orc.skip.corrupt.data": "false",
-    # Writers in C++ record no calendar. They use the Gregorian one for all dates; by default Spark shifts old dates.
+    # C++ writers record no calendar and use the Gregorian one for all dates. Spark shifts old dates by default.
     "orc.proleptic.gregorian.default": "true",
     "orc.proleptic.gregorian": "false",
 }
@@ -55,8 +55,9 @@ def columnar_rows(
 ) -> "tuple[DataFrame, list[str]]":
     """Return the rows of Parquet or ORC files, and the names of the columns that hold the position of a row.
 
-    Raises UsageError for an option that the format does not have, an empty file, a column or a time that Spark cannot
-    read, and files whose columns differ in type or only in the case of their names.
+    Raises:
+        UsageError: for an option that the format does not have, an empty file, a column or a time that Spark cannot
+          read, or files whose columns differ in type or only in the case of their names
     """
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
@@ -102,7 +103,7 @@ def _load(
             ) from error
         if "[CANNOT_MERGE_SCHEMAS]" not in str(error):
             raise
-        # Spark's error names no file.
+        # Spark's error does not name a file.
         merged_columns((each.path, reader.load(literal(each.path)).schema) for each in files)
         raise UsageError(in_short(error)) from error
     finally:
@@ -112,9 +113,10 @@ def _load(
 
 
 def _paths_in_order(files: Sequence[InputFile]) -> list[str]:
-    """The paths for Spark's readers, which put patterns first. The first path decides about the order of columns.
+    """Return the paths for Spark's readers in order. The first path determines the order of columns.
 
-    If one path is a pattern because it needs a backslash, the last letter or digit of the others becomes a pattern.
+    Spark's readers put patterns first. If one path must be a pattern because it needs a backslash, the others become
+    patterns too, by their last letter or digit.
     """
     paths = [literal(each.path) for each in files]
     if any("\\" in each for each in paths):
@@ -123,9 +125,12 @@ def _paths_in_order(files: Sequence[InputFile]) -> list[str]:
 
 
 def _require_names(merged: Sequence[str], file: InputFile, columns: Sequence[str]) -> None:
-    """UsageError if Spark would take columns of an ORC file by their place, and their place is another one.
+    """Check that Spark does not match the columns of an ORC file by position, if their order differs.
 
-    Spark takes all columns by place if each name begins as those of old versions of Hive.
+    Spark matches all columns by position if each name has the prefix of old versions of Hive.
+
+    Raises:
+        UsageError: if it would read other columns
     """
     by_place = all(each.startswith(_OLD_HIVE) for each in columns)
     if by_place and list(columns) != list(merged[: len(columns)]):
@@ -136,7 +141,7 @@ def _require_names(merged: Sequence[str], file: InputFile, columns: Sequence[str
 
 
 def _require_distinct_names(kind: "DataType", place: tuple[str, ...]) -> None:
-    """UsageError if two names of a row or of a nested struct differ only by case."""
+    """Check that the names of a row or a nested struct do not differ only in case. Raises UsageError if they do."""
     if kind.typeName() == "array":
         _require_distinct_names(kind.elementType, (*place, "element"))  # type: ignore[attr-defined]
     elif kind.typeName() == "map":

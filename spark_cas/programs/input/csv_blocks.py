@@ -1,8 +1,8 @@
-r"""Cut CSV into blocks of whole records, check the quoting of RFC 4180 exactly, and parse the blocks.
+r"""Split CSV into blocks of complete records, check quoting strictly (RFC 4180), and parse the blocks.
 
-A line ends with `\n`, `\r\n` or a single `\r`. A line end outside of quotes ends the record, and a record without
-any character is skipped. Values keep each byte: line ends and NUL in quotes too. An unquoted value without any
-character is absent (null); `""` is an empty text.
+A line ends with `\n`, `\r\n` or a single `\r`. A line end outside of quotes ends the record. Empty records are
+skipped. Values keep each byte, including line ends and NUL in quotes. An unquoted empty value is absent (null); `""`
+is an empty text.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,21 +27,21 @@ _QUOTING = (
 
 @dataclass(frozen=True, slots=True)
 class CsvBlock:
-    """Some records of a part: their values as text, and the lines where they begin."""
+    """Records of a part: their values as text, and their first lines."""
 
     records: pa.Table
-    """A column of text for each value, named by its number."""
+    """A text column per value. The names are the numbers of the columns."""
     _text: CsvText
     _starts: Positions
     _lines_before: int
 
     def line(self, record: int) -> int:
-        """Return the line of the part where a record begins, counted from 1."""
+        """Return the line of the part at which a record begins, counted from 1."""
         return self._lines_before + self._text.line_at(int(self._starts[record]))
 
 
 class CsvBlocks:
-    """Reads one part, piece by piece."""
+    """Incremental reader of one part."""
 
     def __init__(
         self,
@@ -51,7 +51,11 @@ class CsvBlocks:
         header: Sequence[str] | None = None,
         block_bytes: int = _BLOCK_BYTES,
     ) -> None:
-        """Expect this many columns, and this header at the begin of the file; None if any header will do."""
+        """Create a reader.
+
+        ``columns`` is the expected number of columns. ``header`` is the expected header at the start of the file;
+        None accepts any header.
+        """
         require_whole_file(part, whole=dialect.multi_line)
         self._part = part
         self._dialect = dialect
@@ -82,13 +86,13 @@ class CsvBlocks:
             null_values=list({"", dialect.null}),
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
-            check_utf8=False,  # checked for the block
+            check_utf8=False,  # the whole block is checked
         )
         self._names = names
         self._bad_record: tuple[int, int] | None = None
 
     def feed(self, data: bytes) -> Iterator[CsvBlock]:
-        """Take the next bytes of the part."""
+        """Add the next bytes of the part and yield complete blocks."""
         if self._part.start == 0 and not self._first:
             self._first = data
             require_text(self._part, data, "CSV")
@@ -97,12 +101,12 @@ class CsvBlocks:
             yield from self._block(final=False)
 
     def finish(self) -> Iterator[CsvBlock]:
-        """Return the last records."""
+        """Yield the remaining records at the end of the part."""
         self._add(self._decoder.feed(b"", final=True))
         yield from self._block(final=True)
 
     def first_record(self, data: bytes, *, is_whole: bool) -> list[str] | None:
-        """Return the values of the first record in the first bytes of a file; None if they are not enough."""
+        """Return the values of the first record of a file; None if ``data`` does not contain all of it."""
         require_text(self._part, data, "CSV")
         decoded = self._decoder.feed(data) + (self._decoder.feed(b"", final=True) if is_whole else b"")
         text = CsvText(self._without_comments(decoded, final=is_whole), self._dialect)
@@ -125,7 +129,7 @@ class CsvBlocks:
         cut = len(data) if final else text.last_record_end()
         self._pieces = [data[cut:]]
         self._size = len(data) - cut
-        # A record that is longer than a block is searched again only after as many bytes as it already has.
+        # Search a record that exceeds a block again only after its size has doubled.
         self._enough = max(self._block_bytes, 2 * self._size)
         if cut:
             yield from self._records(text.head(cut))
@@ -147,9 +151,10 @@ class CsvBlocks:
         self._lines += len(text.line_ends)
 
     def _parsed(self, text: CsvText, starts: Positions) -> pa.Table:
-        # The parser would drop a mark at the begin of a file here too. It skips an empty line.
+        # Add an empty line, which the parser skips. Otherwise it would remove a byte order mark here.
         data = b"\n" + text.data if text.data.startswith(_BOM) else text.data
-        # pyarrow 26 takes an absent last value for quoted if no line end follows, and the value before is quoted.
+        # If the last value is absent, the one before is quoted, and no line end follows, pyarrow 26 reads it as
+        # quoted.
         data = data if data.endswith((b"\n", b"\r")) else data + b"\n"
         options = pc.ReadOptions(use_threads=False, column_names=self._names, block_size=len(data) + 1)
         parse = self._parse_line_breaks if text.has_line_breaks() else self._parse
@@ -220,7 +225,7 @@ class CsvBlocks:
             )
 
     def _without_comments(self, data: bytes, *, final: bool) -> bytes:
-        """Empty the lines that are comments; an empty line is skipped."""
+        """Replace comment lines with empty lines, which are skipped."""
         comment = self._dialect.comment.encode()
         if not comment or not any(data.startswith(comment) or end + comment in data for end in (b"\n", b"\r")):
             return data
@@ -236,7 +241,7 @@ class CsvBlocks:
         return b"".join(kept)
 
     def _plain(self, text: CsvText) -> CsvText:
-        """Bring escapes and spaces to the form of RFC 4180."""
+        """Convert escapes and spaces to the form of RFC 4180."""
         if self._dialect.escapes and self._dialect.escape.encode() in text.data:
             wrong = text.wrong_escape()
             if wrong is not None:
@@ -252,7 +257,7 @@ class CsvBlocks:
 
 
 def header_difference(header: Sequence[str], expected: Sequence[str]) -> str:
-    """Describe the first difference of two headers."""
+    """Describe the first difference between two headers."""
     if len(header) != len(expected):
         return f"expected {len(expected)} columns, the header has {len(header)}"
     column, (found, name) = next(
@@ -262,5 +267,5 @@ def header_difference(header: Sequence[str], expected: Sequence[str]) -> str:
 
 
 def first_record(part: Part, dialect: CsvDialect, data: bytes, *, is_whole: bool) -> list[str] | None:
-    """Return the values of the first record; None if the data is not enough for one."""
+    """Return the values of the first record; None if ``data`` does not contain all of it."""
     return CsvBlocks(part, dialect, 0).first_record(data, is_whole=is_whole)

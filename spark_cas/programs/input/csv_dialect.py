@@ -1,4 +1,4 @@
-"""The read options of CSV, checked."""
+"""Validated read options of CSV."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,29 +30,29 @@ _CONTROL_CHARACTERS = {r"\t": "\t", r"\b": "\b", r"\f": "\f", r"\0": "\0", "\\\\
 
 @dataclass(frozen=True, slots=True)
 class CsvDialect:
-    """How the text of CSV files becomes records of text values."""
+    """Rules that split the text of CSV files into records and values."""
 
     separator: str = ","
     quote: str = _DEFAULT_QUOTE
-    """Empty if no value is quoted."""
+    """Quote character; empty if no value is quoted."""
     escape: str = ""
-    """Put before a quote in a quoted value. Empty, or the quote itself: a quote in a value is doubled."""
+    """Escape character before a quote in a quoted value. If empty or the quote itself, quotes are doubled."""
     comment: str = ""
-    """Begins a line that is no record. Empty if there are none."""
+    """First character of a comment line; empty if there are no comments."""
     encoding: str = UTF_8
     null: str = ""
-    """The text of an absent value. An unquoted empty value is absent too."""
+    """Text of an absent value. An unquoted empty value is absent too."""
     header: bool = True
     multi_line: bool = True
-    """Whether a quoted value may have line breaks, so that a file may not be split."""
+    """Whether a quoted value may have line breaks. If so, the file cannot be split."""
     by_place: bool = False
-    """Whether columns are taken by their place, whatever the header has."""
+    """Whether columns are matched by position and the header is ignored."""
     strip_leading: bool = False
     strip_trailing: bool = False
 
     @property
     def escapes(self) -> bool:
-        """Whether another character than the quote escapes quotes."""
+        """Whether quotes are escaped with a character other than the quote."""
         return bool(self.quote) and bool(self.escape) and self.escape != self.quote
 
 

@@ -1,4 +1,4 @@
-"""CSV files as a frame: each value is exactly that of the file, or the load is rejected."""
+"""CSV files as a DataFrame. Each value is exact, or the load is rejected."""
 
 import re
 from collections import Counter
@@ -31,14 +31,14 @@ _GROUPING_SIGNS = ",.'\u2019 \u00a0\u202f"
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """What a task needs to read a part."""
+    """Settings of a task that reads a part."""
 
     dialect: CsvDialect
     columns: tuple[TextColumn, ...]
     header: tuple[str, ...] | None
-    """Expected in each file; None if any will do."""
+    """Header that each file must have; None accepts any header."""
     with_place: bool
-    """Whether each row has its file and line, for an error that Spark raises later."""
+    """Whether rows include their file and line, for errors that Spark raises later."""
 
 
 def csv_rows(
@@ -85,7 +85,7 @@ def csv_rows(
 
 
 class _CsvReader:
-    """Reads one part of a CSV file in a task."""
+    """Reader of one part of a CSV file in a task."""
 
     def __init__(self, part: Part, task: _Format) -> None:
         self._part = part
@@ -107,7 +107,7 @@ class _CsvReader:
 
 
 def _typed_batch(block: CsvBlock, columns: Sequence[TextColumn], part: Part) -> pa.RecordBatch:
-    """Return the records of a block as typed values. Raises UnreadableInputError for a value that is not kept."""
+    """Return the records of a block as typed values. Raises UnreadableInputError for a value that is not exact."""
     [batch] = block.records.combine_chunks().to_batches()
     values = []
     for column, text in zip(columns, batch.columns, strict=True):
@@ -168,11 +168,11 @@ def _generated_names(count: int) -> list[str]:
 
 
 def _number_format(spark: "SparkSession", locale: str) -> NumberFormat:
-    """Return how a locale writes numbers, as Spark's own reader has it."""
+    """Return the number format of a locale, as Spark's own CSV reader uses it."""
     from pyspark.sql import functions as F  # noqa: N812
 
     if _LANGUAGE_TAG.fullmatch(locale) is None:
-        # Java takes the numbers of English for any other text, such as de_DE.
+        # Java silently uses the English format for invalid tags, such as de_DE.
         raise UsageError(f"read option locale: {locale!r} is no language tag; expected one such as de-DE.")
     options = {"locale": locale, "sep": "\x01", "quote": "", "mode": "PERMISSIVE"}
 
@@ -196,7 +196,7 @@ def _as_text(column: TextColumn) -> TextColumn:
 def _with_parsed_times(
     rows: "DataFrame", fields: "StructType", patterns: Mapping[str, dict[str, str]], formats: ValueFormats
 ) -> "DataFrame":
-    """Parse the columns that have a pattern of Java, which Spark alone knows."""
+    """Parse columns that have a Java pattern with Spark, because only Spark supports these patterns."""
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.types import StructField, StructType
 
@@ -216,7 +216,7 @@ def _with_parsed_times(
             value = F.from_json(F.to_json(F.struct(text.alias("value"))), value_type, options)["value"]
             columns.append(value.alias(field.name))
             error = _wrong_time(field.name, text, *patterns[field.name])
-            # As part of the position the check runs even if no expression uses the column.
+            # As part of the position, the check runs even if no expression uses the column.
             position = F.when(text.isNotNull() & value.isNull(), error).otherwise(position)
         else:
             columns.append(text)

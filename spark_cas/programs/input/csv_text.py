@@ -1,4 +1,4 @@
-"""Find records and quotes in a piece of CSV, for all bytes at once."""
+"""Find records and quotes in a block of CSV with vectorized operations."""
 
 import numpy as np
 import numpy.typing as npt
@@ -14,34 +14,34 @@ Flags = npt.NDArray[np.bool_]
 
 
 class CsvText:
-    """A piece of CSV that begins with a record."""
+    """A block of CSV that begins with a record."""
 
     def __init__(self, data: bytes, dialect: CsvDialect, *, escaped: bool = True) -> None:
-        """If `escaped` is false, quotes in values are doubled, whatever the dialect has."""
+        """If `escaped` is false, quotes in values are doubled even if the dialect has an escape."""
         self.data = data
         self.bytes = np.frombuffer(data, np.uint8)
         self._dialect = dialect
         self._escaped = escaped and dialect.escapes
         self.quotes, self._escaped_quotes = self._find_quotes()
-        """The quotes that open and close values, in turns. A doubled quote closes and opens."""
+        """Positions of opening and closing quotes, alternately. A doubled quote closes and opens."""
         self.line_ends = self._find_line_ends()
-        """The last byte of each line end, in quotes too."""
+        """Position of the last byte of each line end, including those in quotes."""
         self.outside = self._is_outside(self.line_ends)
         """Whether each line end is outside of quotes."""
 
     def head(self, size: int) -> "CsvText":
-        """Return the text of the first bytes."""
+        """Return the first ``size`` bytes as a block."""
         return self if size == len(self.data) else CsvText(self.data[:size], self._dialect, escaped=self._escaped)
 
     def last_record_end(self) -> int:
-        """Return how many bytes the whole records have; 0 if there is none."""
+        """Return the size of the complete records in bytes; 0 if there is none."""
         ends = self.line_ends[self.outside]
         if len(ends) and ends[-1] == len(self.data) - 1 and self.data.endswith(b"\r"):
             ends = ends[:-1]  # a line feed may follow
         return int(ends[-1]) + 1 if len(ends) else 0
 
     def records(self) -> tuple[Positions, Positions]:
-        """Return where each record begins, and where its line end begins. Records without a byte are left out."""
+        """Return the start of each record and of its line end. Empty records are omitted."""
         ends = self.line_ends[self.outside]
         starts = np.concatenate([[0], ends + 1])
         if starts[-1] < len(self.data):
@@ -55,7 +55,7 @@ class CsvText:
         return starts[kept], ends[kept]
 
     def line_at(self, offset: int) -> int:
-        """Return the line of a byte, counted from 1."""
+        """Return the line number of a byte, counted from 1."""
         return 1 + int(np.searchsorted(self.line_ends, offset))
 
     def has_line_breaks(self) -> bool:
@@ -63,7 +63,7 @@ class CsvText:
         return not bool(self.outside.all())
 
     def wrong_quote(self) -> int | None:
-        """Return the first quote that neither opens nor closes a whole value and is not doubled; None without one."""
+        """Return the first quote that neither starts nor ends a value and is not doubled; None if there is none."""
         opening, closing = self.quotes[0::2], self.quotes[1::2]
         padded = np.concatenate([[_LF], self.bytes, [_LF]])  # byte n is at n + 1
         wrong_opening = opening[~self._delimits(padded[opening])]
@@ -72,12 +72,12 @@ class CsvText:
         return min(wrong, default=None)
 
     def wrong_escape(self) -> int | None:
-        """Return the first escaped quote outside of a quoted value; None without one."""
+        """Return the first escaped quote outside of a quoted value; None if there is none."""
         wrong = self._escaped_quotes[self._is_outside(self._escaped_quotes)]
         return int(wrong[0]) if len(wrong) else None
 
     def with_doubled_quotes(self) -> bytes:
-        """Return the text with doubled quotes in place of escapes.
+        """Return the text with doubled quotes instead of escapes.
 
         In a quoted value an escape before a quote or before another escape is removed, and any other is kept.
         """
@@ -95,7 +95,7 @@ class CsvText:
         return result[kept].tobytes()
 
     def stripped(self) -> bytes:
-        """Return the text without the spaces around values that the dialect ignores."""
+        """Return the text without the spaces around values, if the dialect ignores them."""
         separator = ord(self._dialect.separator)
         space = (self.bytes <= _SPACE) & ~np.isin(self.bytes, [_LF, _CR, separator])
         space &= self._is_outside(np.arange(len(self.bytes)))
@@ -157,7 +157,7 @@ class CsvText:
 
 
 def record_values(record: bytes, dialect: CsvDialect) -> list[str]:
-    """Return the values of one record whose quotes are doubled; an absent value is an empty text."""
+    """Return the values of a record with doubled quotes. An absent value is an empty text."""
     names = pc.read_csv(  # read as a header, so that no type is inferred
         pa.BufferReader(b"\n" + record + b"\n"),
         read_options=pc.ReadOptions(use_threads=False, block_size=len(record) + 3),

@@ -1,4 +1,4 @@
-"""Decode the bytes of a file strictly to UTF-8."""
+"""Strict decoding of files to UTF-8."""
 
 import codecs
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def encoding_name(name: str) -> str:
 
 
 def keeps_line_ends(encoding: str) -> bool:
-    """Whether the byte 10 is a line end in an encoding and nothing else, so that a file may be split there."""
+    """Return whether byte 10 occurs only as a line end in an encoding, so that a file can be split there."""
     return encoding in (UTF_8, "ascii") or encoding.startswith(("iso8859", "cp125"))
 
 
@@ -39,7 +39,7 @@ def require_utf8(part: Part, text: bytes, line_of: Callable[[int], int]) -> None
 
 
 class Decoder:
-    """Decodes one part of a file, piece by piece, to UTF-8. Bytes that are UTF-8 already pass unchecked."""
+    """Incremental decoder of one part of a file to UTF-8. It does not check bytes that are already UTF-8."""
 
     def __init__(self, part: Part, encoding: str) -> None:
         self._part = part
@@ -61,8 +61,9 @@ class Decoder:
             self._require_mark(data)
             self._needs_mark = False
         if final and self._decoder.getstate()[0] == _LINE_END:
-            # Spark removes the byte 10 at the end of each line, and this reader adds it again. After the last line of
-            # a file whose characters have several bytes, it is one byte too many.
+            # Spark removes byte 10 at the end of each line, and this reader adds it again. After the last line of a
+            # file with an
+            # encoding of several bytes per character, this is one byte too many.
             return b""
         try:
             text = self._decoder.decode(data, final)
@@ -71,7 +72,7 @@ class Decoder:
             raise _undecodable(self._part, self._encoding, error, line) from None
         self._last = text[-1:] or self._last
         if final and self._last not in ("", "\n"):
-            # The added byte 10 is in this character. Without it the file may end within a character.
+            # The added byte 10 is part of this character. Without it, the file may end within a character.
             raise self._part.error(
                 f"the file ends within a character of {self._encoding.upper()}, or with U+{ord(self._last):04X} and "
                 "no line end",
@@ -80,7 +81,7 @@ class Decoder:
         self._lines += text.count("\n")
         if self._at_start and text:
             self._at_start = False
-            # The decoder of an encoding that needs a byte order mark has removed it.
+            # If the encoding requires a byte order mark, its decoder has removed the mark.
             text = text if self._encoding in _NEEDS_BOM else text.removeprefix(_BOM)
         return text.encode(UTF_8)
 
@@ -94,17 +95,17 @@ class Decoder:
 
 
 class LineDecoder:
-    """Decodes one part of a file to whole lines of UTF-8."""
+    """Incremental decoder of one part of a file to complete lines of UTF-8."""
 
     def __init__(self, part: Part, encoding: str) -> None:
         self._part = part
         self._decoder = Decoder(part, encoding)
         self._pending = b""
         self.lines = 0
-        """How many lines have been returned."""
+        """Number of lines that were returned."""
 
     def feed(self, data: bytes) -> bytes:
-        """Return the lines that the next bytes complete. Each ends with a line end."""
+        """Return the lines that are complete after these bytes. Each ends with a line end."""
         return self._lines(self._decoder.feed(data), final=False)
 
     def finish(self) -> bytes:
@@ -123,7 +124,7 @@ class LineDecoder:
 
 
 def require_whole_file(part: Part, encoding: str = "", *, whole: bool = False) -> None:
-    """Reject a part of a file if only a whole file can be read."""
+    """Reject a part of a file if the options or the encoding require the whole file."""
     if part.start and (whole or not keeps_line_ends(encoding or UTF_8)):
         raise part.error(
             "Spark split the file, which has to be read by one task",

@@ -1,7 +1,4 @@
-"""Convert text to typed values without a change: each function raises ValueError if the value is not exactly kept.
-
-pyarrow's errors are ValueErrors too.
-"""
+"""Exact conversion of text to typed values. Each function raises ValueError for a value that it cannot represent."""
 
 import decimal
 from decimal import Decimal
@@ -18,11 +15,11 @@ _TIMESTAMP = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-
 _ZONE = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
 _FLOATS = {32: pa.float32(), 64: pa.float64()}
 _EXACT_CHARACTERS = {32: 6, 64: 15}
-"""Decimal digits that each number of so many bits keeps."""
+"""Decimal digits that a floating-point number represents exactly, by its size in bits."""
 _WITHOUT_LIMIT = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 _DECIMAL_DIGITS = 38
 _MOST_DIGITS = 10_000
-"""More digits, or a larger exponent, is no number that a table has: to expand it would take all memory."""
+"""Maximum number of digits. Larger numbers or exponents would exhaust the memory when expanded."""
 
 
 def integers(text: pa.Array, bits: int) -> pa.Array:
@@ -32,7 +29,7 @@ def integers(text: pa.Array, bits: int) -> pa.Array:
 
 
 def decimals(text: pa.Array, precision: int, scale: int) -> pa.Array:
-    """Return decimals. Zeros after the last digit are no rounding."""
+    """Return decimals. Trailing zeros beyond the scale are permitted."""
     require(text, _NUMBER)
     kind = pa.decimal128(precision, scale)
     short = pc.and_(
@@ -41,17 +38,17 @@ def decimals(text: pa.Array, precision: int, scale: int) -> pa.Array:
     )
     if pc.all(short).as_py() is not False:
         return text.cast(kind)
-    # pyarrow 26 returns another number if digits and scale together exceed 38, and crashes for a large exponent.
+    # If digits and scale exceed 38 together, pyarrow 26 returns a wrong number. It crashes for large exponents.
     exact = [None if each is None else _exact_decimal(each, precision, scale) for each in text.to_pylist()]
     return pa.array(exact, kind)
 
 
 def floats(text: pa.Array, bits: int) -> pa.Array:
-    """Return floating-point numbers whose shortest text is the same number as the text."""
+    """Return floating-point numbers whose shortest text equals the input number."""
     regular = pc.match_substring_regex(text, _NUMBER)
     require(text.filter(pc.invert(regular)), _NOT_FINITE)
     result = _without_plus(text).cast(_FLOATS[bits])
-    # Few digits and no exponent are always kept. pc.and_kleene is null for an absent value, and filter drops that.
+    # Few digits without an exponent are always exact. pc.and_kleene is null for absent values, which filter drops.
     long = pc.or_(pc.greater(pc.binary_length(text), _EXACT_CHARACTERS[bits]), pc.match_substring_regex(text, "[eE]"))
     suspect = pc.and_(regular, long)
     for each in text.filter(suspect).to_pylist():
@@ -60,17 +57,17 @@ def floats(text: pa.Array, bits: int) -> pa.Array:
 
 
 def require_exact_float(text: str, bits: int) -> None:
-    """Raise ValueError if a number is another one after it was a floating-point number."""
+    """Raise ValueError if a floating-point number cannot represent the text exactly."""
     number = parse_decimal(text)
     nearest = pa.scalar(text.removeprefix("+")).cast(_FLOATS[bits]).as_py()
-    # The shortest text of 32 bits is shorter than that of the same number in 64 bits.
+    # The shortest text of a 32-bit number is shorter than that of the same number in 64 bits.
     shortest = str(np.float32(nearest) if _FLOATS[bits] == pa.float32() else nearest)
     if not np.isfinite(nearest) or Decimal(shortest) != number:
         raise ValueError(text)
 
 
 def parse_decimal(text: str) -> Decimal:
-    """Return a number as it is written. Raises ValueError if it has too many digits for any type."""
+    """Return a number as a Decimal. Raises ValueError if it has more digits than any type supports."""
     try:
         number = _WITHOUT_LIMIT.create_decimal(text)
     except decimal.InvalidOperation:
@@ -81,7 +78,7 @@ def parse_decimal(text: str) -> Decimal:
 
 
 def booleans(text: pa.Array) -> pa.Array:
-    """Return the words true and false, in any case, as values."""
+    """Return booleans from the words true and false, in any case."""
     lower = pc.utf8_lower(text)
     require(lower, "^(true|false)$")
     return pc.equal(lower, "true")
@@ -100,10 +97,10 @@ def local_timestamps(text: pa.Array) -> pa.Array:
 
 
 def timestamps(text: pa.Array, zone: str) -> pa.Array:
-    """Return timestamps. One that has no zone at its end is in the given zone."""
+    """Return timestamps. The zone applies to values without a zone."""
     require(text, f"{_TIMESTAMP}{_ZONE[:-1]}?$")
     text = _microseconds(text)
-    # A date alone ends as a zone does: -31.
+    # A date without a time ends like a zone: -31.
     has_zone = pc.and_(pc.match_substring_regex(text, _ZONE), pc.greater(pc.binary_length(text), len("2024-07-31")))
     with_zone = pc.if_else(has_zone, text, None).cast(pa.timestamp("us", "UTC"))
     local = pc.if_else(has_zone, None, text).cast(pa.timestamp("us"))
@@ -123,12 +120,12 @@ def _without_plus(text: pa.Array) -> pa.Array:
 
 
 def _microseconds(text: pa.Array) -> pa.Array:
-    """Remove zeros after the sixth digit of a second."""
+    """Remove zeros after the sixth decimal of a second."""
     return pc.replace_substring_regex(text, r"(\.[0-9]{6})0+", r"\1")
 
 
 def require(text: pa.Array, pattern: str) -> None:
-    """Raise ValueError unless each text matches a pattern."""
+    """Raise ValueError if a text does not match the pattern."""
     matches = pc.match_substring_regex(text, pattern)
     if pc.all(matches).as_py() is False:
         raise ValueError(pattern)

@@ -1,4 +1,4 @@
-"""Add columns about the file of each row: its index in the input list, and the texts of its folders."""
+"""Columns for the file of each row: its index in the input list, and the values of its folders."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 _URI = "_input_uri"
 _ENCODED = re.compile(r"[^A-Za-z0-9_\-!.~'()*:@&=+$,;/]")
-"""Characters that Java's URI encodes in a path, among those of ASCII."""
+"""ASCII characters that Java's URI class percent-encodes in a path."""
 
 
 def spark_uri(path: str) -> str:
-    """Return the URI of a file as Spark's column ``_metadata.file_path`` has it: percent-encoded."""
+    """Return the percent-encoded URI of a file, as in Spark's column ``_metadata.file_path``."""
     return _ENCODED.sub(lambda found: _encoded(found[0]), path)
 
 
 def with_file_index(
     spark: "SparkSession", frame: "DataFrame", files: Sequence[InputFile], positions: "Mapping[str, Column]"
 ) -> "DataFrame":
-    """Add the column `FILE`, and columns of positions, to a frame of one of Spark's file sources."""
+    """Add the column `FILE` and position columns to a DataFrame of a Spark file source."""
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
     added = [column.alias(name) for name, column in positions.items()]
@@ -39,9 +39,10 @@ def with_file_index(
 
 
 def with_folder_columns(spark: "SparkSession", frame: "DataFrame", files: Sequence[InputFile]) -> "DataFrame":
-    """Add a string column for each folder such as ``region=007``, with its text, by the column `FILE`.
+    """Add a string column for each folder such as ``region=007``, using the column `FILE`.
 
-    Raises UsageError if only some files are in such folders, or a folder has the name of a column.
+    Raises:
+        UsageError: if only some files are in such folders, or a folder has the name of a column
     """
     from pyspark.sql import functions as F  # noqa: N812
     from pyspark.sql.types import IntegerType, StringType, StructField, StructType
@@ -77,4 +78,4 @@ def _folder_names(files: Sequence[InputFile], columns: Sequence[str]) -> list[st
 def _encoded(character: str) -> str:
     if character.isascii() or character.isspace():
         return "".join(f"%{byte:02X}" for byte in character.encode())
-    return character  # Java keeps other characters as they are
+    return character  # Java does not encode other characters

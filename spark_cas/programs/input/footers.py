@@ -25,32 +25,34 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _LOCAL = "file:"
 _SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
-"""Metadata of a Parquet file. Spark reads the columns that it names, whatever columns the file has."""
+"""Metadata key of a Parquet file. If a file has it, Spark reads the columns listed there and ignores the others."""
 _UNREADABLE = frozenset({"Float16", "Interval", "Time", "UUID"})
 """Logical types that Spark does not read."""
 _MOST_DIGITS = 38
-"""Of a decimal in Spark."""
+"""Maximum number of digits of a decimal in Spark."""
 _THREADS = 8
 
 
 def check_parquet_footers(files: Sequence[InputFile]) -> None:
-    """Check the columns of local Parquet files. Spark's own error would name no column, or there would be none.
+    """Check the columns of local Parquet files.
 
-    A file that PyArrow cannot open is left to Spark.
+    Spark may raise an error without a column name, or none. This check skips files that PyArrow cannot open.
 
-    Raises UsageError for a column whose type Spark cannot read, and for metadata that hides columns from Spark.
+    Raises:
+        UsageError: for a column that Spark cannot read, and for metadata that hides columns from Spark
     """
     for _ in _in_threads(_check, _local(files)):
         pass
 
 
 def require_microseconds(files: Sequence[InputFile], format_name: str) -> None:
-    """Check the timestamps of local ORC files, and those of the type INT96 of local Parquet files.
+    """Check that timestamps of local ORC files, and INT96 timestamps of local Parquet files, are whole microseconds.
 
-    Their values have nanoseconds, and Spark drops them. Only these columns are read. Columns that PyArrow cannot read
-    are not checked: in ORC, those with a time before 1677 or after 2262.
+    These types have nanoseconds, which Spark drops. The check reads only these columns. It skips columns that PyArrow
+    cannot read: in ORC, those with a time before 1677 or after 2262.
 
-    Raises UsageError for a column with a fraction of a microsecond.
+    Raises:
+        UsageError: for a column with a fraction of a microsecond
     """
     local = _local(files)
     finer = _finer_in_parquet if format_name == "parquet" else _finer_in_orc
@@ -65,7 +67,7 @@ def require_microseconds(files: Sequence[InputFile], format_name: str) -> None:
 def invalid_file(files: Sequence[InputFile], format_name: str) -> str:
     """Return the first local file whose footer PyArrow cannot read; empty if there is none.
 
-    Spark's error for a cut ORC file names no file.
+    Spark's error for a truncated ORC file does not name the file.
     """
 
     def problem(file: InputFile) -> str:
@@ -74,16 +76,16 @@ def invalid_file(files: Sequence[InputFile], format_name: str) -> str:
         except pa.ArrowException:
             return file.path
         except OSError as error:
-            return file.path if error.errno is None else ""  # PyArrow raises one without a number for wrong bytes
+            return file.path if error.errno is None else ""  # PyArrow error for invalid bytes
         return ""
 
     return next(filter(None, _in_threads(problem, _local(files))), "")
 
 
 def footer_rows(spark: "SparkSession", files: Sequence[InputFile], format_name: str) -> int:
-    """Return the number of rows in Parquet or ORC files, from their footers.
+    """Return the number of rows of Parquet or ORC files from their footers.
 
-    PyArrow reads the footers of local files. Spark reads those of other file systems: its count reads no column.
+    PyArrow reads the footers of local files. For other file systems, Spark counts without reading columns.
     """
     local = _local(files)
     if len(local) == len(files):
@@ -94,12 +96,12 @@ def footer_rows(spark: "SparkSession", files: Sequence[InputFile], format_name: 
 
 
 def _local(files: Sequence[InputFile]) -> list[InputFile]:
-    """Return the files that this process can open; none on Spark Connect, where another machine may have them."""
+    """Return the files that this process can open; none on Spark Connect, which may use another machine."""
     return [] if is_remote() else [each for each in files if _path(each)]
 
 
 def _path(file: InputFile) -> str:
-    """The path of a local file; empty for any other."""
+    """Return the path of a local file; empty for other files."""
     return file.path.removeprefix(_LOCAL) if file.path.startswith(f"{_LOCAL}/") else ""
 
 
@@ -117,7 +119,7 @@ def _orc_rows(file: InputFile) -> int:
 
 
 _ROWS: dict[str, Callable[[InputFile], int]] = {"parquet": _parquet_rows, "orc": _orc_rows}
-"""Return the number of rows in the footer of a file."""
+"""Functions that return the number of rows in the footer of a file."""
 
 
 def _check(file: InputFile) -> None:
@@ -144,12 +146,12 @@ def _check(file: InputFile) -> None:
 
 
 def _finer_in_parquet(file: InputFile) -> str:
-    """The first column of the type INT96 that has a fraction of a microsecond; empty without one."""
+    """Return the first INT96 column that has a fraction of a microsecond; empty if there is none."""
     with suppress(pa.ArrowException, OSError):
         schema = pq.read_metadata(_path(file)).schema
         paths = [schema.column(at).path for at in range(len(schema)) if schema.column(at).physical_type == "INT96"]
         for path in paths:
-            # A product that overflows wraps, as the nanoseconds do that PyArrow returns for times after 2262.
+            # The product may overflow and wrap. PyArrow's nanoseconds for times after 2262 wrap too.
             exact, rounded = (
                 pq.ParquetFile(_path(file), coerce_int96_timestamp_unit=unit).iter_batches(columns=[path])
                 for unit in ("ns", "us")
@@ -162,7 +164,7 @@ def _finer_in_parquet(file: InputFile) -> str:
 
 
 def _finer_in_orc(file: InputFile) -> str:
-    """The first column of timestamps that has a fraction of a microsecond; empty without one."""
+    """Return the first timestamp column that has a fraction of a microsecond; empty if there is none."""
     with suppress(pa.ArrowException, OSError):
         reader = orc.ORCFile(_path(file))
         names = [field.name for field in reader.schema if _has_timestamps(field.type)]
@@ -181,7 +183,7 @@ def _has_timestamps(kind: pa.DataType) -> bool:
 
 
 def _numbers(values: pa.Array) -> Iterator[npt.NDArray[np.int64]]:
-    """The timestamps in an array as numbers; 0 in place of null."""
+    """Yield the timestamps in an array as numbers, with 0 for null."""
     kind = values.type
     if pa.types.is_timestamp(kind):
         yield values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
@@ -196,7 +198,7 @@ def _numbers(values: pa.Array) -> Iterator[npt.NDArray[np.int64]]:
 
 
 def _unreadable(column: pq.ColumnSchema) -> str:
-    """The type of a column that Spark does not read; empty if Spark reads it."""
+    """Return the type of a column that Spark cannot read; empty if Spark reads it."""
     logical = json.loads(column.logical_type.to_json())
     kind, unit = logical["Type"], logical.get("timeUnit", "")
     if unit == "nanoseconds" or kind in _UNREADABLE or logical.get("precision", 0) > _MOST_DIGITS:
@@ -205,7 +207,7 @@ def _unreadable(column: pq.ColumnSchema) -> str:
 
 
 def _hidden(spark: T.DataType, arrow: pa.DataType, place: tuple[str, ...]) -> str:
-    """The first field that the file has and Spark's metadata lacks; empty without one."""
+    """Return the first field of the file that is missing in Spark's metadata; empty if there is none."""
     if isinstance(spark, T.StructType) and pa.types.is_struct(arrow):
         known = {each.name: each.dataType for each in spark}
         for field in arrow:
@@ -221,7 +223,7 @@ def _hidden(spark: T.DataType, arrow: pa.DataType, place: tuple[str, ...]) -> st
 
 
 def _spark_schema(text: bytes) -> T.DataType:
-    """The schema in a file's metadata; one without fields to compare if this version of PySpark cannot parse it."""
+    """Return the schema in a file's metadata; NullType if this PySpark version cannot parse it."""
     try:
         return T.StructType.fromJson(json.loads(text))
     except (AttributeError, ImportError, KeyError, TypeError, ValueError, PySparkException):

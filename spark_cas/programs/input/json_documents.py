@@ -1,4 +1,4 @@
-"""Parse JSON documents strictly, and keep their own bytes."""
+"""Strict JSON parser that preserves the original text."""
 
 import json
 import re
@@ -15,7 +15,7 @@ Json: TypeAlias = "str | bool | dict[str, Json] | list[Json] | None"
 
 
 class Number(str):
-    """The text of a number, which is not changed."""
+    """A number as its original text."""
 
     __slots__ = ()
 
@@ -38,9 +38,10 @@ _SKIPPER = json.JSONDecoder(parse_int=Number, parse_float=Number)
 
 
 def parse_document(text: str, start: int = 0) -> tuple[Json, int]:
-    """Return the document that begins at a position, and where it ends. Raises ValueError if it is no exact JSON.
+    """Return the document at a position and its end position. Numbers are returned as text.
 
-    Numbers are returned as their text.
+    Raises:
+        ValueError: if the text is not valid JSON
     """
     try:
         value, end = _DECODER.raw_decode(text, start)
@@ -57,7 +58,7 @@ def parse_document(text: str, start: int = 0) -> tuple[Json, int]:
 
 
 def parse_line(line: str) -> Json:
-    """Return the only document of a line without spaces around it. Raises ValueError if there is more."""
+    """Return the only document of a line without surrounding spaces. Raises ValueError if there is more text."""
     value, end = parse_document(line)
     if end != len(line):
         raise ValueError(f"text follows the document, at character {end + 1}")
@@ -65,9 +66,10 @@ def parse_line(line: str) -> Json:
 
 
 def documents_of(text: str) -> list[tuple[int, int, Json]]:
-    """Return the begin, end and value of the document of a text, or of each element if it is an array.
+    """Return start, end and value of the document in a text, or of each element if it is an array.
 
-    Raises ValueError if it is neither.
+    Raises:
+        ValueError: if the text is not valid
     """
     start = _after_spaces(text, 0)
     if text.startswith("[", start):
@@ -82,7 +84,7 @@ def documents_of(text: str) -> list[tuple[int, int, Json]]:
 
 
 def parse_path(path: str) -> list[Step]:
-    """Return the steps of a path such as `$.customer['first name'].ids[0]`. Raises ValueError if it is none."""
+    """Parse a path such as `$.customer['first name'].ids[0]` into steps. Raises ValueError if it is invalid."""
     steps: list[Step] = []
     position = 1
     while path.startswith("$") and (step := _STEP.match(path, position)):
@@ -94,9 +96,9 @@ def parse_path(path: str) -> list[Step]:
 
 
 def text_at(document: str, value: Json, steps: Sequence[Step]) -> str | None:
-    """Return the text of a value in a document that is parsed; None if the value is null or absent.
+    """Return the text of a value in a parsed document; None if the value is null or absent.
 
-    A text is returned without its quotes and escapes, and any other value as it is in the document.
+    A string is returned without quotes and escapes, any other value as in the document.
     """
     for step in steps:
         if isinstance(step, str) and isinstance(value, dict):
@@ -126,7 +128,7 @@ def _quoted(text: str) -> str:
 
 
 def _source(document: str, steps: Sequence[Step]) -> str:
-    """Return the object or array at a path, as it is in the document."""
+    """Return the original text of the object or array at a path."""
     start = _after_spaces(document, 0)
     for step in steps:
         if isinstance(step, str):
@@ -137,7 +139,7 @@ def _source(document: str, steps: Sequence[Step]) -> str:
 
 
 def _member(text: str, start: int, name: str) -> int:
-    """Return where the value of a member of an object begins."""
+    """Return the start position of the value of an object's member."""
     position = start
     while True:
         key, position = _SKIPPER.raw_decode(text, _after_spaces(text, position + 1))  # after a brace or a comma
@@ -151,7 +153,7 @@ def _member(text: str, start: int, name: str) -> int:
 def _elements(
     text: str, start: int, parse: Callable[[str, int], tuple[Json, int]]
 ) -> tuple[list[tuple[int, int, Json]], int]:
-    """Return the begin, end and value of each element of an array, and where the array ends."""
+    """Return start, end and value of each element of an array, and the end of the array."""
     elements: list[tuple[int, int, Json]] = []
     position = _after_spaces(text, start + 1)
     if text.startswith("]", position):

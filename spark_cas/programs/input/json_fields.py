@@ -1,7 +1,7 @@
-"""Check that the values of JSON documents are exactly values of the types of a schema.
+"""Check that values of JSON documents are valid for a schema and keep their exact value.
 
-Spark's `from_json` (4.2) reads a number as text by way of DOUBLE: 1.10 becomes 1.1. So it gets documents in which
-each value of a STRING field is a text already.
+Spark's `from_json` (4.2) converts a number to text through DOUBLE: 1.10 becomes 1.1. This module therefore renders
+documents in which each value of a STRING field is a string.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,24 +31,24 @@ class FieldError(ValueError):
 
 class _Node(Protocol):
     def visit(self, value: Json, record: int) -> None:
-        """Check a value that is not null, of the document with this number."""
+        """Check a value other than null in the document with this number."""
 
     def render(self, value: Json) -> str:
-        """Return the JSON of a value that is not null, for `from_json`."""
+        """Return a value other than null as JSON for `from_json`."""
 
 
 class JsonFields:
-    """Checks documents, many at a time: texts of the same field are collected, and checked together."""
+    """Checks documents in batches. It collects the texts of a field and checks them together."""
 
     def __init__(self, schema: "StructType", formats: ValueFormats, *, scalars_only: bool) -> None:
-        """If `scalars_only`, a field of the type STRING has no object or array as its value."""
+        """If `scalars_only`, STRING fields reject objects and arrays."""
         self._scalars_only = scalars_only
         self._formats = formats
         self._leaves: list[_Leaf] = []
         self._root = self._node("", schema)
 
     def check(self, documents: Sequence[dict[str, Json]]) -> None:
-        """Raise FieldError for a value that is not exactly one of its type."""
+        """Raise FieldError for a value that its type cannot represent exactly."""
         for leaf in self._leaves:
             leaf.clear()
         for record, document in enumerate(documents):
@@ -57,7 +57,7 @@ class JsonFields:
             leaf.check()
 
     def rendered(self, document: dict[str, Json]) -> str:
-        """Return the JSON of a document's fields for `from_json`. Call `check` before."""
+        """Return a document's fields as JSON for `from_json`. Call `check` first."""
         return self._root.render(document)
 
     def _node(self, name: str, kind: "DataType") -> _Node:
@@ -105,7 +105,7 @@ class _Leaf:
         elif kind in ("float", "double"):
             fits = isinstance(value, Number) or value in _NOT_FINITE
         else:
-            # Systems write decimals as text, because many parsers make floating-point numbers of numbers.
+            # Many systems write decimals as strings, because many parsers convert numbers to floating point.
             fits = isinstance(value, str if kind == "decimal" else Number)
         if not fits:
             raise _error(record, self._column.name, value, self._column.type)
@@ -207,7 +207,7 @@ def _error(record: int, name: str, value: Json, expected: str) -> FieldError:
 
 
 def missing_fields(schema: "DataType", found: "DataType", name: str = "") -> str | None:
-    """Return the first field of a schema that documents of another schema do not have; None without one."""
+    """Return the first field of a schema that is missing in the other; None if there is none."""
     from pyspark.sql.types import ArrayType, StructType
 
     if isinstance(schema, StructType) and isinstance(found, StructType):

@@ -1,4 +1,4 @@
-"""JSON documents as a frame: the own bytes of each document, and columns for SQL expressions."""
+"""JSON documents as a DataFrame: the original bytes of each document, and columns for SQL expressions."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 DOCUMENT = "_input_document"
-"""Column: the bytes of the document, in UTF-8."""
+"""Column with the bytes of the document in UTF-8."""
 _FIELDS = "_input_fields"
-"""Column: the fields of the document as `from_json` reads them exactly."""
+"""Column with the document's fields as JSON that `from_json` reads exactly."""
 _NAMES = ("encoding", "multiLine", "mode", *TIME_OPTIONS)
 _FIX = "Correct the document, or remove it"
 _FIX_LINE = f"{_FIX}; if documents have several lines, give --read-option multiLine=true"
@@ -33,7 +33,7 @@ _SPACES = " \t\r"
 
 @dataclass(frozen=True, slots=True)
 class _Format:
-    """What a task needs to read a part."""
+    """Settings of a task that reads a part."""
 
     encoding: str
     multi_line: bool
@@ -85,7 +85,7 @@ def json_rows(
     if not with_columns:
         return rows
     if schema is not None:
-        JsonFields(parsed_schema(schema), formats, scalars_only=False)  # rejects types that JSON does not have
+        JsonFields(parsed_schema(schema), formats, scalars_only=False)  # reject unsupported types
     fields = _fields(spark, rows, schema, files)
     with_fields = StructType([*task_schema, StructField(_FIELDS, StringType())])
     rows = read_lines(spark, files, partial(_JsonReader, task=replace(task, schema=fields)), with_fields, count)
@@ -99,15 +99,15 @@ def json_rows(
 
 
 def json_path_column(path: str) -> "Column":
-    """Return the column that `json_rows` makes of a path: the exact text of the value at `$.customer.id`.
+    """Return the column of a path in the result of `json_rows`: the exact text of the value at `$.customer.id`.
 
-    A text has no quotes and escapes, a number, object or array is as it is in the document, and null is null.
+    A string has no quotes and escapes. A number, object or array is as in the document, and null is null.
     """
     return _column(path)
 
 
 class _JsonReader:
-    """Reads one part of a JSON file in a task."""
+    """Reader of one part of a JSON file in a task."""
 
     def __init__(self, part: Part, task: _Format) -> None:
         require_whole_file(part, task.encoding, whole=task.multi_line)
@@ -189,9 +189,9 @@ class _JsonReader:
 def _fields(
     spark: "SparkSession", documents: "DataFrame", schema: str | None, files: Sequence[InputFile]
 ) -> "StructType":
-    """Return the fields that SQL expressions can use.
+    """Return the fields that SQL expressions can use, inferred from the documents.
 
-    They come from the documents. A schema is compared with them: a field that none has would be null in all rows.
+    A schema is compared with them, because a field that no document has would be null in all rows.
     """
     found = spark.read.json(documents.select(documents[DOCUMENT].cast("string")), primitivesAsString=True).schema
     if schema is None:

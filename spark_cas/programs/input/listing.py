@@ -1,7 +1,7 @@
-"""List the files of a load: the list decides which files Spark reads, and a later run of the job is compared with it.
+"""List the files of a load. Spark reads exactly these files, and later runs of the job compare their lists with it.
 
-Local paths are listed with Python's own functions, so that a complete job needs no Spark session. All other paths are
-listed by Spark, with the file systems and credentials of its session.
+Python lists local paths, so a complete job needs no Spark session. Spark lists all other paths, with the file systems
+and credentials of its session.
 """
 
 import glob
@@ -26,7 +26,7 @@ _LOCAL = re.compile(r"file:(?://(?:localhost)?(?=/))?")
 _GLOB = re.compile(r"[*?\[{\\]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-"""The text that Hive and Spark give a folder whose partition value is null."""
+"""Folder value of Hive and Spark for a null partition value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,15 @@ class Listing:
 def list_input(paths: Sequence[str], spark: "SparkSession | None") -> Listing:
     """List the files of all ``--input`` paths.
 
-    A path that exists is taken literally, any other as a glob pattern. Folders are listed recursively; hidden names
-    in them are skipped. Without a session all paths without a scheme are local.
+    An existing path is used literally, any other as a glob pattern. Folders are listed recursively without hidden
+    names. Without a session, all paths without a scheme are local.
 
-    Raises UsageError if a path does not exist, is not local and there is no session, a file is named twice, or Spark
-    cannot read a file of that name.
+    Args:
+        paths: the values of ``--input``
+        spark: the session; None if there is none yet
+
+    Raises:
+        UsageError: if a path does not exist or needs a session, a file occurs twice, or Spark would skip a file
     """
     found: list[InputFile] = []
     skipped: list[str] = []
@@ -64,18 +68,18 @@ def list_input(paths: Sequence[str], spark: "SparkSession | None") -> Listing:
 
 
 def literal(path: str) -> str:
-    """A path for Spark's readers, which take an unescaped one as a glob pattern."""
+    """Escape a path for Spark's readers, which otherwise use it as a glob pattern."""
     return re.sub(r"([*?\[\]{}\\])", r"\\\1", path)
 
 
 def is_hidden(name: str) -> bool:
-    """Whether Spark's file sources skip a file or folder of this name."""
+    """Return whether Spark's file sources skip a file or folder with this name."""
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
 
 
 def _is_local(path: str, spark: "SparkSession | None") -> bool:
     if spark is not None and _is_connect(spark):
-        return False  # the server has other local files
+        return False  # the server's local files are different ones
     if _SCHEME.match(path):
         return _LOCAL.match(path) is not None
     return spark is None or _default_file_system(spark).startswith("file:")
@@ -86,7 +90,7 @@ def _is_connect(spark: "SparkSession") -> bool:
 
 
 def _default_file_system(spark: "SparkSession") -> str:
-    # Python has no public access to Hadoop's configuration, which decides about paths without a scheme.
+    # Hadoop's configuration determines the scheme of paths without one. Python has no public access to it.
     configuration = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
     return str(configuration.get("fs.defaultFS", "file:///"))
 
@@ -151,7 +155,7 @@ def _cannot_list(error: OSError) -> None:
 
 
 def _without_braces(pattern: str) -> Iterator[str]:
-    """Expand ``{a,b}``, which Hadoop's patterns have and Python's lack."""
+    """Expand ``{a,b}``, which Hadoop's patterns support and Python's do not."""
     found = _BRACES.search(pattern)
     if found is None:
         yield pattern
@@ -191,12 +195,12 @@ def _list_with_spark(path: str, spark: "SparkSession") -> list[InputFile]:
 
 
 def _with_one_slash(uri: str) -> str:
-    """Write ``file:///a`` as ``file:/a``, as Spark's listing does."""
+    """Convert ``file:///a`` to ``file:/a``, as in Spark's listing."""
     return re.sub(r"^file:/+", "file:/", uri)
 
 
 def _folders_below(root: str, file: str) -> list[str]:
-    """The folders between an input path, which may be a pattern, and a file that was listed for it."""
+    """Return the folders between an input path, which may be a pattern, and a listed file."""
     patterns = _SCHEME.sub("", root, count=1).strip("/").split("/")
     folders = _SCHEME.sub("", file, count=1).strip("/").split("/")[:-1]
     for start in range(len(folders) - len(patterns) + 1):
@@ -207,7 +211,7 @@ def _folders_below(root: str, file: str) -> list[str]:
 
 
 def _partitions(folders: Iterable[str]) -> tuple[tuple[str, str | None], ...]:
-    """Names and values of folders such as ``region=007``; the value keeps its text."""
+    """Return names and values of folders such as ``region=007``. The value keeps its text."""
     pairs = [each.partition("=") for each in folders]
     return tuple(
         (unquote(name), None if value == _NULL_FOLDER else unquote(value))

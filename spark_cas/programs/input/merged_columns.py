@@ -1,4 +1,4 @@
-"""Merge the columns of files: a field that only some files have is null in the others."""
+"""Merge the columns of files. A field that is missing in a file is null in its rows."""
 
 from collections.abc import Iterable
 
@@ -22,13 +22,13 @@ _SIMPLE: dict[T.DataType, pa.DataType] = {
 
 
 def merged_columns(schemas: Iterable[tuple[str, T.StructType]]) -> T.StructType:
-    """Return columns that hold the rows of all files. The order is that of the first file, then that of the next.
+    """Return columns for the rows of all files, in the order of their first occurrence.
 
     Args:
         schemas: path and columns of each file
 
     Raises:
-        UsageError: for a field that has another type in another file, or a name that differs only in case
+        UsageError: if the types of a field differ, or names differ only in case
     """
     result: T.StructType | None = None
     for path, schema in schemas:

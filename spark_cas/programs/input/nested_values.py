@@ -1,4 +1,4 @@
-"""Check the values of a column, in structs, arrays and maps too."""
+"""Check the values of a column, including values in structs, arrays and maps."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 Check = Callable[[T.DataType, "Column"], "Column | None"]
-"""Returns a condition that is true for a wrong value; None if the type has no such value."""
+"""A function that returns a condition for invalid values; None if the type has no invalid values."""
 
 
 def inside(check: Check, kind: T.DataType, value: "Column") -> "Column | None":
-    """Return the condition that a check holds for a value in a struct, an array or a map; None if it cannot."""
+    """Return the condition that a check finds an invalid value in a column, at any depth; None if it cannot."""
     conditions: list[Column | None] = []
     match kind:
         case T.StructType():

@@ -16,12 +16,12 @@ _UTC = frozenset({"UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "Universal", "Etc/Uni
 
 
 def checked_times(spark: "SparkSession", frame: "DataFrame") -> "DataFrame":
-    """Return the frame of ORC files; the task fails for a date or timestamp that Spark may have shifted.
+    """Add checks to the DataFrame of ORC files. A task fails for a date or timestamp that Spark may have shifted.
 
-    Spark reads the days from 1582-10-05 to 1582-10-14 ten days later, so days that it reads ten days later are
-    rejected.
+    Spark reads the days from 1582-10-05 to 1582-10-14 ten days later. The check rejects the days that these become.
 
-    Raises UsageError if there are timestamps, and the zone of a JVM is not UTC.
+    Raises:
+        UsageError: if there are timestamps and the time zone of a JVM is not UTC
     """
     nothing = F.lit(None)
     kinds = {each.name: each.dataType for each in frame.schema}
@@ -56,7 +56,10 @@ def _shifted(kind: T.DataType, value: "Column") -> "Column | None":
 
 
 def _require_utc(spark: "SparkSession") -> None:
-    """UsageError if the zone of the JVM of a task is not UTC: Spark's ORC reader would add its offset."""
+    """Check that the JVM time zone of a task is UTC. Raises UsageError if it is not.
+
+    Spark's ORC reader adds the offset of the JVM time zone.
+    """
     tasks = spark.range(0, 8, 1, 8).selectExpr("reflect('java.time.ZoneId', 'systemDefault') AS zone")
     other = sorted({row["zone"] for row in tasks.distinct().collect()} - _UTC)
     if other:

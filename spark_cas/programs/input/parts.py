@@ -1,4 +1,4 @@
-"""Split the lines that Spark reads in a task into parts of files, and feed each part to a strict reader."""
+"""Group the lines that a task reads into parts of files, and pass each part to a strict reader."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -13,16 +13,16 @@ import xxhash
 from spark_cas.core.errors import UnreadableInputError
 
 FILE = "_input_file"
-"""Column: the index of the row's file in the list of files."""
+"""Column with the index of the row's file in the list of files."""
 POSITION = "_input_position"
-"""Column: grows with each row of a file. It orders the rows of one file, across its parts too."""
+"""Column with a number that increases with each row of a file, across its parts."""
 POSITION_COLUMNS = (FILE, POSITION)
 
 _SPARK_HASH_SEED = 42
 _ROWS_PER_BYTE = 1 << 20
-"""Positions of a part begin at its first byte times this. A byte of a compressed file may hold many rows."""
+"""Factor from the first byte of a part to its first position. A byte of a compressed file may contain many rows."""
 SHOWN_CHARACTERS = 40
-"""Of a value, in an error."""
+"""Maximum length of a value in an error message."""
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _MAGIC = (
     (b"PAR1", "Parquet"),
@@ -42,41 +42,41 @@ _MAGIC_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A whole file, or the lines of it that one task reads."""
+    """A whole file, or the lines of it that a task reads."""
 
     path: str
     index: int = 0
     start: int = 0
-    """Where the part begins in the file, in bytes. Only a part that begins at 0 can count the lines of the file."""
+    """Start of the part in the file, in bytes. Line numbers are known only for parts that start at 0."""
 
     def error(self, problem: str, fix: str, *, line: int = 0) -> UnreadableInputError:
-        """Describe a problem at a line of this part; 0 if the whole file is the problem."""
+        """Return an error at a line of this part, or for the whole file if ``line`` is 0."""
         return UnreadableInputError(f"{self.place(line) if line else self.path}: {problem}. {fix}.")
 
     def place(self, line: int) -> str:
-        """Describe a line of this part. Lines count from 1."""
+        """Return the text for a line of this part. Lines count from 1."""
         after = f" of the part after byte {self.start}" if self.start else ""
         return f"{self.path}, line {line}{after}"
 
 
 def shown(value: object) -> str:
-    """Return a value for an error message, shortened."""
+    """Return a value as text for an error message, shortened if necessary."""
     text = value if isinstance(value, str) else repr(value)
     return repr(text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}...")
 
 
 class PartReader(Protocol):
-    """Turns the bytes of one part into batches of rows."""
+    """Converts the bytes of one part to batches of rows."""
 
     def feed(self, data: bytes) -> "Iterator[pa.RecordBatch]":
-        """Take the next bytes of the part, which end with a line end."""
+        """Read the next bytes of the part, which end with a line end, and yield rows."""
 
     def finish(self) -> "Iterator[pa.RecordBatch]":
-        """Return the rows that remain after the last bytes."""
+        """Yield the remaining rows at the end of the part."""
 
 
 def file_key(path: str) -> int:
-    """Return the number that Spark's `xxhash64` has for a file's path."""
+    """Return Spark's `xxhash64` of a file's path."""
     unsigned = xxhash.xxh64_intdigest(path.encode(), seed=_SPARK_HASH_SEED)
     return unsigned - (1 << 64) if unsigned >> 63 else unsigned
 
@@ -97,8 +97,11 @@ def read_parts(
         reader_of: makes the reader of a part
         count_rows: counts the rows in some lines without the reader; None if the format has no such count
 
-    Raises UnreadableInputError if a file has another size than listed, if a reader returns another number of rows
-    than `count_rows`, and what the readers raise.
+    Raises:
+        UnreadableInputError: if the size of a file differs from the list, or a reader returns a different number of
+          rows than `count_rows`
+
+    It also raises the errors of the readers.
     """
     indexes = {file_key(path): index for index, (path, _) in enumerate(files)}
     current: tuple[int, int] | None = None
@@ -121,17 +124,17 @@ def read_parts(
 
 
 def count_lines(lines: bytes) -> int:
-    """Count lines. Each of them has a line end."""
+    """Return the number of lines. Each has a line end."""
     return lines.count(b"\n")
 
 
 def count_filled_lines(lines: bytes) -> int:
-    """Count the lines that have more than spaces."""
+    """Return the number of lines that contain more than spaces."""
     return sum(1 for line in lines.split(b"\n") if line.strip(b" \t\r"))
 
 
 def require_text(part: Part, first: bytes, name: str) -> None:
-    """Reject a file that begins as a binary format does."""
+    """Reject a file that begins like a binary format."""
     for magic, binary in _MAGIC:
         if first.startswith(magic) and (not magic.isalnum() or _CONTROL.search(first[:_MAGIC_BYTES])):
             raise part.error(
@@ -141,7 +144,7 @@ def require_text(part: Part, first: bytes, name: str) -> None:
 
 
 class _PartRows:
-    """The rows of a part, with their positions."""
+    """Rows of a part with their positions."""
 
     def __init__(
         self,
@@ -193,7 +196,7 @@ def _runs(batch: pa.RecordBatch) -> Iterator[tuple[int, int, int, bytes]]:
 
 
 def _joined(text: pa.Array) -> bytes:
-    """Return the values of a binary array as one piece: they lie in one buffer without gaps."""
+    """Return the values of a binary array as one buffer, which has no gaps."""
     _, offsets, data = text.buffers()
     width = np.int64 if pa.types.is_large_binary(text.type) else np.int32
     bounds = np.frombuffer(offsets, width)

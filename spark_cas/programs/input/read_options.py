@@ -1,4 +1,4 @@
-"""Read options as Spark's readers take them: names in any case, values as text."""
+"""Read options in the form of Spark's readers: case-insensitive names, text values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ TIME_OPTIONS = ("timeZone", "dateFormat", "timestampFormat", "timestampNTZFormat
 
 @dataclass(frozen=True, slots=True)
 class ValueFormats:
-    """How text becomes typed values."""
+    """Formats for the conversion of text to typed values."""
 
     locale: str | None = None
     time_zone: str = "UTC"
-    """The zone of timestamps that have none."""
+    """Time zone of timestamps without one."""
     date: str | None = None
     timestamp: str | None = None
     timestamp_ntz: str | None = None
 
     def pattern(self, kind: str) -> dict[str, str]:
-        """Return the read option that has Java's pattern for a type; empty without one."""
+        """Return the read option with the Java pattern of a type; empty if there is none."""
         option, pattern = {
             "date": ("dateFormat", self.date),
             "timestamp": ("timestampFormat", self.timestamp),
@@ -31,7 +31,7 @@ class ValueFormats:
 
 
 class ReadOptions:
-    """The read options of a load, limited to the names that a format honours."""
+    """Read options of a load, limited to those that the format supports."""
 
     def __init__(
         self, options: Mapping[str, str], names: Sequence[str], other_names: Mapping[str, str] | None = None
@@ -52,11 +52,11 @@ class ReadOptions:
         return self._values.get(name, default)
 
     def optional(self, name: str) -> str | None:
-        """Return the value of an option; None without one."""
+        """Return the value of an option; None if it is not set."""
         return self._values.get(name) or None
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """Return the value of an option that is true or false."""
+        """Return the value of a boolean option."""
         value = self._values.get(name)
         if value is None:
             return default
@@ -65,13 +65,13 @@ class ReadOptions:
         return _FLAGS[value.lower()]
 
     def require_fail_fast(self) -> None:
-        """Reject any other value of the option mode: the other modes change or drop rows."""
+        """Reject modes other than FAILFAST, because they change or drop rows."""
         mode = self.text("mode", "FAILFAST")
         if mode.upper() != "FAILFAST":
             raise UsageError(f"read option mode: expected FAILFAST, not {mode!r}: a load keeps each row or fails.")
 
     def value_formats(self) -> ValueFormats:
-        """Return how text becomes typed values."""
+        """Return the formats of typed values."""
         return ValueFormats(
             locale=self.optional("locale"),
             time_zone=self.text("timeZone", "UTC"),

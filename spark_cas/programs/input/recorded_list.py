@@ -1,4 +1,4 @@
-"""The input list of a job: recorded before its first row, and compared with the list of each later run."""
+"""Input list of a job: recorded before its first row, and compared with the list of each later run."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -38,7 +38,7 @@ class FoundInput:
 
     @property
     def totals(self) -> InputTotals:
-        """Files and bytes, for the report."""
+        """Number and size of the files, for the report."""
         return InputTotals(len(self.files), self.list.bytes, self.skipped)
 
 
@@ -47,7 +47,9 @@ def listed_input(
 ) -> FoundInput:
     """List the input, and compare it with the list that an earlier run of the job recorded.
 
-    Raises UsageError if there is no file, InputChangedError if the lists differ.
+    Raises:
+        UsageError: if there is no file
+        InputChangedError: if the lists differ
     """
     found = _found(request, spark)
     if found.skipped:
@@ -64,11 +66,13 @@ def listed_input(
 def require_same_list(
     request: LoadRequest, options: "WriteOptions", start_session: "Callable[[], SparkSession]", console: Console
 ) -> FoundInput | None:
-    """Require that a complete job began with the input of this request; None if it recorded no list.
+    """Check that a complete job began with the input of this request. Return the input; None if no list is recorded.
 
-    Starts a Spark session only if the input is not local, or differs.
+    A Spark session is started only if the input is not local, or if it differs.
 
-    Raises InputChangedError, UsageError.
+    Raises:
+        InputChangedError: if the lists differ
+        UsageError: if the input is invalid
     """
     if options.job is None:
         return None
@@ -89,7 +93,7 @@ def record_list(options: "WriteOptions", job: str, current: InputList) -> None:
         with open_log(options.spec) as log:
             log.put_entry("input", input_entry(job, current.digest), current.to_json())
     except StorageError:
-        # Without a registry the load continues with a lower guarantee, and without a plan.
+        # Without a registry, the load continues with a lower guarantee and without a plan.
         if options.idempotence == REQUIRED:
             raise
 
@@ -100,7 +104,7 @@ def _found(request: LoadRequest, spark: "SparkSession | None") -> FoundInput:
 
 
 def _require_same(log: Backend, job: str, current: InputList) -> None:
-    """InputChangedError naming the first difference, if the job began with another list."""
+    """Check that the job began with this list. Raises InputChangedError with the first difference."""
     try:
         plan = log.plan(job)
     except LogNotFoundError:

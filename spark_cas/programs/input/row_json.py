@@ -1,8 +1,8 @@
-"""The exact JSON of a row, for ``--value-json``: every digit of every value, in one form per type.
+"""Exact JSON of a row for ``--value-json``. Each type has one form, and values keep all digits.
 
-docs/loading-types.md has the form of each type. Spark's own ``to_json`` renders the row, with every option pinned.
-Types that ``to_json`` renders inexactly become text first: intervals, TIME and the keys of maps. Values that JSON
-cannot hold are errors of the task: NaN and infinities, strings that are not UTF-8, and two equal keys in one map.
+docs/loading-types.md lists the form of each type. Spark's own ``to_json`` renders the row, with all options pinned.
+Types that ``to_json`` renders inexactly are converted to text first: intervals, TIME and map keys. A task fails for
+values that JSON cannot represent: NaN, infinities, strings that are not UTF-8, and equal keys in a map.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -45,7 +45,7 @@ _EXACT = (
     T.TimestampType,
     T.TimestampNTZType,
 )
-"""Types that ``to_json`` renders exactly, apart from NaN, infinities and bytes that are not UTF-8."""
+"""Types that ``to_json`` renders exactly, except NaN, infinities and bytes that are not UTF-8."""
 _TEXT = (T.StringType, T.CharType, T.VarcharType)
 
 _NOT_FINITE = (
@@ -56,16 +56,17 @@ _EQUAL_KEYS = "holds a map with two equal keys, and a JSON object has each name 
 
 
 def row_json(frame: "DataFrame", without: Collection[str] = ()) -> "Column":
-    """A column with each row of a frame as one JSON object, fields in the order of the frame.
+    """Return a column with each row of a DataFrame as a JSON object, with fields in column order.
 
-    The session has to have the settings of `pinned_settings`.
+    The session must have the settings of `pinned_settings`. The task fails with Spark's error of raise_error for a
+    value that JSON cannot represent.
 
     Args:
-        frame: the rows.
-        without: names of columns that are not part of the object.
+        frame: the rows
+        without: names of columns that are not part of the object
 
-    Raises SchemaError if a column has a type without an exact JSON form, or if two names differ at most by case. The
-    task fails with Spark's error of raise_error for a value that JSON cannot hold.
+    Raises:
+        SchemaError: if a column has a type without an exact JSON form, or names differ only in case
     """
     fields = [each for each in frame.schema.fields if each.name not in without]
     _require_distinct(fields, "")
@@ -82,7 +83,7 @@ def row_json(frame: "DataFrame", without: Collection[str] = ()) -> "Column":
 
 
 def _form(path: str, kind: T.DataType, value: "Column") -> "Column":
-    """The value with everything that ``to_json`` renders inexactly as text; the value itself if there is nothing."""
+    """Return a value in which parts that ``to_json`` renders inexactly are text. Return other values unchanged."""
     if not _needs_text(path, kind):
         return value
     match kind:
@@ -108,13 +109,13 @@ def _form(path: str, kind: T.DataType, value: "Column") -> "Column":
 
 
 def _needs_text(path: str, kind: T.DataType) -> bool:
-    """Whether a type holds something that ``to_json`` renders inexactly. Raises SchemaError if nothing is exact."""
+    """Return whether ``to_json`` renders part of a type inexactly. Raises SchemaError if there is no exact form."""
     match kind:
         case T.StructType():
             _require_distinct(kind.fields, f"{path}.")
             needs = [
                 _needs_text(f"{path}.{each.name}", each.dataType) for each in kind
-            ]  # all of them, for their errors
+            ]  # evaluate all, so that each can raise its error
             return any(needs)
         case T.ArrayType():
             return _needs_text(f"{path}[]", kind.elementType)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 _NO_VALUE = "SQL_CONF_NOT_FOUND"
-"""The condition of Spark's error for a setting without a value, which may be unknown to this version."""
+"""Error condition of Spark for a setting without a value. This version may not know the setting."""
 
 # One row per setting: its name after "spark.sql.", its value during a load, and the reason.
 _TABLE: tuple[tuple[str, str, str], ...] = (
@@ -160,13 +160,14 @@ PINNED: Mapping[str, str] = MappingProxyType({f"spark.sql.{name}": value for nam
 
 @contextmanager
 def pinned_settings(spark: "SparkSession", extra: Mapping[str, str] = _NONE) -> Iterator[None]:
-    """Set every setting of `PINNED`, and those of ``extra``, for the block, and restore the previous values after it.
+    """Set all settings of `PINNED` and ``extra`` within the context, and restore the previous values after it.
 
-    Spark resolves a frame when the frame is built and again when it runs, so both have to be inside the block. Other
-    threads that use the same session at the same time see the pinned values too.
+    Spark resolves a DataFrame when it is built and when it runs, so both must be within the context. Other threads
+    that use the same session see the pinned values too. A setting is skipped if it has no value and the session
+    rejects it as unknown.
 
-    A setting is left out only if it has no value and the session rejects it as unknown. Raises UsageError, with all
-    settings as they were, if the session does not allow a setting to be changed and it has another value.
+    Raises:
+        UsageError: if the session does not permit a change of a setting; all settings are restored first
     """
     explicit = spark.conf.getAll
     changed: list[str] = []
@@ -205,7 +206,7 @@ def _restore(spark: "SparkSession", name: str, value: str | None) -> None:
 
 
 def _current(spark: "SparkSession", name: str) -> str | None:
-    """The value of a setting; None if it has no value, or if this version of Spark does not know it."""
+    """Return the value of a setting; None if it has none, or if this version of Spark does not know it."""
     try:
         return spark.conf.get(name)
     except PySparkException as error:

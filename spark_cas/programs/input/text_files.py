@@ -1,4 +1,4 @@
-"""Bring the lines of files into tasks with their exact bytes, through the file systems and codecs of the session."""
+"""Read the lines of files in tasks with their exact bytes, using the file systems and codecs of the session."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 _GLOB_CHARACTERS = re.compile(r"([\[\]{}*?\\])")
 _LINES = {
     "lineSep": "\n",
-    "recursiveFileLookup": "true",  # no columns of the names of folders
+    "recursiveFileLookup": "true",  # no columns for folder names
     "ignoreCorruptFiles": "false",
     "ignoreMissingFiles": "false",
-    # Hadoop would skip longer lines without an error.
+    # Otherwise Hadoop skips longer lines without an error.
     "mapreduce.input.linerecordreader.line.maxlength": str(2**31 - 1),
 }
 _FOREIGN = (".lz4", ".snappy", ".lzo")
@@ -33,18 +33,19 @@ class InputFile(Protocol):
 
     @property
     def path(self) -> str:
-        """Its URI, as Spark's column `_metadata.file_path` has it."""
+        """URI of the file, as in Spark's column `_metadata.file_path`."""
 
     @property
     def size(self) -> int:
-        """Its size in bytes."""
+        """Size of the file in bytes."""
 
 
 def whole_file_settings(files: Sequence[InputFile], parallelism: int) -> dict[str, str]:
-    """Return the settings of Spark under which no file is split, and small files share tasks.
+    """Return Spark settings that prevent file splits and let small files share tasks.
 
-    They have to be set while the plan runs. As Spark does by default, a task reads up to 128 MiB, but less if that
-    leaves cores idle. Spark splits no file that is not larger than a task reads.
+    They must be set while the plan runs. A task reads up to 128 MiB, which is Spark's default, or less if cores would
+    be idle. If a file is larger than that, the limit is the size of the largest file, because Spark only splits
+    larger files.
     """
     total = sum(each.size + _OPEN_COST for each in files)
     largest = max((each.size for each in files), default=0)
@@ -52,7 +53,7 @@ def whole_file_settings(files: Sequence[InputFile], parallelism: int) -> dict[st
     return {
         "spark.sql.files.maxPartitionBytes": str(task_bytes),
         "spark.sql.files.openCostInBytes": str(_OPEN_COST),
-        # Spark reads less in a task if that makes more tasks of this number.
+        # Otherwise Spark reduces the size per task to create more tasks.
         "spark.sql.files.minPartitionNum": "1",
     }
 
@@ -64,9 +65,9 @@ def read_lines(
     schema: "StructType",
     count_rows: Callable[[bytes], int] | None = None,
 ) -> "DataFrame":
-    """Return the rows that strict readers make of files, then the columns `FILE` and `POSITION`.
+    """Return the rows of strict readers, followed by the columns `FILE` and `POSITION`.
 
-    Tasks compare the number of rows with `count_rows`, and the sizes of files with the list: see `read_parts`.
+    Tasks compare the number of rows with `count_rows`, and the sizes of files with the list (see `read_parts`).
     """
     from pyspark.sql import functions as F  # noqa: N812 - Spark's own name for it
 
@@ -85,7 +86,7 @@ def read_lines(
 
 
 def first_lines(spark: "SparkSession", file: InputFile, lines: int) -> tuple[bytes, bool]:
-    """Return the first lines of a file, and whether they are the whole file."""
+    """Return the first lines of a file, and whether the file has no more."""
     from pyspark.sql import functions as F  # noqa: N812
 
     text = F.substring(F.concat(F.col("value").cast("binary"), F.lit(b"\n")), 1, _FIRST_BYTES)
@@ -95,7 +96,7 @@ def first_lines(spark: "SparkSession", file: InputFile, lines: int) -> tuple[byt
 
 
 def with_position(schema: "StructType") -> "StructType":
-    """Return a schema with the columns `FILE` and `POSITION`. Raises UsageError if it has one of that name."""
+    """Add the columns `FILE` and `POSITION` to a schema. Raises UsageError if it has a column of that name."""
     from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
     for name in schema.names:
@@ -106,7 +107,7 @@ def with_position(schema: "StructType") -> "StructType":
 
 
 def parsed_schema(schema: str) -> "StructType":
-    """Return the columns of a schema in SQL. Raises UsageError if it has none, and Spark's error if it is no SQL."""
+    """Parse the columns of a schema in SQL. Raises UsageError if it has none, and Spark's error if it is invalid."""
     from pyspark.sql.types import StructType
 
     parsed = StructType.fromDDL(schema)
@@ -116,13 +117,13 @@ def parsed_schema(schema: str) -> "StructType":
 
 
 def quoted(name: str) -> str:
-    """Return the name of a column for an SQL expression."""
+    """Quote a column name for an SQL expression."""
     escaped = name.replace("`", "``")
     return f"`{escaped}`"
 
 
 def literal_path(uri: str) -> str:
-    """Return the path of a file for Spark's readers, which take some characters of a path for a pattern."""
+    """Escape the path of a file for Spark's readers, which otherwise use some characters as a pattern."""
     return _GLOB_CHARACTERS.sub(r"\\\1", unquote(uri))
 
 

@@ -1,4 +1,4 @@
-"""Text files as a frame: each line is a value."""
+"""Text files as a DataFrame. Each line is a value."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -21,11 +21,12 @@ VALUE = "value"
 def text_rows(spark: "SparkSession", files: Sequence[InputFile], read_options: Mapping[str, str]) -> "DataFrame":
     r"""Return a row for each line, with the columns `value`, `FILE` and `POSITION`.
 
-    A line ends with `\n` alone: a `\r` before it belongs to the value, and an empty line is an empty value. Read
-    files with another encoding than UTF-8 under `whole_file_settings`.
+    Only `\n` ends a line. A `\r` before it is part of the value, and an empty line is an empty value. Read files with
+    another encoding than UTF-8 under `whole_file_settings`.
 
     Raises:
-        UsageError: for an option that cannot be honoured. Tasks raise UnreadableInputError.
+        UsageError: for an unsupported option
+        UnreadableInputError: from tasks, for invalid content
     """
     from pyspark.sql.types import StringType, StructField, StructType
 
@@ -37,7 +38,7 @@ def text_rows(spark: "SparkSession", files: Sequence[InputFile], read_options: M
 
 
 class _TextReader:
-    """Reads one part of a text file in a task."""
+    """Reader of one part of a text file in a task."""
 
     def __init__(self, part: Part, encoding: str) -> None:
         require_whole_file(part, encoding)
@@ -51,7 +52,7 @@ class _TextReader:
 
 
 def _batches(text: bytes) -> Iterator[pa.RecordBatch]:
-    """Return the lines of a text, which ends with a line end."""
+    """Yield the lines of a text that ends with a line end."""
     if text:
         lines = pc.split_pattern(pa.array([text[:-1]], pa.large_string()), "\n")
         yield pa.RecordBatch.from_arrays([lines.values.cast(pa.string())], names=[VALUE])

@@ -1,4 +1,4 @@
-"""Convert text to the types of a schema, without any change of the values."""
+"""Exact conversion of text to the types of a schema."""
 
 import re
 from collections.abc import Callable
@@ -23,7 +23,7 @@ _KINDS = (*_BITS, "decimal", "string", "binary", "boolean", "date", "timestamp",
 
 @dataclass(frozen=True, slots=True)
 class NumberFormat:
-    """How a locale writes numbers."""
+    """Number format of a locale."""
 
     decimal: str
     grouping: str
@@ -31,12 +31,12 @@ class NumberFormat:
 
 @dataclass(frozen=True, slots=True)
 class TextColumn:
-    """A column or field whose values are text in the file, and the type that they become."""
+    """A text column or field of a file, with its target type."""
 
     name: str
     kind: str
     type: str
-    """As Spark writes it."""
+    """Type in Spark's notation."""
     precision: int = 0
     scale: int = 0
     nullable: bool = True
@@ -44,7 +44,7 @@ class TextColumn:
     numbers: NumberFormat | None = None
 
     def values(self, text: pa.Array) -> pa.Array:
-        """Return the values of texts. Raises ValueError if one of them is not kept exactly."""
+        """Convert texts to values. Raises ValueError if a value is not exact."""
         if self.numbers is not None and self.kind in (*_BITS, "decimal"):
             text = _in_plain_digits(text, self.numbers)
         return self._conversion()(text)
@@ -66,7 +66,7 @@ class TextColumn:
         return others[self.kind]
 
     def fix(self) -> str:
-        """Return the advice for a value that does not fit the type."""
+        """Return the advice for a value that does not match the type."""
         if self.kind in (*_BITS, "decimal") and self.numbers is None:
             return "Use a type that holds it, or --read-option locale=NAME if the numbers are not like 1234.5"
         if self.kind in ("date", "timestamp", "timestamp_ntz"):
@@ -75,7 +75,7 @@ class TextColumn:
 
 
 def text_column(field: "StructField", formats: ValueFormats, numbers: NumberFormat | None = None) -> TextColumn:
-    """Return the column of a field of the schema. Raises UsageError for a type that text does not have."""
+    """Return the column for a field of the schema. Raises UsageError for a type that text cannot represent."""
     name_of_type = field.dataType.simpleString()
     kind = name_of_type.partition("(")[0]
     if kind not in _KINDS:
@@ -88,7 +88,7 @@ def text_column(field: "StructField", formats: ValueFormats, numbers: NumberForm
 
 
 def first_wrong(text: pa.Array, column: TextColumn) -> int:
-    """Return which text is not exactly a value of the type of the column."""
+    """Return the index of the first text that the column's type cannot represent exactly."""
     for record in range(len(text)):
         try:
             column.values(text.slice(record, 1))

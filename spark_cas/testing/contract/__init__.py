@@ -1,7 +1,7 @@
-"""The contract that every backend keeps: one class of tests, run once for each backend.
+"""The contract of a backend: test classes that run once for each backend.
 
-A backend's test file subclasses `LogContract` and gives what `ContractBase` asks for: the fixture
-``new_backend`` and the method ``reopen``.
+To test a backend, subclass `LogContract` and define the fixture ``new_backend`` and the method ``reopen`` of
+`ContractBase`.
 """
 
 from spark_cas.testing.contract.appending import AppendContract
@@ -30,11 +30,11 @@ __all__ = ["JobContract", "LogContract", "StepContract", "StoreContract"]
 
 
 class StoreContract(AppendContract, ReadContract, TrimContract, RegistryContract, GrantContract, RaceContract):
-    """What a chunk, a read, a trim, an entry and a grant promise, to several writers at work too."""
+    """Chunks, reads, trims, registry entries and grants, also with concurrent writers."""
 
 
 class StepContract(StoreContract, ExpandContract, BlindContract, ForgetContract, PlaceContract):
-    """What each step of a backend promises, and what it promises when several writers take it at once."""
+    """Each operation of a backend, also with concurrent writers."""
 
 
 class JobContract(
@@ -47,8 +47,8 @@ class JobContract(
     StreamContract,
     ContinueContract,
 ):
-    """What becomes of jobs, which consist of these steps."""
+    """Jobs, which consist of these operations."""
 
 
 class LogContract(StepContract, JobContract, WholeContract, WholeAtOnceContract, WholeStreamContract):
-    """All of it."""
+    """The complete contract."""

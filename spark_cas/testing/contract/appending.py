@@ -1,4 +1,4 @@
-"""Creating, claiming and appending by one writer at a time."""
+"""Creating, claiming and appending with one writer at a time."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ Snapshot = tuple[list[object], Bounds, Progress | None]
 
 
 def snapshot(backend: Backend, job: str, partition: int = 0) -> Snapshot:
-    """All that a refused append must leave as it was."""
+    """Return the state that a rejected append must not change."""
     return (
         list(records_in(backend, partition)),
         backend.bounds(partition),
@@ -35,7 +35,7 @@ def snapshot(backend: Backend, job: str, partition: int = 0) -> Snapshot:
 
 
 class AppendContract(ContractBase):
-    """One rule: a chunk is appended whole at the expected offset, or nothing of it is visible."""
+    """A chunk is appended completely at the expected offset, or not at all."""
 
     def test_a_place_without_a_log_says_so(self, new_backend: NewBackend, backend: Backend) -> None:
         with new_backend() as absent:

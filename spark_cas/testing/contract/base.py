@@ -1,4 +1,4 @@
-"""What a backend's test file gives, and what the parts of the contract share."""
+"""Fixtures that a backend's test file defines, and shared parts of the contract."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -16,32 +16,32 @@ NewBackend = Callable[[], Backend]
 
 
 class ContractBase:
-    """Give the fixture ``new_backend`` and the method ``reopen``; lower the numbers for a slow store."""
+    """Base of the contract. Define ``new_backend`` and ``reopen``; reduce the numbers for a slow store."""
 
     partitions: ClassVar[int] = 3
     rounds: ClassVar[int] = 200
-    """How often each race is run."""
+    """Number of repetitions of each race."""
     examples: ClassVar[int] = 40
-    """How many random inputs each property is tried with."""
+    """Number of random inputs per property."""
     crashes: ClassVar[int] = 1_000
-    """At how many calls of each kind, at least two and spread over a run, a job is killed."""
+    """Number of calls of each kind at which a job is killed, spread over a run; at least two."""
     claims_fence: ClassVar[bool] = False
-    """Whether a claim fences earlier ones, so that two attempts of several partitions can fence each other."""
+    """Whether a claim fences earlier claims, so that two attempts over several partitions can fence each other."""
     trims_whole_chunks: ClassVar[bool] = True
-    """Whether trimming keeps the rest of a chunk that it would cut, and the newest chunk in any case."""
+    """Whether trimming removes only whole chunks and always keeps the newest chunk."""
 
     @pytest.fixture
     def new_backend(self) -> NewBackend:
-        """Opens a place where no log is yet: a new place at each call."""
+        """Return a function that opens a new, empty location without a log at each call."""
         raise NotImplementedError
 
     def reopen(self, backend: Backend) -> Backend:
-        """Open the log of a backend a second time, as another process would."""
+        """Open the log of a backend a second time, as another process does."""
         raise NotImplementedError
 
     @pytest.fixture
     def backend(self, new_backend: NewBackend) -> Iterator[Backend]:
-        """A new log without records."""
+        """Yield a new log without records."""
         with new_backend() as backend:
             backend.create(self.partitions)
             yield backend
@@ -61,7 +61,7 @@ def at_once(*calls: Callable[[], Result]) -> list[Result]:
 
 @contextmanager
 def eager_switching() -> Iterator[None]:
-    """Let threads take turns as often as possible, so that races are found."""
+    """Switch threads as often as possible to expose races."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:

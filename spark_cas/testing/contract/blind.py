@@ -1,4 +1,4 @@
-"""Appending where exactly once is not asked for: at the end, with no trace of a job, and without disturbing one."""
+"""Appends without exactly-once: at the end, without a ledger entry, and without effect on running jobs."""
 
 from functools import partial
 
@@ -21,12 +21,12 @@ LESS = [IDEMPOTENT, AT_LEAST_ONCE]
 
 
 def run_blind(log: Backend, rows: Rows, guarantee: str = AT_LEAST_ONCE) -> tuple[PartitionResult, ...]:
-    """One attempt of one task that has all rows."""
+    """Run one attempt of a single task with all rows."""
     return load_blind(log, log.layout(), batches_of(rows, 2), task="run/0", limits=LIMITS, guarantee=guarantee)
 
 
 def blindly(log: Backend, *values: str, layout: Layout | None = None) -> Appended | LayoutChanged:
-    """One chunk, at the end of partition 0."""
+    """Append one chunk at the end of partition 0."""
     chunk = Chunk(table_of(values), len(values), "", complete=False, task="run/0", time_ms=TIME_MS)
     outcome = log.append_blind(0, layout or log.layout(), chunk, AT_LEAST_ONCE)
     assert isinstance(outcome, Appended | LayoutChanged), outcome
@@ -34,7 +34,7 @@ def blindly(log: Backend, *values: str, layout: Layout | None = None) -> Appende
 
 
 class BlindContract(ContractBase):
-    """What was acknowledged is in the log; no job knows of it, and no writer of a job is stopped."""
+    """Acknowledged rows are in the log. They belong to no job and do not fence the writer of a job."""
 
     @pytest.mark.parametrize("guarantee", LESS)
     def test_rows_without_a_plan_are_appended_in_order_and_leave_no_job(

@@ -1,4 +1,4 @@
-"""Rows that expect offsets themselves (KIP-27): docs/conditions.md has the definition."""
+"""Expected offsets of rows (KIP-27), as docs/conditions.md defines them."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -24,7 +24,7 @@ ROWS = [f"{at}" for at in range(10)]
 
 
 def claimed(values: list[str], claims: list[int | None], size: int = 4) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Rows for partition 0 with what each expects, in batches of ``size``."""
+    """Yield rows for partition 0 with their expected offsets, in batches of ``size``."""
     for at in range(0, len(values), size):
         (records,) = table_of(values[at : at + size]).combine_chunks().to_batches()
         expected = pa.array(claims[at : at + size], pa.int64())
@@ -34,18 +34,18 @@ def claimed(values: list[str], claims: list[int | None], size: int = 4) -> Itera
 def run_claimed(
     log: Backend, job: str, claims: list[int | None], *, expected: str = "end", run: str = "run"
 ) -> Completion:
-    """A whole run of a job of ten rows, in chunks of three."""
+    """Run a job of ten rows in chunks of three."""
     plan = pin_plan(log, job, ExpectedOffsets.parse(expected))
     return complete_job(log, plan, load_rows(log, plan, claimed(ROWS, claims), task=f"{run}/0", limits=LIMITS))
 
 
 def numbered(base: int) -> list[int | None]:
-    """Ten claims, one offset for each row."""
+    """Return ten consecutive expected offsets, one for each row."""
     return [base + at for at in range(10)]
 
 
 class RowClaimContract(ContractBase):
-    """Each row's claim holds for the offset that it gets, or its chunk is refused whole and the row is named."""
+    """Each row gets its expected offset, or its chunk is rejected and the error names the row."""
 
     @pytest.mark.parametrize("mode", ["end", "none"])
     def test_rows_that_count_on_from_the_end_are_appended_in_any_number_of_chunks(

@@ -1,4 +1,4 @@
-"""A load that partitions were added under: run again, it appends the rest, and no row twice."""
+"""Loads during which the log is expanded. A rerun appends the remaining rows, and no row twice."""
 
 import json
 from dataclasses import replace
@@ -20,23 +20,23 @@ ROWS = rows_of(10, 0, 1)
 
 
 def all_values(log: Backend) -> list[str]:
-    """What all partitions hold, sorted."""
+    """Return the values of all partitions, sorted."""
     return sorted(value for each in range(log.layout().partitions) for value in values_in(log, each))
 
 
 def values_of(rows: Rows) -> list[str]:
-    """What an input has, sorted."""
+    """Return the values of an input, sorted."""
     return sorted(value for values in rows.values() for value in values)
 
 
 def crash_rest(log: Backend, chunks: int, expected: str) -> None:
-    """Run the rest of the job, and let the process die when so many chunks of it are in the log."""
+    """Run the remaining rows of the job and simulate a crash after ``chunks`` chunks."""
     with pytest.raises(InjectedFaultError):
         run_rest(FaultyLog(log, Fault("append", chunks, When.AFTER)), "job", ROWS, expected=expected)
 
 
 class ContinueContract(ContractBase):
-    """Loads that go on behind an expansion."""
+    """Loads that resume after an expansion."""
 
     @pytest.mark.parametrize("expected", ["end", "none"])
     def test_a_load_goes_on_behind_an_expansion(self, backend: Backend, expected: str) -> None:
@@ -104,7 +104,7 @@ class ContinueContract(ContractBase):
 
     @pytest.mark.parametrize("partition", [0, 1, 3])
     def test_what_others_wrote_since_is_a_conflict_as_it_was_before(self, backend: Backend, partition: int) -> None:
-        """The claims are those of the first plan: nobody else writes from where the load had come to."""
+        """The expected offsets are from the first plan, so other records after the load's last row are a conflict."""
         crash_after_chunks(backend, "job", ROWS, 2)
         if partition == 1:
             append_foreign(backend, partition, "x")

@@ -1,4 +1,4 @@
-"""Processes that die at any call, before it reached the log or before its reply came back."""
+"""Processes that crash at any call, before the request reaches the log or before its reply arrives."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,7 +20,7 @@ Crash = tuple[str, int, When]
 
 
 class CrashContract(ContractBase):
-    """Whenever a job was killed, the same command ends with every row in the log exactly once, in order."""
+    """After a crash at any call, a rerun leaves each row in the log exactly once and in order."""
 
     @pytest.mark.parametrize("mode", ["end", "none"])
     @pytest.mark.parametrize("when", list(When), ids=lambda when: when.name.lower())
@@ -71,7 +71,7 @@ class CrashContract(ContractBase):
         check()
 
     def test_any_schedule_of_crashes_and_foreign_appends(self, new_backend: NewBackend) -> None:
-        """A checked job that is refused goes on from the end that a person gives it, over and over."""
+        """A rejected job resumes with the end offset that a user passes, repeatedly."""
         steps = st.lists(st.tuples(st.integers(1, 4), st.sampled_from(["before", "after", "foreign"])), max_size=6)
 
         @settings(max_examples=self.examples, deadline=None)
@@ -105,7 +105,7 @@ class CrashContract(ContractBase):
 
     @staticmethod
     def spread(calls: int, crashes: int) -> list[int]:
-        """The first call, the last one, and as many between them as are asked for."""
+        """Return the first call, the last call, and calls between them, at most ``crashes`` in total."""
         tried = min(calls, crashes)
         return sorted({1 + at * (calls - 1) // max(1, tried - 1) for at in range(tried)})
 

@@ -1,4 +1,4 @@
-"""Expansion: partitions are added so that nothing of an earlier layout ever lies behind a threshold."""
+"""Expansion: no row of an earlier layout is ever at or after a threshold."""
 
 import json
 from contextlib import suppress
@@ -22,11 +22,11 @@ from spark_cas.testing.loads import crash_after_chunks, rows_of, run_job, void
 from spark_cas.testing.writing import JobWriter, append_foreign, plan_of, table_of, values_in
 
 STEPS = ("begin_expansion", "end_partition", "add_partitions", "finish_expansion")
-"""Of which each changes something; the rest only looks."""
+"""The operations of an expansion that change the log. The others only read."""
 
 
 def only_expansion(backend: Backend, partitions: int) -> Expansion:
-    """The one expansion of a log, which led to this many partitions."""
+    """Return the only expansion of a log and check that it led to this number of partitions."""
     layouts = backend.layouts()
     (expansion,) = layouts.expansions
     assert layouts.pending is None
@@ -36,7 +36,7 @@ def only_expansion(backend: Backend, partitions: int) -> Expansion:
 
 
 def require_all_below(backend: Backend, expansion: Expansion) -> None:
-    """Each threshold is where all that was appended before ends: the partition itself ends there."""
+    """Check that each threshold is the end of its partition, after all records that were appended before."""
     assert expansion.thresholds == tuple(backend.bounds(each).end_offset for each in range(expansion.before))
 
 
@@ -111,7 +111,7 @@ class ExpandContract(ContractBase):
         assert values_in(backend, 0) == [*"abc"]
 
     def test_a_bound_from_before_is_no_bound_of_the_partitions_that_were_added(self, backend: Backend) -> None:
-        """What somebody else wrote to these was not seen, although no partition that is named ends elsewhere."""
+        """Another writer's records in the added partitions are not covered, although all named partitions match."""
         append_foreign(backend, 0, "a")
         bound = {str(each): backend.bounds(each).end_offset for each in range(self.partitions)}
         begun = pin_plan(backend, "begun", ExpectedOffsets.parse(json.dumps(bound)))
@@ -122,7 +122,7 @@ class ExpandContract(ContractBase):
                 with pytest.raises(LayoutChangedError, match=rf"name 3 partitions.* now it has {count}\..* again"):
                     pin_plan(backend, "job", ExpectedOffsets.parse(json.dumps(bound)), compare=compare)
         assert (backend.plan("job"), backend.plan("begun")) == (None, begun)
-        # Whoever names some of them, or them all, says what is meant of the others.
+        # A caller that names some or all of the added partitions defines the condition for all.
         for number, given in enumerate(({"0": bound["0"]}, {**bound, "4": 0}, bound | dict.fromkeys("34567"))):
             pin_plan(backend, f"job-{number}", ExpectedOffsets.parse(json.dumps(given)))
 
@@ -137,7 +137,7 @@ class ExpandContract(ContractBase):
         changed = LayoutChanged(plan.layout_epoch, layout.epoch)
         assert fresh.append(table_of("b")) == changed
         assert used.append(table_of("b")) == changed
-        # Of a partition that was added as well, which the plan knows nothing of.
+        # Also for an added partition, which is not part of the plan.
         assert [backend.claim(each, plan) for each in (0, 4)] == [changed, changed]
         require_all_below(backend, only_expansion(backend, 5))
         assert (values_in(backend, 0), values_in(backend, 1)) == ([], ["a"])
@@ -146,7 +146,7 @@ class ExpandContract(ContractBase):
     def test_a_claim_from_before_by_a_job_that_was_completed_without_it_appends_nothing_after(
         self, backend: Backend, mode: str
     ) -> None:
-        """A run that had rows for the partition slept, and another, which had none, completed the job."""
+        """A run with rows for the partition stalls, while another run without rows for it completes the job."""
         plan = pin_plan(backend, "job", ExpectedOffsets(mode))
         sleeper = JobWriter(backend, plan)
         with self.reopen(backend) as other:
@@ -160,7 +160,7 @@ class ExpandContract(ContractBase):
     def test_whatever_an_old_plan_appends_meanwhile_lies_below_the_threshold(
         self, backend: Backend, step: str, mode: str
     ) -> None:
-        """The claim is made before the expansion, the appends at a step of it; a new claim is never granted."""
+        """The claim precedes the expansion, and the appends happen at a step of it. No new claim succeeds."""
         plan = plan_of(backend, "job", mode)
         backend.record_plan(plan)
         writer = JobWriter(backend, plan)
@@ -243,7 +243,7 @@ class ExpandContract(ContractBase):
                 assert (values_in(backend, 0), values_in(backend, 4)) == ([*"abc"], ["x"])
 
     def _require_pending(self, backend: Backend) -> None:
-        """Readers see the old layout, and nobody appends, by whatever plan: also one for the partitions seen now."""
+        """Readers use the old layout, and no plan can append, not even one for the current partitions."""
         layouts = backend.layouts()
         assert layouts.layout.partitions == self.partitions
         assert layouts.pending is not None
@@ -258,7 +258,7 @@ class ExpandContract(ContractBase):
 
     @pytest.mark.parametrize("step", ["layout", *STEPS])
     def test_of_two_at_once_the_slower_one_ends_well_too(self, backend: Backend, step: str) -> None:
-        """Whatever the one is about to do when the other has done everything, and writers have begun anew."""
+        """Another process completes the expansion before any step of this one, and writers use the new layout."""
         append_foreign(backend, 0, *"ab")
 
         def the_other() -> None:
@@ -303,7 +303,7 @@ class ExpandContract(ContractBase):
 
 
 def _expanded(log: Backend, partitions: int) -> int | None:
-    """The count that a log was expanded to; None when that was refused, as somebody else did something else first."""
+    """Expand a log and return the new count; None if another expansion took precedence."""
     try:
         return expand_log(log, partitions).partitions
     except (LayoutChangedError, OptionError):

@@ -1,4 +1,4 @@
-"""What a job expects of partitions: looked at before its first row, and where it has none, after its last."""
+"""Expected offsets of partitions: checked before a job's first row, and after its last in partitions without rows."""
 
 import json
 
@@ -18,24 +18,24 @@ from spark_cas.testing.writing import append_foreign, records_in, values_in
 
 
 def ends_of(backend: Backend) -> str:
-    """Where all partitions end, as a bootstrap gives it to the write that follows it."""
+    """Return the ends of all partitions as a bootstrap passes them to the next write."""
     return json.dumps({each: backend.bounds(each).end_offset for each in range(backend.layout().partitions)})
 
 
 def to_go_on(error: pytest.ExceptionInfo[ConflictError]) -> str:
-    """The offsets that an error says to go on with."""
+    """Return the offsets that an error suggests for the next run."""
     found = offsets_to_go_on(error.value.message)
     assert found, error.value.message
     return found
 
 
 def all_of(backend: Backend) -> list[object]:
-    """All records of all partitions."""
+    """Return all records of all partitions."""
     return [records_in(backend, each) for each in range(backend.layout().partitions)]
 
 
 class ExpectContract(ContractBase):
-    """A stale writer is refused with nothing anywhere, and told once all that it takes to go on."""
+    """A stale writer is rejected without any append, and one error has all offsets that it needs to retry."""
 
     @pytest.mark.parametrize("stale", [(1,), (2,), (0, 2), (0, 1, 2)])
     def test_a_stale_writer_is_refused_with_nothing_anywhere(self, backend: Backend, stale: tuple[int, ...]) -> None:

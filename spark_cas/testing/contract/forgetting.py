@@ -1,4 +1,4 @@
-"""Forgetting: what is recorded of a job goes, its rows stay, its name is free; where that breaks no promise."""
+"""Forgetting a job: its records are removed, its rows stay, and its name is free, if no guarantee is violated."""
 
 import pytest
 
@@ -21,18 +21,18 @@ _ALL = len(TEN[0])
 
 
 def in_hours(hours: int) -> int:
-    """A time from now, with a second to spare."""
+    """Return the time in so many hours, plus one second."""
     return clock.now_ms() + hours * _HOUR_MS + 1_000
 
 
 def pin_round(log: Backend, number: int) -> Plan:
-    """The plan of a round of `append_if_unchanged` of the job."""
+    """Return the plan of a round of `append_if_unchanged` of the job."""
     name = f"job.unchanged.{number}"
     return pin_plan(log, name, ExpectedOffsets.parse("none"), compare="key", round_of="job")
 
 
 class ForgetContract(ContractBase):
-    """Jobs that are forgotten, and those that are not."""
+    """Jobs that can be forgotten, and jobs that cannot."""
 
     @pytest.mark.parametrize("elsewhere", [False, True])
     @pytest.mark.parametrize("expected", ["end", "none"])

@@ -1,4 +1,4 @@
-"""Grants: of loads that expect something of the same partitions one is at work, and who died keeps nobody waiting."""
+"""Load locks (grants): one of the loads that expect offsets of a partition runs, and crashed loads block no other."""
 
 import os
 import subprocess
@@ -30,20 +30,20 @@ LONG = 30.0
 
 
 def of_partition(partition: int, partitions: int = 3) -> ExpectedOffsets:
-    """Something is expected of one partition, and nothing of the others."""
+    """Return expected offsets for one partition and none for the others."""
     given = dict.fromkeys(range(partitions)) | {partition: 0}
     return ExpectedOffsets("offsets", tuple(given.items()))
 
 
 def obtain(log: Backend, job: str, wanted: ExpectedOffsets = END, *, run: str = "run", wait: float = 0) -> Grant:
-    """A grant that a load of this process gets."""
+    """Acquire the grant of a load of this process."""
     grant = obtain_grant(log, Applicant(job, run, ME, wait), wanted)
     assert grant is not None
     return grant
 
 
 def dead_process() -> str:
-    """The name of a process that ran on this machine."""
+    """Return the name of a process that ran on this machine and has ended."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         name = running_process.name_of(other.pid)
         assert running_process.is_running(name)
@@ -52,7 +52,7 @@ def dead_process() -> str:
 
 
 def granted_load(log: Backend, job: str, rows: Rows, *, wait: float = LONG) -> Completion:
-    """A load as Spark runs it: the grant, the plan, one task, the completion."""
+    """Run a load as Spark does: grant, plan, one task, completion."""
     grant = obtain(log, job, run=job, wait=wait)
     try:
         plan = pin_plan(log, job, END)
@@ -62,7 +62,7 @@ def granted_load(log: Backend, job: str, rows: Rows, *, wait: float = LONG) -> C
 
 
 class GrantContract(ContractBase):
-    """Who gets a grant, when, and how it ends."""
+    """Acquisition, waiting and release of grants."""
 
     def test_a_log_has_none_at_first_and_then_those_that_were_put(self, backend: Backend) -> None:
         assert backend.grants() == Grants()
@@ -212,7 +212,7 @@ class GrantContract(ContractBase):
         assert [each.job for each in backend.grants().held] == ["second"]
 
     def test_who_stood_still_for_too_long_keeps_nobody_waiting(self, backend: Backend) -> None:
-        """Where nothing is known of its process, as on another machine."""
+        """The process is unknown here, as for one on another machine."""
         obtain_grant(backend, Applicant("first", "run"), END)
         began = time.monotonic()
         patient = Applicant("second", "run", ME, LONG, silent_seconds=0.4)
@@ -243,7 +243,10 @@ class GrantContract(ContractBase):
             appending.join()
 
     def test_writers_of_who_is_passed_by_append_no_more(self, backend: Backend) -> None:
-        """Where claims fence. Elsewhere what they append is what the next one's plan, or append, then finds."""
+        """If the backend fences claims, the append of the slow load is rejected.
+
+        Otherwise the plan or append of the next load detects its rows.
+        """
         with self.reopen(backend) as other:
             obtain_grant(other, Applicant("slow", "run"), END)
             slow = JobWriter(other, pin_plan(other, "slow", END))

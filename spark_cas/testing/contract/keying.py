@@ -1,4 +1,4 @@
-"""Rows that expect something of their keys (compare=key): docs/conditions.md has the definition."""
+"""Expected offsets of keys (compare=key), as docs/conditions.md defines them."""
 
 from functools import partial
 
@@ -21,7 +21,7 @@ from spark_cas.testing.loads import LIMITS, void
 from spark_cas.testing.writing import append_foreign, records_in, table_of, values_in
 
 Rows = list[tuple[str | None, int | None]]
-"""(key, claim); the value is the row's number."""
+"""Rows of (key, expected offset). The value is the number of the row."""
 
 
 def run_keyed(
@@ -34,7 +34,7 @@ def run_keyed(
     column: bool = True,
     limits: ChunkLimits = LIMITS,
 ) -> Completion:
-    """A whole run of a job by key, in chunks of three unless there are other limits."""
+    """Run a job with compare=key, in chunks of three unless ``limits`` differ."""
     records = [
         {"key": key and key.encode(), "value": b"%d" % row, "expected_offset": claim}
         for row, (key, claim) in enumerate(rows)
@@ -47,17 +47,17 @@ def run_keyed(
 
 
 def keyed_once(log: Backend, key: str, job: str, expected_offset: int) -> Outcome:
-    """One record, whose value is its key, under the condition that nothing happened to the key since."""
+    """Append one record with its key as value if its key has no newer record."""
     return append_once(log, 0, table_of([key]), job=job, expected_offset=expected_offset, compare="key")
 
 
 def barged_in(log: Backend, call: int, key: str) -> FaultyLog:
-    """Just before an append, another writer puts a record of a key in."""
+    """Return a log in which another writer appends a record of a key before append number ``call``."""
     return FaultyLog(log, Fault("append", call, When.BEFORE, lambda: void(append_foreign(log, 0, key))))
 
 
 class KeyClaimContract(ContractBase):
-    """A chunk is appended when nothing happened to the keys of its rows; other keys refuse nothing."""
+    """A chunk is appended if the keys of its rows have no newer records. Records of other keys have no effect."""
 
     def test_a_record_of_the_key_refuses_the_chunk_and_one_of_another_key_does_not(self, backend: Backend) -> None:
         append_foreign(backend, 0, "x", "y")

@@ -1,4 +1,4 @@
-"""Whole loads over the protocol: plan, rows, completion."""
+"""Complete loads through the protocol: plan, rows, completion."""
 
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -40,7 +40,7 @@ END = ExpectedOffsets.parse("end")
 
 
 class LoadContract(ContractBase):
-    """Every row of a job exactly once, in order, or the job refused and the log a prefix."""
+    """Each row of a job is stored exactly once and in order, or the job is rejected and the log has a prefix."""
 
     def test_a_whole_load(self, backend: Backend) -> None:
         append_foreign(backend, 1, "x")

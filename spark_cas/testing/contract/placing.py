@@ -16,7 +16,7 @@ UNNAMED = Placement("murmur2", named=False)
 
 
 class PlaceContract(ContractBase):
-    """What a backend records of a partitioner."""
+    """Recording of the partitioner by a backend."""
 
     def test_a_log_without_a_named_partitioner_has_the_default(self, backend: Backend) -> None:
         pin_plan(backend, "job", NONE, placement=UNNAMED)
@@ -58,7 +58,7 @@ class PlaceContract(ContractBase):
             pin_plan(log, "job", NONE, placement=CRC32)
             with pytest.raises(JobMismatchError):
                 pin_plan(log, "job", NONE, placement=UNNAMED)
-            # Of rows whose caller assigned their partitions, no partitioner is known.
+            # If the caller assigned the partitions, the partitioner is unknown.
             assert pin_plan(log, "job", NONE).partitioner == "crc32"
 
     def test_of_plans_that_name_different_partitioners_at_once_one_is_recorded(self, new_backend: NewBackend) -> None:

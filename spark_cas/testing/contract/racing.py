@@ -1,4 +1,4 @@
-"""Several writers at once."""
+"""Concurrent writers."""
 
 from functools import partial
 from itertools import count
@@ -20,7 +20,7 @@ from spark_cas.testing.writing import (
 
 
 class RaceContract(ContractBase):
-    """Whatever runs at once, the log is as if one append came after the other."""
+    """With any concurrency, the log is the same as after some sequence of appends."""
 
     def test_of_two_jobs_with_one_expectation_at_most_one_appends(self, backend: Backend) -> None:
         expected: list[str] = []
@@ -57,7 +57,7 @@ class RaceContract(ContractBase):
                 won = [outcome for outcome in outcomes if isinstance(outcome, Appended)]
                 assert len(won) <= 1
                 refused = [each for each in outcomes if each not in won]
-                if self.claims_fence:  # by a claim that has appended nothing yet, as by an append
+                if self.claims_fence:  # another claim can fence it even without an append
                     refused = [Fenced("run/0") if each == Fenced(None) else each for each in refused]
                 assert refused == [Fenced("run/0")] * (4 - len(won))
                 expected += [f"{round_}"] * len(won)
@@ -65,7 +65,7 @@ class RaceContract(ContractBase):
         assert values_in(backend, 0) == expected
 
     def test_attempts_that_follow_their_own_claims_repeat_nothing(self, backend: Backend) -> None:
-        """Two attempts of an unchecked job, each stopping once fenced, among foreign appends."""
+        """Two attempts of an unchecked job, each until it is fenced, with appends of other jobs in between."""
         values = [f"{at}" for at in range(6)]
 
         def attempt(log: Backend, plan: Plan, task: str) -> Outcome | None:
@@ -81,7 +81,7 @@ class RaceContract(ContractBase):
         with self.reopen(backend) as other, eager_switching():
             for round_ in range(self.rounds // 10):
                 job = f"job-{round_}"
-                plan = plan_of(backend, job, "none")  # One for all attempts, made before the first of them.
+                plan = plan_of(backend, job, "none")  # one plan for all attempts, made before the first
                 foreign = plan_of(backend, f"foreign-{round_}", "none")
                 outcomes = at_once(
                     partial(attempt, backend, plan, "one/0"),
@@ -155,7 +155,7 @@ class RaceContract(ContractBase):
             raise AssertionError
 
         def trim(log: Backend) -> int:
-            while (bounds := log.bounds(0)).end_offset < chunks:  # with or without gaps, both are still at work
+            while (bounds := log.bounds(0)).end_offset < chunks:  # both are still appending
                 assert log.trim(0, bounds.end_offset).start_offset >= bounds.start_offset
             return bounds.end_offset
 

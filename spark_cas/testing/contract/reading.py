@@ -1,4 +1,4 @@
-"""Reading ranges, and records that come back as they went in."""
+"""Reads of ranges, and records that are read unchanged."""
 
 import time
 from typing import Any
@@ -18,12 +18,12 @@ from spark_cas.testing.writing import TIME_MS, JobWriter, append_foreign, plan_o
 
 
 def as_kept(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows as a log may keep them: no headers and null headers are the same."""
+    """Normalize rows: a log may store no headers and null headers as the same."""
     return [row | {"headers": row["headers"] or []} for row in rows]
 
 
 def with_number_times(records: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
-    """Rows whose timestamps are plain milliseconds."""
+    """Return rows with timestamps as milliseconds."""
     at = RECORDS.get_field_index("timestamp")
     return as_kept(records.set_column(at, "timestamp", records.column("timestamp").cast(pa.int64())).to_pylist())
 
@@ -35,7 +35,7 @@ def append_at(writer: JobWriter, *times_ms: int) -> None:
 
 
 class ReadContract(ContractBase):
-    """Any range of what is kept can be read, and only that."""
+    """Every range within the bounds is readable, and no other."""
 
     def test_every_range_is_read_exactly(self, backend: Backend) -> None:
         for values in ["abc", "d", "efgh", "i"]:
@@ -104,7 +104,7 @@ class ReadContract(ContractBase):
             assert found == tuple(backend.bounds(each) for each in (2, 0, 1))
 
     def test_offset_since_is_the_first_record_at_least_as_new(self, backend: Backend) -> None:
-        """Chunks have old timestamps, so a transaction marker of the log is newer than all records."""
+        """The timestamps of the chunks are old, so a transaction marker of the log is newer than all records."""
         assert backend.offset_since(0, 0) is None
         writer = JobWriter(backend, plan_of(backend, "job"))
         for times in [(5, 3), (9, 2, 7), (1,), (12, 4)]:

@@ -1,4 +1,4 @@
-"""Loads that must be refused: changed input, rows in the wrong task, wrong calls."""
+"""Loads that must be rejected: changed input, rows in the wrong task, invalid calls."""
 
 from dataclasses import replace
 from functools import partial
@@ -28,7 +28,7 @@ END = ExpectedOffsets.parse("end")
 
 
 class RefuseContract(ContractBase):
-    """Nothing already committed is lost, and nothing half-done is visible."""
+    """Committed rows are kept, and no incomplete append is visible."""
 
     @pytest.mark.parametrize("mode", ["end", "none"])
     @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from spark_cas.testing.writing import JobWriter, append_foreign, plan_of, table_
 
 
 def completion_of(backend: Backend, job: str, at_ms: int) -> Completion:
-    """A job that is complete in partition 0."""
+    """Append the rows of a job in partition 0 and return its completion."""
     writer = JobWriter(backend, plan_of(backend, job, "none"))
     assert isinstance(writer.append(table_of("ab"), complete=True), Appended)
     progress = writer.claim.progress
@@ -23,7 +23,7 @@ def completion_of(backend: Backend, job: str, at_ms: int) -> Completion:
 
 
 class RegistryContract(ContractBase):
-    """What a job was planned and completed with is the same for everybody, for ever."""
+    """The plan and completion of a job are the same for all readers and never change."""
 
     def test_unknown_jobs(self, backend: Backend) -> None:
         assert backend.plan("job") is None

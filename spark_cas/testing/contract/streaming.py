@@ -1,4 +1,4 @@
-"""Streams over the protocol: every row of every batch exactly once, whatever is killed, replayed or run twice."""
+"""Streams through the protocol: each row of each batch is stored exactly once, despite crashes, replays and races."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -47,7 +47,7 @@ run_ordered = partial(run_batch, expected="end", order_by=["value"])
 
 
 def run_all(log: Backend, *, expected: str = "none", run: str = "run", checkpoint: list[int] | None = None) -> None:
-    """All batches from the one that was begun last, as a query does that keeps in its checkpoint what it began."""
+    """Run all batches from the last one that was started, as a query with a checkpoint does."""
     begun = [0] if checkpoint is None else checkpoint
     for number in range(begun[-1], len(BATCHES)):
         begun.append(number)
@@ -55,24 +55,24 @@ def run_all(log: Backend, *, expected: str = "none", run: str = "run", checkpoin
 
 
 def killed(log: Backend, number: int, rows: Rows, *, run: str = "run") -> None:
-    """An ordered run of a batch that dies when one chunk more is in the log."""
+    """Start an ordered run of a batch and simulate a crash after one more chunk."""
     faulty = FaultyLog(log, Fault("append", 1, When.AFTER))
     with pytest.raises(InjectedFaultError):
         run_ordered(faulty, number, rows, run=run)
 
 
 def all_values(log: Backend) -> Rows:
-    """What each partition keeps."""
+    """Return the values of each partition."""
     return {partition: values_in(log, partition) for partition in range(log.layout().partitions)}
 
 
 def appended(*batches: Rows) -> Rows:
-    """What the batches leave in the partitions of a log that was empty."""
+    """Return the values that these batches leave in the partitions of an empty log."""
     return {partition: [value for rows in batches for value in rows.get(partition, [])] for partition in range(3)}
 
 
 class StreamContract(ContractBase):
-    """A batch is appended once, completed when it is half there, verified when it is there, never passed over."""
+    """A batch is appended once, completed if it is incomplete, verified if it is complete, and never skipped."""
 
     @pytest.mark.parametrize("expected", ["none", "end"])
     def test_batches_follow_one_another(self, backend: Backend, expected: str) -> None:
@@ -103,7 +103,7 @@ class StreamContract(ContractBase):
         "now", [{1: ["b0"], 2: ["b1"]}, {2: ["b0", "b1"]}, {}], ids=["apart", "together", "empty"]
     )
     def test_a_batch_whose_rows_come_again_elsewhere_is_refused(self, backend: Backend, now: Rows) -> None:
-        """Where they are now, nothing is of this batch, or nothing comes at all: only what is missing tells."""
+        """The new partitions have no rows of this batch, or there are none. Only missing rows show the difference."""
         run_batch(backend, 0, BATCHES[0])
         faulty = FaultyLog(backend, Fault("append", 2, When.BEFORE))
         with pytest.raises(InjectedFaultError):
@@ -147,7 +147,7 @@ class StreamContract(ContractBase):
     def test_a_batch_that_may_not_come_is_appended_by_none_of_its_tasks(
         self, backend: Backend, number: int, query: str, error: type[Exception]
     ) -> None:
-        """Another query has the name, or the checkpoint was put back: the first task's partition knows nothing."""
+        """The first task's partition has no ledger entry of the other query or of the restored checkpoint."""
         for earlier in range(3):
             run_tasks(backend, earlier, {1: [f"r{earlier}"]})
         with pytest.raises(error, match=rf"partition 1: .* No row of batch {number} was appended now\.$"):
@@ -157,7 +157,7 @@ class StreamContract(ContractBase):
         assert all_values(backend) == {0: ["r3"], 1: ["r0", "r1", "r2"], 2: []}
 
     def test_a_refused_batch_tells_what_others_of_its_tasks_appended(self, backend: Backend) -> None:
-        """As of a checkpoint that was copied: the batch has the same number, and other rows."""
+        """As with a copied checkpoint, the batch has the same number and other rows."""
         run_tasks(backend, 0, {1: ["r1"]})
         told = (
             r"partition 1: .* other rows: .* Of batch 0 the log holds 2 rows in partition 0, 1 rows in partition 1,"
@@ -185,7 +185,7 @@ class StreamContract(ContractBase):
     def test_a_query_killed_at_any_call_ends_with_each_row_once(
         self, new_backend: Callable[[], Backend], operation: str, when: When
     ) -> None:
-        """The last batch that was begun comes again, as from a checkpoint; what lies before it does not."""
+        """The last started batch is replayed, as from a checkpoint. Earlier batches are not."""
         with new_backend() as backend:
             backend.create(self.partitions)
             counting = FaultyLog(backend)
@@ -256,7 +256,7 @@ class StreamContract(ContractBase):
         assert values_in(backend, 0) == ["x", "a0", "a1", "y", "b0", "b1", "b2", "c0", "z"]
 
     def test_none_lets_others_write_anywhere_at_any_time(self, backend: Backend) -> None:
-        """Also where the stream has no rows yet: that its ledger knows of none there must not look like a loss."""
+        """A missing ledger entry in a partition without rows of the stream must not appear as a loss."""
         for number, rows in enumerate(BATCHES):
             for partition in range(3):
                 append_foreign(backend, partition, "x")
@@ -266,14 +266,14 @@ class StreamContract(ContractBase):
             assert [value for value in values_in(backend, partition) if value != "x"] == values
 
     def test_none_goes_on_where_a_batch_has_taken_the_place_of_all_earlier_ones(self, backend: Backend) -> None:
-        """The one entry that there was is of this batch by then."""
+        """The only ledger entry is of this batch by then."""
         run_batch(backend, 0, {0: ["a"]})
         append_foreign(backend, 1, "x")
         run_batch(backend, 1, {0: ["b"], 1: ["c"]})
         assert all_values(backend) == {0: ["a", "b"], 1: ["x", "c"], 2: []}
 
     def test_none_goes_on_where_each_task_begins_the_stream(self, backend: Backend) -> None:
-        """As without a name of the job: the second task comes when the first has appended."""
+        """As without a job name: the second task starts after the first has appended."""
         wanted = ExpectedOffsets.parse("none")
         plans = [begin_stream(backend, "q", wanted, partition=partition) for partition in range(3)]
         for partition, plan in enumerate(plans):
@@ -286,7 +286,7 @@ class StreamContract(ContractBase):
     def test_none_goes_on_after_it_was_killed_in_its_first_batch(
         self, backend: Backend, fault: tuple[str, int]
     ) -> None:
-        """Before the ledger was marked, and in the second of three partitions: others append everywhere."""
+        """The crash is before the ledger entry, or in the second of three partitions. Other jobs append meanwhile."""
         with pytest.raises(InjectedFaultError):
             run_batch(FaultyLog(backend, Fault(*fault, When.AFTER)), 0, {0: ["a"], 1: ["b"], 2: ["c"]})
         for partition in range(3):
@@ -339,10 +339,10 @@ class StreamContract(ContractBase):
 
 
 def append_x(log: Backend) -> None:
-    """Another writer comes in between."""
+    """Append a record as another writer."""
     append_foreign(log, 0, "x")
 
 
 def overtake(log: Backend, number: int) -> None:
-    """Another run does all of a batch."""
+    """Complete a batch in another run."""
     run_ordered(log, number, LONG, run="run-2")

@@ -1,4 +1,4 @@
-"""Letting go of old records."""
+"""Removal of old records."""
 
 from dataclasses import dataclass
 
@@ -25,13 +25,13 @@ class Filled:
     """Nine records, a to i, in chunks of three, two and four."""
 
     bases: list[int]
-    """Where each chunk begins."""
+    """Base offset of each chunk."""
     records: list[int]
-    """The offset of each record."""
+    """Offset of each record."""
     end: int
 
     def at(self, record: int) -> int:
-        """The offset of a record, counted from 0; of the ninth and last one, the end."""
+        """Return the offset of a record, counted from 0. For 9, return the end offset."""
         return [*self.records, self.end][record]
 
 
@@ -42,14 +42,14 @@ def fill(backend: Backend) -> Filled:
 
 
 class TrimContract(ContractBase):
-    """What is trimmed is gone, what is not stays, and no append is accepted twice because of it."""
+    """Trimmed records are removed, other records stay, and trimming never causes a duplicate append."""
 
     def start_after(self, filled: Filled, before: int) -> int:
-        """The start offset after a trim of everything below an offset."""
+        """Return the start offset after a trim below an offset."""
         return max(base for base in filled.bases if base <= before) if self.trims_whole_chunks else before
 
     def trim(self, backend: Backend, filled: Filled, record: int) -> int:
-        """Trim all below a record; returns the start offset that this must lead to."""
+        """Trim all records before a record, check the bounds, and return the new start offset."""
         before = filled.at(record)
         start = self.start_after(filled, before)
         assert backend.trim(0, before) == Bounds(start, filled.end)
@@ -110,7 +110,7 @@ class TrimContract(ContractBase):
         assert values_in(backend, 0) == list("fghi")
 
     def test_the_names_that_trimming_freed_take_no_chunk(self, backend: Backend) -> None:
-        """A writer that was frozen before its put, at an offset that is trimmed by now."""
+        """The writer was frozen before its put, at an offset that is trimmed meanwhile."""
         with self.reopen(backend) as other:
             frozen = JobWriter(other, plan_of(other, "job"))
             filled = fill(backend)
@@ -178,7 +178,7 @@ class TrimContract(ContractBase):
     def test_a_frozen_unchecked_writer_does_not_repeat_what_was_trimmed(
         self, backend: Backend, *, begun: bool
     ) -> None:
-        """Another attempt of the job appended the rows meanwhile, and they and their progress are gone."""
+        """Another attempt of the job appended the rows, and these and their progress were trimmed."""
         plan = plan_of(backend, "job", "none")
         if begun:
             JobWriter(backend, plan).must_append("y")

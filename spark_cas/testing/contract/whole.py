@@ -1,4 +1,4 @@
-"""Loads as a whole: all partitions or nothing, for whoever reads, whenever; and nobody waits for the dead."""
+"""Atomic loads: readers see all partitions or none at any time, and crashed loads block no other."""
 
 from collections.abc import Mapping
 
@@ -22,36 +22,36 @@ END = ExpectedOffsets("end")
 ROWS = rows_of(10, 0, 1, 2)
 ALL = 30
 STEPS = [("append", 1), ("append", 4), ("append", 9), ("put_entry", 1), ("record_completion", 1)]
-"""Rows of three partitions in chunks of three; `put_entry` records the outcome."""
+"""Rows of three partitions in chunks of three. `put_entry` records the outcome."""
 
 
 def pin(log: Backend, job: str, expected: str = "end") -> Plan:
-    """The plan of a run of a load as a whole."""
+    """Plan a run of an atomic load."""
     return pin_plan(log, job, ExpectedOffsets.parse(expected), whole=True)
 
 
 def run_whole(
     log: Backend, job: str, rows: Rows = ROWS, *, expected: str = "end", run: str = "run", wait: float = 10.0
 ) -> Completion:
-    """A run of a load as a whole: a task for each partition."""
+    """Run an atomic load with a task for each partition."""
     plan = pin(log, job, expected)
     return complete_job(log, plan, tasks(log, plan, rows, run, wait))
 
 
 def tasks(log: Backend, plan: Plan, rows: Rows, run: str = "run", wait: float = 10.0) -> tuple[PartitionResult, ...]:
-    """What the tasks of a run append, one after the other."""
+    """Run the tasks of a load one after the other and return their results."""
     results = (load(log, plan, {each: rows[each]}, task=f"{run}/{each}", wait=wait) for each in sorted(rows))
     return tuple(result for found in results for result in found)
 
 
 def everything(log: Backend) -> Rows:
-    """What readers of all partitions see who wait for nobody."""
+    """Return the rows that readers of all partitions see without waiting."""
     partitions = range(log.layout().partitions)
     return _values(log, dict(zip(partitions, log.bounds_of(partitions, waiting=False), strict=True)))
 
 
 def bounded(log: Backend) -> Rows:
-    """What lies below the ends that are found in one step, as a bootstrap reads it."""
+    """Return the rows below the ends that are read in one step, as a bootstrap reads them."""
     partitions = range(log.layout().partitions)
     return _values(log, dict(zip(partitions, log.bounds_of(partitions, waiting=True), strict=True)))
 
@@ -67,7 +67,7 @@ NOTHING: Rows = {0: [], 1: [], 2: []}
 
 
 class WholeContract(ContractBase):
-    """All rows of a load, or none; for backends that decide groups."""
+    """Readers see all rows of a load or none. For backends with commit groups."""
 
     def test_nothing_is_visible_until_all_is(self, backend: Backend) -> None:
         with self.reopen(backend) as other:

@@ -1,4 +1,4 @@
-"""Loads as a whole beside others: who decides, looks or appends at the same time, and who has to stay out."""
+"""Atomic loads with concurrent commits, aborts, reads and appends."""
 
 import threading
 from collections import Counter
@@ -28,7 +28,7 @@ from spark_cas.testing.writing import JobWriter, append_foreign, plan_of, table_
 
 
 class WholeAtOnceContract(ContractBase):
-    """All rows of a load, or none, whatever others do; for backends that decide groups."""
+    """Readers see all rows of a load or none, despite concurrent writers. For backends with commit groups."""
 
     def test_of_deciders_at_once_one_decides(self, backend: Backend) -> None:
         with self.reopen(backend) as other, eager_switching():
@@ -113,14 +113,14 @@ class WholeAtOnceContract(ContractBase):
             at_once(write, partial(read, other))
 
     def test_of_loads_that_expect_the_same_at_most_one_is_visible(self, backend: Backend) -> None:
-        """With no grant to keep them apart, and their partitions taken in any order."""
+        """No grant serializes the loads, and they append to their partitions in any order."""
         with self.reopen(backend) as other, eager_switching():
             for round_ in range(max(3, self.rounds // 50)):
                 before = everything(backend)
                 plans = [pin(log, f"{name}-{round_}") for name, log in (("a", backend), ("b", other))]
 
                 def attempt(log: Backend, plan: Plan, order: list[int]) -> bool:
-                    plan = replace(plan, decide_by_ms=0)  # whoever is in the way is aborted
+                    plan = replace(plan, decide_by_ms=0)  # other loads can abort this one at once
                     try:
                         results = [
                             each
@@ -146,7 +146,7 @@ class WholeAtOnceContract(ContractBase):
                     assert values == before[partition] + expected
 
     def test_what_it_names_and_has_no_rows_for_holds_in_the_same_step(self, backend: Backend) -> None:
-        """Who comes in between, after the last look and before the decision, waits for it."""
+        """Another writer that appends after the last check and before the commit waits for the outcome."""
         append_foreign(backend, 2, "seen")
         plan = pin(backend, "job", '{"0": 0, "1": null, "2": 1}')
         results = tasks(backend, plan, {0: ROWS[0]})
@@ -199,14 +199,14 @@ class WholeAtOnceContract(ContractBase):
         end = backend.bounds(0).end_offset
         results = tasks(backend, plan, ROWS)
         with self.reopen(backend) as other:
-            if not backend.group_in_process:  # there it would wait for the transaction
+            if not backend.group_in_process:  # otherwise trimming would wait for the transaction
                 other.trim(0, end)
                 assert other.bounds(0).end_offset == end
         complete_job(backend, plan, results)
         assert values_in(backend, 0)[-10:] == ROWS[0]
 
     def test_other_rows_than_were_committed_are_told_of(self, backend: Backend) -> None:
-        """A run that had another input committed and died before the load was complete."""
+        """A run with another input committed and crashed before the load was complete."""
         plan = pin(backend, "job")
         mine = {0: ROWS[0][:6]}
         commit_group(backend, plan, tasks(backend, plan, mine))

@@ -1,4 +1,4 @@
-"""Micro-batches as a whole: a batch is visible in all of its partitions or in none, once, whatever comes again."""
+"""Atomic micro-batches: a batch is visible in all its partitions or in none, exactly once, despite replays."""
 
 from dataclasses import replace
 from functools import partial
@@ -35,18 +35,18 @@ from spark_cas.testing.writing import append_foreign
 FIRST, SECOND, _ = BATCHES
 NOTHING: Rows = {0: [], 1: [], 2: []}
 STEPS = [("append", 1), ("append", 2), ("put_entry", 1)]
-"""Rows of two partitions, a chunk each; `put_entry` records the outcome."""
+"""Rows of two partitions, one chunk each. `put_entry` records the outcome."""
 
 run_whole = partial(run_batch, whole=True)
 
 
 def begin(log: Backend, number: int, expected: str = "none") -> Plan:
-    """The plan of a stream for one of its batches."""
+    """Return the plan of a stream for one of its batches."""
     return with_group(log, begin_stream(log, "stream", ExpectedOffsets.parse(expected), whole=True), number)
 
 
 def tasks(log: Backend, plan: Plan, number: int, rows: Rows, run: str = "run") -> tuple[PartitionResult, ...]:
-    """What the tasks of a batch append, one after the other."""
+    """Run the tasks of a batch one after the other and return their results."""
     results: list[PartitionResult] = []
     for each in sorted(rows):
         pairs = batches_of({each: rows[each]}, 2)
@@ -55,7 +55,7 @@ def tasks(log: Backend, plan: Plan, number: int, rows: Rows, run: str = "run") -
 
 
 class WholeStreamContract(ContractBase):
-    """All rows of a batch, or none; for backends that decide groups."""
+    """Readers see all rows of a batch or none. For backends with commit groups."""
 
     @pytest.mark.parametrize("expected", ["none", "end"])
     def test_a_batch_is_visible_once_all_of_it_is(self, backend: Backend, expected: str) -> None:
@@ -171,7 +171,7 @@ class WholeStreamContract(ContractBase):
         try:
             complete_batch(backend, plan, Batch("q", 0), results)
         except (FencedError, InputChangedError):
-            # Its own transaction was ended, and the rows of the other lie elsewhere.
+            # its transaction was aborted, and the rows of the other run are at other offsets
             assert backend.group_in_process
         run_whole(backend, 1, SECOND)
         assert everything(backend) == appended(FIRST, SECOND)
@@ -179,7 +179,7 @@ class WholeStreamContract(ContractBase):
 
     @pytest.mark.parametrize("by_hand", [True, False])
     def test_with_the_grant_of_a_dead_batch_its_rows_are_aborted(self, backend: Backend, *, by_hand: bool) -> None:
-        """By who takes the grant over, or by hand. A transaction needs none: it ends by itself."""
+        """The next holder of the grant, or a user, aborts it. A transaction times out by itself."""
         if backend.group_in_process:
             return
         wanted = ExpectedOffsets("none")

@@ -1,4 +1,4 @@
-"""Histories: what each client asked of a log and was told, and whether the log is one that the promises allow."""
+"""Histories: the requests and results of each client, and a check of the log against its guarantees."""
 
 from spark_cas.testing.history.check_log import CHANGED, check_log
 from spark_cas.testing.history.operations import FAIL, INFO, OK, Operation, read_history

@@ -1,36 +1,36 @@
-"""Whether a log, read to its end after all has calmed down, is one that its history allows.
+"""Check the final content of a log against the history of the operations that wrote it.
 
-The properties, by the number that a violation names; (I..) are the invariants that they stand for:
+A violation names one of these properties. Numbers such as (I1) are the invariants that they cover:
 
- 1. Offsets rise, and each record is one that an append asked for, as it was sent, in that partition.
- 2. No record is there twice. So what nobody was told the end of is there once or not at all (I5, I6).
- 3. What was acknowledged is there, whole, from the first offset and below the end that each attempt was told (I1).
- 4. All or nothing (I2): of an append over one or more partitions all records are there or none, of a load whole
-    chunks, and of each partition's a prefix. What is acknowledged, refused or unknown makes no difference.
- 5. What was definitely refused is nowhere, also once what was frozen has thawed (I3); of a load, a prefix may be.
-    A conflict that a later attempt is told of settles the attempts before it.
- 6. Records of a job lie in their order, and where an offset was expected, or something of their keys, nothing of
-    others lies between those of one append, or of a load in one partition.
- 7. What expected offset n, whoever was told of it, lies at or behind n, and nothing of others lies between (I1); by
-    key, nothing of others with one of its keys. An append as a whole that only expects n of a partition was not made
-    after another was acknowledged there at or behind n.
- 8. Of two appends that expected the same offset of a partition at most one is there (I1).
- 9. Of two appends to a partition the one that was acknowledged before the other began lies before it.
-10. Who was told of a conflict was told the truth: a record of others, sent before, lies at or behind the offset.
-11. Nobody was told of what cannot be: records that were lost, bytes that are damaged, rows that changed. A run of a
-    job that expects nothing may be told that progress was lost, unless it was the only one, or the job had been
-    acknowledged before: it cannot know its own records from those of others.
-12. A reader that looked where partitions end, and waited, saw the end of each append acknowledged before (I12).
-13. What a reader saw below an end is what lies there: nothing that was aborted, and nothing changed since (I11).
-14. A reader saw an append over several of the partitions that it looked at in one step in each of them or in none.
-15. Who asked for other records under the name of an append that was acknowledged was told so (I8): an operation
-    `CHANGED`, which is never ``ok``. Its records are nobody's, so that none of them is in the log is property 1.
+ 1. Offsets increase. An append requested each record, with this content and for this partition.
+ 2. No record occurs twice. A record with an unknown result occurs once or not at all (I5, I6).
+ 3. An acknowledged append is complete. Its records are within the offsets that each attempt reported (I1).
+ 4. All or nothing (I2): the log has all records of an append, over all its partitions, or none. A load has whole
+    chunks, and a prefix of each partition's chunks. Acknowledged, rejected and unknown results make no difference.
+ 5. The log never contains records of a definite rejection, even after a frozen process resumes (I3). A load may
+    leave a prefix. If the last attempt reports a conflict, the earlier attempts are rejected too.
+ 6. The records of a job are in order. If the job expected an offset, or an offset of its keys, no record of another
+    job is between those of one append, or of a load in one partition.
+ 7. If an append expected offset n, its records are at or after n, and no other record is between (I1). With
+    compare=key, this applies to records with its keys. If an atomic append expects n in a partition without
+    own rows, no other append may have been acknowledged there, at or after n, before it began.
+ 8. Of two appends that expected the same offset of a partition, at most one succeeded (I1).
+ 9. If one append to a partition was acknowledged before another began, its records have lower offsets.
+10. A reported conflict is real: another job's record that was sent before is at or after the offset.
+11. No client receives an error for an impossible state: lost records, corrupt bytes or changed rows. A run of a
+    job without expected offsets may report lost progress if another attempt began before it ended, unless the job
+    was acknowledged before. Such a run cannot distinguish its own records from others.
+12. A reader that reads the end offsets and waits sees the end of each append that was acknowledged before (I12).
+13. The records that a reader saw below an end offset are in the log: none was aborted or changed (I11).
+14. For an append over several partitions that a reader read in one step, the reader saw all parts or none.
+15. A client that repeats an acknowledged append with other records gets an error (I8). This is an operation
+    `CHANGED`, which is never ``ok``. Property 1 ensures that none of its records is in the log.
 
-Gaps, as Kafka's markers and aborted records leave them, are legal everywhere.
+Gaps from Kafka's transaction markers and aborted records are always legal.
 
-How it stays linear: in a log with unique records and offsets, the order of the log is the only candidate for the
-order of appends, so each property is one pass over it ("Testing shared memories", Gibbons and Korach, 1997: with the
-write order known, checking is linear but for sorting). Sorting by time makes it O(n log n) in operations.
+The check is linear. Records and offsets are unique, so the order of the log is the only candidate for the order of
+the appends, and each property needs one pass over it. See "Testing shared memories" (Gibbons and Korach, 1997): if
+the write order is known, checking is linear except for sorting. Sorting by time takes O(n log n) for n operations.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -62,10 +62,14 @@ CHANGED = "changed"
 
 
 def check_log(history: Iterable[Operation], log: Mapping[int, Sequence[Found]]) -> list[Violation]:
-    """All that is wrong; nothing when all is well. ``log`` is each partition to its end, in its order.
+    """Return all violations of a log, sorted by property.
 
-    Appends and reads are as `spark_cas.testing.history.jobs.Job` and `spark_cas.testing.history.reads` say.
-    Raises ValueError for a history that is none.
+    Args:
+        history: the operations (see `spark_cas.testing.history.jobs.Job` and `spark_cas.testing.history.reads`)
+        log: the records of each partition up to its end, in order
+
+    Raises:
+        ValueError: if the history is inconsistent
     """
     history = list(history)
     jobs = jobs_of(history)
@@ -120,7 +124,7 @@ def _order(placement: Placement, job: Job, parts: Sequence[Part]) -> Iterator[Vi
             yield Violation(6, f"{part}: its records lie in the order {part.numbers}")
         places = part.places
         checked = job.expected.get(part.partition) is not None
-        # By key, what is of other keys may lie between two chunks of a load.
+        # With compare=key, records with other keys may be between two chunks of a load.
         if checked and places and not (job.by_key and job.chunk_records):
             between = placement.owners[part.partition][places[0] : places[-1] + 1]
             others = {each.name for each in between if each not in (None, job)}
@@ -140,7 +144,7 @@ def _never(history: Iterable[Operation], jobs: Mapping[str, Job]) -> Iterator[Vi
 
 
 def _may_be_its_own(told: Operation, jobs: Mapping[str, Job]) -> bool:
-    """Whether lost progress is what a run has to be told that cannot tell others' records from its job's."""
+    """Return whether a run may report lost progress, because it cannot distinguish its own records from others."""
     if told.name != APPEND or told.result["kind"] != ErrorKind.PROGRESS_LOST:
         return False
     job = jobs[told.arguments["job"]]

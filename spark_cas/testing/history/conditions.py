@@ -1,4 +1,4 @@
-"""Properties 7 to 10 of `check_log`: what was expected, and the order in real time."""
+"""Properties 7 to 10 of `check_log`: expected offsets and the order in real time."""
 
 import math
 from bisect import bisect_left
@@ -11,7 +11,7 @@ from spark_cas.testing.history.violation import Violation
 
 
 def conditions(placement: Placement) -> Iterator[Violation]:
-    """What of a log contradicts what its appends expected of it."""
+    """Return the appends that violate their expected offsets or the real-time order."""
     starts = {partition: _Firsts(placement, partition) for partition in placement.log}
     newest: dict[tuple[int, str], tuple[int, Job]] = {}
     for partition, owners in placement.owners.items():
@@ -57,7 +57,7 @@ def _of_keys(part: Part, newest: dict[tuple[int, str], tuple[int, Job]]) -> Iter
 
 
 def _real_time(partition: int, owners: list[Job | None]) -> Iterator[Violation]:
-    """In the order of the log: nothing was acknowledged before something that lies before it began."""
+    """Check in log order that no job was acknowledged before an earlier record's job began."""
     begun_ns, by = -1, ""
     for job in dict.fromkeys(each for each in owners if each is not None):
         if job.end_ns < begun_ns:
@@ -68,13 +68,13 @@ def _real_time(partition: int, owners: list[Job | None]) -> Iterator[Violation]:
 
 
 class _Firsts:
-    """What lies in a partition at or behind an offset: when the first of it was sent, and was acknowledged."""
+    """For each offset, the earliest send and acknowledgement times of records at or after it."""
 
     def __init__(self, placement: Placement, partition: int) -> None:
         self._offsets = [found.offset for found in placement.log[partition]]
         self._sent: list[tuple[float, str]] = [(math.inf, "")] * 2
         self._ended: list[tuple[float, str]] = [(math.inf, "")]
-        # From behind: the smallest of two jobs, for one of them may be the one that asks.
+        # Process records from the end. Keep the earliest two jobs, because one may be the job in question.
         for job in reversed(placement.owners[partition]):
             sent = (math.inf, "") if job is None else (float(job.start_ns), job.name)
             ended = (math.inf, "") if job is None else (job.end_ns, job.name)
@@ -84,12 +84,12 @@ class _Firsts:
             self._sent += [(math.inf, "")] * (len(self._sent) % 2)
 
     def sent_ns(self, offset: int, but: Job) -> float:
-        """When the first other job began that lies there."""
+        """Return the earliest start time of another job with a record at or after an offset."""
         at = 2 * (len(self._offsets) - bisect_left(self._offsets, offset))
         return min((when for when, name in self._sent[at : at + 2] if name != but.name), default=math.inf)
 
     def acknowledged_ns(self, offset: int) -> float:
-        """When the first was acknowledged that lies there."""
+        """Return the earliest acknowledgement time of a record at or after an offset."""
         return self._ended[len(self._offsets) - bisect_left(self._offsets, offset)][0]
 
 

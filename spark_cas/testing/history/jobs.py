@@ -1,4 +1,4 @@
-"""The appends of a history by their job: a job that was asked for again is one append with several attempts."""
+"""Appends of a history, grouped by job. A retried job is one append with several attempts."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -10,18 +10,23 @@ from spark_cas.testing.history.records import Record
 
 APPEND = "append"
 CONFLICTS = ("CONFLICT", "KEY_CONFLICT")
-"""What is told of an expected offset, or one of a key, that does not hold."""
+"""Error kinds for an expected offset of a partition or key that does not match."""
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """An append to some partitions, and its attempts in the order of their starts.
+    """An append to some partitions, and its attempts in the order of their start times.
 
-    The arguments of its operations are ``job``; ``records``, by partition lists of (key, value); ``expected``, by
-    partition an offset or null; ``compare``, ``partition`` or ``key``; and ``chunk_records``: null for what is whole
-    over all of its partitions, else how many records a chunk of a load has. The result of an ``ok`` are
-    ``ranges``, by partition the offset of its first record and one behind its last, unless the client was told none,
-    as of a stream; that of a ``fail`` or ``info`` is its ``kind``, as `spark_cas.ErrorKind`.
+    The arguments of its operations are:
+
+    - ``job``: the name of the job
+    - ``records``: by partition, lists of (key, value)
+    - ``expected``: by partition, an offset or null
+    - ``compare``: ``partition`` or ``key``
+    - ``chunk_records``: the number of records in a chunk of a load; null if the append is atomic over all partitions
+
+    The result of ``ok`` is ``ranges``: by partition, the offset of the first record and the offset after the last. A
+    stream reports no ranges. The result of ``fail`` and ``info`` is ``kind``, as `spark_cas.ErrorKind`.
     """
 
     name: str
@@ -33,26 +38,27 @@ class Job:
 
     @property
     def start_ns(self) -> int:
-        """None of its records was sent before."""
+        """Start time of the first attempt. No record was sent before it."""
         return self.attempts[0].start_ns
 
     @property
     def acknowledged(self) -> Operation | None:
-        """The first attempt that was told that all of it is in the log."""
+        """The attempt that was first to report that the append is complete; None if there is none."""
         told = [each for each in self.attempts if each.outcome == OK]
         return min(told, key=ended_ns, default=None)
 
     @property
     def end_ns(self) -> float:
-        """From then on all of it was known to be in the log; infinite where nobody was told."""
+        """Time at which the append was first acknowledged; infinite if it was not."""
         told = self.acknowledged
         return math.inf if told is None else ended_ns(told)
 
     @property
     def refused(self) -> bool:
-        """Whether its process was told that nothing of it is in the log.
+        """Whether the client knows that none of the records is in the log.
 
-        Each attempt was, or a conflict was told to the last, which began when the others had ended.
+        This is so if each attempt failed. It is also so if one process ran all attempts and the last reported a
+        conflict.
         """
         if all(each.outcome == FAIL for each in self.attempts):
             return True
@@ -62,12 +68,12 @@ class Job:
 
 
 def ended_ns(operation: Operation) -> float:
-    """When an operation ended; infinite where nobody heard."""
+    """Return the end time of an operation; infinite if it has none."""
     return math.inf if operation.end_ns is None else operation.end_ns
 
 
 def jobs_of(history: Iterable[Operation]) -> dict[str, Job]:
-    """The jobs by name. Raises ValueError where attempts of one differ, or records of two are equal."""
+    """Return the jobs by name. Raises ValueError if attempts of a job differ or two jobs have equal records."""
     jobs: dict[str, Job] = {}
     owners: dict[Record, str] = {}
     for operation in history:

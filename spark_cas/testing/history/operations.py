@@ -1,4 +1,4 @@
-"""Reading a history: starts and finishes of the files of all processes, made into operations."""
+"""Read a history: combine the start and finish events in the files of all processes into operations."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,30 +11,33 @@ OK, FAIL, INFO = "ok", "fail", "info"
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What a process asked, and what it was told. Times are nanoseconds of one clock."""
+    """A request of a process and its result. Times are nanoseconds of the machine's monotonic clock."""
 
     process: str
     name: str
     arguments: Mapping[str, Any]
     start_ns: int
     end_ns: int | None = None
-    """None: it never heard."""
+    """None if the process received no result."""
     outcome: str = INFO
     result: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_history(folder: Path) -> list[Operation]:
-    """The operations that the ``*.jsonl`` files of a folder tell of, by their start.
+    """Return the operations in the ``*.jsonl`` files of a folder, sorted by start time.
 
-    A line that is torn is passed over: an operation of which only the start is missing was never made, and one whose
-    finish is missing stays open. Raises ValueError for a finish without its start.
+    Incomplete lines are skipped. Without its start line, an operation was never executed. Without its finish line, it
+    has no result.
+
+    Raises:
+        ValueError: if a finish line has no start line
     """
     found = [each for file in sorted(folder.glob("*.jsonl")) for each in operations_of(_events(file))]
     return sorted(found, key=lambda each: each.start_ns)
 
 
 def operations_of(events: Iterable[Mapping[str, Any]]) -> list[Operation]:
-    """The operations that events of one file tell of, in the order of their starts. Raises ValueError."""
+    """Return the operations of one file in the order of their start lines. Raises ValueError."""
     starts: dict[int, Mapping[str, Any]] = {}
     ends: dict[int, Mapping[str, Any]] = {}
     for event in events:

@@ -1,4 +1,4 @@
-"""Where the records of a history's jobs lie in a log: properties 1 and 2 of `check_log` are found on the way."""
+"""Positions of a history's records in a log. Also checks properties 1 and 2 of `check_log`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,21 +10,21 @@ from spark_cas.testing.history.violation import Violation
 
 @dataclass(slots=True)
 class Part:
-    """What a partition holds of a job, in the order of the log."""
+    """Records of a job in a partition, in log order."""
 
     job: Job
     partition: int
     offsets: list[int] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
-    """Which of the job's records of the partition these are, counted from 0."""
+    """Position of each record in the job's records of the partition, counted from 0."""
     before: int | None = None
-    """The offset of the record before the first."""
+    """Offset of the record before the first one."""
     places: list[int] = field(default_factory=list)
-    """Which records of the partition these are, counted from 0."""
+    """Position of each record in the partition, counted from 0."""
 
     @property
     def whole(self) -> bool:
-        """Whether each record is there."""
+        """Whether all records of the job for this partition are in the log."""
         return set(self.numbers) == set(range(len(self.job.records[self.partition])))
 
     def __str__(self) -> str:
@@ -33,23 +33,23 @@ class Part:
 
 @dataclass(slots=True)
 class Placement:
-    """All that a log holds of a history."""
+    """All records of a history in a log."""
 
     log: Mapping[int, Sequence[Found]]
     jobs: Mapping[str, Job]
     parts: dict[tuple[str, int], Part] = field(default_factory=dict)
     owners: dict[int, list[Job | None]] = field(default_factory=dict)
-    """By partition, whose each record is; None of a record that nobody asked for."""
+    """By partition, the job of each record; None for a record that no job requested."""
     violations: list[Violation] = field(default_factory=list)
 
     def of(self, job: Job) -> Iterator[Part]:
-        """What is there of a job, for each partition that it has records for."""
+        """Yield the records of a job for each of its partitions."""
         for partition in job.records:
             yield self.parts.get((job.name, partition)) or Part(job, partition)
 
 
 def place(log: Mapping[int, Sequence[Found]], jobs: Mapping[str, Job]) -> Placement:
-    """Look whose each record is. Linear in the records of the log and of the history."""
+    """Find the job of each record. Linear in the number of records of the log and the history."""
     asked: dict[Record, tuple[Job, int, int]] = {
         record: (job, partition, number)
         for job in jobs.values()

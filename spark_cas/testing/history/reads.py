@@ -1,7 +1,7 @@
-"""Properties 12 to 14 of `check_log`: what readers saw while it went on.
+"""Properties 12 to 14 of `check_log`: the observations of concurrent readers.
 
-A read is an operation ``read``, whose result has ``seen``: by partition the end up to which it read, how many records
-lie below, and their digest (`chained`), of all partitions that it looked at in one step.
+A read is an operation ``read`` with the result ``seen``. For each partition that it read in one step, ``seen`` has
+the end offset, the number of records below it, and their digest (`chained`).
 """
 
 import hashlib
@@ -19,7 +19,7 @@ READ = "read"
 
 
 def reads(history: Iterable[Operation], placement: Placement) -> Iterator[Violation]:
-    """What readers were told that does not fit the log."""
+    """Return the reads that do not match the log."""
     found = [each for each in history if each.name == READ and each.outcome == OK]
     prefixes = {partition: _Prefixes(placement, partition) for partition in placement.log}
     yield from _ends(found, placement)
@@ -71,7 +71,7 @@ class _Prefixes:
 
 
 def _shares(placement: Placement, partition: int, looked: Collection[int]) -> list[int]:
-    """Of each prefix of a partition: the shares by XOR of what is over several of those that a reader looked at."""
+    """For each prefix of a partition, return the XOR of the `_share` of its records."""
     shares = [0]
     for found, job in zip(placement.log[partition], placement.owners[partition], strict=True):
         shares.append(shares[-1] ^ _share(placement, job, partition, found.offset, looked))
@@ -79,10 +79,10 @@ def _shares(placement: Placement, partition: int, looked: Collection[int]) -> li
 
 
 def _share(placement: Placement, job: Job | None, partition: int, offset: int, looked: Collection[int]) -> int:
-    """Numbers for the last record of an append in each partition that was looked at; by XOR they come to nothing.
+    """Return a number for the last record of an append in each partition that was read; their XOR is 0.
 
-    So the XOR over a reader's prefixes is nothing just when it saw each append in all of these or in none, but for
-    one chance in 2**64.
+    The XOR over a reader's prefixes is 0 if the reader saw each append in all of these partitions or in none.
+    Otherwise it is 0 with a probability of 2**-64.
     """
     if job is None or job.chunk_records is not None:
         return 0

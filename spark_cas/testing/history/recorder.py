@@ -1,4 +1,4 @@
-"""Writing a history: a line when an operation starts, another when it has finished."""
+"""Write a history: one line when an operation starts and one when it finishes."""
 
 import json
 import os
@@ -11,25 +11,26 @@ from typing import Any, Self
 
 
 class Recorder:
-    """The history of one process in a file of its own, one JSON object a line. Its threads may share it.
+    """Record the history of one process in a file, with one JSON object per line. Thread-safe.
 
     ::
 
         {"process": "w1", "id": 7, "event": "start", "time_ns": 1, "operation": "append", "arguments": {}}
         {"process": "w1", "id": 7, "event": "ok", "time_ns": 2, "result": {}}
 
-    ``event`` of the second is, as Jepsen names it, ``ok``; ``fail`` for what definitely has no effect, now or later;
-    ``info`` for what may have one. Without a second line nobody knows either. Times are of the machine's monotonic
-    clock, which its processes share. A line is handed to the system whole before the operation begins, and before
-    its caller learns what came of it, so a killed process loses none; only a last line may be torn, and is passed
-    over.
+    As in Jepsen, the second ``event`` is ``ok``, ``fail`` or ``info``. ``fail`` means that the operation has no
+    effect, now or later. ``info``, or no second line, means that the effect is unknown. Times are from the machine's
+    monotonic clock, which its processes share.
+
+    The recorder writes a line before the operation begins and before its caller receives the result. A killed process
+    therefore loses no lines. The last line may be incomplete, and readers skip it.
     """
 
     def __init__(self, file: Path, process: str) -> None:
         self.process = process
         self._lock = Lock()
         before = file.read_bytes() if file.exists() else b""
-        # Each operation has a line, so this is above all ids that were given.
+        # Each operation has at least one line, so this is greater than all existing ids.
         self._next = before.count(b"\n") + 1
         self._file = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         if before and not before.endswith(b"\n"):
@@ -44,7 +45,7 @@ class Recorder:
         os.close(self._file)
 
     def start(self, operation: str, arguments: Mapping[str, Any]) -> int:
-        """Record that an operation begins; returns its id."""
+        """Record the start of an operation and return its id."""
         with self._lock:
             number = self._next
             self._next += 1
@@ -52,7 +53,7 @@ class Recorder:
         return number
 
     def finish(self, number: int, event: str, result: Mapping[str, Any]) -> None:
-        """Record what came of an operation: `OK`, `FAIL` or `INFO`."""
+        """Record the result of an operation. ``event`` is `OK`, `FAIL` or `INFO`."""
         self._write(number, event, {"result": result})
 
     def _write(self, number: int, event: str, rest: Mapping[str, Any]) -> None:

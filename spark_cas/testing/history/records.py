@@ -1,4 +1,4 @@
-"""Records as histories name them, and a running digest of those that a reader has seen."""
+"""Records of a history, and a running digest of the records that a reader has seen."""
 
 from typing import NamedTuple
 
@@ -6,24 +6,27 @@ import xxhash
 
 
 class Record(NamedTuple):
-    """A key and a value. In one log no two appends of a history send equal records: the value names the append."""
+    """A key and a value.
+
+    Two appends of a history never send equal records to one log, because the value names the append.
+    """
 
     key: str
     value: str
 
 
 class Found(NamedTuple):
-    """A record that a reader found, and where."""
+    """A record that a reader found, and its offset."""
 
     offset: int
     record: Record
 
 
 def chained(before: int, found: Found) -> int:
-    """The digest of some records and one behind them, from the digest of the former: 0 of none.
+    """Return the digest of a sequence of records from the digest of all but the last. The digest of none is 0.
 
-    64 bits of xxh3 over the digest before, the offset, the key and the value. Of constant size, as in S2's
-    verification: who reads on need not keep what it has read.
+    The digest is 64 bits of xxh3 over the previous digest, the offset, the key and the value. Its size is constant,
+    as in S2's verification, so a reader does not keep the records.
     """
     offset, (key, value) = found
     line = f"{before}/{offset}/{len(key)}/{key}/{value}"

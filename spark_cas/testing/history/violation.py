@@ -1,11 +1,11 @@
-"""What a checker found wrong."""
+"""Violations that a checker reports."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A promise that was broken: the ``number`` of the property, as the checker's docstring counts them."""
+    """A violated guarantee. ``number`` is that of the property in the docstring of `check_log`."""
 
     number: int
     told: str

@@ -1,4 +1,4 @@
-"""Real Kafka brokers for tests and for trying things out: Kafka's own jars, on 127.0.0.1, gone when closed."""
+"""Real Kafka brokers on 127.0.0.1 for tests and experiments. They run Kafka's own jars and keep no data."""
 
 from spark_cas.testing.kafka_broker.cluster import KafkaBroker, KafkaCluster
 from spark_cas.testing.kafka_broker.node import KafkaNode

@@ -25,7 +25,7 @@ Spark and every other client reach it by kafka.bootstrap.servers={bootstrap}
 
 
 def main() -> int:
-    """Run a broker until Ctrl-C, SIGTERM or its own end, or only get its jars."""
+    """Run a broker until Ctrl-C, SIGTERM or its own exit. With ``--jars-only``, only download its jars."""
     parser = argparse.ArgumentParser(description=__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--conf", type=Path, help="the folder with server.properties and log4j2.properties")

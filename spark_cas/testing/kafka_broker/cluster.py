@@ -1,4 +1,4 @@
-"""Nodes that form a cluster in a temporary folder."""
+"""Clusters of Kafka nodes in a temporary folder."""
 
 import secrets
 import shutil
@@ -18,16 +18,22 @@ from spark_cas.testing.ports import held_ports
 
 
 class KafkaCluster:
-    """Some nodes, each a controller and a broker; with three or more of them, what is acknowledged survives one.
+    """A Kafka cluster. Each node is a controller and a broker.
 
-    Use it as a context manager: it starts on entry and waits until every node knows all others; on exit neither a
-    process nor a folder is left, nor are they when this process is killed.
+    With three or more nodes, acknowledged records survive the loss of one node. Use the cluster as a context manager:
+    it starts on entry and waits until each node knows all others. On exit, or if this process is killed, it stops all
+    processes and removes the folder.
 
-    ``conf`` is a folder with ``server.properties`` and ``log4j2.properties``; ``settings`` win over the former.
-    ``advertised_ports`` gives every node a second listener that tells clients to connect to this port, which the
-    caller holds (`spark_cas.testing.ports`) for a proxy that passes them on to `KafkaNode.proxied_address`.
-    ``secured`` gives it more listeners, each a name with its protocol, as ``{"SASL": "SASL_PLAINTEXT"}``, for
-    `KafkaNode.address_at`. Unless they are to be ``measured``, the nodes run with the JVM's first compiler alone.
+    Args:
+        conf: a folder with ``server.properties`` and ``log4j2.properties``
+        nodes: the number of nodes
+        settings: broker settings, which override ``server.properties``
+        advertised_ports: a port per node for a second listener that advertises this port to clients. The caller
+          reserves the port (`spark_cas.testing.ports`) for a proxy that forwards to `KafkaNode.proxied_address`.
+        secured: names and protocols of further listeners, such as ``{"SASL": "SASL_PLAINTEXT"}``, for
+          `KafkaNode.address_at`
+        heap_mb: the maximum heap of a node in MiB
+        measured: use all compilers of the JVM. By default nodes use only the first one, which starts faster.
     """
 
     def __init__(
@@ -54,7 +60,7 @@ class KafkaCluster:
         self._keeper: Keeper | None = None
         self._held = ExitStack()
         self.nodes: tuple[KafkaNode, ...] = ()
-        """By ascending id, from 1."""
+        """The nodes by ascending id, from 1."""
 
     def __enter__(self) -> Self:
         try:
@@ -71,22 +77,25 @@ class KafkaCluster:
 
     @property
     def bootstrap(self) -> str:
-        """The value of the clients' setting ``bootstrap.servers``."""
+        """Value of the client setting ``bootstrap.servers``."""
         return ",".join(node.address for node in self.nodes)
 
     @property
     def folder(self) -> Path:
-        """Where all of it lives while it runs."""
+        """Folder of the running cluster. Raises ValueError if the cluster is not started."""
         if self._folder is None:
             raise ValueError("the cluster is not started")
         return self._folder
 
     def node(self, node_id: int) -> KafkaNode:
-        """The node of this id, as Kafka's metadata reports it for leaders and coordinators."""
+        """Return the node with this id, as Kafka's metadata reports it for leaders and coordinators."""
         return self.nodes[node_id - 1]
 
     def start(self) -> None:
-        """Format and start all nodes. Whoever does not use the context manager calls `close`, also on failure."""
+        """Format and start all nodes.
+
+        Without the context manager, the caller must call `close`, also after a failure.
+        """
         if self._folder is not None:
             raise ValueError("the cluster is started already")
         self._folder = Path(tempfile.mkdtemp(prefix="spark-cas-kafka-")).resolve()
@@ -105,7 +114,7 @@ class KafkaCluster:
             node.wait_until_alive(everyone)
 
     def close(self) -> None:
-        """End all nodes and remove the folder. Their data goes with them, so nothing is shut down in order."""
+        """Kill all nodes and remove the folder. No orderly shutdown is necessary, because the data is removed."""
         for node in self.nodes:
             node.kill()
         self._held.close()
@@ -126,7 +135,7 @@ class KafkaCluster:
         return KafkaNode(number, folder, self._conf, listeners, heap_mb=self._heap_mb, measured=self._measured)
 
     def _format(self) -> None:
-        cluster_id = f"A{secrets.token_urlsafe(16)[1:]}"  # Kafka's ids do not start with a dash
+        cluster_id = f"A{secrets.token_urlsafe(16)[1:]}"  # Kafka rejects ids that start with a dash
         with ExitStack() as cleanup:
             tools = [cleanup.enter_context(node.formatting(cluster_id)) for node in self.nodes]
             for tool in tools:
@@ -136,7 +145,7 @@ class KafkaCluster:
 
 
 class KafkaBroker(KafkaCluster):
-    """A cluster of one node, which is told what to do without naming it."""
+    """A cluster with one node, and the methods of that node."""
 
     def __init__(
         self,
@@ -160,28 +169,28 @@ class KafkaBroker(KafkaCluster):
         )
 
     def address_at(self, listener: str) -> str:
-        """As `KafkaNode.address_at`."""
+        """Return `KafkaNode.address_at` of the node."""
         return self.node(1).address_at(listener)
 
     @property
     def proxied_address(self) -> str:
-        """As `KafkaNode.proxied_address`."""
+        """`KafkaNode.proxied_address` of the node."""
         return self.node(1).proxied_address
 
     def kill(self) -> None:
-        """As `KafkaNode.kill`."""
+        """Call `KafkaNode.kill` of the node."""
         self.node(1).kill()
 
     def restart(self) -> None:
-        """As `KafkaNode.restart`."""
+        """Call `KafkaNode.restart` of the node."""
         self.node(1).restart()
 
     def freeze(self) -> None:
-        """As `KafkaNode.freeze`."""
+        """Call `KafkaNode.freeze` of the node."""
         self.node(1).freeze()
 
     def thaw(self) -> None:
-        """As `KafkaNode.thaw`."""
+        """Call `KafkaNode.thaw` of the node."""
         self.node(1).thaw()
 
 

@@ -1,11 +1,11 @@
-"""Spark's own Kafka connector, to compare with: from Maven Central, for Spark does not bring it."""
+"""Spark's own Kafka connector from Maven Central, for comparisons. PySpark does not include it."""
 
 from pathlib import Path
 
 from spark_cas.testing.kafka_broker.jars import resolved
 
 SPARK_VERSION = "4.2.0"
-"""The newest that is available; it works in every Spark 4.2."""
+"""The newest available version. It works with every Spark 4.2."""
 
 _IVY_FILE = f"""\
 <ivy-module version="2.0">
@@ -24,5 +24,5 @@ _IVY_FILE = f"""\
 
 
 def connector_jars() -> list[Path]:
-    """The jars for ``spark.jars``; the first call on a machine downloads them (10 MB)."""
+    """Return the jars for ``spark.jars``. The first call on a machine downloads them (10 MB)."""
     return sorted(resolved(f"spark-connector-{SPARK_VERSION}", _IVY_FILE).glob("*.jar"))

@@ -1,7 +1,7 @@
-"""Kafka's own jars, and others: resolved once from Maven Central, by the Ivy that comes with pyspark, and kept.
+"""Kafka's jars and others, downloaded once from Maven Central with the Ivy that pyspark includes.
 
-They are kept in ``$SPARK_CAS_CACHE``, by default in the user's cache folder. ``$SPARK_CAS_IVY_SETTINGS`` names an
-Ivy settings file, for networks that reach Maven Central through a mirror only.
+The cache folder is ``$SPARK_CAS_CACHE``, by default in the user's cache folder. For networks with a mirror of Maven
+Central, ``$SPARK_CAS_IVY_SETTINGS`` names an Ivy settings file.
 """
 
 import fcntl
@@ -18,7 +18,8 @@ from spark_cas.testing.kafka_broker.waiting import BrokerFailedError, end_of, wa
 
 KAFKA_VERSION = "4.1.1"
 LOG4J_VERSION = "2.24.3"
-"""The one that this Kafka is built with. Its binding is no dependency of Kafka's jar; without it a broker is mute."""
+"""The version that this Kafka is built with. Its SLF4J binding is not a dependency of Kafka's jar, but brokers need
+it to write logs."""
 
 RESOLVE_SECONDS = 600
 LOCK_SECONDS = RESOLVE_SECONDS + 30
@@ -36,14 +37,19 @@ _IVY_FILE = f"""\
 
 
 def kafka_jars() -> Path:
-    """The folder with the jars of a broker; the first call on a machine downloads them (43 MB)."""
+    """Return the folder with the jars of a broker. The first call on a machine downloads them (43 MB)."""
     return resolved(f"kafka-{KAFKA_VERSION}", _IVY_FILE)
 
 
 def resolved(name: str, ivy_file: str) -> Path:
-    """The folder of this name in the cache, with the jars that an Ivy file asks for: the first call downloads them.
+    """Return the cache folder with the jars of an Ivy file. The first call on a machine downloads them.
 
-    Another content needs another name.
+    Args:
+        name: the name of the folder; use another name for another Ivy file
+        ivy_file: the content of the Ivy file
+
+    Raises:
+        BrokerFailedError: if the download fails or takes too long
     """
     cache = cache_folder()
     jars = cache / name
@@ -56,7 +62,7 @@ def resolved(name: str, ivy_file: str) -> Path:
 
 
 def java() -> str:
-    """The Java that Spark would take, too."""
+    """Return the Java that Spark uses. Raises BrokerFailedError if there is none."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
     if found is None:
@@ -65,7 +71,7 @@ def java() -> str:
 
 
 def cache_folder() -> Path:
-    """Where what tests download or build is kept between runs; it need not be there."""
+    """Return the folder that caches downloads and builds of tests. It may not exist."""
     given = os.environ.get("SPARK_CAS_CACHE")
     if given:
         return Path(given)
@@ -73,7 +79,7 @@ def cache_folder() -> Path:
 
 
 def _resolve(jars: Path, content: str) -> None:
-    # A folder of another name until it is whole: a download that was killed leaves nothing that looks finished.
+    # Use a temporary name until the download is complete, so that an interrupted download is not used.
     staging = jars.with_name(f"{jars.name}.partial")
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir()

@@ -1,4 +1,4 @@
-"""A small process that cleans up after a cluster when the process that started it is killed."""
+"""A process that cleans up a cluster if the process that started it is killed."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 _END_SECONDS = 10
 
-# Its input is a pipe whose other end only we hold: the pipe ends when we do, however we do.
+# Stdin is a pipe that only this process keeps open. It closes whenever this process ends.
 _PROGRAM = """
 import os, pathlib, shutil, signal, sys, time
 folder = pathlib.Path(sys.argv[1])
@@ -23,14 +23,14 @@ while folder.exists() and time.monotonic() < deadline:
 
 
 class Keeper:
-    """Waits for the end of this process; then kills the pids in ``<folder>/*/pid`` and removes the folder."""
+    """Wait for the end of this process, then kill the pids in ``<folder>/*/pid`` and remove the folder."""
 
     def __init__(self, folder: Path) -> None:
         command = [sys.executable, "-I", "-S", "-c", _PROGRAM, str(folder)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
     def dismiss(self) -> None:
-        """End it. The folder must be gone by now, or it goes."""
+        """Stop the keeper. If the folder still exists, the keeper kills its processes and removes it."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:

@@ -1,4 +1,4 @@
-"""The addresses of a node, and its server properties."""
+"""Listeners of a node, and its server properties."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ PROXIED = "PROXIED"
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One address of a node. A secured one is one more of these, with its protocol and its own settings."""
+    """One address of a node. A secured listener also has its protocol and its own settings."""
 
     name: str
     port: int
     advertised_port: int
-    """What clients are told to connect to: another port than ``port`` where a proxy stands between."""
+    """Port that the broker advertises to clients. It differs from ``port`` if clients use a proxy."""
     protocol: str = "PLAINTEXT"
 
 
 def listener_settings(listeners: Sequence[Listener]) -> dict[str, str]:
-    """The settings that make a broker listen; clients are told of all but the controller's."""
+    """Return the broker settings for listeners. The broker advertises all except the controller's."""
     return {
         "listeners": ",".join(f"{each.name}://{HOST}:{each.port}" for each in listeners),
         "advertised.listeners": ",".join(
@@ -35,10 +35,10 @@ def listener_settings(listeners: Sequence[Listener]) -> dict[str, str]:
 
 
 def properties(settings: Mapping[str, str]) -> str:
-    """Settings as the text of a Java properties file."""
+    """Return settings as the text of a Java properties file."""
     return "".join(f"{name}={escaped(value)}\n" for name, value in settings.items())
 
 
 def escaped(value: str) -> str:
-    """A value as a Java properties file writes it."""
+    """Escape a value for a Java properties file."""
     return value.replace("\\", "\\\\").replace("\n", "\\n")

@@ -1,7 +1,7 @@
-"""One request of Kafka's protocol, by hand: what one broker knows of its cluster.
+"""A metadata request of Kafka's protocol, which returns one broker's view of its cluster.
 
-A client library would do, but only the Kafka backend may know one. And librdkafka (2.16) lets go of the address that
-it was given once it has heard of the brokers, and asks any of them.
+Only the Kafka backend may import a client library. Also, librdkafka (2.16) sends requests to any broker after it has
+discovered the cluster, so it cannot query one specific broker.
 """
 
 import socket
@@ -20,25 +20,25 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True, slots=True)
 class KnownPartition:
-    """A partition as one broker knows it. Nodes are told by their ids."""
+    """A partition as one broker reports it. Nodes are given by their ids."""
 
     leader: int
-    """-1 while it has none."""
+    """Id of the leader; -1 if there is none."""
     replicas: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What one broker knows: nothing while it does not answer."""
+    """Cluster metadata of one broker; empty if the broker does not reply."""
 
     alive: frozenset[int] = frozenset()
-    """The ids of the nodes that are registered and not fenced."""
+    """Ids of the nodes that are registered and not fenced."""
     topics: Mapping[str, Mapping[int, KnownPartition]] = field(default_factory=dict)
-    """Partitions of topics."""
+    """Partitions by topic and number."""
 
 
 def known_to(port: int, timeout_seconds: float) -> Known:
-    """What the broker at this port knows."""
+    """Return the metadata of the broker at this port; empty if it does not reply within the timeout."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=timeout_seconds) as connection:
             connection.sendall(struct.pack(">i", len(_REQUEST)) + _REQUEST)
@@ -59,36 +59,36 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 class _Response:
-    """A response of this version, read from its start to its end."""
+    """Sequential parser for a metadata response of this version."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
 
     def known(self) -> Known:
-        self._take(">i")  # whose answer it is
+        self._take(">i")  # correlation id
         nodes = self._each(self._node)
-        self._take(">i")  # the controller
+        self._take(">i")  # controller id
         return Known(frozenset(nodes), dict(self._each(self._topic)))
 
     def _node(self) -> int:
         node = self._number()
-        self._text()  # the host
-        self._take(">i")  # the port
-        self._text()  # the rack
+        self._text()  # host
+        self._take(">i")  # port
+        self._text()  # rack
         return node
 
     def _topic(self) -> tuple[str, dict[int, KnownPartition]]:
-        self._take(">h")  # an error
+        self._take(">h")  # error code
         name = self._text()
-        self._take(">?")  # whether it is internal
+        self._take(">?")  # is_internal
         return name, dict(self._each(self._partition))
 
     def _partition(self) -> tuple[int, KnownPartition]:
-        self._take(">h")  # an error
+        self._take(">h")  # error code
         number, leader = self._number(), self._number()
         found = KnownPartition(leader, tuple(self._each(self._number)))
-        self._each(self._number)  # who is in sync
+        self._each(self._number)  # in-sync replicas
         return number, found
 
     def _each(self, item: Callable[[], _Item]) -> list[_Item]:

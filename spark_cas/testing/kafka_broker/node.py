@@ -1,4 +1,4 @@
-"""One node: controller and broker in one process, which can be killed, frozen and started again."""
+"""A Kafka node: controller and broker in one process that tests can kill, freeze and restart."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ from spark_cas.testing.kafka_broker.waiting import BrokerFailedError, end_of, wa
 from spark_cas.testing.ports import HOST
 
 START_SECONDS = 90
-"""A start takes some seconds of processor time, and as many times longer as the machine is busier."""
+"""Timeout of a start. A start takes some seconds of CPU time, and longer on a busy machine."""
 STOP_SECONDS = 15
 SIGNAL_SECONDS = 10
 FORMAT_SECONDS = 60
@@ -30,15 +30,15 @@ ANSWER_SECONDS = 2
 _JVM_OPTIONS = (
     "-XX:+UseSerialGC",
     "-XX:+ExitOnOutOfMemoryError",
-    "-XX:-UsePerfData",  # it is a file elsewhere, which a killed process leaves behind
+    "-XX:-UsePerfData",  # a killed process would leave this file behind
     "-Djava.awt.headless=true",
 )
 _COMPILE_QUICKLY = "-XX:TieredStopAtLevel=1"
-"""Without the second compiler, which takes a third of the processor time of the first minutes."""
+"""Disable the second compiler, which uses a third of the CPU time of the first minutes."""
 
 
 class KafkaNode:
-    """A node in ``folder``, which holds its settings, data, output and, while it runs, its pid."""
+    """A node in ``folder``, which holds its settings, data and output, and its pid while it runs."""
 
     def __init__(
         self, node_id: int, folder: Path, conf: Path, listeners: Sequence[Listener], *, heap_mb: int, measured: bool
@@ -52,38 +52,38 @@ class KafkaNode:
 
     @property
     def address(self) -> str:
-        """Where clients connect to this node."""
+        """Address for clients."""
         return f"{HOST}:{self._ports[BROKER].port}"
 
     @property
     def proxied_address(self) -> str:
-        """Where a proxy connects to this node; those who come this way are told the advertised port."""
+        """Address for a proxy. The node advertises the proxy's port to clients that connect here."""
         if PROXIED not in self._ports:
             raise ValueError("the node has no proxied listener: give advertised_ports")
         return f"{HOST}:{self._ports[PROXIED].port}"
 
     def address_at(self, listener: str) -> str:
-        """Where clients connect to this node through the listener of a name."""
+        """Return the address of a listener by its name."""
         return f"{HOST}:{self._ports[listener].port}"
 
     @property
     def pid(self) -> int:
-        """The process, which must be running."""
+        """Process id of the running node. Raises ValueError if it is not running."""
         return self._running().pid
 
     @property
     def is_running(self) -> bool:
-        """There is a process; it may be frozen."""
+        """Whether the process exists. It may be frozen."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def output(self) -> str:
-        """What the node printed since it was first started."""
+        """Console output of the node since its first start."""
         console = self._folder / "console.log"
         return console.read_text(errors="replace") if console.exists() else ""
 
     def write_settings(self, voters: str, settings: Mapping[str, str]) -> None:
-        """Write the server properties: the template first, so that what follows wins."""
+        """Write the server properties. The template is first, so that later settings override it."""
         wiring = {
             "process.roles": "broker,controller",
             "node.id": str(self.id),
@@ -97,27 +97,30 @@ class KafkaNode:
 
     @property
     def voter(self) -> str:
-        """This node as the quorum's setting names it."""
+        """The node in the format of the setting controller.quorum.voters."""
         return f"{self.id}@{HOST}:{self._ports[CONTROLLER].port}"
 
     @contextmanager
     def formatting(self, cluster_id: str) -> Iterator[subprocess.Popen[str]]:
-        """The process that formats the data folder. The caller waits for it, so that nodes are formatted at once."""
+        """Start the formatting of the data folder.
+
+        The caller waits for the process, so nodes are formatted in parallel.
+        """
         command = self._java(_COMPILE_QUICKLY)
         command += ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as tool:
             try:
                 yield tool
             finally:
-                tool.kill()  # harmless when it has ended
+                tool.kill()  # no effect if the process has ended
 
     def begin_start(self) -> None:
-        """Start the process, and do not wait for it."""
+        """Start the process without waiting for it."""
         if self.is_running:
             raise ValueError(f"node {self.id} is running already")
         command = [*self._java(*self._jvm_options), "kafka.Kafka", str(self._properties)]
         with (self._folder / "console.log").open("ab") as console:
-            # A session of its own: Ctrl-C in the terminal reaches us, and we decide what becomes of the broker.
+            # Use a new session, so that Ctrl-C in the terminal does not stop the broker directly.
             self._process = subprocess.Popen(
                 command,
                 cwd=self._folder,
@@ -129,7 +132,15 @@ class KafkaNode:
         (self._folder / "pid").write_text(str(self._process.pid))
 
     def wait_until_alive(self, nodes: frozenset[int] | None = None, seconds: float = START_SECONDS) -> None:
-        """Wait until this node answers and knows these nodes, by default itself, to be alive."""
+        """Wait until this node replies and reports these nodes as alive.
+
+        Args:
+            nodes: the ids of the nodes; by default only this node
+            seconds: the timeout
+
+        Raises:
+            BrokerFailedError: if the node exits or the timeout passes
+        """
         wanted = nodes or frozenset([self.id])
 
         def answers() -> bool:
@@ -140,35 +151,35 @@ class KafkaNode:
         wait_until(answers, seconds, lambda: f"node {self.id} was not up in {seconds} s:\n{end_of(self.output)}")
 
     def known(self) -> Known:
-        """What this node knows of the cluster; nothing while it does not answer."""
+        """Return the node's view of the cluster; empty if it does not reply."""
         return known_to(self._ports[BROKER].port, ANSWER_SECONDS)
 
     def kill(self) -> None:
-        """SIGKILL: nothing of it runs any more when this returns. Its data stays; harmless when it is not running."""
+        """Kill the process (SIGKILL) and wait for its end. Keep the data. No effect if it is not running."""
         if self._process is not None:
             self._process.kill()
             self._ended(SIGNAL_SECONDS)
 
     def stop(self) -> None:
-        """Shut down in order, and by SIGKILL what takes longer than `STOP_SECONDS`. Its data stays."""
+        """Shut down in order, and kill the process if that takes longer than `STOP_SECONDS`. Keep the data."""
         if self._process is None:
             return
         self._process.terminate()
         if self._process.poll() is None:
-            self._process.send_signal(signal.SIGCONT)  # a frozen process would not hear of it
+            self._process.send_signal(signal.SIGCONT)  # a frozen process does not handle SIGTERM
         try:
             self._ended(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
 
     def restart(self) -> None:
-        """Start again on the same ports and data, killing it first if it runs, and wait until it answers."""
+        """Kill the process if it runs, start it with the same ports and data, and wait until it replies."""
         self.kill()
         self.begin_start()
         self.wait_until_alive()
 
     def freeze(self) -> None:
-        """SIGSTOP: it holds its connections and does nothing, until `thaw`."""
+        """Stop the process (SIGSTOP). It keeps its connections but does nothing until `thaw`."""
         process = self._running()
         process.send_signal(signal.SIGSTOP)
         look = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
@@ -179,11 +190,11 @@ class KafkaNode:
         )
 
     def thaw(self) -> None:
-        """SIGCONT: it goes on where it was, its clocks having run on."""
+        """Resume the process (SIGCONT). Its clocks have advanced meanwhile."""
         self._running().send_signal(signal.SIGCONT)
 
     def wait(self) -> int:
-        """Wait, without a deadline, until the process ends by itself."""
+        """Wait without a timeout until the process exits."""
         return self._running().wait()
 
     @property
@@ -204,7 +215,7 @@ class KafkaNode:
     def _java(self, *options: str) -> list[str]:
         return [
             *(java(), *_JVM_OPTIONS, *options),
-            f"-Djava.io.tmpdir={self._folder / 'tmp'}",  # native libraries are unpacked there
+            f"-Djava.io.tmpdir={self._folder / 'tmp'}",  # JVM native libraries are unpacked here
             f"-Dlog4j2.configurationFile={self._conf / 'log4j2.properties'}",
             *("-cp", f"{kafka_jars()}/*"),
         ]

@@ -1,4 +1,4 @@
-"""Waits, each with a deadline."""
+"""Waits with a deadline."""
 
 import time
 from collections.abc import Callable
@@ -7,11 +7,11 @@ _PAUSE_SECONDS = 0.05
 
 
 class BrokerFailedError(RuntimeError):
-    """Kafka did not do what was asked of it in time; the message ends with what it said itself."""
+    """Kafka did not complete an operation in time. The message ends with its own output."""
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, failure: Callable[[], str]) -> None:
-    """Return once the condition holds; raise `BrokerFailedError` with the text of ``failure`` at the deadline."""
+    """Return when the condition is true. At the deadline, raise `BrokerFailedError` with the text of ``failure``."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() >= deadline:
@@ -20,5 +20,5 @@ def wait_until(condition: Callable[[], bool], seconds: float, failure: Callable[
 
 
 def end_of(text: str, lines: int = 20) -> str:
-    """The last lines of what a process printed."""
+    """Return the last lines of a process's output."""
     return "\n".join(text.splitlines()[-lines:]) or "(it printed nothing)"
