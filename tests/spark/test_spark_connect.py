@@ -117,7 +117,7 @@ def test_stream_reads_and_writes_each_record_once_on_connect(connect, log_path, 
         save(numbered(connect, 10 * turn, 10 * turn + 10), {"path": log_path, "job": f"load-{turn}"})
         expected += [str(number) for number in range(10 * turn, 10 * turn + 10)]
         records = connect.readStream.format("conditional-log").option("startingOffsets", "earliest").load(log_path)
-        options = {"path": copy, "partitions": 2, "job": "copy", "orderBy": "value"}
+        options: dict[str, str | float] = {"path": copy, "partitions": 2, "job": "copy", "orderBy": "value"}
         rows = route(records.select("key", "value"), options)
         writer = rows.writeStream.format("conditional-log").options(**options)
         query = writer.option("checkpointLocation", f"{tmp_path}/checkpoint").trigger(availableNow=True).start()
