@@ -1,4 +1,4 @@
-"""The in-memory backend: the executable definition of the protocol. For tests and for reading."""
+"""The in-memory backend: an executable definition of the protocol, for tests and for reading."""
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +43,7 @@ from spark_cas.log.protocol import EntryKind
 
 
 class MemoryLog(Backend):
-    """A log that lives and dies with its object. One lock makes each append atomic."""
+    """A log that exists as long as its object. One lock makes each append atomic."""
 
     def __init__(self, topic: str = "memory") -> None:
         self.topic = topic
@@ -70,7 +70,7 @@ class MemoryLog(Backend):
         return self._layout
 
     def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:  # noqa: ARG002
-        """Where each ends: all that is there is decided."""
+        """Return the bounds of each partition. Groups that are pending do not block the call."""
         with self._lock:
             return tuple(self._partition(each).bounds() for each in partitions)
 
@@ -114,7 +114,7 @@ class MemoryLog(Backend):
         return self._once_decided(claim.partition, group, refuse, append)
 
     def _refuse(self, at: Partition, claim: Claim, chunk: Chunk) -> Refusal | None:
-        """By what the writers of the claim's group see."""
+        """Check a chunk against the state that the writers of the claim's group see."""
         plan = claim.plan
         if takes_place(plan, chunk) and at.layout_epoch > plan.layout_epoch:
             return LayoutChanged(plan.layout_epoch, at.layout_epoch)
@@ -136,9 +136,11 @@ class MemoryLog(Backend):
         refuse: Callable[[Partition], Refusal | None],
         append: Callable[[Partition], Outcome],
     ) -> Outcome:
-        """Append behind what is decided, or of the group; None appends no record, and waits for nobody.
+        """Append after any pending group of another load has ended.
 
-        What is refused already waits for nobody either, and ends no load whose time is over.
+        If ``group`` is None, append no record and do not wait.
+
+        A chunk that is refused does not wait either, and does not abort an expired group.
         """
         wait = wait_for_others(self.patience_seconds, f"appending to partition {partition}")
         while True:
@@ -160,7 +162,10 @@ class MemoryLog(Backend):
                 )
 
     def _decide(self, group: str, text: str) -> str:
-        """Record what becomes of a group unless it is recorded, in all partitions at once; returns what holds."""
+        """Record the outcome of a group in all partitions at once, unless one is recorded.
+
+        Return the recorded outcome.
+        """
         held = self._entries.setdefault(("outcome", group), text)
         for number, at in enumerate(self._partitions):
             at.decide(number, group, outcome_from_json(held, group))
@@ -204,7 +209,7 @@ class MemoryLog(Backend):
             return at.bounds()
 
     def layouts(self, known_epoch: int | None = None) -> Layouts:  # noqa: ARG002
-        """All there is: no other tool adds partitions."""
+        """Return all layouts: no other tool adds partitions."""
         return Layouts(self.layout(), self._expansions, self._pending, self._partitioner)
 
     def begin_expansion(self, layout: Layout, partitions: int) -> Intent:
@@ -277,7 +282,7 @@ class MemoryLog(Backend):
 
     @staticmethod
     def _lost(at: Partition, claim: Claim, chunk: Chunk) -> bool:
-        """Whether rows that another attempt appended after the claim may have been trimmed with its progress."""
+        """Return whether rows that another attempt appended since the claim may be trimmed with its progress."""
         expected = claim.expected_offset if chunk.records.num_rows else None
         return trimmed_unseen(claim.end_offset, expected, at.start_offset)
 

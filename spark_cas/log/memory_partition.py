@@ -1,4 +1,4 @@
-"""One partition of the log in memory: its chunks, and what is undecided at its end."""
+"""One partition of the in-memory log: its chunks, and the pending chunks of a commit group at its end."""
 
 from dataclasses import dataclass, field
 
@@ -15,17 +15,17 @@ from spark_cas.core.records import fill_timestamps
 
 @dataclass(frozen=True)
 class Entry:
-    """A chunk of an undecided group, or the end of its job's rows in a partition."""
+    """A chunk of a pending group, or the end of its job's rows in a partition."""
 
     range: OffsetRange
     records: pa.Table
     progress: Progress | None
-    """None of one that only holds the place."""
+    """None if the entry only reserves an offset."""
 
 
 @dataclass
 class Undecided:
-    """What lies at the end of a partition, and is seen by the writers of its group alone."""
+    """The pending chunks at the end of a partition. Only writers of their group see them."""
 
     group: str
     decide_by_ms: int
@@ -35,35 +35,35 @@ class Undecided:
 
 @dataclass
 class Partition:
-    """What it keeps, by which layout, and how far each job came."""
+    """The chunks of a partition, its layout epoch, and the progress of each job."""
 
     start_offset: int = 0
     end_offset: int = 0
-    """Behind what is undecided, too."""
+    """After the pending chunks, too."""
     layout_epoch: int = 0
-    """Whoever was granted a claim under an earlier one appends no more."""
+    """A claim of an earlier epoch can no longer append."""
     chunks: list[tuple[int, pa.Table]] = field(default_factory=list)
     """(base offset, records), in offset order."""
     undecided: Undecided | None = None
     ledger: dict[str, Progress] = field(default_factory=dict)
 
     def of(self, group: str) -> Undecided | None:
-        """What is undecided and of this group."""
+        """Return the pending chunks if they belong to this group."""
         return self.undecided if self.undecided and self.undecided.group == group else None
 
     def bounds(self, group: str = "") -> Bounds:
-        """What the partition keeps, as the writers of a group see it."""
+        """Return the bounds as the writers of a group see them."""
         hidden = self.undecided if self.of(group) is None else None
         return Bounds(self.start_offset, hidden.base_offset if hidden else self.end_offset)
 
     def progress(self, job: str, group: str = "") -> Progress | None:
-        """How far a job came, as the writers of a group see it."""
+        """Return the progress of a job as the writers of a group see it."""
         own = self.of(group)
         found = [each.progress for each in own.entries if each.progress] if own else []
         return found[-1] if found else self.ledger.get(job)
 
     def records_end(self, group: str = "") -> int:
-        """Where the records end: there may be offsets behind that hold none."""
+        """Return the end of the records. Offsets after it may hold no records."""
         own = self.of(group)
         ours = [each.range.end_offset for each in own.entries if each.records.num_rows] if own else []
         if ours:
@@ -77,7 +77,7 @@ class Partition:
         return self._appended(chunk, base)
 
     def append_undecided(self, claim: Claim, chunk: Chunk) -> Appended:
-        """Append a chunk of a group, which its outcome makes visible."""
+        """Append a chunk of a group. It becomes visible when the group commits."""
         plan, base = claim.plan, self.end_offset
         appended = self._appended(chunk, base)
         self.undecided = self.undecided or Undecided(plan.group, plan.decide_by_ms, base)
@@ -90,7 +90,7 @@ class Partition:
         return appended
 
     def decide(self, number: int, group: str, outcome: GroupOutcome) -> None:
-        """Keep of a group what is in the log; other offsets of it hold no record."""
+        """Keep the entries of a group that its outcome commits. Its other offsets hold no records."""
         own = self.of(group)
         if own is None:
             return
