@@ -223,7 +223,7 @@ class MemoryLog(Backend):
         with self._lock:
             at = self._partition(partition)
             if at.undecided:
-                self._decide(at.undecided.group, outcome_to_json(ABORTED))  # it is of the layout that ends here
+                self._decide(at.undecided.group, outcome_to_json(ABORTED))  # its layout ends here
             at.layout_epoch = max(at.layout_epoch, intent.epoch)
             return at.end_offset
 
