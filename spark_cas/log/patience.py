@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 PATIENCE_MS = 120_000
-"""Kafka's default of ``delivery.timeout.ms``, and so the time for which Spark's own sink retries."""
+"""The default of Kafka's ``delivery.timeout.ms``, which is also how long Spark's own sink retries."""
 
 _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 1.0

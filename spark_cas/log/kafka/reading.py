@@ -1,4 +1,4 @@
-"""Reading of the committed records in a range of offsets, and nothing else.
+"""Read the committed records in a range of offsets.
 
 A read detects a partition's end by the end-of-partition event or its position, never by "the record before the end".
 Markers and aborted records use up offsets, and are never delivered.
