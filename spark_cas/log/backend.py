@@ -172,7 +172,7 @@ class Backend(Log, Blind, Admin, Expandable, Registry, Grantor):
     def dated_since(self, partition: int, timestamp_ms: int) -> tuple[int, int] | None:
         """Return the first offset with a timestamp of at least this time, and that timestamp in milliseconds.
 
-        This is evidence of the time at which the log held something. Unlike `offset_since` it costs one request on
+        The result is evidence of the time at which an offset existed. Unlike `offset_since`, it costs one request on
         Kafka, and counts transaction markers and aborted records. Raises as `offset_since`.
         """
         for base, records in self.read(partition, self.bounds(partition).range, ("timestamp",)):

@@ -99,7 +99,7 @@ def _owner(plan: Plan) -> str:
 
 
 def _kept(log: Backend, job: str, plans: Iterable[Plan]) -> Kept:
-    """Return the records of a job with these plans. The first plan is first: the others are not found without it."""
+    """Return the records of a job with these plans, the first plan first, because the others depend on it."""
     ordered = sorted(plans, key=lambda plan: (bool(plan.continues), plan.layout_epoch, plan.job))
     rows, newest_ms, complete = 0, 0, True
     for plan in ordered:

@@ -144,11 +144,11 @@ def bounds_to_high_watermark(admin: Admin, at: TopicPartition) -> Bounds:
 
 
 def lookup_time(admin: Admin, at: TopicPartition, timestamp_ms: int) -> tuple[int | None, Bounds]:
-    """Return the first offset with a timestamp of at least this time, and the partition's decided bounds.
+    """Return the first offset with a timestamp of at least this time, and the partition's stable bounds.
 
     The offset is None if the broker finds none. It may be the offset of a transaction marker, whose timestamp is the
-    wall clock of a broker, or of a record whose transaction was aborted or is open. No committed record that is as
-    new has a lower offset. All requests are sent in one round trip.
+    wall clock of a broker, or of a record whose transaction was aborted or is open. No committed record as new
+    as this has a lower offset. All requests are sent in one round trip.
     """
     spec = _at_time(timestamp_ms), IsolationLevel.READ_UNCOMMITTED
     first, start, end = _offsets(admin, at, spec, _START, _DECIDED_END, absent=_NO_SUCH_OFFSET)
@@ -156,9 +156,9 @@ def lookup_time(admin: Admin, at: TopicPartition, timestamp_ms: int) -> tuple[in
 
 
 def dated_since(admin: Admin, at: TopicPartition, timestamp_ms: int) -> tuple[int, int] | None:
-    """Return the first decided offset with a timestamp of at least this time, and that timestamp.
+    """Return the first offset below the last stable offset with at least this timestamp, and its timestamp.
 
-    None if there is none. Transaction markers and aborted records count, as in `lookup_time`.
+    Return None if there is none. Transaction markers and aborted records count, as in `lookup_time`.
     """
     offset, found_ms = _dated(admin, at, _at_time(timestamp_ms), IsolationLevel.READ_COMMITTED)
     return None if offset == _NO_SUCH_OFFSET else (offset, found_ms)

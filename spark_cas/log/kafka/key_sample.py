@@ -47,8 +47,8 @@ class SampledKey:
 def keys_elsewhere(clients: ClientSet, layouts: TopicLayouts, placement: Placement) -> str:
     """Return a note on sampled keys that are in other partitions than a write assigns; empty if there are none.
 
-    A record that was appended before an expansion is judged by the partition count of that time. Without an answer
-    from the brokers there is no note: the write itself reports that.
+    For a record from before an expansion, the partition count of that time applies. If the brokers do not answer,
+    return no note, because the write itself reports that.
     """
     try:
         with within(_SECONDS):

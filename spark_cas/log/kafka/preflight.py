@@ -180,7 +180,7 @@ def _require_transactions(clients: ClientSet, spec: KafkaSpec) -> None:
             code = error.args[0].code()
             if code in TIMED_OUT and producer.connected:
                 raise KafkaException(KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE)) from None
-            # Another preflight, which needs the same rights, may have fenced this one.
+            # Another preflight with the same permissions may have fenced this one.
             if meaning_of(code) is not Meaning.FENCED:
                 raise
         finally:

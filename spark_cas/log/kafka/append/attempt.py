@@ -70,7 +70,7 @@ class Attempt:
             # Check after the records have arrived: a recreated topic may have the same end offset.
             partitions = self._partitions_now() if arrived and not sending.refused else 0
         except KafkaException:
-            # The client can abort the transaction only after this call has ended, unless it has no brokers left.
+            # The client can abort only after this call has ended. Without brokers, the call never ends.
             if not self.fence.instance.stranded:
                 with suppress(KafkaException):
                     entered()

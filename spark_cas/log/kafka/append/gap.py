@@ -24,7 +24,7 @@ def check_gap(
     *,
     progress: Progress | None,
 ) -> Refusal | None:
-    """Check an expected offset. It matches if no committed record is at or after it.
+    """Check an expected offset. It matches the end, and a lower offset if no committed record follows it.
 
     ``progress`` is the ledger entry that the claim is based on.
     """

@@ -90,7 +90,7 @@ class Admin:
             unanswered = True
         else:
             unanswered = False
-        # After the error handler has ended, for the reason given in ask.py.
+        # After the error handler has ended, so that the error does not keep the old client alive.
         if unanswered:
             self._begin()
 
@@ -185,14 +185,14 @@ class Admin:
         raise KafkaException(failure)
 
     def reason_of(self, code: int) -> str:
-        """Return the reason for a failure of a question, with the address if no broker could be reached."""
+        """Return the reason for a failed request, with the address if no broker was reachable."""
         if code not in UNREACHABLE:
             return reason_of(code)
         self.client.poll(0)
         return self._troubles.explain(code, self._addresses)[0]
 
     def unreachable(self, code: int) -> StorageError:
-        """Return the error of a question that no broker answered, with a code of `UNREACHABLE`."""
+        """Return the error for a request that no broker answered. ``code`` is one of `UNREACHABLE`."""
         self.client.poll(0)
         cause, fix = self._troubles.explain(code, self._addresses)
         topic = f" of topic {self._topic}" if self._topic else ""

@@ -132,8 +132,8 @@ class ArrayProducer:
     def describe(self, seconds: float) -> tuple[str, int]:
         """Request the id and the partition count of the topic from the broker that last acknowledged records.
 
-        If the topic does not exist, the returned id belongs to no topic. Raises KafkaException, at once if no broker has
-        acknowledged records.
+        If the topic does not exist, the returned id belongs to no topic. Raises KafkaException, at once if no
+        broker has acknowledged records.
         """
         if self._acknowledged_by < 0:
             raise KafkaException(KafkaError(KafkaError._STATE))

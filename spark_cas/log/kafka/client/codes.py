@@ -21,7 +21,7 @@ _FENCED = frozenset(
         KafkaError._FENCED,
         KafkaError.PRODUCER_FENCED,
         KafkaError.INVALID_PRODUCER_EPOCH,
-        KafkaError.INVALID_PRODUCER_ID_MAPPING,  # a successor has another producer id once the epochs are used up
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,  # the newer producer has another id if the epochs ran out
     }
 )
 

@@ -94,10 +94,10 @@ def _tuning(given: Mapping[str, str]) -> dict[str, str]:
 def _security(given: Mapping[str, str]) -> dict[str, str]:
     """Return the security settings.
 
-    Java ignores credentials and certificates that the protocol does not use; raise here.
+    Java ignores credentials and certificates that the protocol does not use. This function rejects them.
     """
     for name in sorted(given.keys() & (SASL_NAMES | TLS_NAMES)):
-        if name != "ssl.endpoint.identification.algorithm":  # which may be empty, and is refused with its own reason
+        if name != "ssl.endpoint.identification.algorithm":  # it may be empty, and has an error of its own
             _checked(name, given[name], text)
     protocol = _checked(_PROTOCOL, given[_PROTOCOL], _protocol) if _PROTOCOL in given else "plaintext"
     found = {_PROTOCOL: protocol} if _PROTOCOL in given else {}
