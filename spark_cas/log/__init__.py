@@ -1,1 +1,1 @@
-"""Backends of the conditional log behind one protocol, and the load that runs over any of them."""
+"""Backends of the conditional log with one common protocol, and the load that runs on any of them."""

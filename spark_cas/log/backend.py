@@ -1,6 +1,6 @@
-"""A backend as it is used: what `spark_cas.log.protocol` has each of them write, and what follows from that.
+"""The base class of a backend: the methods of `spark_cas.log.protocol`, and defaults built on them.
 
-What is said here of settings, times and expansions holds where a backend does not know better.
+The defaults for settings, times and expansions apply unless a backend overrides them.
 """
 
 from collections.abc import Iterator
@@ -24,17 +24,17 @@ from spark_cas.log.protocol import Admin, Blind, Expandable, Grantor, Log, Regis
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What a look at a log's settings found that a writer should know before its first row."""
+    """The result of a check of a log before the first row is written."""
 
     max_record_bytes: int | None
-    """The largest record that the log takes, in bytes of key, value and headers.
+    """The largest record that the log accepts, in bytes of key, value and headers.
 
-    None if a chunk may be one record, or if that is known only after compression.
+    None if a chunk may be one record, or if the limit is known only after compression.
     """
     notes: tuple[str, ...]
-    """What weakens a promise, each in plain words with what to do about it."""
+    """Warnings about settings that weaken a guarantee, each with its fix."""
     guarantee: str = EXACTLY_ONCE
-    """What a write can have here, of what it asked for."""
+    """The guarantee that a write gets. It may be weaker than the requested one."""
     keys_elsewhere: str = ""
     """Evidence and fix if existing keys are in other partitions than the write assigns; empty if none were found."""
     max_record_setting: str = "a limit of the log"
@@ -42,18 +42,18 @@ class Preflight:
 
 
 class Backend(Log, Blind, Admin, Expandable, Registry, Grantor):
-    """All of a backend. A context manager: leaving it lets go of its clients."""
+    """A complete backend. Use it as a context manager, which closes its clients at the end."""
 
     topic: str
-    """The log's name, as readers see it in the column of that name."""
+    """The log's name, as readers see it in the column ``topic``."""
     patience_seconds: float = PATIENCE_MS / 1000
-    """How long what passes is waited for."""
+    """The retry timeout for transient errors, in seconds."""
     group_in_process: bool = False
-    """Whether a group (`spark_cas.core.group`) is open in the process that appends to it, which has to decide it."""
+    """Whether only the process that appends to a commit group (`spark_cas.core.group`) can commit it."""
     removes_by_itself = False
     """Whether records can be removed without a trim, as by retention."""
     ledger_at_once = False
-    """Whether the entries of a job in all partitions cost no more than that in one."""
+    """Whether the ledger entries of a job in all partitions take one request, as the entry in one partition does."""
 
     def __enter__(self) -> Self:
         return self
@@ -61,41 +61,53 @@ class Backend(Log, Blind, Admin, Expandable, Registry, Grantor):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """There may be nothing to let go of."""
+        """Do nothing. A backend with clients overrides this."""
 
     def layout_now(self) -> Layout:
-        """`layout` for who makes the log where there is none: that is told at once, though others may have made it.
+        """Return the layout for a caller that creates the log if it does not exist.
 
-        Raises LogNotFoundError, FormatError, StorageError.
+        It reports a missing log at once, without a retry, although another process may have just created it.
+
+        Raises:
+            LogNotFoundError, FormatError, StorageError.
         """
         return self.layout()
 
     def record_partitioner(self, partitioner: Partitioner) -> Partitioner:
         """Record the partitioner of the log unless one is recorded, and return the recorded one.
 
-        Where `create` does not record it, a backend overrides this. Raises LogNotFoundError, FormatError,
-        StorageError.
+        A backend overrides this if its `create` does not record the partitioner.
+
+        Raises:
+            LogNotFoundError, FormatError, StorageError.
         """
         return self.layouts().partitioner or partitioner
 
     def has_id(self, log_id: str) -> bool:
-        """Whether this is the log with an id, as of now, or of a moment ago: an append finds out before it is made.
+        """Return whether this log has the given id.
 
-        Raises what `layout_now` does.
+        The answer may be slightly out of date, but each append checks the id.
+
+        Raises as `layout_now`.
         """
         return self.layout_now().log_id == log_id
 
     def bounds(self, partition: int) -> Bounds:
-        """What a partition keeps: every append acknowledged before this call lies below ``end_offset``.
+        """Return the bounds of a partition. Every append acknowledged before the call is below ``end_offset``.
 
-        Raises LogNotFoundError, ChunkDamagedError, StorageError.
+        Raises:
+            UndecidedError: An append is still undecided after the retry timeout.
+            LogNotFoundError, ChunkDamagedError, StorageError: The bounds cannot be read.
         """
         return self.bounds_of([partition], waiting=True)[0]
 
     def progress(self, partition: int, job: str, group: str = "") -> Progress | None:
-        """The ledger entry of a job, as `progress_of` tells it; None when the log holds nothing of it, or no longer.
+        """Return the ledger entry of a job in a partition as `progress_of`.
 
-        Raises LogNotFoundError, ChunkDamagedError, StorageError.
+        None if the log has no entry, or no longer.
+
+        Raises:
+            LogNotFoundError, ChunkDamagedError, StorageError.
         """
         return self.progress_of([partition], job, group)[0]
 
@@ -106,18 +118,24 @@ class Backend(Log, Blind, Admin, Expandable, Registry, Grantor):
         idempotence: str = REQUIRED,
         placement: Placement | None = None,  # noqa: ARG002
     ) -> Preflight:
-        """Find out whether this log can be written to from here, before anything is.
+        """Check whether a write to this log can succeed, before any row is written.
 
-        Of a stream that has ``begun``, for each of whose batches this is asked, nothing is tried: it is only looked.
-        With ``idempotence`` `REQUESTED` a log that does not give exactly once tells which guarantee it gives, where
-        it else raises; with `OFF` it is not looked whether it would. A log that cannot keep one writer from
-        overwriting another's rows is refused with each of them.
+        Args:
+            begun: Whether a stream has already written a batch. Then settings and permissions are checked, but no
+                trial write is made.
+            idempotence: `REQUIRED` raises if the log does not give exactly once. `REQUESTED` returns the guarantee
+                that the log gives. `OFF` does not check for exactly once. Each of them rejects a log where one writer
+                can overwrite the rows of another.
+            placement: If given, a backend that other producers write to samples existing keys. It reports the keys
+                that are in other partitions than this partitioner assigns.
 
-        With ``placement``, a backend that other producers write to samples existing keys, and reports the keys that
-        are in other partitions than that partitioner assigns.
+        Returns:
+            The limits, the warnings and the guarantee of the write.
 
-        Raises what an append would come to later: LogNotFoundError, StoreUnsafeError when the promises of `append`
-        cannot be kept, StorageError when the store cannot be reached or refuses the credentials or the right.
+        Raises:
+            LogNotFoundError: The log does not exist.
+            StoreUnsafeError: The store cannot keep the promises of `append`.
+            StorageError: The store is unreachable, or rejects the credentials or the permission.
         """
         self.layout()
         return Preflight(None, (), AT_LEAST_ONCE if idempotence == OFF else EXACTLY_ONCE)
@@ -125,9 +143,9 @@ class Backend(Log, Blind, Admin, Expandable, Registry, Grantor):
     def read_with_gaps(
         self, partition: int, offsets: OffsetRange, columns: tuple[str, ...]
     ) -> Iterator[tuple[np.ndarray, pa.RecordBatch]]:
-        """As `read`, but as (the offset of each, records): gaps may lie within a yield too, and make none smaller.
+        """Yield records as `read`, with the offset of each record: gaps may be within a batch and do not split it.
 
-        ``columns`` may name `TIMESTAMP_TYPE` too. Records have it where it is not 0 for all of them.
+        ``columns`` may also name `TIMESTAMP_TYPE`. That column is present unless it is 0 for all records.
         """
         plain = tuple(name for name in columns if name != TIMESTAMP_TYPE)
         for base_offset, records in self.read(partition, offsets, plain):
@@ -154,7 +172,7 @@ class Backend(Log, Blind, Admin, Expandable, Registry, Grantor):
     def dated_since(self, partition: int, timestamp_ms: int) -> tuple[int, int] | None:
         """Return the first offset with a timestamp of at least this time, and that timestamp in milliseconds.
 
-        This is evidence of the time at which the log held something. Unlike `offset_since` it costs one request on
+        The result is evidence of the time at which an offset existed. Unlike `offset_since`, it costs one request on
         Kafka, and counts transaction markers and aborted records. Raises as `offset_since`.
         """
         for base, records in self.read(partition, self.bounds(partition).range, ("timestamp",)):
@@ -164,42 +182,51 @@ class Backend(Log, Blind, Admin, Expandable, Registry, Grantor):
         return None
 
     def forget_leaders(self) -> None:
-        """Have the next look ask anew who leads the partitions: a broker that was deposed answers as of then."""
+        """Have the next request fetch the partition leaders first, because a stale leader returns old offsets."""
 
     def tombstones_kept_ms(self) -> int | None:
-        """For how long a record without a value, which deletes its key, is kept at least; None: as long as any.
+        """Return how long the log keeps a record without a value, which deletes its key, at least, in milliseconds.
 
-        Whoever has not read on for longer may have missed that a key was deleted, with nothing to show for it. 0
-        where the settings may not be seen. Raises LogNotFoundError, StorageError.
+        None if it is kept as long as any record, 0 if the settings may not be read. A reader that pauses for longer
+        may miss deletions without noticing.
+
+        Raises:
+            LogNotFoundError, StorageError.
         """
         return None
 
     def check_partitions_may_be_added(self, partitions: int) -> None:
-        """Find out whether the log may have so many partitions, as far as can be told before anything is recorded.
+        """Check whether the log may have this many partitions, as far as possible before anything is recorded.
 
-        Raises LogNotFoundError, StorageError when it refuses.
+        Raises:
+            LogNotFoundError: The log does not exist.
+            StorageError: The log rejects the expansion.
         """
 
     def add_partitions(self, intent: Intent) -> None:
-        """Make the partitions that an expansion gives the log, unless it has them. Raises StorageError."""
+        """Create the partitions of an expansion, unless they exist. Raises StorageError."""
 
     def record_plan(self, plan: Plan) -> Plan:
-        """Record a job's plan and return the job's first one, which may be another.
+        """Record a job's plan unless one is recorded, and return the recorded one.
 
-        Raises FormatError, StorageError.
+        Raises:
+            FormatError, StorageError.
         """
         return recorded_plan(self.put_entry("plan", plan.job, to_json(plan)), plan.job)
 
     def plan(self, job: str) -> Plan | None:
-        """The first plan of a job, None when it has none. Raises FormatError, StorageError."""
+        """Return the recorded plan of a job, None if there is none. Raises FormatError, StorageError."""
         text = self.entry("plan", job)
         return None if text is None else recorded_plan(text, job)
 
     def record_completion(self, completion: Completion) -> Completion:
-        """Record that a job is done and return the first record of it. Raises FormatError, StorageError."""
+        """Record the completion of a job unless one is recorded. Return the recorded one.
+
+        Raises FormatError, StorageError.
+        """
         return recorded_completion(self.put_entry("completion", completion.job, to_json(completion)), completion.job)
 
     def completion(self, job: str) -> Completion | None:
-        """What a job was completed with, None while it is not. Raises FormatError, StorageError."""
+        """Return the completion of a job, None if it is not complete. Raises FormatError, StorageError."""
         text = self.entry("completion", job)
         return None if text is None else recorded_completion(text, job)

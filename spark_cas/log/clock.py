@@ -1,16 +1,16 @@
-"""The one clock of whatever is recorded: milliseconds since 1970, as Kafka's timestamps are."""
+"""The clock of all recorded times, in milliseconds since 1970 like Kafka's timestamps."""
 
 import time
 from datetime import UTC, datetime
 
 
 def now_ms() -> int:
-    """The time now."""
+    """Return the current time."""
     return time.time_ns() // 1_000_000
 
 
 def time_text(milliseconds: int) -> str:
-    """A time in UTC, to the second; the number itself where the calendar has no such time."""
+    """Return a time in UTC, to the second. Return the number itself if it is out of range of the calendar."""
     try:
         found = datetime.fromtimestamp(milliseconds / 1000, UTC)
     except (ValueError, OverflowError, OSError):

@@ -1,10 +1,9 @@
-"""The expansion of a log (KIP-253): partitions are added so that readers can keep the order of each key.
+"""Expand a log (KIP-253): add partitions in such a way that readers can preserve the order of each key.
 
-The order of the steps is the safety. Nothing is begun that the log would refuse: it could not be taken back. First
-the intent is recorded: no claim is granted from then on, so that not even a task's retry appends any more. Then each
-partition is ended: claims from before the intent are void, and where the partition ends then is its threshold. Only
-then there are more partitions, and last the layout is recorded, with the thresholds. Whoever was interrupted
-anywhere, the same call goes on from there.
+The order of the steps makes an expansion safe. First, check that the log accepts it, because an expansion cannot be
+undone. Then record the intent: the log grants no claim after that, so even task retries cannot append. Then end each
+partition: earlier claims become void, and the end offset becomes the threshold. Then add the partitions. Last, record
+the layout with the thresholds. If any step is interrupted, the same call resumes there.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,13 +15,20 @@ from spark_cas.log.backend import Backend
 
 
 def expand_log(log: Backend, partitions: int) -> Layout:
-    """Give a log so many partitions, and return its layout then. What was planned before has to be planned again.
+    """Expand a log to more partitions, and return its new layout. Earlier plans become void.
 
-    An expansion to the same count that was begun, by whomever, is finished.
+    If an expansion to the same count was begun, by any caller, the call finishes it.
 
-    Raises OptionError unless the log has fewer partitions and may have so many; LayoutChangedError when an expansion
-    to another count was begun; LogNotFoundError, FormatError, ChunkDamagedError; StorageError: then the same call is
-    to be made again. Nothing was begun where the log refuses to have more.
+    Args:
+        log: The log.
+        partitions: The new partition count.
+
+    Raises:
+        OptionError: The log already has that many partitions, or the count is above the limit. Nothing was begun.
+        LayoutChangedError: An expansion to another count was begun.
+        StorageError: The store failed, or rejects the expansion. Repeat the call to resume an expansion that was
+            begun.
+        LogNotFoundError, FormatError, ChunkDamagedError: The log cannot be read.
     """
     layout = log.layout()
     intent = log.layouts().pending
@@ -51,7 +57,7 @@ def expand_log(log: Backend, partitions: int) -> Layout:
             f"Finish that by expanding to {intent.partitions}, then expand further."
         )
     if not finished:
-        # Only if it is not: writers of the new layout may be at work.
+        # A finished expansion may already have writers of the new layout.
         thresholds = tuple(log.end_partition(each, intent) for each in range(intent.before))
         log.add_partitions(intent)
         log.finish_expansion(Expansion(intent.epoch, intent.partitions, thresholds))
@@ -59,7 +65,7 @@ def expand_log(log: Backend, partitions: int) -> Layout:
 
 
 def layout_with(log: Backend, partitions: Iterable[int]) -> Layout:
-    """The layout of a log, for who names partitions of it. Raises ValueError for one that the log does not have."""
+    """Return the layout of a log, and check that it has these partitions. Raises ValueError if one does not exist."""
     named = [*partitions]
     layout = _layout_known(log, lambda found: max(named, default=0) < found.partitions)
     for each in named:
@@ -68,14 +74,15 @@ def layout_with(log: Backend, partitions: Iterable[int]) -> Layout:
 
 
 def layout_since(log: Backend, epoch: int) -> Layout:
-    """The layout of a log, for who knows of one with this epoch: that or later, unless it was made anew."""
+    """Return the layout of a log, with at least this epoch unless the log was recreated."""
     return _layout_known(log, lambda found: found.epoch >= epoch)
 
 
 def settled_layouts(log: Backend) -> Layouts:
-    """How a log came to its partitions, for who plans now.
+    """Return the layouts of a log for a new plan.
 
-    LayoutChangedError while an expansion is pending: what is planned then would be void when it is finished.
+    Raises:
+        LayoutChangedError: An expansion is pending, so that a plan of now would be void after it.
     """
     layouts = log.layouts()
     intent = layouts.pending
@@ -89,7 +96,7 @@ def settled_layouts(log: Backend) -> Layouts:
 
 
 def _layout_known(log: Backend, knows: Callable[[Layout], bool]) -> Layout:
-    """A broker may lag behind, and say what the layout was; what is on record of expansions has one place."""
+    """Return the layout. If it is stale, return the recorded one, because a broker may have stale metadata."""
     layout = log.layout()
     return layout if knows(layout) else log.layouts().layout
 

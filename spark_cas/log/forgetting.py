@@ -1,8 +1,8 @@
-"""Forgetting jobs: what is recorded of them is removed for good, where that breaks no promise. Their rows stay.
+"""Forget jobs: permanently remove the records of a job if that breaks no guarantee. Its rows stay in the log.
 
-What is recorded of a job is what makes a run of it append nothing twice. So a job is forgotten when it is complete,
-and so long ago that no task of it, cut off from its driver, can still be at work: one that claimed a partition later
-would find nothing of the rows that are there. Whoever says so himself may forget any other.
+The records of a job prevent a rerun from appending rows twice. A job may be forgotten if it is complete, and if no
+task of it can still run without its driver. Such a task could claim a partition later, and would not find the
+existing rows. With ``force``, the caller takes responsibility for any other job.
 """
 
 from collections.abc import Iterable
@@ -14,30 +14,37 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.expanding import settled_layouts
 
 _QUIET_MS = 3_600_000
-"""No task outlives its job by more."""
+"""How long a task may run after its job has ended, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What the log holds of a job."""
+    """The records of a job in the log."""
 
     job: str
-    """As a person named it."""
+    """The name that the user gave."""
     plans: tuple[Plan, ...]
-    """Its first plan, those of its rest since partitions were added, or those of its rounds."""
+    """Its first plan, the plans of its remaining rows after an expansion, or the plans of its rounds."""
     rows: int
     complete: bool
     newest_ms: int
-    """When it was completed, or last appended or planned anything."""
+    """When the job was completed, or last appended or planned, in milliseconds since 1970."""
 
 
 def forget_job(log: Backend, job: str, now_ms: int, *, force: bool = False) -> int:
-    """Remove what is recorded of a job and return how many rows of it stay. A load of that name is then a new one.
+    """Remove the records of a job, and return how many of its rows stay. A later load with this name is a new job.
 
-    ``force`` is for who knows that none of its tasks is at work, and gives up what is not complete.
+    Args:
+        log: The log.
+        job: The name of the job.
+        now_ms: The current time in milliseconds since 1970.
+        force: Skip the safety check. Use it only if no task of the job runs. An incomplete job cannot be resumed.
 
-    Raises OptionError when there is no such job, or it would not be safe; LayoutChangedError while partitions are
-    being added; LogNotFoundError, FormatError; StorageError: then the same call is to be made again.
+    Raises:
+        OptionError: The job does not exist, or removing it is not safe.
+        LayoutChangedError: Partitions are being added.
+        StorageError: The store failed. Repeat the call.
+        LogNotFoundError, FormatError: The log cannot be read.
     """
     names = [each for each in log.jobs() if each == job or each.startswith(f"{job}.")]
     plans = [plan for plan in map(log.plan, names) if plan is not None]
@@ -55,10 +62,13 @@ def forget_job(log: Backend, job: str, now_ms: int, *, force: bool = False) -> i
 
 
 def forget(log: Backend, kept: Kept) -> bool:
-    """Remove what is recorded of a job that may be forgotten; False when another did, since it was looked at.
+    """Remove the records of a job that may be forgotten. Return False if another caller removed them first.
 
-    Then there may be a new job of this name, which stays. In a store one that is planned at the very moment of the
-    delete does not: no load of that name may run meanwhile. Raises what `forget_job` does but for OptionError.
+    A new job of this name, planned since ``kept`` was read, stays. In an object store, a job planned during the
+    removal may be lost: run no load of that name meanwhile.
+
+    Raises:
+        LayoutChangedError, LogNotFoundError, FormatError, StorageError: As for `forget_job`.
     """
     settled_layouts(log)
     found = False
@@ -70,9 +80,10 @@ def forget(log: Backend, kept: Kept) -> bool:
 
 
 def older_jobs(log: Backend, now_ms: int, age_ms: int) -> list[Kept]:
-    """The jobs that are complete and at rest for that long, an hour at least, sorted.
+    """Return the jobs that are complete and idle for at least ``age_ms``, and at least an hour, sorted by name.
 
-    Raises FormatError, StorageError, LogNotFoundError.
+    Raises:
+        FormatError, StorageError, LogNotFoundError.
     """
     by_owner: dict[str, list[Plan]] = {}
     for plan in map(log.plan, log.jobs()):
@@ -83,12 +94,12 @@ def older_jobs(log: Backend, now_ms: int, age_ms: int) -> list[Kept]:
 
 
 def _owner(plan: Plan) -> str:
-    """The job that a person named."""
+    """Return the name that the user gave to the job of a plan."""
     return plan.continues or plan.round_of or plan.job
 
 
 def _kept(log: Backend, job: str, plans: Iterable[Plan]) -> Kept:
-    """What there is of a job that has these plans. The first goes first: without it the others are of no job."""
+    """Return the records of a job with these plans, the first plan first, because the others depend on it."""
     ordered = sorted(plans, key=lambda plan: (bool(plan.continues), plan.layout_epoch, plan.job))
     rows, newest_ms, complete = 0, 0, True
     for plan in ordered:
@@ -113,12 +124,12 @@ def _rows_of(found: Iterable[Progress]) -> int:
 
 
 def _is_superseded(plan: Plan, plans: Iterable[Plan]) -> bool:
-    """Whether partitions were added since, and the rest of the job has a plan of its own."""
+    """Return whether partitions were added since, and the remaining rows of the job have a plan of their own."""
     return any(each.continues and each.layout_epoch > plan.layout_epoch for each in plans)
 
 
 def _require_safe(kept: Kept, now_ms: int) -> None:
-    """OptionError unless a job is complete and at rest."""
+    """Raise OptionError unless a job is complete and idle."""
     job = kept.job
     if any(plan.stream for plan in kept.plans):
         what = f"job {job!r} is a stream, which is never complete"

@@ -1,4 +1,4 @@
-"""Reading past records whose headers cannot be read, for readers that need the other columns of each record."""
+"""Read records with headers that cannot be decoded, for readers that need only the other columns."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""From an address to the backend that serves it."""
+"""Open the backend of a log from its address."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,14 +13,19 @@ from spark_cas.log.objects import ObjectLog
 from spark_cas.log.spec import LogSpec
 
 AnySpec = LogSpec | KafkaSpec
-"""Where a log is, whatever its backend. Its ``url`` is an address of the same log, and its ``topic`` its name."""
+"""The address of a log on any backend. Its ``url`` is an address of the same log, and ``topic`` is its name."""
 
 
 def parse_address(address: str, settings: Mapping[str, str] | None = None) -> AnySpec:
-    """The spec of a directory, of the URL of an object store, or of ``kafka://host:9092,host:9092/topic``.
+    """Return the spec of a directory, an object store URL, or ``kafka://host:9092,host:9092/topic``.
 
-    ``settings`` are those of the client: an object store's under obstore's names, such as ``aws_region``, Kafka's
-    under its Java client's, such as ``security.protocol``, and ``idPrefix`` as the option. Raises OptionError.
+    Args:
+        address: A path or a URL.
+        settings: Client settings. For an object store, obstore's names, such as ``aws_region``. For Kafka, the Java
+            client's names, such as ``security.protocol``, and ``idPrefix`` for the option of that name.
+
+    Raises:
+        OptionError: The address or a setting is invalid.
     """
     if address.partition(":")[0].lower() == KAFKA:
         return parse_kafka_url(address, settings or {})
@@ -36,7 +41,7 @@ def with_settings(
     transaction_timeout_ms: int,
     max_in_flight: int,
 ) -> AnySpec:
-    """The same log with the settings of its client, and what else a topic needs. Raises OptionError."""
+    """Return the same log with other client settings. The keyword arguments apply to topics. Raises OptionError."""
     if isinstance(address, LogSpec):
         return address.with_options(settings)
     return kafka_spec(
@@ -51,13 +56,20 @@ def with_settings(
 
 
 def open_log(address: str | AnySpec, settings: Mapping[str, str] | None = None) -> Backend:
-    """Open the log at a path, a URL or a spec; it need not be there yet (``create`` makes it).
+    """Open the log at a path, a URL or a spec. The log need not exist: ``create`` creates it.
 
-    An address and ``settings`` are read as `parse_address` does. Use it as a context manager, in the process where
-    it is needed: a backend holds clients that survive neither a pickle nor a fork.
+    Use the result as a context manager, and open it in the process that uses it: its clients cannot be pickled and do
+    not survive a fork.
 
-    Raises OptionError for an address that no store serves, FormatError when it names a file. That an object store
-    honours put-if-absent is proven before the first write.
+    An object store is checked for put-if-absent before the first write.
+
+    Args:
+        address: An address as for `parse_address`, or a spec.
+        settings: Client settings as for `parse_address`. Ignored for a spec.
+
+    Raises:
+        OptionError: No store serves the address.
+        FormatError: The address is a file.
     """
     spec = parse_address(address, settings) if isinstance(address, str) else address
     if isinstance(spec, KafkaSpec):
@@ -68,9 +80,10 @@ def open_log(address: str | AnySpec, settings: Mapping[str, str] | None = None) 
 
 
 def open_again(spec: AnySpec) -> Backend:
-    """As `open_log`, in a process that opens one log after the other: where brokers serve them, it stays connected.
+    """Open a log as `open_log`, with pooled clients if it is a topic, for a process that opens several logs.
 
-    For five minutes at most, and clients that rested for one are let go of when the next log is opened.
+    A pooled client is used for at most five minutes. One that was idle for a minute is closed when the next log is
+    opened.
     """
     if isinstance(spec, KafkaSpec):
         from spark_cas.log.kafka import KafkaLog  # noqa: PLC0415 - as above
@@ -80,15 +93,15 @@ def open_again(spec: AnySpec) -> Backend:
 
 
 class TopicList(Protocol):
-    """The topics of some brokers, asked for as often as is needed."""
+    """The topics of some brokers, which may be listed repeatedly."""
 
     def names(self) -> tuple[str, ...]:
-        """The names of all topics, but for the brokers' own and the registry, sorted. Raises StorageError."""
+        """Return the sorted names, without the registry topics and internal topics. Raises StorageError."""
         ...
 
 
 def open_topics(spec: AnySpec) -> TopicList:
-    """The topics that the brokers of a spec have. Its own topic is passed over. TypeError for a log without any."""
+    """Return the topics of the brokers of a spec, ignoring its own topic. Raises TypeError if it has no brokers."""
     if not isinstance(spec, KafkaSpec):
         msg = f"{spec.server} has no topics"
         raise TypeError(msg)
@@ -98,29 +111,30 @@ def open_topics(spec: AnySpec) -> TopicList:
 
 
 def is_named(url: str, text: str) -> bool:
-    """Whether a text says where a log is: as its URL, or for a directory as its path."""
+    """Return whether a text contains the address of a log: its URL or, for a directory, its path."""
     parts = urlsplit(url)
     return url in text or (parts.scheme == "file" and unquote(parts.path) in text)
 
 
 def answered_before(spec: AnySpec) -> AnySpec:
-    """The same log for somebody who knows that it was reached: what cannot be connected to now is waited for.
+    """Return the same log, marked as reachable before, so that connection failures are retried.
 
-    At first contact it is an error at once, as a wrong address is.
+    Without the mark, a connection failure raises at once, because the address may be wrong.
     """
     return replace(spec, met=True)
 
 
 def for_one_transaction(spec: AnySpec, size: int) -> AnySpec:
-    """The same log for who appends so many bytes in one transaction, where it has transactions.
+    """Return the same log for a transaction of ``size`` bytes, with a long enough timeout if it has transactions.
 
-    Raises BatchTooLargeError where none may be open for so long.
+    Raises:
+        BatchTooLargeError: The transaction would exceed the longest timeout.
     """
     return spec.with_transaction_of(size) if isinstance(spec, KafkaSpec) else spec
 
 
 def for_a_look(spec: AnySpec, patience_ms: int) -> AnySpec:
-    """The same log for somebody who only looks, and does not wait longer for others or for the store than this."""
+    """Return the same log with a retry timeout of at most ``patience_ms``, for a short read."""
     if isinstance(spec, KafkaSpec):
         return spec.with_patience(patience_ms)
     return replace(spec, patience_ms=min(spec.patience_ms, patience_ms))

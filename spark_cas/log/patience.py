@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 PATIENCE_MS = 120_000
-"""Kafka's default of ``delivery.timeout.ms``, and so the time for which Spark's own sink retries."""
+"""The default of Kafka's ``delivery.timeout.ms``, which is also how long Spark's own sink retries."""
 
 _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 1.0
@@ -42,7 +42,7 @@ _deadline: ContextVar[_Deadline] = ContextVar("deadline", default=_NEVER)
 
 @contextmanager
 def within(seconds: float, *, extensible: bool = False) -> Iterator[None]:
-    """Limit all waits of this thread inside to so many seconds together, except those of a `SecondLook`.
+    """Limit the waits of this thread in the block to ``seconds`` in total, except those of a `SecondLook`.
 
     An outer deadline still applies. `extend` moves an ``extensible`` deadline.
 
@@ -57,7 +57,7 @@ def within(seconds: float, *, extensible: bool = False) -> Iterator[None]:
 
 @contextmanager
 def anew(seconds: float) -> Iterator[None]:
-    """Set an extensible deadline, and ignore the outer ones: for steps that must not stay undecided."""
+    """Set an extensible deadline and ignore outer ones, for steps whose outcome has to be determined."""
     token = _deadline.set(_Deadline(time.monotonic() + seconds, extensible=True))
     try:
         yield
@@ -66,7 +66,7 @@ def anew(seconds: float) -> Iterator[None]:
 
 
 def extend(seconds: float) -> None:
-    """Move each extensible deadline around this call to at least so many seconds from now.
+    """Move each extensible deadline around this call to at least ``seconds`` from now.
 
     Call it when the store makes progress, for example when data arrives. A deadline that is not extensible stays.
     """
@@ -80,7 +80,7 @@ def extend(seconds: float) -> None:
 
 @contextmanager
 def yielding_after(seconds: float) -> Iterator[None]:
-    """Limit the waits for other writers inside, for a writer that blocks others itself."""
+    """Limit the waits for other writers in the block, for a writer that blocks others itself."""
     token = _for_others.set(seconds)
     try:
         yield

@@ -1,9 +1,9 @@
-"""What a backend has to have: six data methods, and beside them administration, the registry and grants.
+"""The methods that each backend implements: six data methods, administration, the registry and the load lock.
 
-`spark_cas.log.backend` adds what follows from that for every one of them.
+`spark_cas.log.backend` adds methods that are built on them.
 
-Outcomes that a condition decides are values (`spark_cas.core.outcome`); what is raised here is a
-`ConditionalLogError`: the log is not there, its store failed, or bytes are damaged.
+The outcomes of a condition are return values (`spark_cas.core.outcome`). Exceptions are `ConditionalLogError`: the
+log does not exist, its store failed, or data is corrupt.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,52 +22,79 @@ from spark_cas.core.plan import Layout, Plan, Progress
 from spark_cas.core.records import RECORDS
 
 EntryKind = Literal["plan", "completion", "outcome", "input", "cancelled"]
-"""The kinds of registry entries: plan and completion of a job by its name, the outcome of a commit group by the name
-of the group (`spark_cas.core.group`), the input list of a bulk load by `spark_cas.core.plan.input_entry`, and the
-rejection that cancelled a run by the name of the run (`spark_cas.log.load.cancelling`)."""
+"""The kinds of registry entries, and the name that each is stored under.
+
+``plan`` and ``completion`` use the name of a job. ``outcome`` uses the name of a commit group
+(`spark_cas.core.group`). ``input``, the input list of a bulk load, uses `spark_cas.core.plan.input_entry`.
+``cancelled``, the rejection that cancelled a run, uses the name of the run (`spark_cas.log.load.cancelling`).
+"""
 
 
 class Log(Protocol):
-    """A log on one backend: the six data methods."""
+    """The six data methods of a log."""
 
     def layout(self) -> Layout:
-        """The newest layout.
+        """Return the newest layout.
 
-        Raises LogNotFoundError, FormatError, StorageError.
+        Raises:
+            LogNotFoundError, FormatError, StorageError.
         """
         ...
 
     def claim(self, partition: int, plan: Plan) -> Claim | Refusal:
-        """Become the partition's writer for the job of ``plan`` and learn how far that job came.
+        """Claim a partition for the job of ``plan``, and return the progress of that job.
 
-        Where the backend can fence, every earlier writer is fenced from then on, unless it rested and nothing was
-        appended meanwhile (decision 0019); elsewhere a claim is advice and safety rests on `append` alone. Refused
-        with LayoutChanged when the plan's layout epoch is not the newest or an expansion is pending, and with
-        ProgressLost when rows of the job may have been trimmed unseen. What other tools than this package did to the
-        log a moment ago may be left for the append of rows to find.
+        If the backend can fence, the claim fences every earlier writer. An earlier writer that was idle can claim the
+        partition back as long as nothing has been appended since (decision 0019). If the backend cannot fence, a
+        claim is only advisory, and `append` alone is safe.
 
-        Raises LogNotSharedError when this is not the log that the plan was made for; StoreUnsafeError when the
-        store cannot keep the promise of `append`; ChunkDamagedError, FormatError, StorageError.
+        Changes that other tools made a moment ago may be detected only by `append`.
+
+        Args:
+            partition: The partition to claim.
+            plan: The plan of the job.
+
+        Returns:
+            The claim; LayoutChanged if the plan's layout epoch is not the newest or an expansion is pending;
+                ProgressLost if rows of the job may have been trimmed.
+
+        Raises:
+            LogNotSharedError: This is not the log that the plan was made for.
+            StoreUnsafeError: The store cannot keep the promise of `append`.
+            ChunkDamagedError, FormatError, StorageError: The partition cannot be read.
         """
         ...
 
     def append(self, claim: Claim, chunk: Chunk) -> Outcome:
-        """Append a chunk whole, once, at the claim's expected offset, or leave nothing of it visible.
+        """Append a chunk once, at the claim's expected offset, or leave nothing of it visible.
 
-        Where rows have claims of their own, each must hold for the offset that it gets (`check_rows`).
-        The ledger entry of the job is written in the same atomic step. A chunk of a plan with a group is seen by
-        that group's writers alone until the group is decided; who would come behind it waits for that, and aborts
-        the group once its time is over. Without records, and not completing the job, it only holds the place of its
-        group. One that changes nothing, not even the ledger, shows that the claim is the newest, where claims are
-        fenced: `Fenced` where that is not sure. One attempt: only transport failures are tried again, with the same
-        bytes, until a deadline ends them in Unknown. Asked for ever with one claim, at most one append succeeds.
-        `Fenced` means else that a chunk of the same job, which the claim does not know, is in the log.
+        The ledger entry of the job is written in the same atomic step. If rows have expected offsets of their own,
+        each must match the offset that the row gets (`check_rows`).
 
-        Raises UndecidedError where a group ahead is not decided in time; StorageError when the store definitely
-        refused for its own reasons (full, not permitted),
-        RecordTooLargeError when the chunk is larger than it takes, LogNotSharedError when another log has the
-        address now, which a store is asked for by `claim` alone; ChunkDamagedError and FormatError when what is there
-        cannot be appended to.
+        If the plan has a commit group, only writers of that group see the chunk until the group commits. A later
+        append of another group waits for that, and aborts the group after its deadline. In a group, a chunk without
+        records that does not complete the job only reserves an offset.
+
+        If claims are fenced, a chunk that changes nothing, not even the ledger, verifies that the claim is the
+        newest. The result is `Fenced` if that is not certain.
+
+        This is one attempt. It retries only transport failures, with the same bytes, until a deadline ends them in
+        Unknown. With one claim, at most one append ever succeeds.
+
+        Args:
+            claim: The claim of the partition.
+            chunk: The records, and the job's state after them.
+
+        Returns:
+            The outcome. `Fenced` usually means that the log has a chunk of the same job that the claim does not
+                include.
+
+        Raises:
+            UndecidedError: An earlier group did not commit or abort in time.
+            StorageError: The store definitely rejected the chunk, for example because it is full or access is denied.
+            RecordTooLargeError: The chunk is larger than the store accepts.
+            LogNotSharedError: The address now belongs to another log. An object store checks that only in `claim`.
+            ChunkDamagedError, FormatError: The existing data does not allow an append.
         """
         ...
 
@@ -76,121 +103,161 @@ class Log(Protocol):
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the committed records of a range in offset order, as (offset of the first, records).
 
-        The records of one yield hold these columns of `RECORDS` and lie at consecutive offsets; gaps fall
-        between yields. Without columns they still tell how many there are.
+        Each yield has the requested columns of `RECORDS`, and its records have consecutive offsets. Gaps are between
+        yields. With no columns, the yields still have the number of records.
 
-        Raises ValueError when the range is not within the bounds; ChunkDamagedError before any record of
-        a damaged chunk is yielded, TrimmedError likewise where the log was trimmed meanwhile; StorageError;
-        UnreadableRecordError for a record whose headers the column cannot hold, if that column is requested.
+        Raises:
+            ValueError: The range is not within the bounds.
+            ChunkDamagedError: A chunk is corrupt. Raised before any of its records is yielded.
+            TrimmedError: The log was trimmed during the read. Raised before any record of the chunk is yielded.
+            UnreadableRecordError: The column ``headers`` is requested and cannot represent the headers of a record.
+            StorageError: The store failed.
         """
         ...
 
     def bounds_of(self, partitions: Sequence[int], *, waiting: bool) -> tuple[Bounds, ...]:
-        """What each of some partitions keeps, with as few requests as can be.
+        """Return the bounds of some partitions, with as few requests as possible.
 
-        ``waiting``: every append acknowledged before this call lies below its ``end_offset``, and what is committed
-        as a whole lies in all of the partitions below that, or in none. Else it is what is
-        decided now, and nobody's open transaction is waited for: still nothing below ``end_offset`` is undecided, but
-        an append that was acknowledged a moment ago may lie at or behind it. That is for who comes back for the rest.
+        If ``waiting``, every append acknowledged before the call is below its ``end_offset``. Each atomic load is
+        below the end offsets of all these partitions, or of none.
 
-        Raises UndecidedError where it waits, and that is not decided within the patience; LogNotFoundError,
-        ChunkDamagedError, StorageError.
+        Otherwise, the call does not wait for open transactions. Everything below ``end_offset`` is still committed or
+        aborted, but an append acknowledged a moment ago may be at or above it. Use this if the caller reads the
+        remaining records later.
+
+        Args:
+            partitions: The partitions.
+            waiting: Whether to wait until all acknowledged appends are visible.
+
+        Returns:
+            The bounds, in the order of the partitions.
+
+        Raises:
+            UndecidedError: ``waiting`` is set, and a transaction is still open after the retry timeout.
+            LogNotFoundError, ChunkDamagedError, StorageError: The bounds cannot be read.
         """
         ...
 
     def progress_of(
         self, partitions: Sequence[int], job: str, group: str = "", *, proven: bool = False
     ) -> tuple[Progress | None, ...]:
-        """A job's ledger entries in some partitions; None where the log holds nothing of it, or no longer.
+        """Return a job's ledger entries in some partitions.
 
-        What a group holds counts once it is committed, and before that for who names the ``group``. They are what was
-        committed before this call unless a broker answers that was deposed and does not know it; with ``proven`` none
-        such can answer. It is for whoever decides by them alone which rows of a job are not in the log yet.
+        An entry is None if the log does not have it, or no longer.
 
-        Raises LogNotFoundError, ChunkDamagedError, StorageError.
+        The rows of a commit group count after its commit, and before it only for a caller that names the ``group``.
+        The entries include every commit before the call, unless a stale leader answers. With ``proven``, no stale
+        leader can answer: use it if only the entries decide which rows to append.
+
+        Raises:
+            LogNotFoundError, ChunkDamagedError, StorageError.
         """
         ...
 
 
 class Admin(Protocol):
-    """Creating and trimming: what a task that writes rows never needs."""
+    """Create and trim a log. Tasks that write rows need neither."""
 
     def create(self, partitions: int, partitioner: Partitioner = DEFAULT_PARTITIONER) -> Layout:
-        """Create the log unless it is there, and return its layout, which another creator may have chosen.
+        """Create the log unless it exists, and return its layout, which another creator may have chosen.
 
-        A backend whose layout records the partitioner records it now, others with the first plan that names one.
+        If the layout of the backend includes the partitioner, it is recorded now. Otherwise the first plan that names
+        one records it.
 
-        Raises FormatError when the place holds something else, StoreUnsafeError, StorageError.
+        Raises:
+            FormatError: The address holds other data.
+            StoreUnsafeError, StorageError: The store cannot be used.
         """
         ...
 
     def trim(self, partition: int, before_offset: int) -> Bounds:
-        """Let go of records below an offset, and of none at or above it.
+        """Delete records below an offset, and none at or above it. Return the new bounds.
 
-        Where chunks are what is kept, one that the offset lies within stays whole, and so does the newest.
+        If the backend stores chunks, the chunk that contains the offset stays complete, and the newest chunk always
+        stays.
 
-        Raises ValueError when the offset is past the end; StorageError.
+        Raises:
+            ValueError: The offset is past the end.
+            StorageError: The store failed.
         """
         ...
 
 
 class Blind(Protocol):
-    """Appending where exactly once is not asked for, or not available."""
+    """Append without exactly once, if it is not requested or not available."""
 
     def append_blind(self, partition: int, layout: Layout, chunk: Chunk, guarantee: str) -> Outcome:
-        """Append a chunk at whatever the end is: no plan, no claim, no ledger entry, and nobody is fenced.
+        """Append a chunk at the current end, without a plan, a claim or a ledger entry, and without fencing.
 
-        ``guarantee`` is `IDEMPOTENT` or `AT_LEAST_ONCE`; a log may keep more of it than that. `Appended` when each
-        record was acknowledged: others' may lie among them. LayoutChanged, with nothing of the chunk appended, when
-        the log has another layout. Unknown: some of the chunk may be in the log.
+        Args:
+            partition: The partition.
+            layout: The layout that the caller knows.
+            chunk: The records.
+            guarantee: `IDEMPOTENT` or `AT_LEAST_ONCE`. A log may give a stronger guarantee.
 
-        Raises LogNotSharedError when the log is another; as `append` does StorageError, RecordTooLargeError,
-        ChunkDamagedError, FormatError, and StoreUnsafeError as `claim` does; NotTakenError for rows that another try
-        would not append either.
+        Returns:
+            `Appended` if each record was acknowledged; records of others may be between them. `LayoutChanged` if the
+                log has another layout; then nothing was appended. `Unknown` if some of the chunk may be in the log.
+
+        Raises:
+            LogNotSharedError: This is another log.
+            NotTakenError: The rows were rejected, and a retry would not append them either.
+            StorageError, RecordTooLargeError, ChunkDamagedError, FormatError: As for `Log.append`.
+            StoreUnsafeError: As for `Log.claim`.
         """
         ...
 
 
 class Expandable(Protocol):
-    """The steps of an expansion, which `spark_cas.log.expanding` takes in their order. Each may be taken again.
+    """The steps of an expansion, which `spark_cas.log.expanding` calls in order. Each step may be repeated.
 
-    A LogNotFoundError and a StorageError may end each of them.
+    Each step may raise LogNotFoundError or StorageError.
     """
 
     def layouts(self, known_epoch: int | None = None) -> Layouts:
-        """How the log came to its partitions, all of it that was recorded.
+        """Return the current layout and the recorded expansions of the log.
 
-        Where another tool can add partitions nobody records it: a caller who knows which layout epoch the log had is
-        told of that as of an expansion whose thresholds are the ends of now, open transactions included. So is such
-        a caller who may not see what was recorded; any other is refused. Raises FormatError.
+        If another tool can add partitions, they are not recorded. For a caller that passes the layout epoch it knew,
+        they are returned as an expansion whose thresholds are the current end offsets, open transactions included.
+        The same applies to such a caller without permission to read the records; any other caller without it gets an
+        error.
+
+        Raises:
+            FormatError.
         """
         ...
 
     def begin_expansion(self, layout: Layout, partitions: int) -> Intent:
-        """Record that a log of this layout is to have more partitions, and return what was first recorded of it.
+        """Record that a log with this layout gets more partitions, and return the first recorded intent.
 
-        From then on no claim is granted until that expansion is finished.
+        No claim is granted until that expansion is finished.
         """
         ...
 
     def end_partition(self, partition: int, intent: Intent) -> int:
-        """Let nobody who has a claim from before the intent append to a partition any more, and return where it ends.
+        """Prevent every claim from before the intent from appending to a partition, and return the end offset.
 
-        What lies below that was appended before; what such a writer still sends is refused, whenever it arrives.
-        Once the expansion is finished it moves no threshold, and what it returns is of no use. Where writers are
-        fenced, it may then fence one of the new layout, whose task is tried again.
+        All appends of such claims are below the returned offset. Later ones are rejected.
+
+        After the expansion is finished, the call changes no threshold and its result is meaningless. If the backend
+        fences, it may then fence a writer of the new layout, whose task is retried.
         """
         ...
 
     def finish_expansion(self, expansion: Expansion) -> None:
-        """Record an expansion for ever, unless it is recorded: now the log has the new layout and its partitions."""
+        """Record an expansion permanently, unless it is recorded.
+
+        The log then has the new layout and its partitions.
+        """
         ...
 
 
 class Registry(Protocol):
-    """The entries of jobs: the first writer wins. Drivers write them, and keep them until they forget the job.
+    """The registry entries of jobs. The first writer of an entry wins.
 
-    Only a ``cancelled`` entry is written by a task, and removed when its run ends.
+    Drivers write them, and keep them until a forget.
+
+    Tasks write only ``cancelled`` entries, which are removed when the run ends.
     """
 
     def entry(self, kind: EntryKind, job: str) -> str | None:
@@ -198,9 +265,9 @@ class Registry(Protocol):
         ...
 
     def put_entry(self, kind: EntryKind, job: str, text: str) -> str:
-        """Record one line of JSON of a job unless there is one, and return the first one.
+        """Record an entry of a job, as one line of JSON, unless it exists. Return the recorded entry.
 
-        A log whose registry is not created yet records no ``cancelled`` entry. Raises FormatError, StorageError.
+        A log whose registry does not exist yet records no ``cancelled`` entry. Raises FormatError, StorageError.
         """
         ...
 
@@ -209,30 +276,36 @@ class Registry(Protocol):
         ...
 
     def jobs(self) -> tuple[str, ...]:
-        """All jobs that have a plan, sorted. Raises StorageError."""
+        """Return the names of all jobs that have a plan, sorted. Raises StorageError."""
         ...
 
     def forget(self, plan: Plan) -> None:
-        """Remove what is recorded of a job under this name: its progress, its completion and, last, its plan.
+        """Remove the records of a job with this plan: its progress, its completion and, last, the plan itself.
 
-        Interrupted, it may be done again, and the plan stands for as long as anything does. Whether it is safe is
-        decided by `spark_cas.log.forgetting`. What a writer without a claim on a partition may still hold there is
-        ended first, as an expansion would have had to. Raises StorageError.
+        If the call is interrupted, repeat it: the plan stays until everything else is removed.
+        `spark_cas.log.forgetting` decides whether the removal is safe. Writers without a claim on a partition are
+        fenced first, as an expansion would do.
+
+        Raises:
+            StorageError.
         """
         ...
 
 
 class Grantor(Protocol):
-    """Where the grants of a log are kept: `spark_cas.log.load.granting` says who gets one."""
+    """The storage of the load lock of a log. `spark_cas.log.load.granting` decides which load gets it."""
 
     def grants(self) -> Grants:
-        """The grants as they are now, none where nobody ever had one. Raises FormatError, StorageError."""
+        """Return the current grants, empty if there were never any. Raises FormatError, StorageError."""
         ...
 
     def put_grants(self, grants: Grants) -> bool:
-        """Record grants in place of those with the number before theirs, unless others were recorded meanwhile.
+        """Replace the grants that have the preceding number, in one atomic step.
 
-        One step, however many do this at once. False: look at the grants again, these may be recorded or not. Raises
-        StorageError.
+        Returns:
+            True if these grants are recorded. False if they may not be: read the grants and retry.
+
+        Raises:
+            StorageError.
         """
         ...

@@ -1,7 +1,7 @@
-"""Whether a process of this machine is still there: the sign by which a load that was killed is known at once.
+"""Detect whether a process of this machine is still running, so that a killed load is recognized at once.
 
-A process is told by what no other has: the boot of its machine, its namespace of process ids, its id and when it
-started. Where that is not to be had (Linux has it), or on another machine, nothing is known of it.
+A process is identified by the boot id of its machine, its PID namespace, its PID and its start time. If these are not
+available (only Linux has them), or the process is on another machine, its state is unknown.
 """
 
 import os
@@ -11,11 +11,11 @@ _PROC = Path("/proc")
 
 
 def name_of(pid: int) -> str:
-    """The name of a process that runs, the same in all processes beside it; empty where there is none."""
+    """Return the name of a running process, the same for all callers in its namespace. Empty if it does not run."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         namespace = (_PROC / "self/ns/pid").readlink()
-        # What stands before the last bracket is the program's name, which may hold anything.
+        # The last bracket ends the program's name, which may contain any character.
         fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
         state, started = fields[0], fields[19]
     except (OSError, IndexError):
@@ -24,7 +24,7 @@ def name_of(pid: int) -> str:
 
 
 def is_running(name: str) -> bool | None:
-    """Whether a process runs; None where nothing is known of it."""
+    """Return whether a process runs, None if that is unknown."""
     place, _, process = name.partition("|")
     here, _, _ = name_of(os.getpid()).partition("|")
     if not place or place != here:

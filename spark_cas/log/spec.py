@@ -1,4 +1,4 @@
-"""Where a log is: plain values that cross processes; clients are opened from them where they are used."""
+"""The address of a log as plain values that can be sent to other processes, which create their own clients."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from spark_cas.log.patience import PATIENCE_MS
 CLOUD_SCHEMES = ("s3", "s3a", "az", "adl", "azure", "abfs", "abfss", "gs")
 
 RETRY_TIMEOUT = "retry_timeout"
-"""The setting of a store client, under obstore's name, for how long what failed is tried again."""
+"""The retry timeout setting of a store client, under obstore's name."""
 _DURATION = re.compile(r"([1-9][0-9]{0,8})\s*(ms|s|m|min|h)")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 
@@ -28,15 +28,16 @@ class LogSpec:
     store_options: tuple[tuple[str, str], ...] = ()
     """Settings of the store client under obstore's names. They may be secret and are never shown."""
     patience_ms: int = PATIENCE_MS
-    """How long anything goes on against a store that is down, busy or silent."""
+    """The retry timeout of all operations on the store, in milliseconds."""
     met: bool = False
-    """Whether this store answered before: then a port that is closed now is one that opens again."""
+    """Whether this store answered before. If so, a connection failure is considered transient."""
 
     @classmethod
     def parse(cls, address: str, store_options: dict[str, str] | None = None) -> Self:
-        """Read a path or a URL; a relative path is taken from here, so call it where the user is.
+        """Parse a path or a URL. A relative path is resolved in the current directory.
 
-        Raises OptionError for an address that no store serves.
+        Raises:
+            OptionError: No store serves the address, or it contains a secret.
         """
         try:
             parts = urlsplit(address)
@@ -67,7 +68,7 @@ class LogSpec:
         return cls(address.rstrip("/")).with_options(store_options or {})
 
     def with_options(self, store_options: Mapping[str, str]) -> Self:
-        """The same log with these settings of its store client. Raises OptionError."""
+        """Return the same log with these settings of its store client. Raises OptionError."""
         options = dict(store_options)
         retry_timeout = options.pop(RETRY_TIMEOUT, f"{PATIENCE_MS}ms")
         found = _DURATION.fullmatch(retry_timeout.strip().lower())
@@ -78,36 +79,36 @@ class LogSpec:
 
     @property
     def scheme(self) -> str:
-        """``file``, ``memory``, ``s3`` and so on."""
+        """Return the scheme of the URL: ``file``, ``memory``, ``s3`` and so on."""
         return urlsplit(self.url).scheme.lower()
 
     @property
     def topic(self) -> str:
-        """The log's name: the last segment of its address."""
+        """Return the log's name, the last segment of its address."""
         name = Path(urlsplit(self.url).path).name or urlsplit(self.url).netloc
         return check_name(name, "the last part of a log's address")
 
     @property
     def patience_seconds(self) -> float:
-        """How long anything goes on against a store that is down, busy or silent."""
+        """Return the retry timeout of all operations on the store, in seconds."""
         return self.patience_ms / 1000
 
     @property
     def has_brokers(self) -> bool:
-        """Whether brokers serve it."""
+        """Return whether the log is a topic."""
         return False
 
     @property
     def server(self) -> str:
-        """Who is asked for it, in plain words."""
+        """Return the name of the server, for messages."""
         return f"the store of log {self.topic}"
 
     def of_topic(self, topic: str) -> Self:  # noqa: ARG002 - as that of a topic
-        """The same log: it has one name."""
+        """Return the same log: it has one name."""
         return self
 
     def at(self, path: str = "") -> str:
-        """Where the log is, or what lies at a path below it, as a person would write it."""
+        """Return the address of the log, or of a path below it, for messages."""
         root = unquote(urlsplit(self.url).path) if self.scheme == "file" else self.url
         return f"{root}/{path}" if path else root
 

@@ -1,4 +1,4 @@
-"""How young a claim about a key must be on a log that compacts deletions away."""
+"""Check whether an expected offset is recent enough for a log that compacts deletions away."""
 
 from spark_cas.log.backend import Backend
 

@@ -1,6 +1,6 @@
-"""The Kafka backend: conditional append on stock brokers, resting on transactions and delivered offsets.
+"""The Kafka backend: conditional append on stock brokers, based on transactions and delivery reports.
 
-The log loads when it is asked for: a topic's address and its settings are known without the client.
+`KafkaLog` is imported on first use, so that addresses and settings work without the Kafka client.
 """
 
 from importlib import import_module

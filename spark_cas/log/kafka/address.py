@@ -1,4 +1,4 @@
-"""From what a user gives to a `KafkaSpec`: everything is checked here, and no client is needed for it."""
+"""Build a `KafkaSpec` from user input. All input is checked here, without a client."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
 
 
 def check_servers(text: str) -> str:
-    """``host:port`` pairs separated by commas, without blanks; ValueError saying what was expected."""
+    """Return ``host:port`` pairs separated by commas, without blanks. Raises ValueError with the expected format."""
     servers = [each.strip() for each in text.split(",") if each.strip()]
     if not servers or not all(_SERVER.fullmatch(each) for each in servers):
         raise ValueError("host:port, or several separated by commas")
@@ -35,10 +35,21 @@ def kafka_spec(
     transaction_timeout_ms: int = DEFAULT_TRANSACTION_MS,
     max_in_flight: int = MOST_IN_FLIGHT,
 ) -> KafkaSpec:
-    """The spec of a topic. ``settings`` are the clients' under Java's names.
+    """Return the spec of a topic.
 
-    A secret among them may be a reference, ``env:NAME`` or ``file:PATH``, and stays one.
-    Raises OptionError, which never shows a value.
+    A secret in ``settings`` may be a reference, ``env:NAME`` or ``file:PATH``, and is not resolved here.
+
+    Args:
+        servers: The bootstrap servers, ``host:port`` separated by commas.
+        topic: The name of the topic.
+        settings: Client settings under the names of Kafka's Java client.
+        prefix: The option ``idPrefix``, which begins transactional ids, groups and registry topics.
+        claim_timeout_ms: How long a claim or a read waits for an open transaction of another writer, in milliseconds.
+        transaction_timeout_ms: The transaction timeout of producers, in milliseconds.
+        max_in_flight: The most unanswered requests of a writer on its connection to a broker.
+
+    Raises:
+        OptionError: An argument is invalid. The message never contains a value.
     """
     try:
         servers = check_servers(servers)
@@ -58,9 +69,9 @@ def kafka_spec(
 
 
 def parse_kafka_url(url: str, settings: Mapping[str, str]) -> KafkaSpec:
-    """The spec of ``kafka://host1:9092,host2:9092/topic``, settings that have no effect told. Raises OptionError.
+    """Return the spec of ``kafka://host1:9092,host2:9092/topic``, and log a warning for settings that have no effect.
 
-    ``idPrefix`` among the settings is no client's: it is option idPrefix.
+    ``idPrefix`` in ``settings`` is not a client setting but the option of that name. Raises OptionError.
     """
     prefix = DEFAULT_PREFIX
     of_clients = {}

@@ -1,4 +1,4 @@
-"""What a broker's own settings say, where a principal may see them."""
+"""Read the settings of a broker, if the principal has permission."""
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigEntry, ConfigResource, ResourceType
@@ -9,7 +9,7 @@ from spark_cas.log.kafka.client.rights import NOT_PERMITTED
 
 
 def broker_settings(admin: Admin, broker: int) -> dict[str, str]:
-    """The settings of a broker; none when this principal may not see them. Raises StorageError."""
+    """Return the settings of a broker, empty if this principal has no permission. Raises StorageError."""
     resource = ConfigResource(ResourceType.BROKER, str(broker))
 
     def question() -> dict[str, ConfigEntry]:

@@ -1,8 +1,8 @@
-"""Bounds of several partitions that cut no load as a whole, however busy the partitions are.
+"""Read bounds of several partitions that do not split an atomic load, even under constant appends.
 
-Brokers write the marker of a commit into one partition after the other. Whose records those are, the brokers do not
-tell, but the ledger of a load names all of its partitions: where no load as a whole was committed between a look at
-the ledgers and another, none is cut by the bounds that were found in between.
+Brokers write the marker of a commit to one partition after the other, and do not report which transaction a record
+belongs to. But the ledger of a load lists all of its partitions. If the ledgers are equal before and after the bounds
+are read, no atomic load was committed in between, so the bounds split none.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,28 +22,30 @@ _DOING = "looking where partitions end that loads are committed to as a whole"
 _PAUSE_SECONDS = 0.02
 
 Entries = tuple[Progress | None, ...]
-"""The ledger entries of a job in the partitions."""
+"""The ledger entries of a job, by partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class WholeLoads:
-    """What two questions tell of the jobs that append to all partitions in one step."""
+    """The two requests for the state of atomic loads."""
 
     jobs: Callable[[], Mapping[str, bool]]
-    """All of them, and whether each is complete: then it was visible in all partitions before that was recorded."""
+    """Returns all atomic loads, and whether each is complete. A complete load is visible in all partitions."""
     entries: Callable[[str], Entries]
-    """Those of one of them, once no transaction that may change them is open."""
+    """Returns the ledger entries of a load after all transactions that may change them have ended."""
 
 
 def at_one_moment(
     admin: Admin, ats: list[TopicPartition], loads: WholeLoads, timeout_seconds: float
 ) -> tuple[Bounds, ...]:
-    """The bounds of several partitions, such that a load as a whole is in all of those or in none.
+    """Return the bounds of several partitions, such that each atomic load is in all of them or in none.
 
-    Who may not see what is recorded of loads is told bounds all the same, which may cut one that is being committed.
+    If the principal may not read the records of loads, the bounds may split a load that is being committed.
 
-    Raises UndecidedError when a transaction is open for longer, or loads are committed for as long without a pause;
-    StorageError.
+    Raises:
+        UndecidedError: A transaction is open for longer than the timeout, or loads are committed for as long without
+            a pause.
+        StorageError: The brokers did not answer.
     """
     if len(ats) <= 1:
         return ends.barriers(admin, ats, timeout_seconds)
@@ -72,6 +74,6 @@ def at_one_moment(
 
 
 def _known(loads: WholeLoads, jobs: set[str]) -> dict[str, Entries]:
-    """By job, those that have any."""
+    """Return the ledger entries of those jobs that have any."""
     found = {job: loads.entries(job) for job in sorted(jobs)}
     return {job: entries for job, entries in found.items() if any(entries)}

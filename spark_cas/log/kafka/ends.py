@@ -1,4 +1,4 @@
-"""Where a partition ends: read behind a barrier, because a commit returns before its marker is visible."""
+"""Read the end offsets of partitions, after a barrier if a commit may not be visible yet."""
 
 from collections.abc import Callable
 from concurrent.futures import wait
@@ -23,16 +23,16 @@ _END: _Asked = (OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: i
 _DECIDED_END: _Asked = (OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)  # type: ignore[no-untyped-call]
 
 _NOT_YET_KNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART})
-"""What a leader says of a partition that was added a moment ago. That a topic is gone, `describe` finds."""
+"""The error of a leader for a partition that was just added. `describe` detects a deleted topic."""
 
 _NO_SUCH_OFFSET = -1
-"""What brokers answer when no record is as new as was asked for."""
+"""The broker's answer if no record is new enough."""
 
 _MOMENTS = 3
-"""So often it is looked for one at which nobody appends."""
+"""How many times `at_rest` retries."""
 
 _DEPOSED_SECONDS = 1.0
-"""For so long a broker that was deposed may not know it, and tell ends as of then."""
+"""How long a demoted leader may not know it, and return old end offsets."""
 
 _FIRST_PAUSE_SECONDS = 0.001
 _LONGEST_PAUSE_SECONDS = 0.1
@@ -41,38 +41,44 @@ _Answer = TypeVar("_Answer")
 
 
 def start_offset(admin: Admin, at: TopicPartition) -> int:
-    """The oldest offset that the partition keeps."""
+    """Return the oldest offset that the partition keeps."""
     return _offsets(admin, at, _START)[0]
 
 
 def high_watermark(admin: Admin, at: TopicPartition) -> int:
-    """The end of what is replicated, decided or not."""
+    """Return the high watermark: the end of the replicated records, open transactions included."""
     return _offsets(admin, at, _END)[0]
 
 
 def last_stable_offset(admin: Admin, at: TopicPartition) -> int:
-    """The end of what is decided (the last stable offset)."""
+    """Return the last stable offset: all transactions below it are committed or aborted."""
     return _offsets(admin, at, _DECIDED_END)[0]
 
 
 def barrier(admin: Admin, at: TopicPartition, timeout_seconds: float, seen: int = 0) -> Bounds:
-    """The partition's bounds once all that was in it when this was called is decided.
+    """Return the partition's bounds after every transaction that was open at the call has ended.
 
-    An offset that was ``seen`` in it lies below its end. Raises UndecidedError when someone's open transaction
-    outlasts the timeout.
+    Args:
+        admin: The client.
+        at: The partition.
+        timeout_seconds: How long to wait for open transactions.
+        seen: An end offset known from elsewhere. The bounds reach at least to it.
+
+    Raises:
+        UndecidedError: A transaction is still open after the timeout.
     """
     return barriers(admin, [at], timeout_seconds, seen)[0]
 
 
 def at_rest(admin: Admin, ats: list[TopicPartition], timeout_seconds: float) -> tuple[Bounds, ...] | None:
-    """The bounds that several partitions had at one moment: looked at again, none had got more.
+    """Return the bounds that several partitions had at one moment, confirmed by a second read with equal end offsets.
 
-    So a transaction over some of them is in all of those or in none. None where others append without a pause. Raises
-    as `barriers`.
+    Each transaction over some of the partitions is then in all of them or in none. Return None if other producers
+    append without a pause. Raises as `barriers`.
     """
     for _ in range(_MOMENTS):
         found = barriers(admin, ats, timeout_seconds)
-        # What was committed to one partition before the first look was in all others before this one.
+        # A transaction visible in one partition at the first read is in all others by now.
         now = _all_offsets(admin, ats, _END)
         if all(end == each.end_offset for (end,), each in zip(now, found, strict=True)):
             return found
@@ -80,11 +86,12 @@ def at_rest(admin: Admin, ats: list[TopicPartition], timeout_seconds: float) -> 
 
 
 def barriers(admin: Admin, ats: list[TopicPartition], timeout_seconds: float, seen: int = 0) -> tuple[Bounds, ...]:
-    """The same for several partitions of a topic, at once: the timeout is for all of them."""
+    """Return the bounds as `barrier` for several partitions of a topic at once. The timeout covers all of them."""
     doing = f"looking where topic {ats[0].topic} ends" if ats else ""
     wait = wait_for_others(timeout_seconds, doing, _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS)
     found: dict[TopicPartition, Bounds] = {}
-    # Whichever is read first: a decided end that has reached the target proves all below the target decided.
+    # Correct in any order: when the last stable offset reaches the target, every transaction below the target has
+    # ended.
     asked = _all_offsets(admin, ats, _START, _DECIDED_END, _END)
     targets = {at: max(seen, target) for at, (_, _, target) in zip(ats, asked, strict=True)}
     ends = {at: (start, end) for at, (start, end, _) in zip(ats, asked, strict=True)}
@@ -108,17 +115,20 @@ def _open_transaction(at: TopicPartition, end: int, timeout_seconds: float) -> U
 
 
 def stable_bounds(admin: Admin, at: TopicPartition) -> Bounds:
-    """The partition's bounds without waiting: records of transactions that are open lie behind them."""
+    """Return the partition's bounds up to the last stable offset, without waiting for open transactions."""
     return all_stable_bounds(admin, [at])[0]
 
 
 def all_stable_bounds(admin: Admin, ats: list[TopicPartition]) -> tuple[Bounds, ...]:
-    """The same for several partitions of a topic, at once."""
+    """Return the same for several partitions of a topic at once."""
     return tuple(Bounds(*each) for each in _all_offsets(admin, ats, _START, _DECIDED_END))
 
 
 def require_kept(admin: Admin, at: TopicPartition, offsets: OffsetRange) -> None:
-    """ValueError unless all of a range is kept and decided. That the partition ends before is looked at again."""
+    """Raise ValueError unless the partition keeps all of a stable range.
+
+    If its end is too low, confirm by more reads.
+    """
     wait = SecondLook(_DEPOSED_SECONDS, f"reading partition {at.partition} of topic {at.topic}")
     while True:
         bounds = stable_bounds(admin, at)
@@ -129,16 +139,16 @@ def require_kept(admin: Admin, at: TopicPartition, offsets: OffsetRange) -> None
 
 
 def bounds_to_high_watermark(admin: Admin, at: TopicPartition) -> Bounds:
-    """The partition's bounds without waiting, records of open transactions included: no check may rest on them."""
+    """Return the partition's bounds up to the high watermark, without waiting. Do not use them for a check."""
     return Bounds(*_offsets(admin, at, _START, _END))
 
 
 def lookup_time(admin: Admin, at: TopicPartition, timestamp_ms: int) -> tuple[int | None, Bounds]:
-    """Return the first offset with a timestamp of at least this time, and the partition's decided bounds.
+    """Return the first offset with a timestamp of at least this time, and the partition's stable bounds.
 
     The offset is None if the broker finds none. It may be the offset of a transaction marker, whose timestamp is the
-    wall clock of a broker, or of a record whose transaction was aborted or is open. No committed record that is as
-    new has a lower offset. All answers come in one round trip.
+    wall clock of a broker, or of a record whose transaction was aborted or is open. No committed record as new
+    as this has a lower offset. All requests are sent in one round trip.
     """
     spec = _at_time(timestamp_ms), IsolationLevel.READ_UNCOMMITTED
     first, start, end = _offsets(admin, at, spec, _START, _DECIDED_END, absent=_NO_SUCH_OFFSET)
@@ -146,9 +156,9 @@ def lookup_time(admin: Admin, at: TopicPartition, timestamp_ms: int) -> tuple[in
 
 
 def dated_since(admin: Admin, at: TopicPartition, timestamp_ms: int) -> tuple[int, int] | None:
-    """Return the first decided offset with a timestamp of at least this time, and that timestamp.
+    """Return the first offset below the last stable offset with at least this timestamp, and its timestamp.
 
-    None if there is none. Transaction markers and aborted records count, as in `lookup_time`.
+    Return None if there is none. Transaction markers and aborted records count, as in `lookup_time`.
     """
     offset, found_ms = _dated(admin, at, _at_time(timestamp_ms), IsolationLevel.READ_COMMITTED)
     return None if offset == _NO_SUCH_OFFSET else (offset, found_ms)
@@ -164,13 +174,13 @@ def newest_ms(admin: Admin, at: TopicPartition) -> int:
 
 
 def _at_time(timestamp_ms: int) -> OffsetSpec:
-    """The request for an offset by time. The protocol uses negative times for other requests; no record has one."""
+    """Return the request for an offset by time. Negative times have a special meaning, and no record has one."""
     spec: OffsetSpec = OffsetSpec.for_timestamp(max(0, timestamp_ms))
     return spec
 
 
 def _dated(admin: Admin, at: TopicPartition, which: OffsetSpec, isolation: IsolationLevel) -> tuple[int, int]:
-    """The offset and the timestamp that the leader returns, each -1 if there is none."""
+    """Return the offset and the timestamp from the leader, each -1 if there is none."""
 
     def question() -> tuple[int, int]:
         asked = admin.client.list_offsets(
@@ -183,14 +193,16 @@ def _dated(admin: Admin, at: TopicPartition, which: OffsetSpec, isolation: Isola
 
 
 def _offsets(admin: Admin, at: TopicPartition, *wanted: _Asked, absent: int = 0) -> list[int]:
-    """Offsets of a partition, in the order in which they are named; see `_all_offsets`."""
+    """Return offsets of a partition in the order of the requests, as `_all_offsets`."""
     return _all_offsets(admin, [at], *wanted, absent=absent)[0]
 
 
 def _all_offsets(admin: Admin, ats: list[TopicPartition], *wanted: _Asked, absent: int = 0) -> list[list[int]]:
-    """Offsets of each of some partitions of a topic, in the order in which they are named. All are asked for at once.
+    """Return the offsets of several partitions of a topic, in the order of the requests.
 
-    ``absent`` is what the brokers answer where there may be none.
+    All requests are sent at once.
+
+    ``absent`` is the brokers' answer if a request can have no offset.
     """
     if not ats:
         return []
@@ -202,12 +214,12 @@ def _all_offsets(admin: Admin, ats: list[TopicPartition], *wanted: _Asked, absen
             )
             for which, isolation in wanted
         ]
-        # All of them, for what one of them says of the leaders holds for whatever is asked next.
+        # Wait for all of them: a stale leader in one answer matters for the next request.
         with admin.noticing_late():
             wait([each[at] for each in asked for at in ats], admin.request_seconds)
         offsets = [[int(admin.answer(each[at]).offset) for each in asked] for at in ats]
         if min(map(min, offsets)) < min(0, absent):
-            # Between two leaders the client may give an invalid offset, and no error with it.
+            # During a leader change, the client may return an invalid offset without an error.
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
         return offsets
 
@@ -215,10 +227,10 @@ def _all_offsets(admin: Admin, ats: list[TopicPartition], *wanted: _Asked, absen
 
 
 def _ask_of_leaders(admin: Admin, ats: list[TopicPartition], question: Callable[[], _Answer], doing: str) -> _Answer:
-    """As `ask`, of the leaders of partitions of one topic: who they are is known each time before the question.
+    """Send a request as `ask` to the leaders of partitions of one topic, which the client has to know before.
 
-    After an error they are asked for anew, for librdkafka forgets a leader that says it is none. So they are where a
-    broker answered late, which may have stood still and have been deposed: until one that was would know it.
+    After an error, request the leaders again, because librdkafka drops a leader that reports it is none. If a broker
+    answered late, it may have stalled and been demoted. Then repeat the request until a demoted leader would know it.
     """
     topic, numbers = ats[0].topic, [at.partition for at in ats]
     late: SecondLook | None = None
@@ -237,9 +249,9 @@ def _ask_of_leaders(admin: Admin, ats: list[TopicPartition], question: Callable[
 
 
 def _of_leaders_now(admin: Admin, topic: str, partitions: list[int], question: Callable[[], _Answer]) -> _Answer:
-    """One answer. Raises KafkaException, LogNotFoundError, StorageError."""
+    """Send the request once. Raises KafkaException, LogNotFoundError, StorageError."""
     if not admin.knows_leaders(topic, partitions):
-        # It may as well not be there, or not be ours to see.
+        # The topic may not exist, or this principal may not see it.
         describe(admin, topic)
         raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
     try:

@@ -1,9 +1,9 @@
-"""The steps of an expansion that change something on the brokers: writers are fenced, partitions are made.
+"""Fence writers and add partitions: the steps of an expansion that change state on the brokers.
 
-Who writes a partition holds its transactional id, or, without a claim to an offset, one with the name of the job in
-it. All jobs are in the registry: a plan is recorded before anything is claimed by it. So once the intent is there,
-the ids that can be held by a claim from before it are known, and each is taken over: what its holder has open is
-aborted, and the brokers take nothing of it any more, however long it slept. Whoever claims later reads of the intent.
+A writer of a partition uses the partition's transactional id. If it expects no offset, the id has the name of its job
+in it. All jobs are in the registry, because a plan is recorded before its first claim. So after the intent is
+recorded, all ids that an earlier claim may use are known. The expansion takes each id over: the brokers abort its
+open transaction and reject all later requests of its writer, however late. Later claims read the intent.
 """
 
 from collections.abc import Iterable
@@ -24,9 +24,10 @@ _AT_ONCE = 8
 
 
 def fence(spec: KafkaSpec, ids: Iterable[str]) -> None:
-    """Take over transactional ids: what their holders have open is aborted, and no more of them taken.
+    """Take over transactional ids. The brokers abort their open transactions and reject their writers.
 
-    Raises StorageError.
+    Raises:
+        StorageError.
     """
     try:
         with ThreadPoolExecutor(_AT_ONCE) as threads:
@@ -37,9 +38,10 @@ def fence(spec: KafkaSpec, ids: Iterable[str]) -> None:
 
 
 def add_partitions(admin: Admin, topic: str, partitions: int, *, trying: bool = False) -> None:
-    """Let a topic have at least so many partitions, or with ``trying`` only have the brokers say whether it may.
+    """Expand a topic to at least this many partitions. With ``trying``, only have the brokers validate the request.
 
-    Raises LogNotFoundError, StorageError.
+    Raises:
+        LogNotFoundError, StorageError.
     """
     if len(describe(admin, topic).partitions) >= partitions:
         return
@@ -51,7 +53,7 @@ def add_partitions(admin: Admin, topic: str, partitions: int, *, trying: bool = 
         try:
             admin.answer(asked[topic])
         except KafkaException as error:
-            # Somebody else may have added them, and a broker may not have known.
+            # Another process may have added the partitions while the metadata of this broker was stale.
             if error.args[0].code() != KafkaError.INVALID_PARTITIONS:
                 raise
 

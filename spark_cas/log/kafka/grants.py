@@ -1,8 +1,8 @@
-"""The grants of a topic: the metadata of one offset of a group, changed in a transaction.
+"""The load lock of a topic: the metadata of one offset of a group, changed in a transaction.
 
-All who change them share a transactional id. Who took it over last has fenced the others, reads what they came to,
-and commits only if that is what he saw before: so one change follows the other. Reading takes one request, however
-often they were changed.
+All writers of the lock share a transactional id. The newest one has fenced the others. It reads the current state,
+and commits only if that is the state it expects. So each change follows the previous one. A read takes one request,
+however often the state has changed.
 """
 
 import base64
@@ -22,28 +22,28 @@ from spark_cas.log.kafka.group_metadata import MAX_METADATA_BYTES, GroupMetadata
 from spark_cas.log.patience import Wait, within
 
 _TRANSACTION_MS = 20_000
-"""How long one that was killed in the middle keeps the others waiting, beside the 10 s in which brokers look."""
+"""How long a writer killed during a change blocks the others, in addition to the brokers' check interval of 10 s."""
 
 _DOING = "changing the grants of the log"
 
 
 class KafkaGrantor:
-    """`spark_cas.log.protocol.Grantor` over a group's offset of the topic."""
+    """The `spark_cas.log.protocol.Grantor` of a topic, stored in an offset of a group."""
 
     def __init__(self, members: Members) -> None:
         spec = members.spec
         open_ms = min(_TRANSACTION_MS, spec.transaction_timeout_ms)
         self._spec = replace(spec, transaction_timeout_ms=open_ms)
         self._group = GroupMetadata(members, spec.grants_group, "the grants")
-        # There is no partition of a topic without a first one.
+        # Each topic has a partition 0.
         self._at = TopicPartition(spec.topic, 0)
 
     def grants(self) -> Grants:
-        """As the protocol has it."""
+        """Return the current grants, as the protocol requires."""
         return self._read(self._spec.claim_timeout_ms / 1000)
 
     def put_grants(self, grants: Grants) -> bool:
-        """As the protocol has it: several tries, each under a claim of its own, while what stops them passes."""
+        """Record grants, as the protocol requires. Retry transient errors, each time with a new producer."""
         wait = Wait(self._spec.patience_seconds, _DOING)
         while True:
             try:
@@ -65,7 +65,7 @@ class KafkaGrantor:
             producer.init(self._spec.claim_timeout_ms / 1000)
             now = self._read(self._spec.request_seconds)
             if now.number != grants.number - 1:
-                return now == grants  # by a try of which that was not known
+                return now == grants  # by an earlier attempt with an unknown result
             producer.begin()
             self._group.adding(producer, [TopicPartition(self._at.topic, self._at.partition, 0, _encode(grants))])()
             producer.commit()

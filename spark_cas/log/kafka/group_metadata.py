@@ -1,6 +1,6 @@
-"""Small texts as the metadata of a memberless group's offsets, which a transaction changes together with its rows.
+"""Store short texts as metadata of a group's offsets, which a transaction changes together with its records.
 
-One request reads the newest of each, however often they were changed.
+The group has no members. One request reads the newest text of each offset, however often it has changed.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,17 +16,17 @@ from spark_cas.log.kafka.client.rights import NOT_PERMITTED, on_groups, on_topic
 from spark_cas.log.patience import Wait
 
 MAX_METADATA_BYTES = 4096
-"""The most that brokers keep of one offset, unless they are told otherwise."""
+"""The default limit of brokers for the metadata of one offset."""
 
 _LOOK_SHARE = 0.5
-"""Of the time of a request: after so long without an answer it is looked whether there will be one."""
+"""The share of the request timeout after which a missing answer is checked for a permission error."""
 _PAUSE_SECONDS = 0.02
 
 
 class GroupMetadata:
-    """The texts of one group, which its member asks for. ``what`` they are begins its errors.
+    """The texts of one group, read by its consumer. ``what`` names them at the beginning of errors.
 
-    Not the admin client, whose librdkafka (2.16) crashes the process when a group's coordinator has just moved.
+    The admin client is not used: librdkafka (2.16) crashes the process if the coordinator of a group has just moved.
     """
 
     def __init__(self, members: Members, group: str, what: str) -> None:
@@ -41,10 +41,15 @@ class GroupMetadata:
     def read(
         self, ats: Sequence[TopicPartition], timeout_seconds: float, *, proven: bool = False
     ) -> tuple[str | None, ...]:
-        """The text at each partition once no transaction that may change one is open; None where there is none.
+        """Return the text of each partition after all transactions that may change one have ended.
 
-        With ``proven``, as a coordinator tells that has not been deposed since this was asked. Raises UndecidedError
-        when such a transaction is still open after the timeout, StorageError.
+        None if it has no text.
+
+        With ``proven``, the coordinator has to prove that it was not demoted since the call.
+
+        Raises:
+            UndecidedError: Such a transaction is still open after the timeout.
+            StorageError: The offsets cannot be read.
         """
         doing = f"reading {self._what}"
         wait = Wait(timeout_seconds, doing, _PAUSE_SECONDS, _PAUSE_SECONDS)
@@ -67,9 +72,9 @@ class GroupMetadata:
                 return tuple(each.metadata if each.offset >= 0 and each.metadata else None for each in found)
 
     def adding(self, producer: TransactionalProducer, entries: list[TopicPartition]) -> Callable[[], None]:
-        """Begin to put offsets with their texts into an open transaction; call the result to wait for it.
+        """Start adding offsets with their texts to an open transaction, and return a function that waits for it.
 
-        That raises KafkaException.
+        That function raises KafkaException.
         """
         adding = producer.adding(entries, self._group, self._consumer)
 
@@ -77,15 +82,16 @@ class GroupMetadata:
             try:
                 adding.result()
             except KafkaException as error:
-                # A record that is on its way may have broken the transaction.
+                # A record in flight may have broken the transaction.
                 raise KafkaException(producer.what_broke(error.args[0])) from None
 
         return added
 
     def erase(self, ats: Sequence[TopicPartition]) -> None:
-        """Put offsets that say nothing in the place of those with texts; brokers drop them with time.
+        """Replace offsets that have a text by offsets without one. The brokers delete those after a while.
 
-        Raises StorageError.
+        Raises:
+            StorageError.
         """
         doing = f"erasing {self._what}"
         wait = Wait(self._patience_seconds, doing)
@@ -104,7 +110,10 @@ class GroupMetadata:
         return self._members.of(self._group)
 
     def _require_right(self, doing: str) -> None:
-        """The client waits for a coordinator that it may not ask, and says so to whoever polls it."""
+        """Raise if the principal lacks a permission.
+
+        The client reports that only to `poll`, and otherwise keeps waiting.
+        """
         message = self._consumer.poll(0)
         error = None if message is None else message.error()
         if error is not None and error.code() in NOT_PERMITTED:
@@ -122,7 +131,7 @@ class GroupMetadata:
     def _erase(self, ats: Sequence[TopicPartition]) -> None:
         nothing = [TopicPartition(at.topic, at.partition, 0) for at in ats]
         for each in self._consumer.commit(offsets=nothing, asynchronous=False) or ():
-            # The client raises only where all of them failed.
+            # The client raises only if all of them failed.
             if each.error is not None:
                 raise KafkaException(each.error)
 

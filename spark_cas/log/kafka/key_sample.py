@@ -1,7 +1,7 @@
-"""A sample of the newest keys of a topic: whether existing keys are where the partitioner of a write assigns them.
+"""Sample the newest keys of a topic, to check that the partitioner of a write fits the existing records.
 
-Other producers may have filled a topic by another partitioner: the default of librdkafka is CRC32, that of the Java
-client murmur2. A write by the wrong one puts new records of a key and the existing ones into different partitions.
+Other producers may have filled a topic with another partitioner: librdkafka's default is CRC32, the Java client's is
+murmur2. A write with the wrong one puts new records of a key into other partitions than the existing ones.
 """
 
 import time
@@ -21,14 +21,14 @@ from spark_cas.log.kafka.registry.layouts import TopicLayouts
 from spark_cas.log.patience import within
 
 _NEWEST_OFFSETS = 16
-"""Of each partition; markers of transactions take some of them."""
+"""How many offsets to read in each partition. Transaction markers use some of them."""
 _MOST_PARTITIONS = 256
-"""Of a topic with more, every so-manieth is sampled."""
+"""How many partitions to sample. If a topic has more, the sampled ones are evenly spaced."""
 _SECONDS = 1.0
-"""For the whole sample. It judges the records that arrived by then."""
+"""The deadline of the whole sample. The check uses the records read by then."""
 _POLL_RECORDS = 1_000
 _OWN_KEYS = b"spark_cas."
-"""Begins the keys of records that this package puts into each partition, such as those of the key-value store."""
+"""The prefix of keys that this package writes to each partition, such as those of the key-value store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ class SampledKey:
 def keys_elsewhere(clients: ClientSet, layouts: TopicLayouts, placement: Placement) -> str:
     """Return a note on sampled keys that are in other partitions than a write assigns; empty if there are none.
 
-    A record that was appended before an expansion is judged by the partition count of that time. Without an answer
-    from the brokers there is no note: the write itself reports that.
+    For a record from before an expansion, the partition count of that time applies. If the brokers do not answer,
+    return no note, because the write itself reports that.
     """
     try:
         with within(_SECONDS):
@@ -56,7 +56,7 @@ def keys_elsewhere(clients: ClientSet, layouts: TopicLayouts, placement: Placeme
             partitions = layouts.layout().partitions
             if not any(each.is_elsewhere(placement.partitioner, partitions) for each in sample):
                 return ""
-            # For users without the right to read the registry, expansions are unknown.
+            # Without permission to read the registry, expansions are unknown.
             history = layouts.all(partitions)
     except (StorageError, LogNotFoundError, KafkaException):
         return ""

@@ -1,4 +1,4 @@
-"""The ledger: progress as the metadata of a group's offsets, committed in the rows' transaction."""
+"""The ledger of a job: its progress as metadata of a group's offsets, committed in the transaction of the rows."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -24,10 +24,13 @@ class Ledger:
     def read(
         self, at: TopicPartition, log_id: str, timeout_seconds: float, *, proven: bool = False
     ) -> Progress | None:
-        """The job's entry once no transaction that may change it is open; None when there is none.
+        """Return the job's entry after all transactions that may change it have ended. None if there is none.
 
-        An entry for another topic of the same name is none; ``proven`` is as `GroupMetadata.read` has it. Raises
-        UndecidedError when such a transaction is still open after the timeout, StorageError, FormatError.
+        An entry for another topic of the same name is ignored. ``proven`` is as for `GroupMetadata.read`.
+
+        Raises:
+            UndecidedError: Such a transaction is still open after the timeout.
+            StorageError, FormatError: The entry cannot be read.
         """
         (entry,) = self._entries.read([at], timeout_seconds, proven=proven)
         return _decode(entry, log_id)
@@ -35,22 +38,23 @@ class Ledger:
     def read_all(
         self, ats: Sequence[TopicPartition], log_id: str, timeout_seconds: float, *, proven: bool = False
     ) -> tuple[Progress | None, ...]:
-        """The same for several partitions, with one request."""
+        """Return the entries in several partitions, with one request."""
         return tuple(_decode(each, log_id) for each in self._entries.read(ats, timeout_seconds, proven=proven))
 
     def adding(
         self, producer: TransactionalProducer, topic: str, log_id: str, progress: Iterable[Progress]
     ) -> Callable[[], None]:
-        """Begin to put entries into the open transaction of the rows that they count; call the result to wait for it.
+        """Start adding entries to the open transaction of their rows, and return a function that waits for it.
 
-        That raises KafkaException.
+        That function raises KafkaException.
         """
         return self._entries.adding(producer, [_entry(topic, log_id, each) for each in progress])
 
     def erase(self, ats: Sequence[TopicPartition]) -> None:
-        """Remove the job's entries: not the group as a whole, for another topic may have a job of this name.
+        """Remove the job's entries. The group stays, because another topic may have a job of this name.
 
-        Raises StorageError.
+        Raises:
+            StorageError.
         """
         self._entries.erase(ats)
 

@@ -1,7 +1,7 @@
-"""Where a partition ends, as a write tells it: what was acknowledged before lies below.
+"""Find the end of a partition by a write, so that every record acknowledged earlier is below it.
 
-A broker that was deposed, and does not know it, tells where partitions ended then, for a read has no epoch. It cannot
-acknowledge a record. That record is aborted, so nobody ever reads it.
+A stale leader returns old end offsets, because a read has no epoch, but it cannot acknowledge a record. The record is
+aborted, so no reader sees it.
 """
 
 from dataclasses import replace
@@ -22,23 +22,27 @@ from spark_cas.log.kafka.spec import KafkaSpec
 
 
 def proven_bounds(admin: Admin, spec: KafkaSpec, at: TopicPartition, transactional_id: str) -> Bounds:
-    """As `ends.barrier`, whichever broker answers that. Whoever holds the transactional id is fenced.
+    """Return the bounds as `ends.barrier`, but never those of a stale leader.
 
-    Raises UndecidedError, StorageError.
+    Fence the owner of the transactional id.
+
+    Raises:
+        UndecidedError: A transaction is still open after the timeout of the spec.
+        StorageError: The brokers did not acknowledge the record.
     """
     doing = f"writing to partition {at.partition} of topic {at.topic}"
     writing = replace(spec, topic=at.topic)
     mark = ask(
         admin, lambda: _mark(writing, at, transactional_id), doing, *to_claim(spec), on_topic("Write", at.topic)
     )
-    # Who answered before may be the one that was deposed.
+    # The client may still use a stale leader.
     admin.forget_leaders(at.topic)
     return ends.barrier(admin, at, spec.claim_timeout_ms / 1000, mark)
 
 
 def _mark(spec: KafkaSpec, at: TopicPartition, transactional_id: str) -> int:
-    """The offset of a record that was acknowledged, and is aborted. Raises KafkaException."""
-    # With a key, for compacted topics take none without.
+    """Append a record, abort it, and return its offset. Raises KafkaException."""
+    # Compacted topics reject records without a key.
     record = records_of_bytes([b"end"], [None])
     producer = TransactionalProducer(spec, transactional_id)
     try:
@@ -51,7 +55,7 @@ def _mark(spec: KafkaSpec, at: TopicPartition, transactional_id: str) -> int:
     except KafkaException as error:
         if meaning_of(error.args[0].code()) is not Meaning.FENCED:
             raise
-        # By somebody who does the same at the same time, and is done soon.
+        # Another process does the same at this moment, and completes soon.
         raise KafkaException(KafkaError(KafkaError.CONCURRENT_TRANSACTIONS)) from None
     finally:
         producer.close()

@@ -1,4 +1,4 @@
-"""What can be known of a topic before the first row: whether it can be written to, and what weakens a promise."""
+"""Check a topic before the first row: whether it can be written to, and which settings weaken a guarantee."""
 
 from dataclasses import replace
 
@@ -23,26 +23,28 @@ from spark_cas.log.kafka.topic_settings import TopicSettings, describe, topic_se
 from spark_cas.log.patience import Wait
 
 _BATCH_OVERHEAD_BYTES = 512
-"""Header of a batch and of its one record, more than they ever take but for a record's own headers."""
+"""An upper bound for the headers of a batch and its only record, except the record's own headers."""
 
 _NO_ID = "A" * 22
-"""Zero, as Kafka writes ids."""
+"""Zero in Kafka's notation of ids."""
 
 _USUAL_RESUME_MINUTES = 10_080
-"""Kafka's own default of offsets.retention.minutes, seven days."""
+"""The default of offsets.retention.minutes, seven days."""
 
 
 def preflight(clients: ClientSet, spec: KafkaSpec, *, begun: bool, idempotence: str) -> Preflight:
-    """Look at a topic, its settings and the rights to write it; nothing of it is ever visible.
+    """Check a topic, its settings and the permissions to write it. Nothing of the check is visible to readers.
 
-    A transaction is tried unless one was, with these clients in the last minute: of a stream that has ``begun``, the
-    first batch did. Where exactly once is `REQUESTED`, and its brokers or rights do not give it, a note says why, and
-    a plain producer is idempotent.
+    The check includes a trial transaction, unless these clients made one within the last minute or the stream has
+    already ``begun``. If exactly once is `REQUESTED` and not available, a note gives the reason, and the guarantee is
+    idempotent.
 
-    Raises LogNotFoundError; StorageError naming the missing right, or saying why no append would be acknowledged.
+    Raises:
+        LogNotFoundError: The topic does not exist.
+        StorageError: A permission is missing, or no append would be acknowledged.
     """
     admin = clients.admin
-    admin.seen.add(spec.topic)  # by who asks whether it can be written to
+    admin.seen.add(spec.topic)  # by the caller
     description, settings = _in_sync(admin, spec.topic, AclOperation.WRITE)
     notes = [_not_seen(spec.topic)] if settings is None else _notes(description, settings)
     guarantee = AT_LEAST_ONCE
@@ -61,11 +63,11 @@ def preflight(clients: ClientSet, spec: KafkaSpec, *, begun: bool, idempotence: 
 
 
 def with_record_limit(found: Preflight, spec: KafkaSpec, settings: TopicSettings | None) -> Preflight:
-    """Return the preflight with the size that a record may have before compression, as far as that is limited.
+    """Return the preflight with the limit of a record before compression, if there is one.
 
-    The brokers check the batch as it is sent, and again as they store it. So max.message.bytes of the topic limits a
-    record only if the producer does not compress, or the topic stores batches uncompressed. max.request.size of the
-    producer always does.
+    The brokers check the size of a batch as it is sent, and again as it is stored. So max.message.bytes of the topic
+    limits a record only if the producer does not compress, or the topic stores batches uncompressed. max.request.size
+    of the producer always limits it.
     """
     limits = []
     if settings is not None and (spec.compression is None or settings.compression == "uncompressed"):
@@ -88,7 +90,10 @@ _NOT_EXACTLY_ONCE = (
 def _require_exactly_once(
     clients: ClientSet, spec: KafkaSpec, description: TopicDescription, *, begun: bool
 ) -> list[str]:
-    """A transaction with a ledger entry can be made, and a plan kept; what weakens it. Raises NotGivenError."""
+    """Check that a transaction and a plan can be recorded, and return notes of weak settings.
+
+    Raises NotGivenError.
+    """
     _require_right(description, "Read", AclOperation.READ)
     _require_id(description)
     if not begun:
@@ -99,9 +104,9 @@ def _require_exactly_once(
 
 
 def _in_sync(admin: Admin, topic: str, *needed: AclOperation) -> tuple[TopicDescription, TopicSettings | None]:
-    """A topic that this principal has rights on, once it has leaders and as many replicas in sync as an append needs.
+    """Return a topic after it has leaders and enough in-sync replicas for an append. Check the needed permissions.
 
-    Waited for is what comes back by itself: not more replicas than the topic has.
+    Wait only for replicas that may recover, not for more replicas than the topic has.
     """
     wait = Wait(admin.patience_seconds, f"looking for the replicas of topic {topic}")
     while True:
@@ -119,7 +124,7 @@ def _in_sync(admin: Admin, topic: str, *needed: AclOperation) -> tuple[TopicDesc
 
 
 def _leader(partition: TopicPartitionInfo) -> int:
-    return getattr(partition.leader, "id", -1)  # None, whatever its type says, when there is none
+    return getattr(partition.leader, "id", -1)  # None if there is no leader, against its type
 
 
 def _not_acknowledged(topic: str, partition: TopicPartitionInfo, wanted: int) -> StorageError:
@@ -145,7 +150,7 @@ def _require_right(description: TopicDescription, name: str, operation: AclOpera
 
 
 def _require_id(description: TopicDescription) -> None:
-    """A plan names the topic that it was made for by its id, not only by its name."""
+    """Raise unless the topic has an id, which a plan records in addition to the name."""
     if str(description.topic_id) == _NO_ID:
         raise NotGivenError(
             f"topic {description.name} has no id: the brokers are older than Kafka 2.8, or run an older metadata "
@@ -156,7 +161,8 @@ def _require_id(description: TopicDescription) -> None:
 def _require_transactions(clients: ClientSet, spec: KafkaSpec) -> None:
     """Check that the brokers accept a transaction with a ledger entry and the requested timeout, and abort it.
 
-    Raises NotGivenError, StorageError.
+    Raises:
+        NotGivenError, StorageError.
     """
     require_coordinators(clients.admin)
     group = spec.group("preflight")
@@ -174,7 +180,7 @@ def _require_transactions(clients: ClientSet, spec: KafkaSpec) -> None:
             code = error.args[0].code()
             if code in TIMED_OUT and producer.connected:
                 raise KafkaException(KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE)) from None
-            # Another preflight, which needs the same rights, may have fenced this one.
+            # Another preflight with the same permissions may have fenced this one.
             if meaning_of(code) is not Meaning.FENCED:
                 raise
         finally:
@@ -238,7 +244,7 @@ def _notes_on_retention(settings: TopicSettings) -> list[str]:
 
 
 def _notes_on_registry(admin: Admin, name: str) -> list[str]:
-    """A topic of the registry, if it is there, can be used, and keeps what is in it for ever."""
+    """Check that a registry topic, if it exists, is usable and keeps its records, and return notes on it."""
     try:
         description, settings = _in_sync(admin, name, AclOperation.WRITE, AclOperation.READ)
     except LogNotFoundError:

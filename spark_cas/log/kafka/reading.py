@@ -1,4 +1,4 @@
-"""Reading of the committed records in a range of offsets, and nothing else.
+"""Read the committed records in a range of offsets.
 
 A read detects a partition's end by the end-of-partition event or its position, never by "the record before the end".
 Markers and aborted records use up offsets, and are never delivered.
@@ -345,7 +345,7 @@ def _time_types(messages: list[Message]) -> pa.Array:
 
 def _headers(messages: list[Message]) -> pa.Array:
     """Return the headers of each message, null for a message without any. Raises UnreadableRecordError."""
-    # For a key that is no text the client (confluent-kafka 2.16) sets an error and returns a list all the same. `map`
+    # If a key is no text, the client (confluent-kafka 2.16) sets an error and still returns a list. `map`
     # checks for that, CPython's fast path for a direct call does not. A second call returns the list with no error.
     remaining = iter(messages)
     try:

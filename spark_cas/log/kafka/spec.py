@@ -1,4 +1,4 @@
-"""Where a topic is: plain values that cross processes."""
+"""The address and client settings of a topic, as plain values that can be sent to other processes."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -9,61 +9,64 @@ from spark_cas.log.patience import PATIENCE_MS
 DEFAULT_PREFIX = "spark-cas"
 DEFAULT_TRANSACTION_MS = 60_000
 MOST_IN_FLIGHT = 5
-"""Brokers keep the order of so many requests of a producer that are unanswered at once, and of no more."""
+"""The most unanswered requests of a producer whose order brokers preserve."""
 
 LONGEST_TRANSACTION_MS = 900_000
-"""As long as brokers let a transaction be open, unless they are told otherwise (transaction.max.timeout.ms)."""
+"""The default of the brokers' limit for a transaction timeout (transaction.max.timeout.ms)."""
 
 _LEAST_BYTES_PER_MS = 4_000
-"""Brokers that take less are not well."""
+"""The lowest throughput that a transaction timeout allows for."""
 _MOST_REQUEST_MS = 10_000
 _DELIVERY_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaSpec:
-    """A topic, the brokers that serve it, and how clients of it are set up."""
+    """A topic, its brokers, and the settings of its clients."""
 
     bootstrap_servers: str
     topic: str
     prefix: str = DEFAULT_PREFIX
-    """Begins every transactional id, ledger group and the registry's name, so that ACLs can be prefixed."""
+    """The prefix of all transactional ids, ledger groups and registry topics, so that ACLs can be prefixed."""
     client_options: tuple[tuple[str, str], ...] = ()
     """Settings of librdkafka's clients under its own names. They may be secret and are never shown."""
     claim_timeout_ms: int = PATIENCE_MS
-    """How long a claim or a read waits for someone else's open transaction."""
+    """How long a claim or a read waits for an open transaction of another writer, in milliseconds."""
     transaction_timeout_ms: int = DEFAULT_TRANSACTION_MS
-    """How long a dead writer may keep readers waiting."""
+    """How long a crashed writer may block readers, in milliseconds."""
     max_in_flight: int = MOST_IN_FLIGHT
-    """The most requests that a writer has unanswered at once, on its connection to a broker."""
+    """The most unanswered requests of a writer on its connection to a broker."""
 
     met: bool = False
-    """Whether these brokers answered before: then a port that is closed now is one that opens again."""
+    """Whether these brokers answered before. If so, a connection failure is considered transient."""
 
     @property
     def patience_seconds(self) -> float:
-        """How long anything goes on against brokers that are slow, restarting or electing: delivery.timeout.ms."""
+        """Return the retry timeout against slow, restarting or electing brokers, in seconds (delivery.timeout.ms)."""
         return int(dict(self.client_options).get("message.timeout.ms", PATIENCE_MS)) / 1000
 
     @property
     def compression(self) -> str | None:
-        """The codec of producers; None if they do not compress."""
+        """Return the codec of producers, None if they do not compress."""
         codec = dict(self.client_options).get("compression.type", "none")
         return None if codec == "none" else codec
 
     @property
     def most_request_bytes(self) -> int | None:
-        """The size of the largest record that producers send, before compression (max.request.size); None: any."""
+        """Return the largest record of producers before compression, in bytes (max.request.size).
+
+        None if not limited.
+        """
         most = dict(self.client_options).get("message.max.bytes")
         return None if most is None else int(most)
 
     @property
     def says_fetch_wait(self) -> bool:
-        """Whether the user says how long a broker is to wait for more before it answers a fetch."""
+        """Return whether the user sets how long a broker waits for more records before it answers a fetch."""
         return "fetch.wait.max.ms" in dict(self.client_options)
 
     def with_patience(self, most_ms: int) -> Self:
-        """The same topic for who waits no longer than this: not for others' transactions either."""
+        """Return the same topic with timeouts of at most ``most_ms``, including waits for transactions of others."""
         shorter = min(most_ms, int(1000 * self.patience_seconds))
         options = {**dict(self.client_options), "message.timeout.ms": str(shorter)}
         return replace(
@@ -73,9 +76,10 @@ class KafkaSpec:
         )
 
     def with_transaction_of(self, size: int) -> Self:
-        """The same topic for a transaction of so many bytes, which may be open for as long as that takes.
+        """Return the same topic with a transaction timeout that is long enough for ``size`` bytes.
 
-        Raises BatchTooLargeError where that is longer than brokers let it be.
+        Raises:
+            BatchTooLargeError: The timeout would be above the brokers' default limit.
         """
         needed_ms = DEFAULT_TRANSACTION_MS + size // _LEAST_BYTES_PER_MS
         if needed_ms > LONGEST_TRANSACTION_MS:
@@ -89,67 +93,67 @@ class KafkaSpec:
 
     @property
     def request_seconds(self) -> float:
-        """How long one request is waited for: request.timeout.ms, where that is less."""
+        """Return the timeout of one request in seconds: request.timeout.ms, but at most 10 s."""
         return min(_MOST_REQUEST_MS, int(dict(self.client_options).get("socket.timeout.ms", _MOST_REQUEST_MS))) / 1000
 
     @property
     def delivery_seconds(self) -> float:
-        """How long one attempt to send a chunk may last, so that its transaction can still be committed."""
+        """Return how long one attempt to send a chunk may take, in seconds, with time left for the commit."""
         return min(self.patience_seconds, _DELIVERY_SHARE * self.transaction_timeout_ms / 1000)
 
     @property
     def url(self) -> str:
-        """The address without its settings: ``kafka://host1:9092,host2:9092/topic``."""
+        """Return the address without its settings: ``kafka://host1:9092,host2:9092/topic``."""
         return f"kafka://{self.bootstrap_servers}/{self.topic}"
 
     @property
     def has_brokers(self) -> bool:
-        """Whether brokers serve it."""
+        """Return whether the log is a topic."""
         return True
 
     @property
     def server(self) -> str:
-        """Who is asked for it, in plain words."""
+        """Return the name of the server, for messages."""
         return f"the brokers of topic {self.topic}"
 
     def of_topic(self, topic: str) -> Self:
-        """Another topic of the same brokers."""
+        """Return another topic of the same brokers."""
         return replace(self, topic=topic)
 
     def transactional_id(self, partition: int, job: str | None) -> str:
-        """The id whose newest holder may write a partition; with a job, the holder for that job alone.
+        """Return the transactional id whose newest producer may write a partition, with a job only for that job.
 
-        Never an id per attempt or run: brokers keep ids for days.
+        The ids do not include attempts or runs, because brokers keep ids for days.
         """
         owner = f"{self.prefix}/{self.topic}/{partition}"
         return owner if job is None else f"{owner}/{job}"
 
     def whole_id(self, job: str) -> str:
-        """The id whose newest holder may write all partitions at once for a job: its load as a whole."""
+        """Return the transactional id whose newest producer may write all partitions for an atomic load."""
         return f"{self.prefix}/{self.topic}/whole/{job}"
 
     def group(self, job: str) -> str:
-        """The memberless group whose offsets are the ledger of a job."""
+        """Return the group whose offsets are the ledger of a job. It has no members."""
         return f"{self.prefix}/{job}"
 
     @property
     def grants_id(self) -> str:
-        """The id whose newest holder may change the grants of the topic. No partition's: those have numbers."""
+        """Return the transactional id of the load lock. Partitions have numbers in this place, so it is unique."""
         return f"{self.prefix}/{self.topic}/grants"
 
     @property
     def grants_group(self) -> str:
-        """The memberless group whose offsets are the grants. No job's name has a slash."""
+        """Return the group whose offsets are the load lock. It has no members, and no job's name contains a slash."""
         return f"{self.prefix}/grants/"
 
     @property
     def registry_topic(self) -> str:
-        """The compacted topic that holds plans and completions."""
+        """Return the compacted topic of plans and completions."""
         return f"{self.prefix}.registry"
 
     @property
     def layouts_topic(self) -> str:
-        """The compacted topic that holds expansions."""
+        """Return the compacted topic of expansions."""
         return f"{self.prefix}.layouts"
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""A topic as its brokers know it: partitions, rights, and the settings that decide what an append may promise."""
+"""Read a topic's partitions, the principal's permissions on it, and the settings that affect an append."""
 
 import time
 from collections.abc import Mapping
@@ -14,13 +14,16 @@ from spark_cas.log.kafka.client.kept_clients import ClientSet
 from spark_cas.log.kafka.client.rights import NOT_PERMITTED, on_topic
 
 _NEVER = 2**63 - 1
-"""Kafka's value of a limit of time that is no limit."""
+"""The value of a Kafka time limit that is off."""
 
 
 def describe(admin: Admin, topic: str, *, made: bool = False, with_rights: bool = False) -> TopicDescription:
-    """What the brokers know of a topic, and this principal's rights on it; ``made`` as for `looked_for`.
+    """Return the brokers' description of a topic, with this principal's permissions if ``with_rights``.
 
-    Raises LogNotFoundError, StorageError.
+    ``made`` is as for `looked_for`.
+
+    Raises:
+        LogNotFoundError, StorageError.
     """
 
     def question() -> TopicDescription:
@@ -39,10 +42,13 @@ def describe(admin: Admin, topic: str, *, made: bool = False, with_rights: bool 
 
 
 def require_planned(admin: Admin, topic: str, log_id: str) -> TopicDescription:
-    """What the brokers know of a topic, which has to be the very one that a plan was made for.
+    """Return the brokers' description of a topic, and check that it is the topic that a plan was made for.
 
-    A broker may lag behind, so that it is missing, or another, is believed after a second look. Raises
-    LogNotSharedError when it is another of the same name, LogNotFoundError, StorageError.
+    A broker may have stale metadata, so confirm a missing or different topic by more reads.
+
+    Raises:
+        LogNotSharedError: The topic is another one with the same name.
+        LogNotFoundError, StorageError: The topic cannot be described.
     """
     admin.seen.add(topic)
     wait = second_look(admin, f"looking for topic {topic}")
@@ -59,31 +65,34 @@ def require_planned(admin: Admin, topic: str, log_id: str) -> TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """Settings of a topic as the brokers have them, defaults included."""
+    """The settings of a topic, defaults included."""
 
     max_message_bytes: int
-    """The largest batch of records, and so the largest record, that is taken."""
+    """The largest batch of records that the topic accepts, which limits the largest record."""
     min_insync_replicas: int
     unclean_leader_election: bool
     compacted: bool
     deleted: bool
     """Whether retention removes records."""
     retention_ms: int
-    """-1: for ever."""
+    """-1 means unlimited."""
     retention_bytes: int
     compression: str
-    """The codec that the brokers store batches with; ``producer`` for that of each producer."""
+    """The codec of stored batches. ``producer`` keeps the codec of each producer."""
     create_time: bool
-    """Whether records keep the timestamps that producers give them. Otherwise brokers set and do not check them."""
+    """Whether records keep the producers' timestamps. If not, brokers overwrite them and do not check them."""
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
-    """How far a record's timestamp may be before and after the time of the append."""
+    """How far a record's timestamp may be before or after the time of the append."""
     delete_retention_ms: int
-    """How long a compacted topic keeps a tombstone, and so how long a gap at its end shows that none was there."""
+    """How long a compacted topic keeps a tombstone. For that long, an empty gap proves that no record was there."""
 
 
 def topic_settings(admin: Admin, topic: str) -> TopicSettings | None:
-    """The settings of a topic; None when this principal may not see them. Raises LogNotFoundError, StorageError."""
+    """Return the settings of a topic, None if this principal may not read them.
+
+    Raises LogNotFoundError, StorageError.
+    """
     resource = ConfigResource(ResourceType.TOPIC, topic)
 
     def question() -> dict[str, ConfigEntry] | None:
@@ -118,7 +127,7 @@ def topic_settings(admin: Admin, topic: str) -> TopicSettings | None:
 
 
 def recent_settings(clients: ClientSet, topic: str, *, fresh: bool = False) -> TopicSettings | None:
-    """Return the settings of a topic as of the last minute, or as of now if ``fresh``. Raises as `topic_settings`."""
+    """Return settings at most a minute old, or current ones if ``fresh``. Raises as `topic_settings`."""
     name = f"settings of {topic}"
     if fresh:
         clients.forget(name)
@@ -126,7 +135,7 @@ def recent_settings(clients: ClientSet, topic: str, *, fresh: bool = False) -> T
 
 
 def _timestamp_limit(value: Mapping[str, str], side: str) -> int:
-    """Return the limit for timestamps before or after now. Brokers before Kafka 3.6 have one setting for both."""
+    """Return the limit for timestamps before or after now. Brokers older than Kafka 3.6 have one setting for both."""
     return int(
         value.get(f"message.timestamp.{side}.max.ms", value.get("message.timestamp.difference.max.ms", _NEVER))
     )

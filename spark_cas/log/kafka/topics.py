@@ -1,4 +1,4 @@
-"""Which topics the brokers have, and how one is made."""
+"""List the topics of the brokers, and create topics."""
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
@@ -10,22 +10,27 @@ from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.log.kafka.spec import KafkaSpec
 
 _FENCED = "fenced"
-"""What a broker (3.x, 4.x) says of those that are registered and not yet trusted; the code alone also means too few.
+"""The word that brokers (3.x, 4.x) use for registered brokers that are not active yet.
 
-It can go when that has a code of its own.
+The error code alone also means that there are too few brokers.
+
+Remove this when Kafka has a code of its own for fenced brokers.
 """
 _OF_THE_BROKERS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 
 
 class Topics:
-    """The topics that this principal sees. The client is kept, for streams ask again and again."""
+    """The topics that this principal can see. It keeps its client, because streams list the topics repeatedly."""
 
     def __init__(self, spec: KafkaSpec) -> None:
         self._admin = admin_client(spec)
         self._not_these = _OF_THE_BROKERS | {spec.registry_topic, spec.layouts_topic}
 
     def names(self) -> tuple[str, ...]:
-        """Their names, sorted, but for the brokers' own and the registry. Raises StorageError."""
+        """Return the sorted names, without the registry topics and the brokers' internal topics.
+
+        Raises StorageError.
+        """
         admin = self._admin
         found = ask(
             admin, lambda: admin.client.list_topics(timeout=admin.request_seconds).topics, "looking for topics"
@@ -34,9 +39,16 @@ class Topics:
 
 
 def create_topic(admin: Admin, topic: NewTopic, doing: str, *, only_try: bool = False) -> None:
-    """Make a topic unless there is one of its name; with ``only_try``, find out whether that would succeed.
+    """Create a topic unless one with this name exists. With ``only_try``, check whether that would succeed.
 
-    ``doing`` begins the text of an error. Raises StorageError.
+    Args:
+        admin: The client.
+        topic: The topic to create, with its partition count and settings.
+        doing: The beginning of an error text.
+        only_try: Validate the request, but create nothing.
+
+    Raises:
+        StorageError: The brokers rejected the request, or did not answer.
     """
 
     def question() -> None:
@@ -48,7 +60,7 @@ def create_topic(admin: Admin, topic: NewTopic, doing: str, *, only_try: bool = 
             if failure.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return
             if failure.code() == KafkaError.INVALID_REPLICATION_FACTOR and _FENCED in failure.str():
-                # Said while brokers are back and not yet trusted; of too few brokers other words are said.
+                # Returned while restarted brokers are still fenced. For too few brokers the text differs.
                 raise KafkaException(KafkaError(KafkaError.BROKER_NOT_AVAILABLE)) from None
             raise
 

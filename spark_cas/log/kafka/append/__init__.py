@@ -1,1 +1,1 @@
-"""How records come into a partition: the writer, its transaction, and where the records landed."""
+"""Append records to a partition: the writer, its transaction, and the offsets of the records."""

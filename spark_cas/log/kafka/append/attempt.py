@@ -1,4 +1,4 @@
-"""One transaction up to its commit: a chunk's records and the job's ledger entry, where the claim wants them."""
+"""One transaction up to its commit: a chunk's records, and the job's ledger entry."""
 
 import time
 from collections.abc import Callable
@@ -26,15 +26,15 @@ _OVERDUE_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Nothing of the chunk is visible, now or later, and another attempt may append it."""
+    """The transaction failed. Nothing of the chunk is or becomes visible, and another attempt may append it."""
 
     why: str
-    """In plain words, as part of a sentence."""
+    """The reason, as part of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A chunk under its claim; each `prepare` is a transaction of its own."""
+    """A chunk with its claim. Each call of `prepare` uses a transaction of its own."""
 
     checks: Checks
     fence: Fence
@@ -42,7 +42,7 @@ class Attempt:
     chunk: Chunk
 
     def prepare(self, bounds: Bounds) -> Landed | LayoutChanged | Again:
-        """Have all of it in an open transaction, or abort that. Raises KafkaException, ConditionalLogError."""
+        """Send the chunk in an open transaction, or abort it. Raises KafkaException, ConditionalLogError."""
         self.fence.begin()
         try:
             sent = self._send(bounds) if self.chunk.records.num_rows else self._close(bounds)
@@ -63,20 +63,20 @@ class Attempt:
         checks, rows = self.checks, self.chunk.records.num_rows
         wanted = OffsetRange(bounds.end_offset, bounds.end_offset + rows)
         sending = Sending(self.fence.instance, checks.at, self.chunk.records, self.chunk.time_ms)
-        # Beside the records, not after them: nearly always they land where it says.
+        # Add the entry in parallel to the records. They nearly always get the expected offsets.
         entered = self._entering(wanted)
         try:
             arrived = sending.arrive(checks.spec.delivery_seconds + _OVERDUE_SECONDS)
-            # After the records landed: the end of another topic of this name may have fitted just as well.
+            # Check after the records have arrived: a recreated topic may have the same end offset.
             partitions = self._partitions_now() if arrived and not sending.refused else 0
         except KafkaException:
-            # The transaction can be aborted only once the client is done with it, where anybody would hear of that.
+            # The client can abort only after this call has ended. Without brokers, the call never ends.
             if not self.fence.instance.stranded:
                 with suppress(KafkaException):
                     entered()
             raise
         except ConditionalLogError:
-            # That this writer is fenced goes before what became of the topic.
+            # If this writer is fenced, report that rather than the state of the topic.
             if not self.fence.instance.stranded:
                 entered()
             raise
@@ -91,15 +91,18 @@ class Attempt:
             return Again(INTERLEAVED)
         if sent.at != wanted:
             self._entering(sent.at)()
-        # Another tool shuts nobody out. Fewer than planned are only what this broker knows yet.
+        # Another tool does not fence writers. A count below the planned one means stale metadata of this broker.
         planned = self.claim.plan.layout_epoch
         return sent if partitions <= planned else LayoutChanged(planned, partitions)
 
     def _partitions_now(self) -> int | Again:
-        """How many the topic has, as the broker tells that took the records, or any where that does not answer.
+        """Return the partition count from the broker that took the records, or from any broker if it does not answer.
 
-        Raises LogNotFoundError, LogNotSharedError where it is not the planned one, StorageError; KafkaException once
-        the instance is stranded.
+        Raises:
+            LogNotFoundError: The topic does not exist.
+            LogNotSharedError: The topic is not the planned one.
+            StorageError: The brokers did not answer.
+            KafkaException: The instance has no brokers left.
         """
         admin, at, plan, instance = self.checks.admin, self.checks.at, self.claim.plan, self.fence.instance
         asked_at, told = time.monotonic(), None
@@ -113,11 +116,11 @@ class Attempt:
         partitions = len(require_planned(admin, at.topic, plan.log_id).partitions)
         if told is None or told[0] == plan.log_id:
             return partitions
-        # Of the two that are told the records may be in either.
+        # The records may be in either of the two topics.
         return Again("the brokers do not agree which topic has its name")
 
     def _entering(self, at: OffsetRange) -> Callable[[], None]:
-        """Begin to put the job's ledger entry into the open transaction, in place of one that is there."""
+        """Start adding the job's ledger entry to the open transaction. It replaces an entry added earlier."""
         progress = self.claim.progress_after(self.chunk, at)
         return self.checks.ledger.adding(
             self.fence.instance, self.checks.at.topic, self.claim.plan.log_id, [progress]

@@ -1,7 +1,8 @@
-"""Appending without a transaction: a plain producer, which fences nobody, at whatever the end is.
+"""Append without a transaction: a plain producer appends at the current end, and fences no other producer.
 
-The producer may be idempotent: then a request that it sends again is in the log once, and one that the broker calls a
-duplicate is a success without an offset (KIP-192). Nothing is taken back: of a chunk that fails, some may stay.
+The producer may be idempotent. Then a retried request is stored once, and a request that the broker reports as a
+duplicate succeeds without an offset (KIP-192). Nothing is rolled back: if a chunk fails, some of its records may
+stay.
 """
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -38,7 +39,7 @@ class BlindAppends:
         self._guarantee = ""
 
     def append(self, at: TopicPartition, layout: Layout, chunk: Chunk, guarantee: str) -> Outcome:
-        """Append a chunk, as `spark_cas.log.protocol.Blind` says. Raises SchemaError as well."""
+        """Append a chunk as `spark_cas.log.protocol.Blind`. Also raises SchemaError."""
         refuse_unsendable(chunk.records)
         changed = self._layouts.changed_as_seen(layout)
         if changed is not None:
@@ -70,7 +71,7 @@ class BlindAppends:
         return Unknown(f"the brokers did not acknowledge all of them ({reason_of(code)})")
 
     def close(self) -> None:
-        """Let go of the producer. What was not acknowledged is not sent again."""
+        """Close the producer. Records that were not acknowledged are not sent again."""
         if self._producer is not None:
             self._producer.close()
         self._producer = None
@@ -85,7 +86,10 @@ class BlindAppends:
         return self._producer
 
     def _acknowledged(self, at: TopicPartition, chunk: Chunk, before: Bounds, reports: Reports) -> Appended:
-        """Each record was: where they lie is what the brokers said, or else between the ends before and after."""
+        """Return the result.
+
+        The offsets are those that the brokers reported, or else the range between the old and new end.
+        """
         found = reports.range
         if found is None:
             found = OffsetRange(before.end_offset, max(before.end_offset, ends.high_watermark(self._admin, at)))

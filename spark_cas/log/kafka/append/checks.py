@@ -1,4 +1,4 @@
-"""How a job stands in a partition: its ledger entry, and whether its claim, and those of its rows, still hold."""
+"""Check a job in a partition: its ledger entry, its claim, and the expected offsets of its rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,12 +23,13 @@ from spark_cas.log.kafka.spec import KafkaSpec
 from spark_cas.log.kafka.topic_settings import require_planned
 
 POLITE_SECONDS = 0.5
-"""How long it is waited for a ledger entry before anybody is fenced: an open transaction may hold it for longer."""
+"""How long to wait for a ledger entry before another writer is fenced. An open transaction may block it for longer.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """A job in a partition, as the brokers tell when they are asked, or told just now; nobody is fenced."""
+    """The checks of a job in a partition, from current or recent answers of the brokers. No check fences a writer."""
 
     clients: ClientSet
     layouts: TopicLayouts
@@ -37,34 +38,42 @@ class Checks:
 
     @property
     def spec(self) -> KafkaSpec:
-        """Of the log."""
+        """Return the spec of the log."""
         return self.readers.spec
 
     @property
     def admin(self) -> Admin:
-        """Who asks."""
+        """Return the admin client."""
         return self.clients.admin
 
     @property
     def readers(self) -> Readers:
-        """Who reads."""
+        """Return the readers."""
         return self.clients.readers
 
     @property
     def ledger(self) -> Ledger:
-        """The job's."""
+        """Return the ledger of the job."""
         return Ledger(self.clients.members, self.plan.job)
 
     def progress(self, timeout_seconds: float | None = None) -> Progress | None:
-        """The job's ledger entry, once nothing that may change it is open. Raises UndecidedError after a timeout."""
+        """Return the job's ledger entry after all open transactions that can change it have ended.
+
+        Raises:
+            UndecidedError: A transaction is still open after the timeout (seconds; by default the spec's).
+        """
         timeout = self._timeout if timeout_seconds is None else timeout_seconds
         return self.ledger.read(self.at, self.plan.log_id, timeout)
 
     def fenced_progress(self) -> Progress | None:
-        """The job's ledger entry since a fence is up, which nobody else can change.
+        """Return the job's ledger entry after a fence, when no other writer can change it.
 
-        Where no offset is expected it alone tells which rows are in the log, and so does one by which all of them
-        are: then it has to be proven that who tells it has not been deposed. Raises UndecidedError, StorageError.
+        If no offset is expected, or the entry is complete, only the entry shows which rows are in the log. The
+        coordinator then has to prove that it is current.
+
+        Raises:
+            UndecidedError: A transaction is still open after the timeout.
+            StorageError: The coordinator did not answer.
         """
         if resume_offset(self.plan, self.at.partition, None) is not None:
             found = self.progress()
@@ -73,32 +82,35 @@ class Checks:
         return self._proven_progress(self._timeout)
 
     def barrier(self) -> Bounds:
-        """The partition's bounds once everything in it is decided."""
+        """Return the partition's bounds after every transaction open in it has ended."""
         return ends.barrier(self.admin, self.at, self._timeout)
 
     def bounds_for(self, claim: Claim, chunk: Chunk) -> Bounds:
-        """What an append may rest on. Without a check, somebody's open transaction is no reason to wait."""
+        """Return the bounds that an append checks. If it checks no offset, do not wait for open transactions."""
         if not chunk.records.num_rows or not is_checked(claim, chunk):
             return ends.bounds_to_high_watermark(self.admin, self.at)
         return self.barrier()
 
     def changed(self, plan: Plan) -> LayoutChanged | None:
-        """Whether a plan is void, as `TopicLayouts.changed` tells: that of a claim may be an earlier one."""
+        """Return a layout change that makes a plan void, as `TopicLayouts.changed`.
+
+        A claim may have an earlier plan.
+        """
         return self.layouts.changed(plan)
 
     def overtaken(self, known: Progress | None, timeout_seconds: float | None = None) -> Fenced | None:
-        """Whether the job's ledger entry is not the known one: another writer of the job was at work.
+        """Return `Fenced` if another writer of the job has changed its ledger entry since the known one.
 
-        Where it is the known one a refusal is definite: so it is proven.
+        If the entries match, the caller's refusal is final, so the coordinator has to prove that it is current.
         """
         timeout = self._timeout if timeout_seconds is None else timeout_seconds
         return taken_over(self._proven_progress(timeout), known)
 
     def forgotten(self, progress: Progress | None, end_offset: int) -> tuple[Progress | None, bool]:
-        """The job's ledger entry, and whether there is none although records may be the job's (`progress_expired`).
+        """Return the job's ledger entry, and whether it has expired while records of the job may exist.
 
-        Said only after a second look: what came a moment ago may be another attempt's, whose entry is there once it
-        is decided, or was aborted.
+        Report it as expired only after a confirming read. New records may belong to another attempt, whose entry
+        appears when its transaction commits, or they may be aborted.
         """
         if not progress_expired(self.plan, self.at.partition, progress, end_offset):
             return progress, False
@@ -108,60 +120,61 @@ class Checks:
             return self.check_offset(None, planned, self.barrier())
 
         refusal = self._looked_again(look(), look)
-        # After the looks: whoever committed before one of them has an entry by now.
+        # Read the entry last: a writer that committed before one of the checks has an entry by now.
         progress = self.progress()
         return progress, refusal is not None and progress is None
 
     def precheck(self, progress: Progress | None, expected: int | None) -> Refusal | None:
-        """A refusal that can be told without fencing anybody, and without waiting for an open transaction.
+        """Return a refusal that needs neither a fence nor a wait for an open transaction.
 
-        Whatever is unclear is no refusal: the append itself finds out. ``progress`` is looked at again after the
-        check, because a record behind the expected offset may be of the very job.
+        In doubt, return None; the append itself checks again. Read ``progress`` again after the check, because a
+        record after the expected offset may belong to the same job.
         """
         if expected is None:
             return None
         refusal = self.check_offset(progress, expected, ends.stable_bounds(self.admin, self.at))
-        # That the log lost records is said after a second look only.
+        # Only a confirming read may report that the log lost records.
         if refusal is None or says_lost(refusal):
             return None
         return self.overtaken(progress, POLITE_SECONDS) or refusal
 
     def check(self, claim: Claim, chunk: Chunk, bounds: Bounds) -> Refusal | None:
-        """Whether the claim, and those of the rows, hold where the partition has these bounds."""
+        """Check the expected offsets of the claim and of the rows against these bounds. Confirm a loss of records."""
         if not chunk.records.num_rows:
             return None
         refusal = self._check_all(claim, chunk, bounds)
         return self._looked_again(refusal, lambda: self._check_all(claim, chunk, self.barrier()))
 
     def why_fenced(self, claim: Claim, chunk: Chunk) -> Refusal | None:
-        """Who fenced a writer: its client says no more than that somebody did, the ledger and the log tell by whom.
+        """Return why a writer was fenced, according to the ledger, the layout and the log.
 
-        Another job may have claimed the partition, which is a conflict once it appended. None when nobody is seen.
+        The client of the writer does not report the reason. Another job may have claimed the partition, which is a
+        conflict after it appends. Return None if no cause is visible.
         """
         told = self.overtaken(claim.progress) or self.changed(claim.plan)
         if told is not None or not chunk.records.num_rows:
             return told
         refusal = self.check(claim, chunk, self.bounds_for(claim, chunk))
-        # What lies there now may be of the very job, committed since its ledger was read.
+        # The new records may belong to the same job, committed after this writer read its ledger entry.
         return self.overtaken(claim.progress) or refusal
 
     def _proven_progress(self, timeout_seconds: float) -> Progress | None:
-        """The job's ledger entry as a coordinator tells it that has not been deposed.
+        """Return the job's ledger entry from a coordinator that proves it is current.
 
-        Of a plan that is not recorded, under which nobody else writes, whoever answers is believed: there may be no
+        If the plan is not recorded, accept any coordinator: no other writer uses the plan, and there may be no
         registry.
         """
         proven = bool(self.plan.pinned_by)
         return self.ledger.read(self.at, self.plan.log_id, timeout_seconds, proven=proven)
 
     def _looked_again(self, refusal: Refusal | None, look: Callable[[], Refusal | None]) -> Refusal | None:
-        """A refusal, or what a later look finds where it says that the log lost records."""
+        """Return the refusal. If it reports lost records, return the result of confirming reads."""
         wait = second_look(self.admin, f"looking where partition {self.at.partition} ends")
         while says_lost(refusal):
-            # A broker that was deposed, and does not know it yet, answers as of then.
+            # A stale leader that does not know it was demoted returns old offsets.
             self.admin.forget_leaders(self.at.topic)
             if not wait.again("it ends before what was seen of it"):
-                # It may have been deleted, and another one made of its name.
+                # The topic may have been deleted and recreated under the same name.
                 require_planned(self.admin, self.at.topic, self.plan.log_id)
                 break
             refusal = look()
@@ -177,7 +190,7 @@ class Checks:
         )
 
     def check_offset(self, progress: Progress | None, expected: int | None, bounds: Bounds) -> Refusal | None:
-        """Whether an expected offset matches, where the job has come so far and the partition has these bounds."""
+        """Check whether an expected offset matches a partition with these bounds and this progress of the job."""
         return check_gap(self.readers, self.admin, self.at, expected, bounds, progress=progress)
 
     @property
@@ -186,22 +199,22 @@ class Checks:
 
 
 def is_checked(claim: Claim, chunk: Chunk) -> bool:
-    """Whether it matters where the records land."""
+    """Return whether the claim or a row of the chunk expects an offset."""
     return claim.expected_offset is not None or chunk.claims is not None
 
 
 def fenced_by(progress: Progress | None) -> Fenced:
-    """Fenced by whoever wrote a ledger entry."""
+    """Return `Fenced` with the task that wrote a ledger entry."""
     return Fenced(progress.task if progress else None)
 
 
 def taken_over(progress: Progress | None, known: Progress | None) -> Fenced | None:
-    """Fenced by whoever wrote an entry, unless it tells of the rows that are known."""
+    """Return `Fenced` with the task that wrote an entry, unless it records the same rows as the known entry."""
     return None if same_rows(progress, known) else fenced_by(progress)
 
 
 def same_rows(progress: Progress | None, known: Progress | None) -> bool:
-    """Whether two entries tell of the same rows; their end may differ by the offset of a marker."""
+    """Return whether two entries record the same rows. Their ends may differ by the offset of a marker."""
     if progress is None or known is None:
         return progress is known
     return _told(progress) == _told(known)

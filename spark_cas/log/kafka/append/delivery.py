@@ -1,9 +1,9 @@
-"""Waiting asleep until the brokers acknowledged what was handed to a producer.
+"""Wait for the brokers to acknowledge the records of a producer, without using CPU.
 
-While `flush` runs, or a record is older than ``linger.ms``, librdkafka (2.16) keeps the thread of the broker awake as
-long as records are queued that it may not send yet: from then on the wait for one reply takes a whole core, and where
-the broker is on the same machine, takes it from that. So nothing lingers by time: a full request goes out by itself,
-and only what is left, less than a request, is flushed, a moment at a time (decision 0021).
+While `flush` runs, or a record is older than ``linger.ms``, librdkafka (2.16) keeps the broker thread busy if it may
+not send a queued record yet. The wait for one reply then takes a whole core, which a broker on the same machine may
+need. So records do not linger: the client sends full requests by itself. Only the remaining records, less than a
+request, are flushed, for a moment at a time (decision 0021).
 """
 
 import time
@@ -16,8 +16,10 @@ from spark_cas.log.kafka.client.clients import PlainProducer, TransactionalProdu
 _FLUSH_SECONDS = 0.001
 _FIRST_PAUSE_SECONDS = 0.0005
 _LONGEST_PAUSE_SECONDS = 0.1
-"""A call that serves callbacks lasts no longer: the client splits one of 0.2 s and more, and goes on to run callbacks
-after one that told it of a fatal error, with that error raised already."""
+"""The longest call that serves callbacks. The client splits calls of 0.2 s or more.
+
+It then continues to run callbacks after one that reported a fatal error, with that error already raised.
+"""
 
 
 def await_delivery(
@@ -26,23 +28,32 @@ def await_delivery(
     timeout_seconds: float,
     until: Callable[[], bool],
 ) -> bool:
-    """Send what waits and serve its reports, until all are served or ``until`` holds; False after the timeout.
+    """Send queued records and serve their reports until all are served, or until ``until`` returns True.
 
-    ``held_back`` is how many records are too few for the client to send them by itself. Raises KafkaException, at
-    once where the producer has nobody left to send to.
+    Args:
+        producer: The producer that holds the records.
+        held_back: How many records do not fill a request, so that the client keeps them until a flush.
+        timeout_seconds: How long to wait for all reports.
+        until: Returns whether to stop waiting.
+
+    Returns:
+        False if the timeout is over, True otherwise.
+
+    Raises:
+        KafkaException: A send failed. Raised at once if the client has no brokers left.
     """
     client, deadline = producer.client, time.monotonic() + timeout_seconds
     pause, waiting = _FIRST_PAUSE_SECONDS, len(client)
     with producer.watched():
         while waiting and not until():
-            # Or nothing moves: then what is left may be less than was thought.
+            # If nothing moves, the number of remaining records may have been too high an estimate.
             flushing = waiting <= held_back or pause == _LONGEST_PAUSE_SECONDS
             if flushing:
                 client.flush(_FLUSH_SECONDS)
                 if until() or not len(client):
                     return True
-            # A flush lasts as long as the first pause does, and the partition may have come into the transaction
-            # only then: the next one sends what this one could not.
+            # A flush lasts as long as the first pause. The partition may have joined the transaction only during the
+            # flush, and then the next flush sends the records.
             client.poll(0 if flushing and pause == _FIRST_PAUSE_SECONDS else pause)
             if producer.stranded:
                 raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))  # noqa: SLF001 - it is public

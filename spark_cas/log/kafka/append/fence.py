@@ -1,4 +1,4 @@
-"""The fence of a transactional id (KIP-98): only its newest holder writes; the brokers fence earlier ones."""
+"""The fence of a transactional id (KIP-98): only its newest producer can write; the brokers fence earlier ones."""
 
 import math
 import time
@@ -19,7 +19,7 @@ from spark_cas.log.kafka.topic_settings import recent_settings
 from spark_cas.log.patience import Wait
 
 _MOST_INSTANCES = 8
-"""An instance has threads and connections of its own, in use or not."""
+"""The limit, because an instance has threads and connections of its own, even while it is idle."""
 
 _FATAL_PAUSE_SECONDS = 0.0005
 _FATAL_WITHIN_SECONDS = 0.5
@@ -27,17 +27,20 @@ _NEVER = (math.inf, math.inf)
 
 
 class Fences:
-    """The fences of one process: of each transactional id the newest only, and only some with a producer instance."""
+    """The fences of one process, one for each transactional id. Only some of them have a producer instance."""
 
     def __init__(self, clients: ClientSet) -> None:
         self.spec = clients.readers.spec
         self._clients = clients
         self._holders: dict[str, Fence] = {}
         self._with_instance: dict[Fence, None] = {}
-        """Whichever was used last at the end."""
+        """The most recently used fence is the last."""
 
     def take(self, fence: "Fence", transactional_id: str) -> None:
-        """Let a fence hold an id and have an instance. The id's holder gives way, and whose was used least lately."""
+        """Give the transactional id to a fence, and room for an instance.
+
+        The fence that held the id yields. The least recently used instances are closed.
+        """
         holder = self._holders.get(transactional_id)
         if holder is not None and holder is not fence:
             holder.give_way()
@@ -47,32 +50,37 @@ class Fences:
             next(iter(self._with_instance)).drop()
 
     def mark_used(self, fence: "Fence") -> None:
-        """Its instance was used last."""
+        """Mark the instance of a fence as the most recently used."""
         self._with_instance.pop(fence, None)
         self._with_instance[fence] = None
 
     def forget(self, fence: "Fence") -> None:
-        """It has no instance any more."""
+        """Remove a fence that no longer has an instance."""
         self._with_instance.pop(fence, None)
 
     def most_batch_bytes(self, topic: str) -> int | None:
-        """What a topic takes at once; None where this principal may not see that. Raises as `topic_settings`."""
+        """Return the largest batch that a topic accepts, in bytes.
+
+        None if this principal may not read the topic's settings.
+
+        Raises as `topic_settings`.
+        """
         settings = recent_settings(self._clients, topic)
         return None if settings is None else settings.max_message_bytes
 
     def require_coordinators(self) -> None:
-        """Check that transactions are possible at all. Raises NotGivenError, StorageError."""
+        """Check that the brokers can coordinate transactions. Raises NotGivenError, StorageError."""
         require_coordinators(self._clients.admin)
 
     def close(self) -> None:
-        """Let go of all instances."""
+        """Close all instances."""
         for fence in [*self._with_instance]:
             fence.drop()
         self._holders.clear()
 
 
 class Fence:
-    """One writer's hold on a transactional id: at most one producer instance, and what is known as of it."""
+    """A writer's ownership of a transactional id, with at most one producer instance and its cached state."""
 
     def __init__(self, fences: Fences, at: TopicPartition, transactional_id: str) -> None:
         self._fences = fences
@@ -80,25 +88,26 @@ class Fence:
         self._at = at
         self._id = transactional_id
         self._begun = _NEVER
-        """When the instance's last transaction began."""
+        """When the last transaction of the instance began."""
         self._next: TransactionalProducer | None = None
-        """The instance that the fence is put up with, where it is on its way already."""
+        """The instance that is connecting already and that `put_up` will use."""
         self.producer: TransactionalProducer | None = None
         self.lost = False
-        """Whether another holder fenced this one."""
+        """Whether another fence with the same id has fenced this one."""
         self.knows_entry = False
-        """Whether the job's ledger entry was read, or written, since the fence is up."""
+        """Whether this fence has read or written the job's ledger entry since `put_up`."""
         self.left: Bounds | None = None
-        """What the partition kept behind the instance's claim, or last append; None where it is to be asked for."""
+        """The partition's bounds after the claim or the last append of the instance. None if they must be read."""
 
     @contextmanager
     def approaching(self) -> Iterator[None]:
-        """Make the next instance and connect it while the block runs, which fences nobody.
+        """Create the next instance and connect it while the block runs. That fences no other producer.
 
-        It is let go of unless the fence is put up inside. Raises OptionError, StorageError.
+        The instance is closed at the end of the block unless the block calls `put_up`. Raises OptionError,
+        StorageError.
         """
         try:
-            # A broker may not know a topic that is there: who asks for its partitions looks again.
+            # A broker may not know an existing topic yet. The request for its partitions retries.
             with suppress(LogNotFoundError):
                 self._next = self._new_instance()
                 self._next.approach()
@@ -113,7 +122,10 @@ class Fence:
         return TransactionalProducer(self._spec, self._id, most, self._at.partition)
 
     def put_up(self) -> None:
-        """Fence earlier holders of the id, and end what they left open. Raises KafkaException, StorageError."""
+        """Fence earlier producers of the id, and abort their open transactions.
+
+        Raises KafkaException, StorageError.
+        """
         self._fences.take(self, self._id)
         self.knows_entry = False
         self._begun = _NEVER
@@ -124,21 +136,21 @@ class Fence:
         self.lost = False
 
     def put_up_patiently(self) -> None:
-        """`put_up`, once the brokers let it. Raises StorageError."""
+        """Call `put_up`, and retry transient errors. Raises StorageError."""
         wait = Wait(self._spec.patience_seconds, f"claiming partition {self._at.partition} of topic {self._at.topic}")
         while True:
             try:
                 return self.put_up()
             except KafkaException as error:
                 code = error.args[0].code()
-                # Fenced: by another claim at the same time.
+                # FENCED: another writer claimed the partition at the same time.
                 goes_on = passes(code, met=True) or meaning_of(code) is Meaning.FENCED
                 if not goes_on or not wait.again(reason_of(code)):
                     raise plain_error(error, "claiming a partition", *to_claim(self._spec)) from None
 
     @property
     def instance(self) -> TransactionalProducer:
-        """The producer instance of a fence that is up."""
+        """Return the producer instance. Call it only after `put_up`."""
         if self.producer is None:
             msg = "a partition is written only after it was claimed"
             raise AssertionError(msg)
@@ -146,17 +158,20 @@ class Fence:
 
     @property
     def is_clean(self) -> bool:
-        """Whether a transaction may follow at once: it is safe, and nobody of the job wrote since the fence is up."""
+        """Return whether the instance can be reused for another transaction.
+
+        That is so if its connections are proven clean and this fence knows the job's ledger entry.
+        """
         return self.knows_entry and self.producer is not None and self.producer.proven_clean()
 
     @property
     def timed_out(self) -> bool:
-        """Whether the last transaction has been open for so long that the brokers may have ended it."""
+        """Return whether the last transaction has been open for so long that the brokers may have aborted it."""
         passed = max(now - then for now, then in zip(_clocks(), self._begun, strict=True))
         return passed >= self._spec.transaction_timeout_ms / 1000
 
     def mark_used(self) -> None:
-        """Of all instances of the process this one was used last."""
+        """Mark the instance as the most recently used of the process."""
         if self.producer is not None:
             self._fences.mark_used(self)
 
@@ -166,17 +181,20 @@ class Fence:
         self._begun = _clocks()
 
     def abort(self) -> None:
-        """Abort the open transaction; where the brokers do not take that, drop the instance, and time ends it."""
+        """Abort the open transaction. If that fails, close the instance, and the transaction times out."""
         if not self.instance.abort():
             self.drop()
 
     def end_refused(self) -> None:
-        """Abort a transaction whose records the brokers refused, so that readers do not wait for its timeout."""
+        """Abort a transaction with rejected records, so that readers do not wait until it times out."""
         if self.producer is not None:
             self.producer.abort()
 
     def code_of(self, error: KafkaException) -> int:
-        """What went wrong first: once an instance is fenced, its messages are purged and say no more than that."""
+        """Return the code of the first error.
+
+        After an instance is fenced, its messages fail only with `PURGED`.
+        """
         deadline = time.monotonic() + _FATAL_WITHIN_SECONDS
         while self.producer is not None and error.args[0].code() in PURGED and time.monotonic() < deadline:
             if self.producer.fatal is not None:
@@ -186,12 +204,12 @@ class Fence:
         return int(error.args[0].code())
 
     def give_way(self) -> None:
-        """Another writer of this process takes the id over: as if it were another process."""
+        """Yield the id to another writer of this process, as if the brokers had fenced this one."""
         self.drop()
         self.lost = True
 
     def drop(self) -> None:
-        """Let go of the instance. What it left open is ended by the id's next holder, or by time."""
+        """Close the instance. The id's next producer, or the transaction timeout, aborts its open transaction."""
         self._fences.forget(self)
         if self.producer is not None:
             self.producer.close()
@@ -200,5 +218,5 @@ class Fence:
 
 
 def _clocks() -> tuple[float, float]:
-    """Seconds on the steady clock, which stands still while the machine sleeps, and on one that may be set."""
+    """Return the monotonic clock, which may stop while the machine sleeps, and the wall clock, in seconds."""
     return time.monotonic(), time.time()

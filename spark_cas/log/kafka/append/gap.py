@@ -1,4 +1,4 @@
-"""Whether an expected offset matches a partition: design rule 3, for a log whose markers use up offsets."""
+"""Check whether an expected offset matches a partition whose transaction markers use offsets (design rule 3)."""
 
 from confluent_kafka import TopicPartition
 
@@ -24,9 +24,9 @@ def check_gap(
     *,
     progress: Progress | None,
 ) -> Refusal | None:
-    """Whether an expected offset matches: a gap that holds no committed record does.
+    """Check an expected offset. It matches the end, and a lower offset if no committed record follows it.
 
-    ``progress`` is the ledger entry that the claim rests on.
+    ``progress`` is the ledger entry that the claim is based on.
     """
     wait = Wait(admin.patience_seconds, f"looking what partition {at.partition} of topic {at.topic} holds")
     while expected is not None and bounds.start_offset <= expected < bounds.end_offset:
@@ -37,13 +37,13 @@ def check_gap(
                 raise
             bounds = _trimmed(admin, at, bounds)
         else:
-            # The gap proves only while nothing that lay in it was trimmed meanwhile.
+            # An empty gap matches only if none of its records was trimmed during the read.
             return check_expected(expected, _trimmed(admin, at, bounds), next_record)
     return check_expected(expected, bounds, None)
 
 
 def _trimmed(admin: Admin, at: TopicPartition, bounds: Bounds) -> Bounds:
-    """What is left of what was there, by now."""
+    """Return the remaining part of the bounds after a trim."""
     start = ends.start_offset(admin, at)
     return Bounds(start, max(start, bounds.end_offset))
 
@@ -51,10 +51,10 @@ def _trimmed(admin: Admin, at: TopicPartition, bounds: Bounds) -> Bounds:
 def _next_record(
     readers: Readers, admin: Admin, at: TopicPartition, progress: Progress | None, gap: OffsetRange
 ) -> int | None:
-    """Offset of the first record that is, or may have been, in a gap; None when there never was one.
+    """Return the offset of the first record that is or may have been in a gap. None if there never was one.
 
-    Compaction removes tombstones after a while. So an empty gap of a compacted topic shows nothing unless the
-    claim is younger than that, which is known only of the offset that the job's own last chunk left.
+    Compaction removes tombstones after a while. So in a compacted topic, an empty gap is conclusive only if the
+    expected offset is more recent than that. This is known only for the offset that the job's own last chunk left.
     """
     found = first_record(readers, at, gap)
     if found is not None:

@@ -1,4 +1,4 @@
-"""What became of a commit whose reply was lost: the ledger tells, read once the transaction is decided."""
+"""Find out whether a commit whose reply was lost took place: read the ledger after the transaction has ended."""
 
 from spark_cas.core.errors import ConditionalLogError
 from spark_cas.core.offsets import Bounds, OffsetRange
@@ -11,19 +11,27 @@ from spark_cas.log.kafka.reading import first_record
 
 
 def resolve(attempt: Attempt, sent: Landed, *, fenced: bool) -> Bounds | Fenced | Unknown | None:
-    """The bounds of the partition when the commit took place, None when it did not and may be tried again.
+    """Return the bounds of the partition if the commit took place, None if it did not and may be retried.
 
-    ``fenced`` says that the commit was refused because a successor holds the fence, which is down in either case.
+    Args:
+        attempt: The transaction whose commit had no reply.
+        sent: The offsets of its records.
+        fenced: Whether the commit was rejected because a newer writer holds the fence. The instance is unusable in
+            either case.
+
+    Returns:
+        `Fenced` if another writer of the job changed the ledger entry, and Unknown if the ledger cannot be read.
     """
     checks, claim, chunk = attempt.checks, attempt.claim, attempt.chunk
     try:
         if not fenced:
-            # A new instance ends what the old one left undecided. A fenced one has a successor that did.
+            # A new instance aborts or completes the transaction of the old one. If fenced, the newer writer has done
+            # that.
             attempt.fence.put_up_patiently()
         progress = checks.progress()
         bounds = ends.bounds_to_high_watermark(checks.admin, checks.at)
-        # To the letter: another attempt at the same chunk leaves the same rows elsewhere. And the ledger may have
-        # been told by a coordinator that was deposed and does not know it yet.
+        # Require an exact match, because another attempt at the same chunk leaves the same rows at other offsets. If
+        # the entry differs, it may be from a stale coordinator, so check the records as well.
         if progress == claim.progress_after(chunk, sent.at) or _is_visible(checks, sent, chunk.records.num_rows):
             return bounds
     except ConditionalLogError:
@@ -32,9 +40,12 @@ def resolve(attempt: Attempt, sent: Landed, *, fenced: bool) -> Bounds | Fenced 
 
 
 def _is_visible(checks: Checks, sent: Landed, rows: int) -> bool:
-    """Whether a committed record lies where ours were sent: offsets are given once, so it is ours.
+    """Return whether a committed record is at the offsets of these records.
 
-    Without a check others' records may lie among ours, of which then only the first and the last have a known place.
+    Offsets are never reused, so it is one of them.
+
+    If no offset was checked, records of others may be between these. Then only the first and the last offset are
+    certain.
     """
     if not rows:
         return False

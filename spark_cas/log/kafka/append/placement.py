@@ -1,4 +1,4 @@
-"""Where a chunk's records landed, before the commit and behind it."""
+"""Find the offsets of a chunk's records, before and after the commit."""
 
 import time
 from collections.abc import Callable
@@ -23,21 +23,24 @@ _PAUSE_SECONDS = 0.0005
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """Where the records of an open transaction lie, and what the brokers said of it."""
+    """The offsets of the records of an open transaction, and the brokers' report of them."""
 
     at: OffsetRange
     has_offset: bool
-    """Whether they said it; else it was concluded from the partition's end."""
+    """Whether the brokers reported the offsets. If not, they are derived from the partition's end."""
     time_ms: int | None
-    """The time of the records that had none, or of all where the topic gives it; None where each has its own."""
+    """The timestamp of the records that had none, or of all if the topic assigns it. None if each record has its own.
+    """
 
 
 def landed(checks: Checks, delivered: Reports, rows: int, end_offset: int, *, checked: bool) -> Landed | None:
-    """Where the records of an open transaction lie; None when that is not known, or not where the claim wants them.
+    """Return the offsets of the records of an open transaction.
 
-    A claim that is ``checked`` wants them right behind ``end_offset``, or with nothing committed in between. A record
-    acknowledged without an offset (KIP-192) is placed by the partition's end: when that moved by just the number of
-    records, each of them was acknowledged and nobody else's is there.
+    None if they are unknown, or not at the expected offset.
+
+    If the claim is ``checked``, the records must start at ``end_offset``, or follow only aborted records. A record
+    acknowledged without an offset (KIP-192) is located by the partition's end. If the end moved by exactly the number
+    of records, the broker appended all of them and no others.
     """
     wanted = OffsetRange(end_offset, end_offset + rows)
     reported = delivered.range
@@ -55,9 +58,9 @@ def landed(checks: Checks, delivered: Reports, rows: int, end_offset: int, *, ch
 
 
 def _only_aborted(checks: Checks, between: OffsetRange) -> bool:
-    """Whether what came between the check and our records, which follow one another, was aborted.
+    """Return whether all records between the check and the records of this transaction were aborted.
 
-    Our open transaction holds the decided end at our first record, once all that lies before it is decided.
+    This open transaction holds the last stable offset at its first record after all earlier transactions have ended.
     """
     deadline = time.monotonic() + _VISIBLE_SECONDS
     while ends.last_stable_offset(checks.admin, checks.at) < between.end_offset:
@@ -73,10 +76,10 @@ def _only_aborted(checks: Checks, between: OffsetRange) -> bool:
 def await_visible(
     admin: Admin, at: TopicPartition, records: OffsetRange, writer: TransactionalProducer | None = None
 ) -> Bounds | Truncated:
-    """Wait until readers can see records that were committed, and return the bounds of what is decided behind them.
+    """Wait until readers can see committed records. Return the bounds up to the last stable offset.
 
-    The decided end stays below the records' end while an open transaction of another writer holds it back. ``writer``
-    is the instance that committed, if it can still be asked.
+    An earlier open transaction of another writer can hold the last stable offset below the end of the records.
+    ``writer`` is the producer that committed, if it is still usable.
     """
     if writer is not None:
         with suppress(KafkaException):
@@ -86,7 +89,7 @@ def await_visible(
     wait = second_look(admin, f"looking for what was committed to partition {at.partition}")
     decided = stable_bounds_behind(admin, at, records)
     while decided.end_offset < records.end_offset and ends.high_watermark(admin, at) < records.end_offset:
-        # A broker that was deposed, and does not know it yet, answers as of then.
+        # A stale leader that does not know it was demoted returns old offsets.
         admin.forget_leaders(at.topic)
         if not wait.again("it is not there"):
             return Truncated(records.end_offset, decided.end_offset)
@@ -95,7 +98,7 @@ def await_visible(
 
 
 def stable_bounds_behind(admin: Admin, at: TopicPartition, records: OffsetRange) -> Bounds:
-    """The bounds of what is decided, once that covers records, or when somebody else's transaction holds it."""
+    """Return the stable bounds when they cover the records, an earlier transaction is open, or time is over."""
     return _decided_behind(lambda: ends.stable_bounds(admin, at), records)
 
 
@@ -104,7 +107,8 @@ def _decided_behind(ask: Callable[[], Bounds], records: OffsetRange) -> Bounds:
     while True:
         bounds = ask()
         end = bounds.end_offset
-        # Held below our records, it is held by somebody who wrote before us: no marker of ours moves it.
+        # If it is below the records, an earlier writer's transaction holds it. A marker of this writer cannot move
+        # it.
         if end >= records.end_offset or end < records.base_offset or time.monotonic() > deadline:
             return bounds
         time.sleep(_PAUSE_SECONDS)

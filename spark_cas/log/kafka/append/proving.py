@@ -1,7 +1,7 @@
-"""Showing that a claim is still the newest: a transaction with the ledger entry that is there, which moves no offset.
+"""Verify that a claim is still the newest: commit a transaction that rewrites the ledger entry and moves no offset.
 
-Its coordinator commits it for the newest instance of the id alone, and together with its replicas. So no other claim
-came before it, where the end that one broker tells may be that of a broker that was deposed and does not know it.
+The coordinator commits it only for the newest producer of the transactional id, and only if its replicas agree. So no
+newer claim exists. A read of the end offset proves less, because a stale leader may answer it.
 """
 
 from confluent_kafka import KafkaException
@@ -14,9 +14,12 @@ from spark_cas.log.kafka.append.placement import Landed
 
 
 def prove(fence: Fence, attempt: Attempt) -> Outcome:
-    """`Fenced` unless it is shown, whatever the reason: an instance that was made anew would fence others itself.
+    """Return `Appended` if the transaction commits. Otherwise return `Fenced`, for any reason.
 
-    Raises StorageError.
+    A new producer is not tried, because it would fence other writers itself.
+
+    Raises:
+        StorageError: The brokers did not answer.
     """
     if not fence.is_clean:
         return Fenced(None)

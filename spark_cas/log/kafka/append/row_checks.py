@@ -1,4 +1,4 @@
-"""Rows that the brokers reject because of their topic's settings: found before they are sent, or named afterwards."""
+"""Reject rows that the brokers would reject because of topic settings, and name rows that the brokers rejected."""
 
 import logging
 from typing import Any

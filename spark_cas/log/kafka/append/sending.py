@@ -1,8 +1,8 @@
-"""The records of a chunk on their way into a transaction, and where the brokers say that they lie.
+"""Send the records of a chunk in a transaction, and collect the offsets that the brokers report.
 
-No broker knows an expected offset. But a delivery report names a record's offset while the transaction is still open:
-when the first record landed at the end that was checked and the last one exactly as many offsets on as there are
-records, nobody came in between, and only then is the transaction committed. Readers of committed records never see
+Brokers do not support expected offsets. But a delivery report contains the offset of a record while the transaction
+is still open. If the first record is at the checked end, and the last one as many offsets later as there are records,
+no other producer has interleaved. Only then is the transaction committed. Readers of committed records never see
 anything else.
 """
 
@@ -20,11 +20,9 @@ from spark_cas.log.kafka.client.reports import Reports
 
 
 def refuse_unsendable(records: pa.Table) -> None:
-    """Refuse what Kafka does not take, headers without a key, and what its client would change.
+    """Raise SchemaError for records that Kafka rejects or its client would change.
 
-    That is the time 0, and keys of headers with the character NUL.
-
-    Raises SchemaError.
+    Kafka rejects headers without a key. The client changes the timestamp 0, and keys of headers that contain NUL.
     """
     times = records.column("timestamp")
     if times.null_count < len(times) and pc.any(pc.equal(times.cast(pa.int64()), 0)).as_py():
@@ -48,22 +46,23 @@ def refuse_unsendable(records: pa.Table) -> None:
 
 
 class Sending:
-    """Records on their way, in order, in a producer's open transaction; those without a time get ``time_ms``."""
+    """Records being sent, in order, in a producer's open transaction. Records without a timestamp get ``time_ms``."""
 
     def __init__(self, producer: TransactionalProducer, at: TopicPartition, records: pa.Table, time_ms: int) -> None:
-        """Hand the records over. Raises KafkaException."""
+        """Pass the records to the producer. Raises KafkaException."""
         self._producer = producer
         self._held_back = held_back(records, producer.request_bytes)
         try:
             self._reports = producer.client.hand_over(at.partition, records, time_ms)
         except KafkaException as error:
-            # An earlier record may have broken the transaction while this one was handed over.
+            # An earlier record may have broken the transaction in the meantime.
             raise KafkaException(producer.what_broke(error.args[0])) from None
 
     def arrive(self, timeout_seconds: float) -> bool:
-        """Wait until each record is acknowledged, or one was refused; False when that lasts too long.
+        """Wait until all records are acknowledged or one is rejected. Return False after the timeout.
 
-        Raises KafkaException.
+        Raises:
+            KafkaException.
         """
         reports = self._reports
         return await_delivery(
@@ -75,14 +74,15 @@ class Sending:
 
     @property
     def refused(self) -> bool:
-        """Whether a record was refused, as far as it is known."""
+        """Return whether a report of a rejected record has arrived."""
         return self._reports.error is not None
 
     def delivered(self) -> Reports:
-        """What became of the records that did `arrive`.
+        """Return the reports of the records, after `arrive`.
 
-        Raises KafkaException for the error of a record that was reported; another's makes the transaction one that
-        can only be aborted, which the next request of it raises.
+        Raises:
+            KafkaException: The error of a reported record. For other records, the transaction fails at its next
+                request.
         """
         if self._reports.error is not None:
             raise KafkaException(self._producer.what_broke(self._reports.error))
@@ -90,9 +90,9 @@ class Sending:
 
 
 def held_back(records: pa.Table, request_bytes: int) -> int:
-    """How many of the last records fill no request: the client keeps them until it is asked for them.
+    """Return how many of the last records do not fill a request, so that the client keeps them until a flush.
 
-    It counts them, and the bytes of their keys and values.
+    A request is full by its number of records, or by the bytes of their keys and values.
     """
     last = records.slice(max(0, records.num_rows - (REQUEST_RECORDS - 1)))
     sizes = [
@@ -105,6 +105,6 @@ def held_back(records: pa.Table, request_bytes: int) -> int:
 def produce(
     producer: TransactionalProducer, at: TopicPartition, records: pa.Table, time_ms: int, timeout_seconds: float
 ) -> Reports | None:
-    """Send records and wait until each is acknowledged, as `Sending` does; None when that lasts too long."""
+    """Send records as `Sending` does, and wait until all are acknowledged. Return None after the timeout."""
     sending = Sending(producer, at, records, time_ms)
     return sending.delivered() if sending.arrive(timeout_seconds) else None

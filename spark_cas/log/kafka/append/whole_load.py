@@ -144,7 +144,7 @@ class WholeAppends:
                 raise rejected from None
 
     def decide(self, wanted: GroupOutcome) -> GroupOutcome:
-        """Commit or abort the group, unless that was decided before. Return its outcome. Raises StorageError."""
+        """Commit or abort the group, unless it has an outcome. Return the outcome. Raises StorageError."""
         if wanted.committed and self._begun:
             return self._commit(wanted)
         if not wanted.committed:
@@ -152,7 +152,7 @@ class WholeAppends:
         return wanted if wanted.committed and not wanted.ends else self.outcome() or ABORTED
 
     def outcome(self) -> GroupOutcome | None:
-        """Return the committed outcome of the group, or None, once no open transaction can change it.
+        """Return the committed outcome of the group, or None, after the transactions that can change it have ended.
 
         Raises UndecidedError, StorageError.
         """

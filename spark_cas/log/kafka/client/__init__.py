@@ -1,1 +1,1 @@
-"""The confluent-kafka client: its instances, what its errors mean, how long a question is asked again."""
+"""The confluent-kafka client: its instances, the meaning of its errors, request retries and deadlines."""

@@ -1,4 +1,4 @@
-"""Who asks the brokers, and knows why there is no answer: librdkafka tells that to a callback and its log only."""
+"""Send requests to the brokers, and explain failures that librdkafka reports only to callbacks and its log."""
 
 import math
 import time
@@ -16,40 +16,40 @@ from spark_cas.log.kafka.client.troubles import LOG_LEVEL, Troubles
 from spark_cas.log.kafka.spec import KafkaSpec
 
 _METADATA_SHARE = 0.3
-"""Of the time of a question: the leaders are asked for before it, and again after it."""
+"""The share of the request timeout for metadata. Leaders are requested before a request, and again after it fails."""
 _LEADERS_HOLD_SECONDS = 60.0
-"""Well below ``metadata.max.age.ms``, after which the client forgets them."""
+"""Well below ``metadata.max.age.ms``, after which the client discards them."""
 
 _BACKSTOP_SHARE = 1.1
-"""Every question has its own, shorter time; the client does not always say that it is over."""
+"""Each request has a shorter timeout of its own. The client does not always report that it is over."""
 
 _JUST_NOW_SECONDS = 1.0
 _LATE_SECONDS = 1.0
-"""A broker that stands still for less is not deposed for it."""
+"""A broker that stalls for a shorter time does not lose its leadership."""
 _LATELY_SECONDS = 2 * _LATE_SECONDS
-"""The next question was asked within half of that, or its answer was late as well."""
+"""The next request is sent within half of this time, unless its own answer is late too."""
 
 Answer = TypeVar("Answer")
 
 
 class Admin:
-    """A client for questions, and another one once it has nobody left to ask.
+    """A client for requests. A new one replaces it when it has no broker left to connect to.
 
-    librdkafka connects again and again whatever went wrong, refused credentials included: a question then ends as
-    timed out. What went wrong meanwhile is remembered until a question is answered, or another client asks.
+    librdkafka reconnects after every error, even after rejected credentials, so each request ends as a timeout. The
+    errors seen in the meantime are kept until a request succeeds or another client takes over.
     """
 
     def __init__(self, spec: KafkaSpec, settings: Mapping[str, Any]) -> None:
         self.request_seconds = spec.request_seconds
-        """How long one question is waited for."""
+        """The timeout of one request."""
         self.patience_seconds = spec.patience_seconds
-        """How long it is asked again."""
+        """The retry timeout of a request, over all its attempts."""
         self.met = spec.met
-        """Whether these brokers ever answered: then a connection that does not come about is one that comes back."""
+        """Whether these brokers ever answered. If so, a failure to connect is considered transient."""
         self.seen = set[str]()
-        """Topics that somebody saw: a broker that does not know one lags behind, or it is gone."""
+        """Topics that were seen. A broker that does not know one has stale metadata, or it was deleted."""
         self.coordinated = False
-        """Whether a check found that the brokers can have coordinators of transactions and groups."""
+        """Whether a check found that the brokers can coordinate transactions and groups."""
         self._told: dict[str, tuple[float, str, int]] = {}
         self._topic = spec.topic
         self._addresses = spec.bootstrap_servers
@@ -59,7 +59,7 @@ class Admin:
         self._begin()
 
     def _begin(self) -> None:
-        # An object of its own: the client holds its callbacks, and would hold this object.
+        # A separate object, because the client keeps its callbacks and would keep this object alive.
         self._troubles = Troubles()
         heard: dict[str, Any] = {
             "error_cb": self._troubles.take,
@@ -67,21 +67,21 @@ class Admin:
             "log_level": LOG_LEVEL,
         }
         self.client = AdminClient({**self._settings, **heard})
-        """The client of the present question."""
+        """The current client."""
         self._leaders.clear()
 
     def serve(self, spec: KafkaSpec) -> None:
-        """From now on ask for another topic of the same brokers."""
+        """Use this client for another topic of the same brokers."""
         self.met |= spec.met
         self._topic = spec.topic
         self._forget_troubles()
 
     def ask_brokers(self, most_seconds: float) -> None:
-        """Ask who the brokers are. When nobody answers that either, another client asks from now on.
+        """Request the metadata of the brokers. If that fails too, replace the client.
 
-        A broker that has just come back knows of none, itself included. librdkafka (2.16) takes that for an answer,
-        and on a connection that lasts it does not ask again for minutes; or it lets go of the last broker that it
-        knew, and has nobody left to ask, for good (decision 0022).
+        A broker that has just restarted reports no brokers, not even itself. librdkafka (2.16) accepts that answer,
+        and does not refresh it for minutes on an open connection. It can also drop the last broker it knows, and then
+        never reconnects (decision 0022).
         """
         try:
             with self.noticing_late():
@@ -90,36 +90,39 @@ class Admin:
             unanswered = True
         else:
             unanswered = False
-        # Not while the error is handled, see `ask`.
+        # After the error handler has ended, so that the error does not keep the old client alive.
         if unanswered:
             self._begin()
 
     def was_told(self, asked_at: float, topic: str, topic_id: str, partitions: int) -> None:
-        """Remember what brokers told of a topic that were asked at that time."""
+        """Record the id and the partition count of a topic, and when they were requested."""
         self._told[topic] = asked_at, topic_id, partitions
 
     def missed(self, topic: str) -> None:
-        """A topic is not there, whatever was seen or told of it."""
+        """Record that a topic does not exist, and drop everything cached about it."""
         self.seen.discard(topic)
         self._told.pop(topic, None)
 
     def told_just_now(self, topic: str) -> tuple[str, int] | None:
-        """The id of a topic and its partitions, where the brokers were asked a moment ago.
+        """Return the id of a topic and its partition count, if they were requested within the last second.
 
-        Good for who asks anew before anything rests on it: with many partitions the answer takes long.
+        Use it only if a later request verifies the result. With many partitions the request takes long.
         """
         asked_at, topic_id, partitions = self._told.get(topic, (-math.inf, "", 0))
         return (topic_id, partitions) if time.monotonic() - asked_at < _JUST_NOW_SECONDS else None
 
     def waited_lately(self) -> bool:
-        """Whether an answer was long on its way, or did not come, so lately that who gave it may go on just now."""
+        """Return whether a recent request was answered late or not at all.
+
+        Then a stalled broker may just have resumed.
+        """
         return time.monotonic() - self._late_at < _LATELY_SECONDS
 
     def knows_leaders(self, topic: str, partitions: Collection[int]) -> bool:
-        """Whether the client knows who leads these partitions; it asks when it has not lately.
+        """Return whether the client knows the leaders of these partitions. If its metadata is old, request it first.
 
-        Asked for offsets without knowing it, librdkafka (2.16) asks by itself: that takes longer, and a reply that
-        comes at a bad moment can end the process (decision 0018).
+        Without a known leader, librdkafka (2.16) requests the metadata itself when it reads offsets. That takes
+        longer, and a reply at a bad moment can crash the process (decision 0018).
         """
         since, known = self._leaders.get(topic, (-math.inf, frozenset[int]()))
         if time.monotonic() - since > _LEADERS_HOLD_SECONDS or not known.issuperset(partitions):
@@ -127,9 +130,10 @@ class Admin:
         return self._leaders[topic][1].issuperset(partitions)
 
     def ask_leaders(self, topic: str) -> bool:
-        """Ask who leads the partitions of a topic: till then the client keeps to whom it once learnt of, dead or not.
+        """Request the leaders of the partitions of a topic. Until then the client uses the leaders it knew before.
 
-        False when nobody answered.
+        Returns:
+            Whether a broker answered.
         """
         self.forget_leaders(topic)
         try:
@@ -145,13 +149,15 @@ class Admin:
         return True
 
     def forget_leaders(self, topic: str) -> None:
-        """Who leads the partitions of a topic is to be asked before the next question."""
+        """Have the next request fetch the leaders of the topic first."""
         self._leaders[topic] = -math.inf, frozenset()
 
     def answer(self, asked: "Future[Answer]") -> Answer:
-        """Wait for the answer to a question.
+        """Wait for the answer to a request, and return it.
 
-        Raises KafkaException. Its code is what keeps the client from its brokers, where nothing but that is known.
+        Raises:
+            KafkaException: The request failed. If it timed out, the code is the cause that kept the client from its
+                brokers.
         """
         failure = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - librdkafka's own errors are named so
         try:
@@ -166,26 +172,27 @@ class Admin:
             self.met = True
             return answer
         finally:
-            # The question keeps its error, and that this frame: held by it, the client would live on.
+            # The future keeps its error, and the error keeps this frame: together they would keep the client alive.
             del asked
         self.client.poll(0)
         if failure.code() in TIMED_OUT:
             told = why_unreachable(self._troubles.codes)
-            # Given up for its silence a connection looks as if the broker had hung up. A refusal stays one.
+            # librdkafka reports a connection that it closed for a timeout as if the broker had closed it. A refusal
+            # is reported as one.
             hidden = KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE  # noqa: SLF001 - as above
             silent = self._troubles.silent and told in hidden
             failure = KafkaError(KafkaError._TIMED_OUT if silent else told)  # noqa: SLF001 - as above
         raise KafkaException(failure)
 
     def reason_of(self, code: int) -> str:
-        """Return the reason for a failure of a question, with the address if no broker could be reached."""
+        """Return the reason for a failed request, with the address if no broker was reachable."""
         if code not in UNREACHABLE:
             return reason_of(code)
         self.client.poll(0)
         return self._troubles.explain(code, self._addresses)[0]
 
     def unreachable(self, code: int) -> StorageError:
-        """Return the error of a question that no broker answered, with a code of `UNREACHABLE`."""
+        """Return the error for a request that no broker answered. ``code`` is one of `UNREACHABLE`."""
         self.client.poll(0)
         cause, fix = self._troubles.explain(code, self._addresses)
         topic = f" of topic {self._topic}" if self._topic else ""
@@ -193,7 +200,7 @@ class Admin:
 
     @contextmanager
     def noticing_late(self) -> Iterator[None]:
-        """Inside, an answer is waited for, which may not come."""
+        """Record a late answer if the enclosed request takes long or times out."""
         asked_at = time.monotonic()
         try:
             yield

@@ -1,7 +1,7 @@
-"""A producer that takes records as Arrow arrays, without an object for each.
+"""Produce records from Arrow arrays, without a Python object for each record.
 
-It stands on librdkafka's own API (`spark_cas.log.kafka.client.librdkafka`). Otherwise it is as confluent-kafka's: the
-same settings, methods and errors, as far as they are used here.
+It uses librdkafka's C API (`spark_cas.log.kafka.client.librdkafka`). Settings, methods and errors are those of
+confluent-kafka's producer, as far as this package uses them.
 """
 
 import ctypes
@@ -26,20 +26,20 @@ from spark_cas.log.kafka.client.reports import Reports
 # ruff: noqa: SLF001 - librdkafka names its own errors with an underscore; they are public
 
 _SLICE_ROWS = 20_000
-"""Rows whose places in memory are there at a time, some 200 bytes each."""
+"""How many rows have their addresses prepared at a time, about 200 bytes each."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class Logger(Protocol):
-    """Takes the lines that librdkafka logs."""
+    """Receives the log lines of librdkafka."""
 
     def log(self, level: int, form: str, /, *args: object) -> None: ...
 
 
 def _call(method: Callable[Concatenate["ArrayProducer", P], R]) -> Callable[Concatenate["ArrayProducer", P], R]:
-    """A method whose calls the client outlives."""
+    """Wrap a method so that the client is not destroyed during a call."""
 
     @wraps(method)
     def within(self: "ArrayProducer", /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -62,7 +62,7 @@ class ArrayProducer:
         self._name = topic.encode()
         self._topic = lib.rd_kafka_topic_new(self._client, self._name, None)
         self._lent: list[pa.ChunkedArray] = []
-        # The library's threads outlive Python's objects when the process ends, and must not read what is freed then.
+        # librdkafka's threads may outlive Python's objects when the process exits, and must not read freed memory.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._lent))
         end = weakref.finalize(self, _destroy, lib, self._client, self._queue, self._topic, self._lent)
         end.atexit = False
@@ -70,20 +70,20 @@ class ArrayProducer:
         self._reports = Reports(0, None)
         self._handed_over = 0
         self._acknowledged_by = -1
-        """The broker that acknowledged records last; none where it is negative."""
+        """The broker that last acknowledged records, -1 if none has."""
         self._gives_time = False
 
     @_call
     def __len__(self) -> int:
-        """Records and requests that are not yet reported."""
+        """Return the number of records and requests that are not reported yet."""
         return int(self._lib.rd_kafka_outq_len(self._client))
 
     @_call
     def hand_over(self, partition: int, records: pa.Table, time_ms: int) -> Reports:
-        """Have records on their way, in order; those without a time get that, or the present one.
+        """Queue records for sending, in order. Records without a timestamp get ``time_ms`` or the current time.
 
-        What is reported of them is filled in by `poll`, until more are handed over. Their values are not copied, and
-        are held until nothing is on its way any more. Raises KafkaException.
+        `poll` updates the returned reports until the next call of this method. The values are not copied, and are
+        kept in memory until no record is in flight. Raises KafkaException.
         """
         self._handed_over += 1
         self._lent.append(records.column("value"))
@@ -99,27 +99,27 @@ class ArrayProducer:
 
     @_call
     def poll(self, seconds: float) -> None:
-        """Wait for news, and take in all that are there. Raises KafkaException once the instance is broken."""
+        """Wait for events and process all of them. Raises KafkaException if the producer has a fatal error."""
         self._take_news(seconds)
 
     @_call
     def flush(self, seconds: float) -> None:
-        """Send what waits, for so long, and take in all news that are there. Raises KafkaException as `poll` does."""
+        """Send queued records for at most this time, and process all events. Raises KafkaException as `poll`."""
         self._lib.rd_kafka_flush(self._client, _ms(seconds))
-        # It logs a line itself, which would wake the next poll.
+        # A flush logs a line itself, which would wake the next poll.
         self._take_news(0)
 
     def meet_leader(self, partition: int, seconds: float) -> None:
-        """Be connected to the leader of a partition, where the brokers answer that soon. Raises KafkaException.
+        """Connect to the leader of a partition, if the brokers answer within this time. Raises KafkaException.
 
-        It is asked where the partition ends, which nobody wants to know: to a broker that has nothing to answer the
-        client (librdkafka 2.16) connects only 11 ms after it learnt of it.
+        The method requests the bounds of the partition and ignores them. Without a request, the client (librdkafka
+        2.16) connects to a broker only 11 ms after it has learned of it.
         """
         self.decided_bounds(partition, seconds)
 
     @_call
     def decided_bounds(self, partition: int, seconds: float) -> Bounds:
-        """Ask the partition's leader where it begins, and up to where it is decided. Raises KafkaException."""
+        """Request the start and the last stable offset from the partition's leader. Raises KafkaException."""
         start, end = ctypes.c_int64(), ctypes.c_int64()
         code = self._lib.rd_kafka_query_watermark_offsets(
             self._client, self._name, partition, ctypes.byref(start), ctypes.byref(end), _ms(seconds)
@@ -130,10 +130,10 @@ class ArrayProducer:
 
     @_call
     def describe(self, seconds: float) -> tuple[str, int]:
-        """Ask who acknowledged records last for the topic's id, and how many partitions it has.
+        """Request the id and the partition count of the topic from the broker that last acknowledged records.
 
-        Of a topic that is not there any more no id is told that there is. Raises KafkaException, at once where no
-        records were acknowledged.
+        If the topic does not exist, the returned id belongs to no topic. Raises KafkaException, at once if no
+        broker has acknowledged records.
         """
         if self._acknowledged_by < 0:
             raise KafkaException(KafkaError(KafkaError._STATE))
@@ -160,27 +160,27 @@ class ArrayProducer:
 
     @_call
     def init_transactions(self, seconds: float) -> None:
-        """Raises KafkaException."""
+        """Fence earlier producers of the transactional id. Raises KafkaException."""
         self._check(self._lib.rd_kafka_init_transactions(self._client, _ms(seconds)))
 
     @_call
     def begin_transaction(self) -> None:
-        """Raises KafkaException."""
+        """Begin a transaction. Raises KafkaException."""
         self._check(self._lib.rd_kafka_begin_transaction(self._client))
 
     @_call
     def commit_transaction(self, seconds: float) -> None:
-        """Raises KafkaException."""
+        """Commit the transaction. Raises KafkaException."""
         self._check(self._lib.rd_kafka_commit_transaction(self._client, _ms(seconds)))
 
     @_call
     def abort_transaction(self, seconds: float) -> None:
-        """Raises KafkaException."""
+        """Abort the transaction. Raises KafkaException."""
         self._check(self._lib.rd_kafka_abort_transaction(self._client, _ms(seconds)))
 
     @_call
     def send_offsets_to_transaction(self, offsets: Sequence[TopicPartition], group: str, seconds: float) -> None:
-        """As of a group that has no members. Raises KafkaException."""
+        """Add offsets of a group without members to the transaction. Raises KafkaException."""
         lib = self._lib
         entries = _entries(lib, offsets)
         metadata = lib.rd_kafka_consumer_group_metadata_new(group.encode())
@@ -192,16 +192,17 @@ class ArrayProducer:
 
     @_call
     def drop(self) -> None:
-        """Let go of what was not acknowledged, which is not sent again, and of the client: every other call fails.
+        """Drop unacknowledged records, which are not sent again, and destroy the client. Every later call fails.
 
-        Its threads end with the last call that is under way, and not with this object, which an error may hold for
-        long: the frames of its traceback do.
+        The threads of the client end after the last running call. They do not wait for the garbage collection of this
+        object, because the traceback of an error may keep it alive for long.
         """
         self._lib.rd_kafka_purge(self._client, c.PURGE_ALL)
         self._lifetime.finish()
 
     def _take_news(self, seconds: float) -> None:
-        # Within a call, and of no other: that would fail once another thread let go of the client.
+        # Called within another call, without a lifetime check of its own: that would fail if another thread dropped
+        # the client.
         fatal = None
         event = self._lib.rd_kafka_queue_poll(self._queue, _ms(seconds))
         while event:
@@ -216,10 +217,10 @@ class ArrayProducer:
             raise KafkaException(fatal)
 
     def _produce_batch(self, partition: int, records: pa.Table) -> None:
-        # All in one call, so that all have one time.
+        # One call for all records gives all of them the same timestamp.
         messages = messages_of(records, self._handed_over)
         if int((messages["len"] + messages["key_len"]).max(initial=0)) > self._most_bytes:
-            # The library would take the others, also those behind it.
+            # The library would accept all other records, including later ones.
             raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
         taken = self._lib.rd_kafka_produce_batch(self._topic, partition, 0, messages.ctypes.data, len(messages))
         if taken < len(messages):
@@ -233,7 +234,7 @@ class ArrayProducer:
                 self._check(next(filter(None, calls), None))
 
     def _take(self, event: int) -> KafkaError | None:
-        """Take in an event; the error when it tells that the instance is broken."""
+        """Process an event. Return the error if the producer has a fatal one."""
         lib, kind = self._lib, self._lib.rd_kafka_event_type(event)
         if kind == c.EVENT_DELIVERED:
             self._take_reports(event)
@@ -248,11 +249,11 @@ class ArrayProducer:
         return None
 
     def _take_reports(self, event: int) -> None:
-        """Take in the reports of an event: of records that followed one another, and had one end."""
+        """Process the reports of an event. Its records are consecutive and have the same result."""
         count = self._lib.rd_kafka_event_message_count(event)
         pointers = (ctypes.POINTER(c.Message) * count)()
         count = self._lib.rd_kafka_event_message_array(event, pointers, count)
-        # For those of records before these nobody waits any more. They may have shared a request.
+        # Reports of earlier records are ignored. Those may have shared a request with these records.
         begin = next((at for at in range(count) if pointers[at].contents.private == self._handed_over), count)
         if begin == count:
             return
@@ -308,7 +309,7 @@ def _destroy(lib: ctypes.CDLL, client: int, queue: int, topic: int, lent: list[p
 
 
 def _described(lib: ctypes.CDLL, result: int) -> tuple[str, int]:
-    """The id of the one topic that was asked for, and its partitions."""
+    """Return the id and the partition count of the only topic in a result."""
     count = ctypes.c_size_t()
     topic = lib.rd_kafka_DescribeTopics_result_topics(result, ctypes.byref(count))[0]
     topic_id = _text(lib.rd_kafka_Uuid_base64str(lib.rd_kafka_TopicDescription_topic_id(topic)))
@@ -317,15 +318,15 @@ def _described(lib: ctypes.CDLL, result: int) -> tuple[str, int]:
 
 
 def _entries(lib: ctypes.CDLL, offsets: Sequence[TopicPartition]) -> int:
-    """Offsets with their metadata, as a list of librdkafka's."""
+    """Return offsets with their metadata as a list of librdkafka."""
     entries = lib.rd_kafka_topic_partition_list_new(len(offsets))
     for each in offsets:
         entry = lib.rd_kafka_topic_partition_list_add(entries, each.topic.encode(), each.partition).contents
         entry.offset = each.offset
         if each.metadata is not None:
-            # As confluent-kafka writes it, with a NUL: without one it reads whatever comes behind.
+            # confluent-kafka writes the metadata with a final NUL, and without one would read past its end.
             text = each.metadata.encode() + b"\0"
-            # The list frees it.
+            # The list frees this memory.
             entry.metadata, entry.metadata_size = lib.rd_kafka_mem_malloc(None, len(text)), len(text)
             ctypes.memmove(entry.metadata, text, len(text))
     return int(entries)

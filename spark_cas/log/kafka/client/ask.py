@@ -1,4 +1,4 @@
-"""Asking the brokers for something that may be asked for twice: again, as long as what is wrong passes."""
+"""Send a request that is safe to repeat, and retry it while the error is transient."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -13,23 +13,26 @@ from spark_cas.log.kafka.client.rights import Right
 from spark_cas.log.patience import SecondLook, Wait
 
 _SECOND_LOOK_SHARE = 0.5
-"""Of the time of a question."""
+"""The share of the request timeout that confirming reads take."""
 _HEARD_SECONDS = 1.0
-"""Brokers hear of a new topic sooner. A user who misspelt its name waits as long."""
+"""Brokers learn of a new topic within this time. A misspelled topic name is reported after it."""
 
 Answer = TypeVar("Answer")
 
 
 def second_look(admin: Admin, doing: str) -> SecondLook:
-    """For what is definite by one broker: it may lag behind, or be deposed and not know it, so it is asked again."""
+    """Return a confirming read, to verify a final answer of one broker: it may have stale metadata."""
     return SecondLook(_SECOND_LOOK_SHARE * admin.request_seconds, doing)
 
 
 def looked_for(admin: Admin, topic: str, look: Callable[[], Answer], *, made: bool = False) -> Answer:
-    """What a look at a topic finds: where a broker does not know it that may lag behind, another look.
+    """Return the result of ``look``, and retry if a broker with stale metadata does not know the topic.
 
-    That it does is likely of a topic that was `seen`, or ``made`` by somebody, and of a broker that answered late: it
-    may have stood still since before the topic was made. Raises LogNotFoundError, what ``look`` does.
+    Metadata is probably stale if this client has already seen the topic, or if the caller knows it was ``made``. A
+    broker that answered late may have stalled since before the topic was created.
+
+    Raises:
+        LogNotFoundError: No retry returned the topic.
     """
     wait: SecondLook | None = None
     while True:
@@ -54,10 +57,17 @@ def _look_for_it_again(admin: Admin, topic: str, *, made: bool) -> SecondLook | 
 
 
 def ask(admin: Admin, question: Callable[[], Answer], doing: str, *rights: Right) -> Answer:
-    """The answer to a question, asked again while an error is one that passes, up to the patience of the client.
+    """Send a request and return its answer. Retry transient errors until the retry timeout of the client.
 
-    ``doing`` begins the text of the error: "looking for topic flights"; ``rights`` are what it takes. Raises
-    LogNotFoundError, StorageError.
+    Args:
+        admin: The client. It supplies the retry timeout, and the reason for a failure.
+        question: Sends the request and waits for its answer.
+        doing: The beginning of the error text, such as "looking for topic flights".
+        rights: The permissions that the request needs. The error names them if the broker denies the request.
+
+    Raises:
+        LogNotFoundError: The topic does not exist.
+        StorageError: The error is permanent, or the retry timeout is over.
     """
     wait = Wait(admin.patience_seconds, doing)
     while True:
@@ -69,9 +79,10 @@ def ask(admin: Admin, question: Callable[[], Answer], doing: str, *rights: Right
                 if code in UNREACHABLE:
                     raise admin.unreachable(code) from None
                 raise plain_error(error, doing, *rights) from None
-            # Nobody hung up or said no: a broker that stands still. A firewall that drops everything looks the same.
+            # No broker closed the connection or denied access, so it has stalled. A firewall that drops packets has
+            # the same effect.
             admin.met |= code == KafkaError._TIMED_OUT  # noqa: SLF001 - librdkafka names it so
-        # Not while the error is handled: what `list_topics` raises confluent-kafka (2.16) keeps for ever, with the
-        # error that was being handled, and in its frames the client.
+        # Send this after the error handler has ended. confluent-kafka (2.16) never frees the error that `list_topics`
+        # raises. That error would keep the handled error alive, and through its frames the client.
         if code in UNANSWERED:
             admin.ask_brokers(wait.left)

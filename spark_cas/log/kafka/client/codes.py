@@ -1,4 +1,4 @@
-"""What an error of the client means for an append: one table, and whatever it does not list is unknown."""
+"""The meaning of each client error for an append. A code that is not in the table is unknown."""
 
 from collections.abc import Set as AbstractSet
 from enum import Enum
@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 
 class Meaning(Enum):
-    """What a failure before the commit, or of it, allows to conclude."""
+    """The conclusion from a failure before or during a commit."""
 
     FENCED = "a newer writer holds the transactional id, or the transaction timed out"
     REFUSED = "the broker will not take this; trying again is no use"
@@ -21,7 +21,7 @@ _FENCED = frozenset(
         KafkaError._FENCED,
         KafkaError.PRODUCER_FENCED,
         KafkaError.INVALID_PRODUCER_EPOCH,
-        KafkaError.INVALID_PRODUCER_ID_MAPPING,  # a successor has another producer id once the epochs are used up
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,  # the newer producer has another id if the epochs ran out
     }
 )
 
@@ -31,7 +31,7 @@ _TOO_OLD = "the broker is too old for this"
 _NO_TOPIC = "the topic is not there"
 
 TOO_OLD = frozenset({KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE})
-"""The brokers do not know what is asked of them."""
+"""The brokers do not support the request."""
 
 _REFUSED = {
     KafkaError._AUTHENTICATION: _CREDENTIALS,
@@ -73,13 +73,13 @@ _NO_CONNECTION = {
 }
 
 NO_COORDINATOR = frozenset({KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR})
-"""Brokers answer, and the coordinator of a transactional id or group does not."""
+"""Brokers answer, but the coordinator of a transactional id or group does not."""
 
 _NO_COORDINATOR = "the brokers answer, but the coordinator of transactions or of consumer groups does not"
 
 
 def meaning_of(code: int) -> Meaning:
-    """What an error code of the client or broker means for the attempt that met it."""
+    """Return the meaning of an error code of the client or broker for an append."""
     if code in _FENCED:
         return Meaning.FENCED
     if code in _REFUSED:
@@ -88,20 +88,20 @@ def meaning_of(code: int) -> Meaning:
 
 
 def reason_of(code: int) -> str:
-    """Return the reason for a failure in plain words; for codes without one, the client's name of the code."""
+    """Return the reason for a failure as a phrase. For codes without one, return the client's name of the code."""
     if code in NO_COORDINATOR:
         return _NO_COORDINATOR
     return _REFUSED.get(code) or _NO_CONNECTION.get(code) or KafkaError(code).name()
 
 
 PARTITION_EOF: int = KafkaError._PARTITION_EOF
-"""No error: the reader is at the end of what is committed."""
+"""Not an error: the reader is at the end of the committed records."""
 
 NO_RIGHT_TO_GROUP: int = KafkaError.GROUP_AUTHORIZATION_FAILED
-"""No error for a reader: its client looks for the coordinator of a group that it never uses."""
+"""Not an error for a reader: its client requests the coordinator of a group that it never uses."""
 
 OUT_OF_RANGE: int = KafkaError._AUTO_OFFSET_RESET
-"""The partition does not hold the offset at which a reader is."""
+"""The partition does not have the offset that a reader requests."""
 
 NOT_FOUND = frozenset(
     {
@@ -111,20 +111,22 @@ NOT_FOUND = frozenset(
         KafkaError._UNKNOWN_PARTITION,
     }
 )
-"""The topic is not there."""
+"""The topic does not exist."""
 
 TOO_LARGE: int = KafkaError.MSG_SIZE_TOO_LARGE
-"""The client refuses a record because of its size, or the broker its compressed batch."""
+"""The client rejects a record because of its size, or the broker rejects its compressed batch."""
 
 STUMBLED: int = KafkaError.UNKNOWN
-"""Something in the broker went wrong. So it does (Kafka 4.1) with a commit that comes in just when another instance
-is about to fence its own."""
+"""An unexpected error in the broker.
+
+Kafka 4.1 also returns it for a commit that another producer is about to fence.
+"""
 
 NO_LEADER: int = KafkaError._NOENT
-"""What the client says of the offsets of a partition for which it knows no leader, whyever."""
+"""The client's error for a request about a partition without a known leader, for any reason."""
 
 PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL})
-"""A message or a call came to nothing because of an earlier error of its instance."""
+"""A message or call failed because of an earlier error of its producer."""
 
 _CHECK_CREDENTIALS = (
     "Check the user, the password and option kafka.sasl.mechanism, and that option kafka.security.protocol is that "
@@ -147,13 +149,13 @@ UNREACHABLE = {
     KafkaError._ALL_BROKERS_DOWN: _CHECK_ADDRESS,
     KafkaError._TIMED_OUT: _CHECK_ADDRESS,
 }
-"""What to do when no broker can be talked to; the most telling reason first."""
+"""The fix for each error that means no broker is reachable, the most specific error first."""
 
 
 def why_unreachable(troubles: AbstractSet[int]) -> int:
-    """The most telling of the errors that a client met while it waited for an answer in vain.
+    """Return the most specific error that a client recorded while a request timed out.
 
-    None that passes: the wait is over, and another one would be as long.
+    Skip transient errors: the request has already waited for those.
     """
     return next((code for code in UNREACHABLE if code in troubles - PASSING), KafkaError._TIMED_OUT)
 
@@ -173,7 +175,7 @@ PASSING = frozenset(
         KafkaError._TRANSPORT,
     }
 )
-"""The brokers are between two leaders or coordinators: a question is asked again."""
+"""The brokers are electing a leader or coordinator. Requests are retried."""
 
 TIMED_OUT = frozenset(
     {
@@ -183,7 +185,7 @@ TIMED_OUT = frozenset(
         KafkaError.UNSTABLE_OFFSET_COMMIT,
     }
 )
-"""No answer in time, or none that would stay true."""
+"""No answer in time, or an answer that may still change."""
 
 _BUSY = frozenset(
     {
@@ -203,21 +205,21 @@ _BROKEN = frozenset(
         KafkaError.NETWORK_EXCEPTION,
     }
 )
-"""No connection, for now or for ever: whoever was connected before knows which."""
+"""No connection. If the client was connected before, the error is considered transient."""
 
 
 def passes(code: int, *, met: bool) -> bool:
-    """Whether an error is over some time, when the brokers are well again.
+    """Return whether an error is transient, so that a retry can succeed.
 
-    ``met``: they answered before. Otherwise a connection that does not come about is taken for a wrong address.
+    ``met`` is whether the brokers have answered before. If not, a failure to connect is treated as a wrong address.
     """
     return code in PASSING | TIMED_OUT | _BUSY or (met and code in _BROKEN)
 
 
 UNANSWERED = TIMED_OUT | _BROKEN | {KafkaError._TRANSPORT}
-"""No broker told anything."""
+"""No broker has answered."""
 
 STALE_LEADER = frozenset(
     {KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION}
 )
-"""The partition's leader is another, or was chosen anew, since the client asked who it is."""
+"""The partition has another leader, or the same one in a new epoch, since the client fetched its metadata."""

@@ -1,4 +1,4 @@
-"""What the clients of a process are set up with: the user's settings, and over them what always holds."""
+"""Settings of the clients of a process: the user's settings, and fixed settings that override them."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -14,22 +14,22 @@ from spark_cas.log.kafka.spec import KafkaSpec
 _RECONNECT_MS = 20
 _BATCH_BYTES = 1_000_000
 REQUEST_RECORDS = 10_000
-"""A request is full with so many records, or with ``batch.size`` bytes of them."""
+"""A request is full with this many records, or with ``batch.size`` bytes."""
 _NO_LIMIT_BYTES = 1_000_000_000
-"""The most that the client may be told: how large a record may be is the topic's to say."""
+"""The highest value that the client accepts. The topic limits the size of a record."""
 _MOST_LINGER_MS = 900_000
 
 Made = TypeVar("Made")
 
 
 def settings_of(spec: KafkaSpec, client: Client) -> dict[str, Any]:
-    """What every client of a spec is set up with. The user's settings come first: ours always hold."""
+    """Return the settings of every client of a spec. Fixed settings override the user's."""
     given: dict[str, Any] = resolve(for_client(spec.client_options, client))
     return {
-        # Half of it is how long a new client waits between its first connection and the next.
+        # A new client waits half of this time between its first connection and the next.
         "reconnect.backoff.ms": min(_RECONNECT_MS, int(given.get("reconnect.backoff.max.ms", _RECONNECT_MS))),
         **given,
-        # Named for consumers, but it holds for all: to ask for a topic that was deleted does not make it anew.
+        # Named for consumers, but valid for all clients: a request for a deleted topic must not recreate it.
         "allow.auto.create.topics": False,
         "bootstrap.servers": spec.bootstrap_servers,
         "socket.timeout.ms": int(1000 * spec.request_seconds),
@@ -38,7 +38,7 @@ def settings_of(spec: KafkaSpec, client: Client) -> dict[str, Any]:
 
 
 def started(make: Callable[[dict[str, Any]], Made], settings: dict[str, Any]) -> Made:
-    """A client. Raises OptionError for settings that it cannot start with."""
+    """Create a client. Raises OptionError if the settings are invalid."""
     try:
         return make(settings)
     except KafkaException as error:
@@ -46,9 +46,9 @@ def started(make: Callable[[dict[str, Any]], Made], settings: dict[str, Any]) ->
 
 
 def producer_settings(spec: KafkaSpec, most_batch_bytes: int | None, delivery_ms: int) -> dict[str, Any]:
-    """What every producer is set up with: acknowledged is what all replicas in sync have.
+    """Return the settings of every producer. A record is acknowledged when all in-sync replicas have it.
 
-    No record lingers by time: a request goes out when it is full, and the last one of a chunk when it is asked for
+    Records do not linger. A request is sent when it is full, and the last request of a chunk when it is flushed
     (decision 0021).
     """
     given = settings_of(spec, Client.PRODUCER)

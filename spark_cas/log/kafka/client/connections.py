@@ -1,27 +1,28 @@
-"""What became of a producer's connections, from the lines that librdkafka logs of them."""
+"""Follow a producer's connections through the log lines of librdkafka."""
 
 import re
 
 DEBUG = "broker"
-"""The client's setting ``debug`` with which it logs them."""
+"""The value of the client's ``debug`` setting that logs these lines."""
 
 _CHANGED = re.compile(r"(\S+): Broker changed state (\w+) -> (\w+)$")
 _UP = "UP"
 _IN_USE = (_UP, "REAUTH")
 _BOOTSTRAP = "/bootstrap"
-"""Ends the name of the connection that a client begins with, and gives up after its first reply."""
+"""Ends the name of the client's first connection, which it closes after the first reply."""
 _ADDED = re.compile(r"(\S+/(?:bootstrap|\d+)): Added new broker with NodeId -?\d+$")
-"""Not a coordinator, which is added by that name and is one of the brokers."""
+"""Does not match a coordinator, which is logged under that name and is one of the brokers."""
 _LET_GO = re.compile(r"Sending TERMINATE to (\S+)$")
 
 
 class Connections:
     """The logger of one client whose ``debug`` is `DEBUG`, served by the thread that uses the client.
 
-    Every connection that ends, for whatever reason, is a line here before a request that was under way on it can be
-    answered elsewhere: librdkafka queues the line while it fails the request, on the queue that it serves callbacks
-    from. Its statistics tell the same,
-    but by the clock: to have them right after a transaction takes one every few milliseconds, also at rest.
+    Each connection that ends is logged before the client can retry its pending requests elsewhere. librdkafka queues
+    the log line while it fails the request, on the queue from which it serves callbacks.
+
+    The statistics of librdkafka contain the same, but at fixed intervals. To have them right after a transaction, an
+    interval of a few milliseconds would be necessary, even while the client is idle.
     """
 
     def __init__(self) -> None:
@@ -29,28 +30,31 @@ class Connections:
         self._up: set[str] = set()
         self._lost = False
         self.stranded = False
-        """Whether the client was told of no brokers: it let go of all that it knew, and has nobody left to ask.
+        """Whether the client has no brokers left to connect to, because a broker reported none.
 
-        A broker that is back and still fenced says so. It lasts, with ``metadata.recovery.strategy`` none, and often
-        (librdkafka 2.16) with the other one (decision 0022).
+        A restarted broker that is still fenced reports no brokers. The state is permanent if
+        ``metadata.recovery.strategy`` is none, and often also with rebootstrap (librdkafka 2.16, decision 0022).
         """
 
     @property
     def up(self) -> bool:
-        """Whether a broker that the client learnt of is connected."""
+        """Return whether a broker from the metadata is connected."""
         return bool(self._up)
 
     @property
     def steady(self) -> bool:
-        """Whether one is connected, and none was lost since `forget`: every request that was sent was answered."""
+        """Return whether a broker is connected and none was lost since `forget`.
+
+        If so, the brokers have answered every request that was sent.
+        """
         return self.up and not self._lost
 
     def forget(self) -> None:
-        """Whatever was lost up to now does not count."""
+        """Ignore connections lost before this call."""
         self._lost = False
 
     def log(self, _level: int, _form: str, *args: object) -> None:
-        """Take a line, as `logging.Logger.log` would: facility, client, text."""
+        """Read a line, with the signature of `logging.Logger.log`: facility, client, text."""
         if not args:
             return
         facility, line = args[0], str(args[-1])

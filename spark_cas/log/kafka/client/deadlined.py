@@ -1,4 +1,4 @@
-"""A call of the client that may never return, within a deadline all the same."""
+"""Give a deadline to a call of the client that may never return."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 
 class Deadlined:
-    """A call in a thread of its own, begun at once."""
+    """A call that runs in a thread of its own and starts at once."""
 
     def __init__(self, call: Callable[[], None], seconds: float) -> None:
         self._call = call
@@ -18,9 +18,11 @@ class Deadlined:
         self._thread.start()
 
     def result(self) -> None:
-        """Wait until it returned, and raise what it raised; KafkaException with a timeout's code at the deadline.
+        """Wait for the call, and raise its exception.
 
-        A call that is given up keeps its thread, and the client that it waits in: that is to be dropped.
+        At the deadline, raise KafkaException with the code of a timeout.
+
+        A call that misses the deadline keeps its thread and the client in use. The caller has to drop that client.
         """
         self._thread.join(max(0.0, self._deadline - time.monotonic()))
         if self._thread.is_alive():
@@ -30,11 +32,11 @@ class Deadlined:
             if raised is not None:
                 raise raised
         finally:
-            # It holds the frame of the call, and that the client: nobody would let go of that.
+            # The exception keeps the frame of the call, and the frame keeps the client alive.
             del raised
 
     def _run(self) -> None:
         try:
             self._call()
-        except BaseException as error:  # noqa: BLE001 - raised again where the result is asked for
+        except BaseException as error:  # noqa: BLE001 - `result` raises it
             self._raised = error.with_traceback(None)

@@ -1,4 +1,4 @@
-"""The client's errors in plain words, without its text, which may hold settings."""
+"""Describe errors of the client without its own text, which may contain settings."""
 
 from confluent_kafka import KafkaException
 
@@ -16,17 +16,17 @@ from spark_cas.log.kafka.client.rights import NOT_PERMITTED, Right, missing
 
 
 class NotGivenError(StorageError):
-    """The brokers do not give what was asked for: they are too old, or, as `NotPermittedError`, may not."""
+    """The brokers do not support the request, because they are too old, or (`NotPermittedError`) do not permit it."""
 
 
 class NotPermittedError(NotGivenError):
-    """The brokers do not let this principal do that."""
+    """The brokers deny this principal the request."""
 
 
 def plain_error(error: KafkaException, doing: str, *rights: Right) -> StorageError | LogNotFoundError:
-    """What to raise for an error that the client raised outside of an append.
+    """Return the exception for an error that the client raised outside of an append.
 
-    ``rights`` are those that it takes, of which the one that is missing is named.
+    ``rights`` are the permissions that the request needs. The message names the missing one.
     """
     code = error.args[0].code()
     if code in NOT_FOUND:

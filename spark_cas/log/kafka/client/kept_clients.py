@@ -1,4 +1,4 @@
-"""The clients of a log. A process that opens one log after the other hands them on: to connect takes long."""
+"""Pool the clients of a log, so that a process that opens several logs does not reconnect each time."""
 
 import math
 import os
@@ -15,16 +15,16 @@ from spark_cas.log.kafka.spec import KafkaSpec
 
 REST_SECONDS = 60.0
 MOST_SECONDS = 300.0
-"""At rest, and since they were made: then others are made, which learn secrets and addresses anew."""
+"""The longest idle time in the pool, and the longest age. New clients read secrets and addresses again."""
 _MOST_AT_REST = 2
 
 Found = TypeVar("Found")
 
 
 class ClientSet:
-    """What asks the brokers of a spec, reads from them, and knows groups: all but the producers.
+    """The admin client, the readers and the group members of one spec. Producers are not included.
 
-    One log has it at a time, with what was found out `lately`.
+    Only one log uses a set at a time. The set also caches recent results of requests (`lately`).
     """
 
     def __init__(self, spec: KafkaSpec) -> None:
@@ -36,7 +36,7 @@ class ClientSet:
 
     @classmethod
     def taken(cls, spec: KafkaSpec) -> Self:
-        """The set that was at rest for the brokers and settings of a spec, else a new one."""
+        """Return the pooled set for the brokers and settings of a spec, or a new set if the pool has none."""
         for key in _own_keys():
             if time.monotonic() - _at_rest[key][0] > REST_SECONDS:
                 _at_rest.pop(key)[1].close()
@@ -49,7 +49,7 @@ class ClientSet:
         return found
 
     def rest(self) -> None:
-        """Stay connected for the next log of these brokers in this process."""
+        """Return the set to the pool, still connected, for the next log of these brokers in this process."""
         now, spec = time.monotonic(), self.readers.spec
         if now - self._made > MOST_SECONDS:
             self.close()
@@ -61,9 +61,11 @@ class ClientSet:
         _at_rest[key] = now, self
 
     def lately(self, what: str, look: Callable[[], Found]) -> Found:
-        """What a look of the last minute found, or what it finds now.
+        """Return the cached result of a request if it is at most a minute old.
 
-        For what an append would meet anyway, and for what is brought up to date whenever it is used.
+        Otherwise call ``look`` and cache its result.
+
+        Use it only for values that the append itself verifies, or that are refreshed on every use.
         """
         since, found = self._seen.get(what, (-math.inf, None))
         if time.monotonic() - since > REST_SECONDS:
@@ -72,17 +74,20 @@ class ClientSet:
         return cast(Found, found)
 
     def forget(self, what: str) -> None:
-        """What a look found is not so any more: the next who asks looks again."""
+        """Drop a cached result, so that the next caller sends a request."""
         self._seen.pop(what, None)
 
     def close(self) -> None:
-        """Let go of all clients."""
+        """Close all clients."""
         self.members.close()
         self.readers.close()
 
 
 _at_rest: dict[tuple[int, KafkaSpec], tuple[float, ClientSet]] = {}
-"""By process and spec, with since when, oldest first: clients do not survive a fork."""
+"""The pooled sets, oldest first, with the time they were returned.
+
+The key has the process id: clients do not survive a fork.
+"""
 
 
 def _own_keys() -> list[tuple[int, KafkaSpec]]:

@@ -1,7 +1,7 @@
-"""The public C API of librdkafka, as far as a producer needs it: names, types and shapes as in its header rdkafka.h.
+"""The part of librdkafka's public C API that a producer needs, with the names and types of its header rdkafka.h.
 
-The library is the one that confluent-kafka is linked with, so both are of one version, and nothing is installed for
-it. No struct is declared that the header does not show.
+The functions are loaded from the library that confluent-kafka is linked with. So the versions match, and nothing else
+has to be installed. Only structs that are public in the header are declared.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ TIMESTAMP_LOG_APPEND_TIME = 2
 OP_DESCRIBE_TOPICS = 19
 
 V_RKT, V_PARTITION, V_VALUE, V_KEY, V_OPAQUE, V_MSGFLAGS, V_TIMESTAMP, V_HEADER = range(2, 10)
-"""What a `VU` holds."""
+"""The tags of a `VU`."""
 
 ERROR_TEXT_BYTES = 512
 
@@ -44,7 +44,10 @@ class Message(ctypes.Structure):
 
 
 class VU(ctypes.Structure):
-    """rd_kafka_vu_t: a tag, and what it says is there; at most a pointer or name, a pointer and a size."""
+    """rd_kafka_vu_t: a tag, and the value of that type.
+
+    It has up to a pointer or name, another pointer, and a size.
+    """
 
     _fields_ = (("vtype", c_int), ("first", c_int64), ("second", c_int64), ("third", c_int64), ("pad", c_int64 * 5))
 
@@ -129,13 +132,15 @@ _HOLDING_THE_GIL = {
     "rd_kafka_error_txn_requires_abort": (c_int, c_void_p),
     "rd_kafka_error_destroy": (None, c_void_p),
 }
-"""They never wait: releasing and retaking the GIL would double the cost of a call, and where other threads want it, a
-thread that releases it waits for its next turn."""
+"""Functions that never block, called without releasing the GIL. Releasing it would double the cost of a call.
+
+If other threads need the GIL, the caller would also wait to get it back.
+"""
 
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The functions; None where they are not found, as where confluent-kafka was built with them hidden."""
+    """Return the library with its functions. None if a build of confluent-kafka does not export them."""
     try:
         found, holding = ctypes.CDLL(cimpl.__file__), ctypes.PyDLL(cimpl.__file__)
         for functions, source in ((_FUNCTIONS, found), (_HOLDING_THE_GIL, holding)):

@@ -1,4 +1,4 @@
-"""The end of what several threads may be in calls of: once it is asked for, with the last of the calls."""
+"""End an object that several threads call, after the last of the calls has returned."""
 
 from collections.abc import Callable
 from threading import Lock
@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 
 class Lifetime:
-    """A call is made in its context. ``end`` is called once."""
+    """A context for each call. It calls ``end`` exactly once."""
 
     def __init__(self, end: Callable[[], object]) -> None:
         self._end = end
@@ -16,7 +16,7 @@ class Lifetime:
         self._over = False
 
     def __enter__(self) -> None:
-        """Raises KafkaException once the end was asked for."""
+        """Begin a call. Raises KafkaException after `finish`."""
         with self._lock:
             if self._over:
                 raise KafkaException(KafkaError(KafkaError._DESTROY))  # noqa: SLF001 - librdkafka names it so
@@ -30,6 +30,6 @@ class Lifetime:
             self._end()
 
     def finish(self) -> None:
-        """Let the end come: now, or with the last call that is under way. No other call begins."""
+        """Call ``end`` now, or when the last running call returns. Reject new calls."""
         with self:
             self._over = True

@@ -1,4 +1,4 @@
-"""Consumers that each name a group and never join it: those that were asked for last stay open."""
+"""Consumers that each name a group and never join it. The most recently used ones stay open."""
 
 import time
 from collections import OrderedDict
@@ -13,22 +13,22 @@ from spark_cas.log.kafka.client.rights import NOT_PERMITTED
 from spark_cas.log.kafka.spec import KafkaSpec
 
 _MOST_OPEN = 6
-"""The ledgers of a few jobs, and the grants."""
+"""Enough for the ledgers of a few jobs, and for the load lock."""
 _PAUSE_SECONDS = 0.002
 
 
 class Members:
-    """Those of one set of clients."""
+    """The group consumers of one set of clients."""
 
     def __init__(self, spec: KafkaSpec) -> None:
         self.spec = spec
         self._open: OrderedDict[str, Consumer] = OrderedDict()
         self._numbers = count(1)
         self._noted: dict[int, KafkaError | None] = {}
-        """What became of notes, by number, until somebody has asked."""
+        """The results of the commits that `prove` sends, by number, until `prove` reads them."""
 
     def of(self, group: str) -> Consumer:
-        """The consumer of a group, good until some others were asked for."""
+        """Return the consumer of a group. It stays open until this object opens several others."""
         if group not in self._open:
             self._open[group] = group_member(self.spec, group, partial(_note, self.spec.registry_topic, self._noted))
         self._open.move_to_end(group)
@@ -37,12 +37,15 @@ class Members:
         return self._open[group]
 
     def prove(self, group: str, timeout_seconds: float) -> None:
-        """Have the coordinator of a group note something that nobody reads, as one that was deposed cannot.
+        """Have the coordinator of a group commit an offset that no reader uses, which a stale coordinator cannot do.
 
-        It would tell what was committed up to then (Kafka 4.1): a read has no epoch. Raises KafkaException.
+        A stale coordinator (Kafka 4.1) answers reads with old offsets, because a read has no epoch.
+
+        Raises:
+            KafkaException: The commit failed, was denied, or timed out.
         """
         member, number = self.of(group), next(self._numbers)
-        # An offset of a topic that every writer may read, and that has no entries of jobs.
+        # Every writer may read this topic, and no job has ledger entries for it.
         member.commit(offsets=[TopicPartition(self.spec.registry_topic, 0, number)], asynchronous=True)
         deadline = time.monotonic() + timeout_seconds
         while number not in self._noted:
@@ -54,20 +57,20 @@ class Members:
                 raise KafkaException(_timed_out())
         failed = self._noted.pop(number)
         if failed is not None and failed.code() in NOT_FOUND:
-            # The topic was made a moment ago: the broker has not heard of it yet, and will.
+            # The topic is new and the broker does not know it yet: retry.
             raise KafkaException(_timed_out())
         if failed is not None:
             raise KafkaException(failed)
 
     def forget_events(self) -> None:
-        """Take what they were told while nobody asked, so that it explains nothing that is asked from now on."""
+        """Read the pending events, so that they do not explain later failures."""
         for member in self._open.values():
             while member.poll(0) is not None:
                 pass
         self._noted.clear()
 
     def close(self) -> None:
-        """Let go of all of them."""
+        """Close all consumers."""
         while self._open:
             self._open.popitem()[1].close()
 

@@ -1,4 +1,4 @@
-"""A producer that takes each record as Python objects: confluent-kafka's own, where there is no other way."""
+"""Produce records as Python objects with confluent-kafka's own producer, if `ArrayProducer` is not available."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -14,18 +14,19 @@ from spark_cas.core.records import fill_timestamps
 from spark_cas.log.kafka.client.reports import Reports
 
 SLICE_ROWS = 10_000
-"""Rows that are Python objects at a time."""
+"""How many rows are converted to Python objects at a time."""
 
 _Take = Callable[[KafkaError | None, Message], None]
 
 
 class ObjectProducer(Producer):
-    """As `spark_cas.log.kafka.client.array_producer.ArrayProducer`."""
+    """The interface of `spark_cas.log.kafka.client.array_producer.ArrayProducer`, with Python objects."""
 
     def __init__(self, settings: Mapping[str, Any], topic: str, logger: object) -> None:
         super().__init__({**settings, "logger": logger})
         self._topic = topic
-        # A report takes time. In a transaction the first and the last tell enough: the error of another breaks it.
+        # Each report takes time. A transaction needs only the first and the last: an error of any other record breaks
+        # it.
         self._reports_each = "transactional.id" not in settings
 
     def hand_over(self, partition: int, records: pa.Table, time_ms: int) -> Reports:
@@ -41,24 +42,27 @@ class ObjectProducer(Producer):
         return reports
 
     def meet_leader(self, _partition: int, seconds: float) -> None:
-        """Ask who the brokers are: the client connects to one of them by itself, a little later."""
+        """Request the metadata of the brokers. The client then connects to one of them by itself."""
         self.list_topics(self._topic, seconds)
 
     def decided_bounds(self, _partition: int, _seconds: float) -> Bounds:
-        """Raises KafkaException: confluent-kafka's producers ask for no offsets."""
+        """Raise KafkaException: confluent-kafka's producers cannot list offsets."""
         raise KafkaException(KafkaError(KafkaError._NOT_IMPLEMENTED))  # noqa: SLF001 - librdkafka names it so
 
     def describe(self, _seconds: float) -> tuple[str, int]:
-        """Raises KafkaException: confluent-kafka's producers ask for no topics."""
+        """Raise KafkaException: confluent-kafka's producers cannot describe topics."""
         raise KafkaException(KafkaError(KafkaError._NOT_IMPLEMENTED))  # noqa: SLF001 - as above
 
     def drop(self) -> None:
-        """Let go of what was not acknowledged; of the client, who holds it. Its own close aborts a transaction."""
+        """Drop the records that were not acknowledged.
+
+        The owner frees the client, and its close aborts a transaction.
+        """
         self.purge()
 
     def _produce(self, partition: int, batch: pa.RecordBatch, callbacks: Iterator[_Take | None]) -> None:
-        # Calls without a step of Python between them. The values come first of what ends, so none of the callbacks
-        # is lost when they do.
+        # Runs all calls without a step of Python between them. The values are the first iterator to end, so `map`
+        # takes no callback that it does not use.
         deque(
             map(
                 self.produce,
@@ -88,13 +92,16 @@ def _take(reports: Reports, error: KafkaError | None, message: Message) -> None:
 
 
 def _objects(column: pa.Array) -> list[Any]:
-    """The values as Python objects, null as None. By way of numpy, for older pyarrows take long over each value."""
+    """Return the values as Python objects, null as None.
+
+    Convert through numpy: older pyarrows are slow for each value.
+    """
     values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
     return values
 
 
 def _headers(column: pa.Array) -> Iterator[list[tuple[str, bytes | None]] | None]:
-    """Each record's headers as the client takes them; None for a record without any, whatever comes after."""
+    """Yield the headers of each record in the client's format, None for a record without headers. May be endless."""
     if column.null_count == len(column):
         return repeat(None)
     return ([(each["key"], each["value"]) for each in headers] if headers else None for headers in column.to_pylist())

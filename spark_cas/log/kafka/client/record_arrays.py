@@ -1,4 +1,4 @@
-"""Records in Arrow's buffers as the arrays of structs that librdkafka takes. They point into the buffers."""
+"""Convert Arrow records to the arrays of C structs that librdkafka reads. The structs point into Arrow's buffers."""
 
 from collections.abc import Iterator
 
@@ -13,17 +13,17 @@ _MESSAGE = np.dtype(c.Message)
 _VU = np.dtype(c.VU)
 
 _EMPTY = pa.py_buffer(b"\0")
-"""Where a value without bytes is: at null there is none."""
+"""The address of an empty value. Address 0 means null."""
 
 _VALUE, _KEY, _TIMESTAMP, _FIXED = 3, 4, 5, 6
-"""Places among the arguments of a record: the first three are alike, and from the last on there are its headers."""
+"""Positions in the arguments of a record. Earlier ones are equal for all records, and headers start at the last."""
 
 _UNITS = 5_000
-"""Arguments that are there at a time, of 72 bytes each."""
+"""How many arguments are prepared at a time, 72 bytes each."""
 
 
 def messages_of(records: pa.Table, tag: int) -> np.ndarray:
-    """An rd_kafka_message_t for each record: its key and value, and the tag that its report carries."""
+    """Return an rd_kafka_message_t for each record, with its key and value, and a tag for its delivery report."""
     messages = np.zeros(records.num_rows, dtype=_MESSAGE)
     messages["private"] = tag
     done = 0
@@ -36,18 +36,18 @@ def messages_of(records: pa.Table, tag: int) -> np.ndarray:
 
 
 def arguments_of(batch: pa.RecordBatch, topic: int, partition: int, tag: int) -> Iterator[tuple[range, list[int]]]:
-    """The arguments of rd_kafka_produceva for the records of a batch in `RECORDS` whose times are all given.
+    """Yield the arguments of rd_kafka_produceva for some records at a time: the address of each, and its length.
 
-    Yields for some records after the other where the arguments of each begin, and how many it has. They lie in one
-    array, an rd_kafka_vu_t each, that is filled anew for the next records: so it stays in the processor's cache, and
-    what is alike in all records is written once.
+    All records of the batch must have a timestamp. The arguments, an rd_kafka_vu_t each, are in one array that is
+    reused for the next records. So the array stays in the processor's cache, and values that are equal for all
+    records are written once.
     """
     headers = headers_of(batch.column("headers"))
     keys, key_sizes = _places(batch.column("key"))
     values, value_sizes = _places(batch.column("value"))
     times = batch.column("timestamp").cast(pa.int64()).to_numpy()
     entries = headers.keys.dictionary_encode()
-    # With a NUL behind each, where the library finds its end.
+    # Each name ends with a NUL, because the library expects C strings.
     names = pc.binary_join_element_wise(entries.dictionary.cast(pa.binary()), b"\0", b"")
     header_names = _places(names)[0][entries.indices.to_numpy()]
     header_values, header_sizes = _places(headers.values)
@@ -61,7 +61,7 @@ def arguments_of(batch: pa.RecordBatch, topic: int, partition: int, tag: int) ->
     addresses = range(units.ctypes.data, units.ctypes.data + units.nbytes, units.strides[0])
     counts = (headers.counts + _FIXED).tolist()
     upto = np.concatenate(([0], np.cumsum(headers.counts)))
-    # The place of each header, if all records of the batch had arguments at a time.
+    # The position of each header, as if the array had room for all records of the batch.
     before = np.arange(len(counts)) * width + _FIXED - upto[:-1]
     header_places = np.arange(upto[-1]) + np.repeat(before, headers.counts)
 
@@ -82,7 +82,7 @@ def arguments_of(batch: pa.RecordBatch, topic: int, partition: int, tag: int) ->
 
 
 def _places(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """The address and the length of each value of a binary column; address 0 for null."""
+    """Return the address and the length of each value of a binary column, with address 0 for null."""
     _, offsets, data = column.buffers()
     if not len(column):
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)

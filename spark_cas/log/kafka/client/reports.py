@@ -1,4 +1,4 @@
-"""What the brokers reported of records that were handed to a producer together."""
+"""The delivery reports of records that a producer received together."""
 
 from dataclasses import dataclass
 
@@ -9,33 +9,38 @@ from spark_cas.core.offsets import OffsetRange
 
 @dataclass(slots=True)
 class Reports:
-    """What became of the records so far."""
+    """The delivery reports received so far."""
 
     waiting: int
-    """Reports that are still to come."""
+    """How many reports are outstanding."""
     given_ms: int | None
-    """The time of the records that had none, milliseconds since 1970; None where each had one."""
+    """The timestamp of records without one, in milliseconds since 1970. None if each record has one."""
     error: KafkaError | None = None
-    """The first that came, of any of the records that are reported."""
+    """The first error among the reported records."""
     _first: int | None = None
     _last: int = -1
     _unplaced: bool = False
 
     @property
     def came(self) -> bool:
-        """Whether it is known of each record."""
+        """Return whether all reports have arrived."""
         return self.waiting == 0
 
     @property
     def range(self) -> OffsetRange | None:
-        """From the first record to behind the last, others perhaps among them; None when a report had no offset.
+        """Return the offsets from the first to the last record, perhaps with other records between.
 
-        A duplicate's has none (KIP-192).
+        None if a report had no offset.
+
+        The report of a duplicate has none (KIP-192).
         """
         return None if self._unplaced or self._first is None else OffsetRange(self._first, self._last + 1)
 
     def take(self, count: int, first: int, last: int) -> None:
-        """So many records were acknowledged, from the one offset to the other; a negative one is none."""
+        """Record that ``count`` records were acknowledged at offsets ``first`` to ``last``.
+
+        Negative offsets are unknown.
+        """
         self.waiting -= count
         if first < 0 or last < 0:
             self._unplaced = True
@@ -44,6 +49,6 @@ class Reports:
         self._last = max(self._last, last)
 
     def take_error(self, count: int, error: KafkaError) -> None:
-        """So many records failed."""
+        """Record that ``count`` records failed."""
         self.waiting -= count
         self.error = self.error or error

@@ -1,4 +1,4 @@
-"""The rights that a principal needs, as an administrator gives them."""
+"""The permissions (ACLs) that a principal needs."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ _KIND = {
 }
 
 NOT_PERMITTED = frozenset(_KIND)
-"""This principal has not the right."""
+"""The codes of missing permissions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class Right:
 
     operation: str
     kind: str
-    """As ``kafka-acls.sh`` calls it: topic, group, transactional-id, cluster."""
+    """The resource type as in ``kafka-acls.sh``: topic, group, transactional-id, cluster."""
     name: str
     prefixed: bool = False
-    """Whether it is for every name that begins so."""
+    """Whether ``name`` is a prefix."""
 
     def __str__(self) -> str:
         kind = self.kind.replace("-", " ")
@@ -34,33 +34,33 @@ class Right:
 
     @property
     def options(self) -> str:
-        """The options of ``kafka-acls.sh`` that name it."""
+        """Return the options of ``kafka-acls.sh`` for this permission."""
         pattern = " --resource-pattern-type prefixed" if self.prefixed else ""
         return f"--operation {self.operation} --{self.kind} {self.name}{pattern}"
 
 
 def on_topic(operation: str, topic: str) -> Right:
-    """A right on one topic."""
+    """Return a permission on one topic."""
     return Right(operation, "topic", topic)
 
 
 def on_groups(operation: str, prefix: str) -> Right:
-    """A right on the groups of the ledger."""
+    """Return a permission on the groups of the ledger."""
     return Right(operation, "group", f"{prefix}/", prefixed=True)
 
 
 def on_ids(operation: str, prefix: str) -> Right:
-    """A right on the transactional ids of writers."""
+    """Return a permission on the transactional ids of writers."""
     return Right(operation, "transactional-id", f"{prefix}/", prefixed=True)
 
 
 def to_claim(spec: KafkaSpec) -> tuple[Right, ...]:
-    """What a transactional id takes. Write brings Describe along."""
+    """Return the permissions to use a transactional id. Write includes Describe."""
     return (on_ids("Write", spec.prefix),)
 
 
 def to_append(spec: KafkaSpec) -> tuple[Right, ...]:
-    """What an append takes. Read is for the ledger entry, which is an offset of the topic in a group."""
+    """Return the permissions to append. Read is for the ledger entry, which is an offset of the topic in a group."""
     return (
         *to_claim(spec),
         on_topic("Write", spec.topic),
@@ -70,7 +70,7 @@ def to_append(spec: KafkaSpec) -> tuple[Right, ...]:
 
 
 def missing(code: int, rights: tuple[Right, ...]) -> str:
-    """Which of the rights that were needed a refusal of this code is about, and how to give them."""
+    """Return which of the needed permissions an error code reports as missing, and how to grant them."""
     found = [right for right in rights if right.kind == _KIND[code]]
     if not found:
         return f"the right to do that on the {_KIND[code].replace('-', ' ')} is missing"
@@ -78,6 +78,6 @@ def missing(code: int, rights: tuple[Right, ...]) -> str:
 
 
 def lacking(*rights: Right) -> str:
-    """That rights are missing, and how to give them."""
+    """Return a phrase that permissions are missing, and how to grant them."""
     lines = "; ".join(f"kafka-acls.sh --add --allow-principal User:<user> {right.options}" for right in rights)
     return f"this user lacks an ACL: {' or '.join(map(str, rights))}. An administrator gives it: {lines}"

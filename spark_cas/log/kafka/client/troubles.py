@@ -1,4 +1,4 @@
-"""Why a client cannot reach its brokers, from its error callback and the lines that it logs of failed connections."""
+"""Explain why a client cannot reach its brokers, from its error callback and its log lines of failed connections."""
 
 import re
 
@@ -43,7 +43,7 @@ _MOST_ADDRESSES = 4
 
 
 class Troubles:
-    """The failures that one client has met since the last answer."""
+    """The failures that one client has recorded since the last answer."""
 
     def __init__(self) -> None:
         self.codes = set[int]()

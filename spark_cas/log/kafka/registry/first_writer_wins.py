@@ -1,7 +1,7 @@
 """A partition of a compacted topic as a put-if-absent map: the first record of a key counts, until a tombstone.
 
 A writer takes a ticket: it appends its records in an open transaction, and so reserves their offsets. It waits until
-all transactions at lower offsets are decided, and reads their records. It commits only if its own records are still
+all transactions at lower offsets have ended, and reads their records. It commits only if its own records are still
 valid then. So of two writers of a key, the one at the higher offset sees the outcome of the other. A key never has
 two committed records, and compaction can only keep the valid one. Writers do not fence each other for this, so many
 can write at once.
@@ -200,7 +200,7 @@ class Entries:
         return True
 
     def _right_at(self, first: int, records: Records, change: Callable[[], Records]) -> bool:
-        """Return whether records are still those to append, after all lower offsets are decided and read.
+        """Return whether records are still valid, after all transactions at lower offsets have ended and are read.
 
         Return False also if that takes too long.
         """

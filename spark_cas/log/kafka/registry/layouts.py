@@ -1,8 +1,9 @@
 """The layouts of a topic: the expansions and the partitioner in the registry, and the partition count of the brokers.
 
 The layout epoch of a topic is its partition count, which only ever rises. An expansion has two entries under the id
-of the topic: that it was begun, which from then on voids every plan of an earlier epoch, and that it is finished.
-A third entry under that id names the partitioner. The first plan whose write names one records it.
+of the topic. The first records that it began, and makes every plan of an earlier epoch void. The second records that
+it is finished. A third entry under that id names the partitioner. The first plan whose write names a partitioner
+records it.
 """
 
 import json
@@ -27,7 +28,10 @@ from spark_cas.log.kafka.topic_settings import describe, require_planned
 
 @dataclass(slots=True)
 class TopicLayouts:
-    """The layouts of one topic, asked for anew each time but where it is said otherwise; what was seen stays."""
+    """The layouts of one topic. Each method requests them unless its docstring differs.
+
+    The newest layout seen is kept.
+    """
 
     admin: Admin
     registry: Registry
@@ -35,9 +39,13 @@ class TopicLayouts:
     _newest: Layout | None = field(default=None, init=False)
 
     def layout(self, *, made: bool = True) -> Layout:
-        """What the brokers say, or said: partitions never get fewer, so one that knows of fewer lags behind.
+        """Return the newest layout that a broker ever reported.
 
-        Raises LogNotFoundError, at once unless somebody ``made`` the topic or saw it; StorageError.
+        Partitions are never removed, so a lower count is stale.
+
+        Raises:
+            LogNotFoundError: The topic does not exist. Raised without a retry unless it was ``made`` or seen before.
+            StorageError: The brokers did not answer.
         """
         described = describe(self.admin, self.topic, made=made)
         found, newest = _layout(str(described.topic_id), len(described.partitions)), self._newest
@@ -46,9 +54,13 @@ class TopicLayouts:
         return newest
 
     def await_partitions(self, partitions: Sequence[int]) -> Layout:
-        """The layout, once a broker knows of these partitions: who names one may have asked a broker that does.
+        """Return the layout after a broker reports these partitions.
 
-        Raises ValueError after a second look that finds them no more than the first did; what `layout` does.
+        The caller may know them from a more recent broker.
+
+        Raises:
+            ValueError: A partition does not exist, according to confirming reads.
+            LogNotFoundError, StorageError: As for `layout`.
         """
         self.admin.seen.add(self.topic)
         wait = second_look(self.admin, f"looking for the partitions of topic {self.topic}")
@@ -61,16 +73,18 @@ class TopicLayouts:
         return layout
 
     def knows(self, partition: int) -> bool:
-        """Whether the topic was seen with this partition."""
+        """Return whether a broker has reported this partition."""
         return self._newest is not None and 0 <= partition < self._newest.partitions
 
     def changed(self, plan: Plan) -> LayoutChanged | None:
-        """Whether a plan is void; as of what was recorded before this is asked, whichever broker answers.
+        """Return a layout change that makes a plan void, if one was recorded before this call.
 
-        A broker may not know yet that there are more partitions, but the record that there are to be has one place.
-        That the topic is the planned one is not asked where it was told just now: an append asks before its commit.
+        A broker may not know of added partitions yet, but the registry records each expansion. If the topic was
+        described within the last second, its id is not requested again: an append verifies it before the commit.
 
-        Raises LogNotSharedError when the topic is another; LogNotFoundError, FormatError, StorageError.
+        Raises:
+            LogNotSharedError: The topic was replaced by another one.
+            LogNotFoundError, FormatError, StorageError: The layout cannot be read.
         """
         log_id, epoch = plan.log_id, plan.layout_epoch
         as_planned = self.admin.told_just_now(self.topic) == (log_id, epoch)
@@ -78,9 +92,9 @@ class TopicLayouts:
         return counted or self._changed_as_recorded(log_id, epoch)
 
     def changed_as_seen(self, layout: Layout) -> LayoutChanged | None:
-        """The same of a layout, for a user who may have no right to read the registry: then the brokers decide.
+        """Return the same for a layout, without requiring permission to read the registry.
 
-        Raises what `changed` does.
+        Without that permission, only the partition count of the brokers counts. Raises as `changed`.
         """
         counted = self._changed_as_counted(layout.log_id, layout.epoch)
         try:
@@ -89,7 +103,7 @@ class TopicLayouts:
             return None
 
     def all(self, known_epoch: int | None) -> Layouts:
-        """`Expandable.layouts`. Raises LogNotFoundError, FormatError, StorageError."""
+        """Return the layouts as `Expandable.layouts`. Raises LogNotFoundError, FormatError, StorageError."""
         layout = self.layout()
         try:
             intents, done, partitioner = self._recorded(layout.log_id)
@@ -104,7 +118,7 @@ class TopicLayouts:
             intents, done, partitioner = [], [], None
         pending = _pending(intents, done)
         if done and done[-1].epoch > layout.epoch:
-            # The record has one place, and a broker lags behind that knows of fewer.
+            # The registry is authoritative: a broker that reports fewer partitions has stale metadata.
             layout = self._newest = _layout(layout.log_id, done[-1].epoch)
         if pending is not None and pending.before < layout.partitions:
             layout = _layout(layout.log_id, pending.before)
@@ -113,16 +127,19 @@ class TopicLayouts:
         return Layouts(layout, tuple(sorted([*done, *found], key=lambda each: each.epoch)), pending, partitioner)
 
     def begin(self, layout: Layout, partitions: int) -> Intent:
-        """Record that the topic is to have more partitions. Raises FormatError, StorageError."""
+        """Record that an expansion of the topic begins. Raises FormatError, StorageError."""
         intent = Intent(partitions, partitions, layout.partitions)
         return _intent(self.registry.put_layout(self._key("expansion", layout.log_id, intent.before), _json(intent)))
 
     def finish(self, log_id: str, expansion: Expansion) -> None:
-        """Record that it has them. Raises StorageError."""
+        """Record that an expansion is finished. Raises StorageError."""
         self.registry.put_layout(self._key("layout", log_id, expansion.epoch), _json(expansion))
 
     def record_partitioner(self, partitioner: Partitioner) -> Partitioner:
-        """`Admin.record_partitioner`. Raises LogNotFoundError, FormatError, StorageError."""
+        """Record the partitioner as `Admin.record_partitioner`.
+
+        Raises LogNotFoundError, FormatError, StorageError.
+        """
         key = f"{self.topic}/partitioner/{self.layout().log_id}"
         return _partitioner(self.registry.put_layout(key, json.dumps({"partitioner": partitioner})))
 
@@ -130,7 +147,7 @@ class TopicLayouts:
         wait = second_look(self.admin, f"looking for the partitions of topic {self.topic}")
         while True:
             count = len(require_planned(self.admin, self.topic, log_id).partitions)
-            # Partitions never get fewer: a broker lags behind that knows of fewer than were planned.
+            # Partitions are never removed: a broker that reports fewer than planned has stale metadata.
             if count >= epoch or not wait.again("a broker knows of fewer than there were"):
                 return LayoutChanged(epoch, count) if count != epoch else None
 
@@ -168,7 +185,7 @@ def _pending(intents: list[Intent], done: list[Expansion]) -> Intent | None:
 
 
 def _unrecorded_expansions(known: int, done: list[Expansion], partitions: int) -> list[tuple[int, int]]:
-    """The partition counts before and after each growth since a known count that nobody recorded."""
+    """Return the partition counts before and after each expansion since a known count that is not in the registry."""
     gaps, at = [], known
     for each in done:
         if each.before > at:

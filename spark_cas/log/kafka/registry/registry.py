@@ -1,13 +1,16 @@
 """The registry of a prefix: plans and completions in one compacted topic, expansions in another.
 
-Each claim of each task reads the expansions, so they lie apart: what it reads does not grow with the jobs. The
-entries of cancelled runs are stored beside the expansions, because tasks read them too; the driver removes them. A
-job's plan and completion lie in one of the partitions of the other topic, which a hash of the job's name tells. The
-entry `registry` says of how many; it was recorded by who first wrote to the prefix with this version.
+Each claim of each task reads the expansions. They have a topic of their own, so that a claim's read does not grow
+with the number of jobs. That topic also has the entries of cancelled runs, because tasks read them too; the driver
+removes them.
 
-Versions before that one kept all of it in partition 0 of the one topic. Until there is the entry, that is where
-everything is looked for, expansions too. Who records it copies these first, so none is ever out of sight. An old and
-a new version must not write at the same time: what the old one records then is not seen.
+A job's plan and completion are in one partition of the other topic, chosen by a hash of the job's name. The entry
+`registry` records over how many partitions jobs are spread. The first writer to the prefix records it.
+
+Earlier versions stored everything in partition 0 of the one topic. Until the entry exists, readers search that
+partition for all entries, expansions included. The writer that records the entry copies the expansions first, so that
+they are always visible. Do not write with an old and a new version at the same time: the new version does not see new
+entries of the old one.
 """
 
 import json
@@ -41,9 +44,10 @@ class Registry:
         self._jobs: dict[int, Entries] = {}
 
     def layouts_below(self, prefix: str) -> dict[str, str]:
-        """All entries about layouts whose keys begin so, by the rest of the key; as of now.
+        """Return all current layout entries whose keys begin with ``prefix``, by the remainder of the key.
 
-        Raises FormatError, StorageError.
+        Raises:
+            FormatError, StorageError.
         """
         sources = [self._layouts.refresh()]
         if self._settled() is None:
@@ -57,39 +61,42 @@ class Registry:
         return found
 
     def put_layout(self, key: str, text: str) -> str:
-        """Record an entry about layouts unless there is one; returns the one that holds."""
+        """Record a layout entry unless it exists. Return the recorded entry."""
         self._settle()
         return _put(self._layouts, key, text)
 
     def of_runs(self) -> Entries:
-        """The entries of cancelled runs, as of now."""
+        """Return the current entries of cancelled runs."""
         return self._layouts.refresh()
 
     def put_of_run(self, key: str, text: str) -> str:
-        """Record an entry of a run unless there is one, if the topics exist; return the entry that holds."""
+        """Record an entry of a run unless it exists, if the topics exist. Return the recorded entry."""
         return text if self._count() is None else _put(self._layouts, key, text)
 
     def remove_of_run(self, key: str) -> None:
-        """Remove the entry of a run, if there is one."""
+        """Remove the entry of a run, if it exists."""
         if self._count() is not None:
             self._layouts.remove([key])
 
     def of_job(self, topic: str, job: str) -> Entries:
-        """The entries among which those of a job are looked for, as of now."""
+        """Return the current entries of the partition that stores a job."""
         return self._partition(self._number(topic, job)).refresh()
 
     def put_of_job(self, topic: str, job: str, key: str, text: str) -> str:
-        """Record an entry of a job unless there is one; returns the one that holds."""
+        """Record an entry of a job unless it exists. Return the recorded entry."""
         self._settle()
         return _put(self._partition(self._number(topic, job)), key, text)
 
     def all_jobs(self) -> list[Entries]:
-        """The entries of all jobs, as of now."""
+        """Return the current entries of all jobs."""
         partitions = [self._partition(number) for number in range(self._count() or 1)]
         return refreshed(self._admin, partitions, self.spec.patience_seconds)
 
     def prove_jobs(self) -> None:
-        """Take in all that was recorded of jobs before this call, whichever broker answers. Raises StorageError."""
+        """Read all job entries recorded before this call, even if a stale leader would answer.
+
+        Raises StorageError.
+        """
         for number in range(self._count() or 1):
             self._partition(number).prove()
 
@@ -97,10 +104,13 @@ class Registry:
         return crc32(f"{topic}/{job}".encode()) % (self._count() or 1)
 
     def _count(self) -> int | None:
-        """Over how many partitions jobs are spread; None where that is not recorded, and all lie in the first."""
+        """Return over how many partitions jobs are spread.
+
+        None if that is not recorded, and all jobs are in the first.
+        """
         count = self._settled() or self._settled(self._layouts.refresh())
         if count is not None:
-            self._admin.seen.add(self.spec.registry_topic)  # by who recorded that
+            self._admin.seen.add(self.spec.registry_topic)  # by the writer that recorded the count
         return count
 
     def _settled(self, layouts: Entries | None = None) -> int | None:
@@ -114,7 +124,7 @@ class Registry:
             ) from None
 
     def _settle(self) -> None:
-        """Have both topics, and the entry that says so."""
+        """Create both topics and record the partition count, unless it is recorded."""
         if self._count() is not None:
             return
         create_registry_topics(self._admin, self.spec)
@@ -141,15 +151,15 @@ def _put(entries: Entries, key: str, text: str) -> str:
 class KafkaRegistry:
     """`spark_cas.log.protocol.Registry` over the registry of a prefix.
 
-    Entries go by the topic's name, and each names the id of the topic it was made for: so a job that is run again
-    on another topic of the same name is told so.
+    Entries have the topic's name in their keys and the topic's id in their values. So a job that is run again on
+    another topic of the same name gets an error.
     """
 
     def __init__(self, clients: ClientSet) -> None:
         self._clients = clients
         self._spec = clients.readers.spec
         self._topic = self._spec.topic
-        # A look asks where the topic ends, and reads what came since it was last looked.
+        # Each read of the cached registry requests the end of its topic, and reads the new records.
         self._registry = clients.lately("registry", lambda: Registry(clients))
 
     def entry(self, kind: EntryKind, job: str) -> str | None:
@@ -184,12 +194,14 @@ class KafkaRegistry:
         self._registry.of_job(self._topic, job).remove([self._key("plan", job), self._key("completion", job)])
 
     def jobs_with_own_id(self, log_id: str, partition: int) -> list[str]:
-        """The jobs on a topic of this id that may still write a partition under an id with their name in it.
+        """Return the jobs that may still write a partition of this topic under a transactional id of their own.
 
-        These are the jobs without a claim on the partition, but for those whose completion tells of rows there: who
-        completed them took the id over. One that was completed without may have been begun with rows for it.
+        These are the jobs without a claim on the partition, except those whose completion records rows there. The
+        writer that completed such a job took over the id. A job that was completed without rows there may have an
+        earlier attempt with rows.
 
-        Raises StorageError, FormatError.
+        Raises:
+            StorageError, FormatError.
         """
         plans = self._key("plan", "")
         return sorted(
@@ -200,9 +212,10 @@ class KafkaRegistry:
         )
 
     def jobs_as_a_whole(self, log_id: str) -> dict[str, bool]:
-        """The jobs on a topic of this id that append to all partitions in one step, and whether each is complete.
+        """Return the atomic loads on a topic of this id, each with whether it is complete.
 
-        Raises StorageError, FormatError.
+        Raises:
+            StorageError, FormatError.
         """
         plans = self._key("plan", "")
         found = {}
@@ -227,6 +240,6 @@ class KafkaRegistry:
 
 
 def _may_hold_own_id(plan: Plan, completion: Completion | None, partition: int) -> bool:
-    """Whether a writer of a job may write a partition of its plan under an id with the job's name in it."""
+    """Return whether a writer of a job may write a partition under a transactional id with the job's name."""
     told = () if completion is None else completion.partitions
     return not plan.claims(partition) and all(each.progress.partition != partition for each in told)

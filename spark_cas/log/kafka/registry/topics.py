@@ -1,4 +1,4 @@
-"""The topics of the registry, compacted: plans and completions, and expansions; made when they are missing."""
+"""Create the compacted topics of the registry: one for plans and completions, one for expansions."""
 
 from confluent_kafka.admin import NewTopic, TopicDescription
 
@@ -12,17 +12,18 @@ from spark_cas.log.kafka.topics import create_topic
 from spark_cas.log.patience import Wait
 
 JOB_PARTITIONS = 16
-"""Who looks for one job reads one of them. A topic that somebody else made may have any number."""
+"""A lookup of one job reads one of these partitions. A topic that an administrator created may have any number."""
 
 _SETTINGS = {"cleanup.policy": "compact"}
 
 
 def create_registry_topics(admin: Admin, spec: KafkaSpec, *, only_try: bool = False) -> None:
-    """Make the topics unless they are there; with ``only_try``, find out whether that would succeed.
+    """Create the topics unless they exist. With ``only_try``, check whether that would succeed.
 
-    Whoever made them before, an administrator perhaps, the right to make them is not needed then.
+    If the topics exist, permission to create them is not necessary.
 
-    Raises StorageError.
+    Raises:
+        StorageError: The topics cannot be created.
     """
     for name, partitions in ((spec.registry_topic, JOB_PARTITIONS), (spec.layouts_topic, 1)):
         try:
@@ -46,7 +47,7 @@ def _create(admin: Admin, name: str, partitions: int, *, only_try: bool) -> None
 
 
 def _await_leaders(admin: Admin, spec: KafkaSpec, name: str) -> None:
-    """A topic is known to its brokers, and led, a little after it was made."""
+    """Wait until the brokers know a new topic, and all its partitions have leaders."""
     wait = Wait(spec.patience_seconds, f"creating the registry topic {name}")
     while True:
         try:

@@ -1,1 +1,1 @@
-"""Settings of the client, from the names that Kafka users know to those that it takes."""
+"""Translate client settings from the names of Kafka's Java client to those of librdkafka."""

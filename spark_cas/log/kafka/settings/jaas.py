@@ -1,4 +1,4 @@
-"""Reading the value of ``sasl.jaas.config``: one login module and its options. No text of it is ever shown."""
+"""Parse the value of ``sasl.jaas.config``: one login module and its options. No part of the value is ever shown."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from spark_cas.core.errors import OptionError
 
 _KAFKA = "org.apache.kafka.common.security."
 _SHADED = "kafkashaded."
-"""Before the names of Kafka's classes where a Spark distribution brings its own copy of them."""
+"""The prefix of Kafka's class names in Spark distributions with a shaded copy of Kafka."""
 
 MODULES = {
     f"{_KAFKA}plain.PlainLoginModule": "PlainLoginModule",
@@ -16,7 +16,7 @@ MODULES = {
     f"{_KAFKA}oauthbearer.OAuthBearerLoginModule": "OAuthBearerLoginModule",
 }
 
-# As java.io.StreamTokenizer splits it when Kafka's JaasConfig has set it up, except that a quote has to be closed.
+# Tokens as in java.io.StreamTokenizer with the setup of Kafka's JaasConfig, except that quotes must be closed.
 _TOKEN = re.compile(
     r"""
       (?P<blank> \s+ | //[^\r\n]* | /\*.*?\*/ )
@@ -34,7 +34,7 @@ _LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A login module and the options that it is given."""
+    """A login module and its options."""
 
     module: str
     """The class without its package: one of the values of ``MODULES``."""
@@ -42,12 +42,15 @@ class Login:
 
 
 def parse_jaas(text: str) -> Login:
-    """Read a login as Kafka does: ``<module> required <option>="<value>" ... ;``.
+    """Parse a login as Kafka does: ``<module> required <option>="<value>" ... ;``.
 
-    Options may come in any order, values in double or single quotes with Java's escapes, or bare when they are
-    plain words; comments are passed over. The semicolon must be there: without it the rest of a bare value with two
-    slashes would be lost as a comment. Raises OptionError when it is not of that form, names several modules, gives
-    an option twice, or names a module that is not supported.
+    Options may be in any order. Values are in double or single quotes with Java's escapes, or bare if they are plain
+    words. Comments are ignored. The semicolon is required, because otherwise the end of a bare value with two slashes
+    would be lost as a comment.
+
+    Raises:
+        OptionError: The text does not have this form, names several modules or an unsupported one, or repeats an
+            option.
     """
     tokens = list(_tokens(text))
     if tokens[-1:] != [_END]:
@@ -63,7 +66,7 @@ def parse_jaas(text: str) -> Login:
 
 
 def _tokens(text: str) -> Iterator[tuple[str, bool]]:
-    """The tokens, and whether each is a word or quoted rather than a sign."""
+    """Yield the tokens, each with whether it is a word or quoted, not a sign."""
     at = 0
     while at < len(text):
         found = _TOKEN.match(text, at)

@@ -1,8 +1,8 @@
-"""Settings that are refused, each with its reason: what the connector owns, what runs code, what has no equivalent.
+"""Rejected settings, each with its reason: owned by the connector, runs code, or without an equivalent.
 
-Some are taken with a value that asks for what holds anyway: `spark_cas.log.kafka.settings.unused`. All others that no
-table allows are refused too. These are here because a person may well have set one, under Java's name or
-librdkafka's, and has to be told what to do instead.
+Some settings are accepted with a value that has no effect (`spark_cas.log.kafka.settings.unused`). Settings that are
+in no table are rejected too. The settings here are those that users often set, under Java's or librdkafka's names, so
+the error has to name the alternative.
 """
 
 from typing import NamedTuple
@@ -11,10 +11,10 @@ from spark_cas.log.kafka.settings.table import SETTINGS
 
 
 class Refusal(NamedTuple):
-    """One reason, and the settings that are refused for it."""
+    """A reason, and the settings that are rejected for it."""
 
     reason: str
-    """What to do, as sentences; they follow the name of the option."""
+    """The reason and the fix, as sentences that follow the name of the option."""
     names: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ()
     suffixes: tuple[str, ...] = ()
@@ -24,7 +24,7 @@ _NOT_BYTES = "Keys and values are bytes here. Encode and decode them in the Data
 _OFFSETS = "Spark keeps the offsets. Use the options startingOffsets and endingOffsets."
 
 REFUSALS: tuple[Refusal, ...] = (
-    # What the connector owns: exactly-once rests on it.
+    # Owned by the connector, which needs them for exactly once.
     Refusal(
         "The address of the brokers is given once, as the option kafka.bootstrap.servers.",
         ("bootstrap.servers", "metadata.broker.list", "bootstrap.controllers"),
@@ -73,7 +73,7 @@ REFUSALS: tuple[Refusal, ...] = (
         "The topic has to exist: the first record would else make one with the broker's defaults. Create it first.",
         ("allow.auto.create.topics",),
     ),
-    # What runs code, reads libraries or tells secrets.
+    # Runs code, loads libraries or reveals secrets.
     Refusal(
         "Kerberos runs a shell command on every worker. Use kafka.sasl.mechanism SCRAM-SHA-512, or mutual TLS.",
         (),
@@ -112,7 +112,7 @@ REFUSALS: tuple[Refusal, ...] = (
         "A token that nobody signed proves nothing. Use kafka.sasl.oauthbearer.token.endpoint.url.",
         ("enable.sasl.oauthbearer.unsecure.jwt", "sasl.oauthbearer.config"),
     ),
-    # What Java's client has and librdkafka has not.
+    # Available in Java's client only.
     Refusal(
         "It sets up Java's TLS. OpenSSL takes the newest version and best cipher that the broker has. Leave it out.",
         (
@@ -127,7 +127,7 @@ REFUSALS: tuple[Refusal, ...] = (
         ("sasl.oauthbearer.header.urlencode",),
         ("sasl.oauthbearer.assertion.",),
     ),
-    # librdkafka's names: one name for each thing, and the one that Spark's connector takes too.
+    # librdkafka's names. Only Java's name is accepted for each setting, which Spark's connector accepts too.
     Refusal("Write kafka.sasl.mechanism.", ("sasl.mechanisms",)),
     Refusal(
         "Write it in kafka.sasl.jaas.config, whose password may be env:NAME or file:PATH.",
@@ -154,7 +154,7 @@ REFUSALS: tuple[Refusal, ...] = (
 
 
 def reason_against(name: str) -> str | None:
-    """Why a setting is refused and what to do instead; None when no reason is known."""
+    """Return why a setting is rejected and the alternative, None if no specific reason is known."""
     for refusal in REFUSALS:
         if name in refusal.names:
             return refusal.reason

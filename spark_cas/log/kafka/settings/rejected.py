@@ -1,4 +1,4 @@
-"""What kept a client from starting: a setting by the name that users know, without its value or the client's text."""
+"""Name the setting that kept a client from starting, without its value or the client's error text."""
 
 import re
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ _NAMES = {**RESOLVED, **_PATHS, **{setting.rdkafka: f"kafka.{setting.java}" for 
 
 
 def unusable(error: KafkaException, settings: Iterable[str]) -> OptionError:
-    """The error for a client that refused its settings, of which these are the names."""
+    """Return the error for a client that rejected its settings. ``settings`` are their names."""
     said = error.args[0].str()
     found = [
         name for name in _NAMES if name in settings and re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", said)

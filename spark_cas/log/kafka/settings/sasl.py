@@ -1,4 +1,4 @@
-"""From the ``sasl.*`` settings of Java's client to those of librdkafka."""
+"""Translate the ``sasl.*`` settings of Java's client to those of librdkafka."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _CLIENT_SECRET = "sasl.oauthbearer.client.credentials.client.secret"  # noqa: S1
 _SCOPE = "sasl.oauthbearer.scope"
 
 SASL_NAMES = frozenset({"sasl.mechanism", "sasl.jaas.config", _URL, _CLIENT_ID, _CLIENT_SECRET, _SCOPE})
-"""Java's names that `sasl_settings` takes."""
+"""Java's names that `sasl_settings` reads."""
 
 MODULE_OF = {
     "PLAIN": "PlainLoginModule",
@@ -22,24 +22,27 @@ MODULE_OF = {
     "SCRAM-SHA-512": "ScramLoginModule",
     "OAUTHBEARER": "OAuthBearerLoginModule",
 }
-"""Mechanisms, and the login module that each goes with."""
+"""The login module for each mechanism."""
 
 _OAUTH = {
     _CLIENT_ID: ("clientId", "sasl.oauthbearer.client.id"),
     _CLIENT_SECRET: ("clientSecret", "sasl.oauthbearer.client.secret"),
     _SCOPE: ("scope", "sasl.oauthbearer.scope"),
 }
-"""Java's name, its older name as an option of the login module, and librdkafka's name."""
+"""Java's name, with its older name as an option of the login module, and librdkafka's name."""
 
 _EXTENSION = "extension_"
 
 
 def sasl_settings(given: Mapping[str, str]) -> dict[str, str]:
-    """Credentials under librdkafka's names.
+    """Return the credentials under librdkafka's names.
 
-    ``given`` holds settings under Java's names, none of them blank; those of ``SASL_NAMES`` are looked at. A
-    password may be a reference such as ``env:NAME``, which stays as it is. Raises OptionError for a mechanism that
-    is missing or not supported, a login that does not go with it, and whatever of the two is missing.
+    Args:
+        given: Settings under Java's names, none of them blank. Only those in ``SASL_NAMES`` are read. A password may
+            be a reference such as ``env:NAME``, and stays one.
+
+    Raises:
+        OptionError: The mechanism is missing or not supported, its login is missing, or both do not match.
     """
     mechanism = _mechanism(given)
     login = parse_jaas(given["sasl.jaas.config"]) if "sasl.jaas.config" in given else None
@@ -113,7 +116,7 @@ def _oidc(given: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str
 
 
 def _checked_url(given: Mapping[str, str]) -> str:
-    """The endpoint that the client's secret is sent to."""
+    """Return the token endpoint, to which the client sends its secret. Raises OptionError unless it is secure."""
     url = given.get(_URL, "").strip()
     try:
         parts = urlsplit(url)
@@ -129,7 +132,7 @@ def _checked_url(given: Mapping[str, str]) -> str:
 
 
 def _joined(extensions: Mapping[str, str]) -> str:
-    """As librdkafka splits it again. Source: RFC 7628, section 3.1, for the names."""
+    """Join extensions as librdkafka expects them. For the names, see RFC 7628, section 3.1."""
     if not all(re.fullmatch("[A-Za-z]+", key) for key in extensions) or any(
         re.search(r"[,=\x00-\x1f]", value) or not value for value in extensions.values()
     ):

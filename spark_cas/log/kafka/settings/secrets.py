@@ -1,7 +1,7 @@
-"""Secrets by reference: ``env:NAME`` and ``file:PATH`` become values where a client is made.
+"""Resolve secrets that are given by reference, ``env:NAME`` or ``file:PATH``, when a client is created.
 
-Options travel to every worker and are written to Spark's event log. A reference may: the secret itself is read in
-the process that makes the client, the driver's as well as each worker's.
+Options are sent to every worker and written to Spark's event log. A reference reveals nothing there. Each process
+that creates a client, driver or worker, reads the secret itself.
 """
 
 import os
@@ -22,18 +22,21 @@ RESOLVED = {
     "ssl.key.pem": "kafka.ssl.keystore.key",
     "ssl.keystore.password": "kafka.ssl.keystore.password",
 }
-"""Settings under librdkafka's names whose values may be references, and what a user calls them.
+"""Settings under librdkafka's names whose values may be references, with the names that users know.
 
-All that is secret, and what usually lies beside it: names of users and clients, and certificates. Any other value
-is taken as it is. A secret that really begins with ``env:`` or ``file:`` is put into a variable or file.
+These are all secret settings, and those usually stored with them: user and client names, and certificates. All other
+values are used unchanged. A secret that begins with ``env:`` or ``file:`` has to be in a variable or file itself.
 """
 
 
 def resolve(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The settings under librdkafka's names, with references replaced by what they refer to.
+    """Return the settings under librdkafka's names, with references replaced by their values.
 
-    One newline at the end of a file is not part of the secret. Raises OptionError when a variable is not set, a file
-    cannot be read, or there is nothing in it: it names the setting and the variable, never a path or a content.
+    One newline at the end of a file is not part of the secret.
+
+    Raises:
+        OptionError: A variable is not set, a file cannot be read, or the value is empty or contains NUL. The message
+            names the setting and the variable, never a path or a value.
     """
     return {name: _resolved(RESOLVED[name], value) if name in RESOLVED else value for name, value in pairs}
 
@@ -49,7 +52,7 @@ def _resolved(setting: str, value: str) -> str:
 
 
 def _variable(setting: str, name: str) -> str:
-    # Whatever is no name may be a secret that happens to begin with env:, and is not shown.
+    # An invalid variable name may be a secret that happens to begin with env:, so do not show it.
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
         raise OptionError(
             f"{setting} begins with env:, and what follows is not the name of an environment variable. A secret that "

@@ -1,8 +1,8 @@
-"""The client settings that may be given, but for security: Java's name, librdkafka's, and who takes it.
+"""The accepted client settings except security: Java's name, librdkafka's name, and the clients that use it.
 
-Each row has a true equivalent: the same thing is limited, in the same or a converted unit. Ranges are those of
-librdkafka, so that a client made from checked settings never refuses one, with its value in the error.
-Source: the configuration pages of Kafka 4 and of librdkafka 2.16.
+Each row has a true equivalent that limits the same thing, in the same or a converted unit. Ranges are librdkafka's,
+so that a client never rejects a checked setting with an error that contains its value. Source: the configuration
+pages of Kafka 4 and of librdkafka 2.16.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ _HOUR_MS = 3_600_000
 
 
 class Client(Enum):
-    """The kinds of client that settings are chosen for."""
+    """The kinds of client that settings apply to."""
 
     PRODUCER = "producer"
     CONSUMER = "consumer"
@@ -28,21 +28,24 @@ _CONSUMER = frozenset({Client.CONSUMER})
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting under both of its names."""
+    """A setting with both of its names."""
 
     java: str
     rdkafka: str
     convert: Callable[[str], str]
-    """From the value as Java takes it to librdkafka's. Raises ValueError saying what was expected, never a value."""
+    """Converts a value from Java's form to librdkafka's.
+
+    Raises ValueError with the expected form, never the value.
+    """
     clients: frozenset[Client] = EVERY
 
 
 def whole(least: int, most: int) -> Callable[[str], str]:
-    """A converter that takes whole numbers in a range and leaves them as they are."""
+    """Return a converter that accepts integers in a range, unchanged."""
 
     def convert(text: str) -> str:
         stripped = text.strip()
-        # The length first: Python refuses to read thousands of digits, with an error of its own.
+        # Check the length first, because Python rejects thousands of digits with an error of its own.
         small = stripped.isascii() and stripped.isdigit() and len(stripped.lstrip("0")) <= len(str(most))
         if not small or not least <= int(stripped) <= most:
             raise ValueError(f"a whole number from {least} to {most}")
@@ -52,7 +55,7 @@ def whole(least: int, most: int) -> Callable[[str], str]:
 
 
 def _unless_minus_one(convert: Callable[[str], str]) -> Callable[[str], str]:
-    """Java's -1, for none or the system's own, is librdkafka's 0."""
+    """Return a converter that turns Java's -1, for none or the system default, into librdkafka's 0."""
 
     def converted(text: str) -> str:
         if text.strip() == "-1":
@@ -71,7 +74,7 @@ def _kilobytes(text: str) -> str:
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
-    """A converter that takes one of a few words in any case and gives it as written here."""
+    """Return a converter that accepts any of these words, in any case, and returns it as written here."""
     by_lower = {choice.lower(): choice for choice in choices}
 
     def convert(text: str) -> str:
@@ -83,7 +86,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 
 def text(value: str) -> str:
-    """Any text that is not blank. It goes to C, where a NUL would end it."""
+    """Return a text that is not blank. A NUL is invalid, because it would end the text in C."""
     if not value.strip() or "\0" in value:
         raise ValueError("a text that is not empty, without NUL")
     return value
@@ -93,14 +96,14 @@ _BUFFER = _unless_minus_one(whole(1, 100_000_000))
 _FLAG = one_of("true", "false")
 
 SETTINGS: tuple[Setting, ...] = (
-    # Every client.
+    # All clients.
     Setting("client.id", "client.id", text),
     Setting("client.rack", "client.rack", text),
-    # Java's other value is for Kerberos alone, which is refused.
+    # Java's other value is only for Kerberos, which is rejected.
     Setting("client.dns.lookup", "client.dns.lookup", one_of("use_all_dns_ips")),
     Setting("connections.max.idle.ms", "connections.max.idle.ms", _unless_minus_one(whole(1, _MAX_INT))),
     Setting("enable.metrics.push", "enable.metrics.push", _FLAG),
-    # librdkafka's own metadata.max.age.ms is when a cache entry dies, three refreshes later; Java's is the refresh.
+    # librdkafka's metadata.max.age.ms expires a cache entry after three refreshes. Java's is the refresh interval.
     Setting("metadata.max.age.ms", "topic.metadata.refresh.interval.ms", whole(1, _HOUR_MS)),
     Setting(
         "metadata.recovery.rebootstrap.trigger.ms", "metadata.recovery.rebootstrap.trigger.ms", whole(0, _MAX_INT)
@@ -109,7 +112,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("receive.buffer.bytes", "socket.receive.buffer.bytes", _BUFFER),
     Setting("reconnect.backoff.max.ms", "reconnect.backoff.max.ms", whole(0, _HOUR_MS)),
     Setting("reconnect.backoff.ms", "reconnect.backoff.ms", whole(0, _HOUR_MS)),
-    # What librdkafka calls request.timeout.ms is how long the broker waits for its replicas.
+    # librdkafka's request.timeout.ms is how long the broker waits for its replicas.
     Setting("request.timeout.ms", "socket.timeout.ms", whole(10, 300_000)),
     Setting("retry.backoff.max.ms", "retry.backoff.max.ms", whole(1, 300_000)),
     Setting("retry.backoff.ms", "retry.backoff.ms", whole(1, 300_000)),
@@ -119,13 +122,13 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("batch.size", "batch.size", whole(1, _MAX_INT), _PRODUCER),
     Setting("buffer.memory", "queue.buffering.max.kbytes", _kilobytes, _PRODUCER),
     Setting("compression.type", "compression.type", one_of("none", "gzip", "snappy", "lz4", "zstd"), _PRODUCER),
-    # Of all clients it says how long they go on (`KafkaSpec.patience_seconds`). 0 would be without end.
+    # Also the retry timeout of all clients (`KafkaSpec.patience_seconds`). 0 would disable it.
     Setting("delivery.timeout.ms", "message.timeout.ms", whole(1, _MAX_INT), _PRODUCER),
-    # A consumer would take librdkafka's name too, as the least that it fetches.
+    # Not for consumers, where librdkafka's name is the minimum size of a fetch.
     Setting("max.request.size", "message.max.bytes", whole(1000, 1_000_000_000), _PRODUCER),
     # Consumers.
     Setting("check.crcs", "check.crcs", _FLAG, _CONSUMER),
-    # Not below the consumer's message.max.bytes, which stays at its default.
+    # At least the consumer's message.max.bytes, which keeps its default.
     Setting("fetch.max.bytes", "fetch.max.bytes", whole(1_000_000, 2**31 - 513), _CONSUMER),
     Setting("fetch.max.wait.ms", "fetch.wait.max.ms", whole(0, 300_000), _CONSUMER),
     Setting("fetch.min.bytes", "fetch.min.bytes", whole(1, 100_000_000), _CONSUMER),

@@ -1,4 +1,4 @@
-"""From the ``ssl.*`` settings of Java's client to those of librdkafka: PEM and PKCS12, and no Java key store."""
+"""Translate the ``ssl.*`` settings of Java's client to those of librdkafka: PEM and PKCS12, but no Java key store."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ _KEY_STORE = frozenset({_TYPE, _LOCATION, _PASSWORD, _KEY, _CHAIN, _KEY_PASSWORD
 _TRUST_STORE = frozenset({_TRUST_TYPE, _TRUST_LOCATION, _TRUST_PASSWORD, _TRUST_PEM})
 
 TLS_NAMES = _KEY_STORE | _TRUST_STORE | {_ENDPOINT}
-"""Java's names that `tls_settings` takes."""
+"""Java's names that `tls_settings` reads."""
 
 CONVERT_KEY_STORE = "keytool -importkeystore -srckeystore client.jks -destkeystore client.p12 -deststoretype PKCS12"
 CONVERT_TRUST_STORE = "keytool -list -rfc -keystore truststore.jks > truststore.pem"
@@ -22,11 +22,15 @@ CONVERT_TRUST_STORE_P12 = "openssl pkcs12 -in truststore.p12 -nokeys -out trusts
 
 
 def tls_settings(given: Mapping[str, str]) -> dict[str, str]:
-    """Trusted authorities, and the client's certificate and key, under librdkafka's names.
+    """Return the trusted authorities, and the client's certificate and key, under librdkafka's names.
 
-    ``given`` holds settings under Java's names, none of them blank; those of ``TLS_NAMES`` are looked at. Passwords
-    and PEM texts may be references such as ``env:NAME``, which stay as they are. Raises OptionError for a store of
-    a kind that OpenSSL cannot read, with the command that converts it, and for settings that do not go together.
+    Args:
+        given: Settings under Java's names, none of them blank. Only those in ``TLS_NAMES`` are read. Passwords and
+            PEM texts may be references such as ``env:NAME``, and stay references.
+
+    Raises:
+        OptionError: OpenSSL cannot read the type of a store, or settings contradict each other. For a store, the
+            message has the command that converts it.
     """
     return {**_endpoint(given), **_trust_store(given), **_key_store(given)}
 
@@ -92,7 +96,7 @@ def _pem_key(given: Mapping[str, str]) -> dict[str, str]:
     password = {_KEY_PASSWORD: given[_KEY_PASSWORD]} if _KEY_PASSWORD in given else {}
     inline = given.keys() & {_KEY, _CHAIN}
     if _LOCATION in given and not inline:
-        # Java keeps key and certificates in one file, and OpenSSL takes from it what each of the two settings asks.
+        # Java keeps the key and the certificates in one file. OpenSSL finds the part for each of the two settings.
         path = _path(given, _LOCATION)
         return {"ssl.certificate.location": path, "ssl.key.location": path, **password}
     if _LOCATION not in given and inline == {_KEY, _CHAIN}:
@@ -118,7 +122,7 @@ def _pkcs12(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _path(given: Mapping[str, str], name: str) -> str:
-    """A path as it is. Not a reference: the client opens the file itself."""
+    """Return a path unchanged. It cannot be a reference, because the client opens the file itself."""
     if given[name].startswith(("env:", "file:")):
         raise OptionError(
             f"option kafka.{name} must be the plain path of a file that every worker has, without env: or file: "

@@ -1,9 +1,10 @@
-"""Client settings, given under the names of Kafka's Java client, for librdkafka: an allowlist.
+"""Translate client settings from the names of Kafka's Java client to librdkafka's, with an allowlist.
 
-A user of Spark's own connector keeps his ``kafka.*`` options. What has a true equivalent is translated; what could
-not break a promise is passed over; all else is refused by name, with what to do, and nothing is passed on that no
-table holds. Everything here is pure: files and
-environment variables are read where clients are made, see `spark_cas.log.kafka.settings.secrets`.
+Users of Spark's own connector can keep their ``kafka.*`` options. A setting with a true equivalent is translated. A
+setting that cannot break a guarantee is ignored. Any other setting is rejected by name, with the fix.
+
+All functions here are pure. Files and environment variables are read when a client is created
+(`spark_cas.log.kafka.settings.secrets`).
 """
 
 import difflib
@@ -20,7 +21,7 @@ _PROTOCOL = "security.protocol"
 _protocol = one_of("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 
 ALLOWED = frozenset({*BY_JAVA_NAME, *SASL_NAMES, *TLS_NAMES, _PROTOCOL})
-"""Java's names, in lower case, that may be given and have an effect."""
+"""The accepted Java names that have an effect, in lower case."""
 
 _CLIENTS_OF = {setting.rdkafka: setting.clients for setting in SETTINGS}
 
@@ -28,10 +29,12 @@ _CLIENTS_OF = {setting.rdkafka: setting.clients for setting in SETTINGS}
 def librdkafka_settings(java: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Translate settings under Java's names, without ``kafka.``, to sorted pairs under librdkafka's names.
 
-    Names may come in any case. The pairs hold secrets as they were given, references such as ``env:NAME`` included.
-    A client takes them after `for_client` and `resolve`; `check_transport` says whether the credentials may be sent.
-    Raises OptionError, naming settings and never a value, for a setting that is not allowed, one with a value that
-    the client would refuse, and settings that do not go together.
+    Names are case-insensitive. Secrets and references such as ``env:NAME`` are kept unchanged. `for_client` and
+    `resolve` prepare the pairs for a client. `check_transport` checks whether the credentials may be sent.
+
+    Raises:
+        OptionError: A setting is not allowed, its value is invalid, or settings contradict each other. The message
+            names settings, never values.
     """
     given: dict[str, str] = {}
     for key, value in java.items():
@@ -47,9 +50,9 @@ def librdkafka_settings(java: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def for_client(pairs: Iterable[tuple[str, str]], client: Client) -> tuple[tuple[str, str], ...]:
-    """Those of the pairs under librdkafka's names that a kind of client takes.
+    """Return the pairs under librdkafka's names that apply to a kind of client.
 
-    The others would be ignored with a warning at each start, or mean something else there.
+    Other clients would ignore the remaining pairs with a warning, or interpret them differently.
     """
     return tuple((name, value) for name, value in pairs if client in _CLIENTS_OF.get(name, EVERY))
 
@@ -75,11 +78,11 @@ def _tuning(given: Mapping[str, str]) -> dict[str, str]:
     }
     first, most = "reconnect.backoff.ms", "reconnect.backoff.max.ms"
     if first in found:
-        # As Java does it: who names the first wait alone wants that one, not one that grows.
+        # As Java does: if only the first backoff is set, the backoff does not grow.
         found.setdefault(most, found[first])
         if int(found[most]) < int(found[first]):
             raise OptionError(f"option kafka.{most} must not be below kafka.{first}; what was given is.")
-    # Else every request behind a fetch that waits would time out. librdkafka only warns.
+    # Otherwise each request queued after a waiting fetch would time out. librdkafka only warns.
     if int(found.get("fetch.wait.max.ms", 500)) + 1000 > int(found.get("socket.timeout.ms", 60_000)):
         raise OptionError(
             "option kafka.request.timeout.ms (without it 60000) must be at least 1000 above kafka.fetch.max.wait.ms "
@@ -89,9 +92,12 @@ def _tuning(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _security(given: Mapping[str, str]) -> dict[str, str]:
-    """Java passes over credentials and certificates that the protocol does not use; here they are a mistake."""
+    """Return the security settings.
+
+    Java ignores credentials and certificates that the protocol does not use. This function rejects them.
+    """
     for name in sorted(given.keys() & (SASL_NAMES | TLS_NAMES)):
-        if name != "ssl.endpoint.identification.algorithm":  # which may be empty, and is refused with its own reason
+        if name != "ssl.endpoint.identification.algorithm":  # it may be empty, and has an error of its own
             _checked(name, given[name], text)
     protocol = _checked(_PROTOCOL, given[_PROTOCOL], _protocol) if _PROTOCOL in given else "plaintext"
     found = {_PROTOCOL: protocol} if _PROTOCOL in given else {}

@@ -1,4 +1,4 @@
-"""Whether credentials may go over a connection: the hosts that are this very machine are excepted."""
+"""Check whether credentials may be sent over a connection. Loopback addresses are always allowed."""
 
 import ipaddress
 import re
@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from spark_cas.core.errors import OptionError
 
-# Scheme-less, as users of Spark's connector write it; whatever else the client would understand is no loopback.
+# Without a scheme, as in Spark's connector. Other forms that the client accepts are not treated as loopback.
 _SERVER = re.compile(r"(?:\[(?P<v6>[^\[\]]+)\]|(?P<host>[^:\[\]/@\s]+))(?::\d+)?")
 
 _SENDS_ITS_SECRET = frozenset({"PLAIN", "OAUTHBEARER"})
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address is this machine's own: ``localhost``, 127.0.0.0/8 or ``::1``."""
+    """Return whether a host name or address is this machine's own: ``localhost``, 127.0.0.0/8 or ``::1``."""
     if host.lower() == "localhost":
         return True
     try:
@@ -23,13 +23,20 @@ def is_loopback(host: str) -> bool:
 
 
 def check_transport(bootstrap: str, pairs: Iterable[tuple[str, str]]) -> None:
-    """Refuse to send a secret in the clear to another machine.
+    """Prevent a secret from being sent unencrypted to another machine.
 
-    ``bootstrap`` is what ``kafka.bootstrap.servers`` holds, ``pairs`` are settings under librdkafka's names. With
-    PLAIN and OAUTHBEARER the client sends the password or token itself, so that over SASL_PLAINTEXT every server
-    has to be on the loopback interface, where tests and tunnels are. SCRAM sends a proof only and is let through.
-    Only what is given is looked at: a broker behind a tunnel may name another host for the connections that follow.
-    Raises OptionError, which names no server.
+    With PLAIN and OAUTHBEARER, the client sends the password or token itself. So over SASL_PLAINTEXT, every server
+    has to be on the loopback interface, as for tests and tunnels. SCRAM sends only a proof, and is allowed.
+
+    The check covers the bootstrap servers only. A broker at the end of a tunnel may announce another host for later
+    connections.
+
+    Args:
+        bootstrap: The value of ``kafka.bootstrap.servers``.
+        pairs: Settings under librdkafka's names.
+
+    Raises:
+        OptionError: A secret would be sent unencrypted. The message names no server.
     """
     settings = dict(pairs)
     mechanism = settings.get("sasl.mechanism", "")

@@ -1,6 +1,6 @@
-"""Settings of Java's client that are taken and have no effect: nothing that they ask for could break a promise.
+"""Settings of Java's client that are accepted without effect, because they cannot break a guarantee.
 
-A user of Spark's own connector keeps them, and the log says once what holds in their place.
+Users of Spark's own connector can keep them. The connector logs once how it behaves in their place.
 """
 
 import logging
@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 
 class Unused(NamedTuple):
-    """What holds whatever some settings say."""
+    """The fixed behavior for some settings."""
 
     instead: str
-    """As a sentence, which follows the name of the setting."""
+    """A sentence that follows the name of the setting."""
     names: tuple[str, ...]
     values: tuple[str, ...] = ()
-    """In lower case, those that are taken, for it holds already what they ask for; empty when all are."""
+    """The accepted values, in lower case: those that match the fixed behavior. Empty if any value is accepted."""
 
 
 _LOG = logging.getLogger("spark_cas")
@@ -117,7 +117,10 @@ UNUSED_BY_NAME = {name: each for each in UNUSED for name in each.names}
 
 
 def holds_instead(name: str, value: str) -> str | None:
-    """What holds in place of a setting, its name in lower case; None when it is not taken with this value."""
+    """Return the fixed behavior for a setting, its name in lower case.
+
+    None if the setting or value is not accepted.
+    """
     unused = UNUSED_BY_NAME.get(name)
     if unused is None or (unused.values and value.strip().lower() not in unused.values):
         return None
@@ -126,5 +129,5 @@ def holds_instead(name: str, value: str) -> str | None:
 
 @cache
 def tell(option: str, instead: str) -> None:
-    """Log, once in a process, that an option has no effect and what holds."""
+    """Log once per process that an option has no effect, and the fixed behavior."""
     _LOG.warning("option %s has no effect here. %s", option, instead)
