@@ -9,6 +9,11 @@ _SPACES = re.compile(r"[ \t\n\r]*")
 _STEP = re.compile(r"""\.(?P<name>[^.\[\]'"\s]+)|\['(?P<quoted>[^']+)'\]|\[(?P<index>[0-9]+)\]""")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
+_MAX_NUMBER, _MAX_NAME, _MAX_TEXT = 1000, 50_000, 20_000_000
+"""Limits of Jackson, the parser that Spark uses, in characters."""
+_MAX_DEPTH = 100
+"""Jackson allows 1000, but Spark (4.2) fails for schemas that deep: its stack overflows, or it cannot pickle them."""
+
 Step = str | int
 Json: TypeAlias = "str | bool | dict[str, Json] | list[Json] | None"
 """A value of a document. Numbers are `Number`."""
@@ -110,6 +115,33 @@ def text_at(document: str, value: Json, steps: Sequence[Step]) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     return _source(document, steps) if isinstance(value, dict | list) else value
+
+
+def beyond_limits(document: str, value: Json) -> str | None:
+    """Return why Spark's reader cannot return the fields of a document, None if it can.
+
+    Its schema inference skips a document beyond these limits without an error.
+    """
+    if len(document) <= _MAX_NUMBER and document.count("[") + document.count("{") <= _MAX_DEPTH:
+        return None
+    level: list[Json] = [value]
+    for _ in range(_MAX_DEPTH):
+        below: list[Json] = []
+        for each in level:
+            if isinstance(each, dict):
+                if any(len(name) > _MAX_NAME for name in each):
+                    return f"a name has more than {_MAX_NAME} characters"
+                below += each.values()
+            elif isinstance(each, list):
+                below += each
+            elif isinstance(each, Number) and len(each) > _MAX_NUMBER:
+                return f"a number has more than {_MAX_NUMBER} digits"
+            elif isinstance(each, str) and len(each) > _MAX_TEXT:
+                return f"a text has more than {_MAX_TEXT} characters"
+        if not below:
+            return None
+        level = below
+    return f"the document has more than {_MAX_DEPTH} levels"
 
 
 def compact(value: Json) -> str:

@@ -10,7 +10,15 @@ import pyarrow as pa
 from spark_cas.core.errors import UnreadableInputError
 from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.input.decoding import UTF_8, LineDecoder, encoding_name, keeps_line_ends, require_whole_file
-from spark_cas.programs.input.json_documents import Json, Step, documents_of, parse_line, parse_path, text_at
+from spark_cas.programs.input.json_documents import (
+    Json,
+    Step,
+    beyond_limits,
+    documents_of,
+    parse_line,
+    parse_path,
+    text_at,
+)
 from spark_cas.programs.input.json_fields import FieldError, JsonFields, missing_fields
 from spark_cas.programs.input.parts import Part, count_filled_lines, require_text, shown
 from spark_cas.programs.input.read_options import TIME_OPTIONS, ReadOptions, ValueFormats
@@ -28,7 +36,11 @@ _NAMES = ("encoding", "multiLine", "mode", *TIME_OPTIONS)
 _FIX = "Correct the document, or remove it"
 _FIX_LINE = f"{_FIX}; if documents have several lines, give --read-option multiLine=true"
 _FIX_FIELD = "Correct the document, or use a type in --schema that holds it, such as STRING"
+_FIX_LIMIT = "Give the key and the value as paths such as '$.customer.id', or shorten the document"
 _SPACES = " \t\r"
+_CORRUPT = "columnNameOfCorruptRecord"
+"""Spark's reader returns null for a field of this name, which by default is `_corrupt_record`."""
+_NO_FIELD = "_input_corrupt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +53,7 @@ class _Format:
     is_inferred: bool
     formats: ValueFormats
     paths: tuple[tuple[str, tuple[Step, ...]], ...]
+    with_columns: bool
 
 
 def json_rows(
@@ -77,7 +90,7 @@ def json_rows(
     encoding = encoding_name(read.text("encoding", UTF_8))
     multi_line = read.flag("multiLine", default=False)
     steps = tuple((path, tuple(_steps(path))) for path in dict.fromkeys(paths))
-    task = _Format(encoding, multi_line, None, schema is None, formats, steps)
+    task = _Format(encoding, multi_line, None, schema is None, formats, steps, with_columns)
     columns = [StructField(path, StringType()) for path, _ in steps]
     task_schema = StructType([*columns, StructField(DOCUMENT, BinaryType(), nullable=False)])
     count = count_filled_lines if keeps_line_ends(encoding) and not multi_line else None
@@ -93,7 +106,7 @@ def json_rows(
     if taken:
         raise UsageError(f"the documents have a field {shown(min(taken))}, which a load adds itself: rename it.")
     options = {"mode": "FAILFAST", "timeZone": formats.time_zone, **_patterns(formats)}
-    parsed = F.from_json(F.col(_FIELDS), fields, options)
+    parsed = F.from_json(F.col(_FIELDS), fields, {**options, _CORRUPT: _NO_FIELD})
     kept = [_column(name) for name in rows.columns if name != _FIELDS]
     return rows.select(parsed.alias("_parsed"), *kept).select("_parsed.*", *kept)
 
@@ -171,6 +184,11 @@ class _JsonReader:
                 self._fields.check(objects)
             except FieldError as error:
                 raise self._part.error(str(error), _FIX_FIELD, line=lines[error.record]) from None
+        elif self._format.with_columns:
+            for document, value, line in zip(documents, values, lines, strict=True):
+                problem = beyond_limits(document, value)
+                if problem is not None:
+                    raise self._part.error(f"{problem}, so its fields cannot be columns", _FIX_LIMIT, line=line)
         names = [path for path, _ in self._format.paths]
         texts = [
             pa.array(
@@ -193,7 +211,10 @@ def _fields(
 
     A schema is compared with them, because a field that no document has would be null in all rows.
     """
-    found = spark.read.json(documents.select(documents[DOCUMENT].cast("string")), primitivesAsString=True).schema
+    text = documents.select(documents[DOCUMENT].cast("string"))
+    found = spark.read.json(
+        text, primitivesAsString=True, mode="FAILFAST", columnNameOfCorruptRecord=_NO_FIELD
+    ).schema
     if schema is None:
         return found
     fields = parsed_schema(schema)

@@ -214,22 +214,41 @@ def _partitions(folders: Iterable[str]) -> tuple[tuple[str, str | None], ...]:
     """Return names and values of folders such as ``region=007``. The value keeps its text."""
     pairs = [each.partition("=") for each in folders]
     return tuple(
-        (unquote(name), None if value == _NULL_FOLDER else unquote(value))
+        (_text(name), None if value == _NULL_FOLDER else _text(value))
         for name, equals, value in pairs
         if equals and name
     )
 
 
+def _text(escaped: str) -> str:
+    """Return the text of an escaped name or value. Raises UsageError if its bytes are not UTF-8."""
+    try:
+        return unquote(escaped, errors="strict")
+    except UnicodeDecodeError:
+        raise UsageError(
+            f"--input: folder name {escaped!r} has bytes that are not UTF-8, so its value is no text. Rename it."
+        ) from None
+
+
 def _require_each_once(files: Sequence[InputFile]) -> None:
-    seen: dict[str, str] = {}
+    seen: dict[object, str] = {}
     for each in files:
         local = each.path.removeprefix("file:")
-        identity = os.path.realpath(local) if local != each.path else each.path
+        identity = _identity(local) if local != each.path else each.path
         if identity in seen:
             other = seen[identity]
             how = "is named twice" if other == each.path else f"is the same file as {other}"
             raise UsageError(f"--input: file {each.path} {how}. Its rows would be appended twice. Name it once.")
         seen[identity] = each.path
+
+
+def _identity(file: str) -> object:
+    """Return the same for all links to a local file. The file of a Connect server may be on another host."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return file
+    return found.st_dev, found.st_ino
 
 
 def _hidden_by_spark(path: str) -> UsageError:

@@ -117,6 +117,39 @@ def test_bad_document_is_rejected_with_its_place(rejected):
     rejected(b'{"id":1}\n{"id":2}', multiLine="true")
 
 
+BEYOND = {
+    "number": b'{"id":"b","x":{"c":%s}}' % (b"9" * 1001),
+    "name": b'{"id":"b","x":{"%s":1}}' % (b"n" * 50_001),
+    "text": b'{"id":"b","x":["%s"]}' % (b"t" * 20_000_001),
+    "levels": b'{"id":"b","x":%s1%s}' % (b"[" * 400, b"]" * 400),
+}
+
+
+@pytest.mark.parametrize("kind", BEYOND)
+def test_document_beyond_the_limits_of_the_parser_is_rejected(rows, write, rejected, kind):
+    """Its fields would be no columns. Paths have no limits."""
+    data = b'{"id":"a","x":null}\n' + BEYOND[kind] + b"\n"
+    assert "line 2" in rejected(data)
+    files = [write("a.jsonl", data)]
+    assert rows(files, paths=["$.id"], select=[json_path_column("$.id")], with_columns=False) == [("a",), ("b",)]
+
+
+def test_document_within_the_limits_keeps_its_fields(rows, write):
+    deep = b"[" * 98 + b"1" + b"]" * 98
+    files = [write("a.jsonl", b'{"x":{"%s":%s},"y":%s}\n' % (b"n" * 50_000, b"9" * 1000, deep))]
+    ((x, y),) = rows(files, select=["x", "y"])
+    assert x["n" * 50_000] == "9" * 1000
+    for _ in range(98):
+        (y,) = y
+    assert y == "1"
+
+
+def test_field_with_the_name_of_a_corrupt_record_keeps_its_value(rows, write):
+    files = [write("a.jsonl", b'{"_corrupt_record":"a","n":1}\n{"_corrupt_record":"b","n":2}\n')]
+    assert rows(files, select=["_corrupt_record"]) == [("a",), ("b",)]
+    assert rows(files, "_corrupt_record STRING, n INT", select=["_corrupt_record"]) == [("a",), ("b",)]
+
+
 @pytest.mark.parametrize("schema", ["id INT, m STRING", "ID INT", "id INT, s STRUCT<y: INT>"])
 def test_field_that_no_document_has_is_rejected(rejected, schema):
     rejected(b'{"id":1,"s":{"x":1}}\n', schema)

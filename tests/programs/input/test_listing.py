@@ -51,6 +51,17 @@ def test_same_file_twice_is_rejected(folder):
     (folder / "link.csv").symlink_to(folder / "a.csv")
     with pytest.raises(UsageError, match=r"link\.csv"):
         list_input([str(folder)], None)
+    (folder / "link.csv").unlink()
+    (folder / "hard.csv").hardlink_to(folder / "a.csv")
+    with pytest.raises(UsageError, match=r"hard\.csv"):
+        list_input([str(folder)], None)
+
+
+def test_folder_value_that_is_no_text_is_rejected(folder):
+    (folder / "x=%FE").mkdir()
+    (folder / "x=%FE" / "a.csv").write_text("id\n1\n")
+    with pytest.raises(UsageError, match="%FE"):
+        list_input([str(folder)], None)
 
 
 def test_local_name_with_a_colon_is_rejected(folder):
