@@ -36,6 +36,9 @@ from spark_cas.spark.writing.route import route
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+_STAR = re.compile(r"[(,]\s*(?:\w+\s*\.\s*)?\*\s*[,)]")
+"""An argument that stands for all columns."""
+_LITERAL = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _DIRECTION = re.compile(r"(?P<expression>.+?)\s+(?P<direction>asc|desc)\s*", re.IGNORECASE | re.DOTALL)
 _FIRST_LINES = 100
 _ORDER = "_order_"
@@ -186,14 +189,14 @@ def _key(request: LoadRequest) -> "Column":
     if request.key is None:
         key = F.lit(None).cast("string")
     else:
-        key = json_path_column(request.key) if _is_json_path(request) else F.expr(request.key)
+        key = json_path_column(request.key) if _is_json_path(request) else _expression(request, "--key", request.key)
     return key.alias("key")
 
 
 def _value(request: LoadRequest, frame: "DataFrame", positions: Sequence[str]) -> "Column":
     expression = request.value_expression
     if expression is not None:
-        value = F.expr(expression)
+        value = _expression(request, "--value", expression)
     else:
         value = F.col(DOCUMENT) if request.format == "json" else row_json(frame, positions)
     if not request.tombstones:
@@ -207,11 +210,21 @@ def _value(request: LoadRequest, frame: "DataFrame", positions: Sequence[str]) -
     return value.alias("value")
 
 
+def _expression(request: LoadRequest, argument: str, text: str) -> "Column":
+    """Return the column of a SQL expression. Raises UsageError for `*` if it includes the columns of positions."""
+    if request.query is None and _STAR.search(_LITERAL.sub("''", text)):
+        raise UsageError(
+            f"{argument}: `*` would include columns that a load adds. Name the columns, or use --value-json, which "
+            f"has all columns of the input."
+        )
+    return F.expr(text)
+
+
 def _headers(request: LoadRequest) -> "list[Column]":
     if not request.headers:
         return []
     each = [
-        F.struct(F.lit(name).alias("key"), F.expr(expression).cast("binary").alias("value"))
+        F.struct(F.lit(name).alias("key"), _expression(request, "--header", expression).cast("binary").alias("value"))
         for name, expression in request.headers
     ]
     return [F.array(*each).alias("headers")]

@@ -156,6 +156,14 @@ def test_report_has_files_bytes_hidden_names_and_rows_without_a_key(load, folder
     assert str(folder / "_c.csv") in said
 
 
+def test_all_columns_as_an_argument_are_rejected(load, folder):
+    for value in ("to_json(struct(*))", "to_json(struct(n, *))"):
+        code, report, said = load("--input", str(folder), *ROWS[:4], "--value", value, *ROWS[6:])
+        assert (code, report["rows"]) == (2, 0), said
+    code, report, said = load("--input", str(folder), *ROWS[:4], "--value", "concat(n, '(*)', 2 * 3)", *ROWS[6:])
+    assert (code, report["rows"]) == (0, 2), said
+
+
 def test_null_value_is_rejected_before_any_row_is_appended(load, folder):
     (folder / "c.csv").write_text("id,n\n3,\n")
     code, report, _ = load("--input", str(folder), *ROWS)
