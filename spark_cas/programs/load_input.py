@@ -36,6 +36,8 @@ from spark_cas.spark.writing.route import route
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+_OWN_COLUMN = re.compile(r"(, )?`_input_\w+`")
+"""A column of the load itself, in a list of suggestions."""
 _STAR = re.compile(r"[(,]\s*(?:\w+\s*\.\s*)?\*\s*[,)]")
 """An argument that stands for all columns."""
 _LITERAL = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
@@ -128,7 +130,7 @@ def wrong_call() -> "Iterator[None]":
     try:
         yield
     except AnalysisException as error:
-        raise UsageError(in_short(error)) from error
+        raise UsageError(_OWN_COLUMN.sub("", in_short(error))) from error
 
 
 def input_settings(spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile]) -> dict[str, str]:

@@ -164,6 +164,11 @@ def test_all_columns_as_an_argument_are_rejected(load, folder):
     assert (code, report["rows"]) == (0, 2), said
 
 
+def test_suggestions_are_columns_of_the_input(load, folder):
+    code, report, _ = load("--input", str(folder), "--format", "csv", "--key", "idd", *ROWS[4:])
+    assert (code, "`id`, `n`]" in report["message"], "_input" in report["message"]) == (2, True, False)
+
+
 def test_null_value_is_rejected_before_any_row_is_appended(load, folder):
     (folder / "c.csv").write_text("id,n\n3,\n")
     code, report, _ = load("--input", str(folder), *ROWS)
