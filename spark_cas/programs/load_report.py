@@ -108,10 +108,12 @@ class LoadReport:
 
     @property
     def null_keys(self) -> int | None:
-        """Rows of the job without a key; None if they are not known."""
-        counts = [each.null_keys for each in self.partitions or ()]
+        """Rows of the job without a key; None if the job is not complete, or if this run did not see all of them."""
+        if self.exit_code is not ExitCode.COMPLETE or self.partitions is None or self.earlier_rows:
+            return None
+        counts = [each.null_keys for each in self.partitions]
         known = [each for each in counts if each is not None]
-        return None if self.partitions is None or self.earlier_rows or len(known) < len(counts) else sum(known)
+        return sum(known) if len(known) == len(counts) else None
 
     def to_json(self) -> str:
         """Return the report as one line of JSON."""
