@@ -17,6 +17,7 @@ from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.input.avro_files import avro_rows
 from spark_cas.programs.input.binary_files import binary_rows
 from spark_cas.programs.input.columnar_files import ORC_SETTINGS, columnar_rows
+from spark_cas.programs.input.compressed_files import checked_files, require_complete
 from spark_cas.programs.input.csv_dialect import parse_csv_options
 from spark_cas.programs.input.csv_rows import csv_rows
 from spark_cas.programs.input.decoding import UTF_8, encoding_name, keeps_line_ends
@@ -26,6 +27,7 @@ from spark_cas.programs.input.json_rows import DOCUMENT, json_path_column, json_
 from spark_cas.programs.input.parts import POSITION_COLUMNS
 from spark_cas.programs.input.read_options import ReadOptions
 from spark_cas.programs.input.row_json import row_json
+from spark_cas.programs.input.session_settings import pinned_settings
 from spark_cas.programs.input.text_files import first_lines, whole_file_settings
 from spark_cas.programs.input.text_lines import text_rows
 from spark_cas.programs.load_request import LoadRequest
@@ -161,11 +163,15 @@ def _read(spark: "SparkSession", request: LoadRequest, files: Sequence[InputFile
         return columnar_rows(spark, files, request.format, options)
     if not files:
         return spark.createDataFrame([], request.schema or "value STRING"), []
-    located = [replace(each, path=spark_uri(each.path)) for each in files]
     if request.format in ("avro", "binary"):
         ReadOptions(options, ())
         frame = avro_rows(spark, files) if request.format == "avro" else binary_rows(spark, files)
-    elif request.format == "csv":
+        return with_folder_columns(spark, frame, files), list(POSITION_COLUMNS)
+    if compressed := checked_files(files):
+        with pinned_settings(spark, whole_file_settings(compressed, _parallelism(spark))):
+            require_complete(spark, compressed)
+    located = [replace(each, path=spark_uri(each.path)) for each in files]
+    if request.format == "csv":
         frame = csv_rows(spark, located, request.schema, options)
     elif request.format == "json":
         frame = _json(spark, request, located)

@@ -24,6 +24,7 @@ _UNREADABLE = frozenset(
         "SparkIllegalArgumentException",
         "ZipException",
         "ZStandardException",
+        "ZstdIOException",
     }
 )
 """Java exceptions for a file that stays unreadable, if Spark has no hint."""
@@ -94,9 +95,13 @@ def _root_cause(causes: list[tuple[str, str]]) -> Exception:
         wrong = kind in _UNREADABLE or (kind == "IOException" and bool(_NOT_COMPRESSED.search(causes[-1][1])))
     if not wrong:
         return RuntimeError(said)
-    option = "--read-option enforceSchema=true: by place" if text.startswith(_CSV_HEADER) else "--read-option"
     said = said.removeprefix(_RAISED)
-    return UsageError(said if file is None else f"{said} Correct the file, or the way it is read ({option}).")
+    if file is None:
+        return UsageError(said)
+    option = "--read-option enforceSchema=true: by place" if text.startswith(_CSV_HEADER) else "--read-option"
+    # No read option helps if Spark cannot read the bytes of a file.
+    fix = "" if named[-1].startswith(_NO_HINT) else f", or the way it is read ({option})"
+    return UsageError(f"{said.removesuffix('.')}. Correct the file{fix}.")
 
 
 def _line(text: str) -> str:

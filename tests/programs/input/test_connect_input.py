@@ -1,7 +1,12 @@
 """Readers of text formats in a session of Spark Connect."""
 
+import bz2
+
 import pytest
 
+from spark_cas.core.errors import UnreadableInputError
+from spark_cas.core.input_list import InputFile
+from spark_cas.programs.input.compressed_files import require_complete
 from spark_cas.programs.input.csv_rows import csv_rows
 from spark_cas.programs.input.json_rows import DOCUMENT, json_path_column, json_rows
 from spark_cas.programs.input.text_lines import text_rows
@@ -31,3 +36,13 @@ def test_json(connect, write):
 
 def test_text(connect, write):
     assert [row.value for row in text_rows(connect, [write("a.txt", b"x\r\n")], {}).collect()] == ["x\r"]
+
+
+def test_check_of_compressed_files(connect, tmp_path):
+    data = bz2.compress(b"1\n")
+    (tmp_path / "a b.txt.bz2").write_bytes(data)
+    (tmp_path / "c.txt.bz2").write_bytes(data + data[:-1])
+    files = [InputFile(f"file:{each}", each.stat().st_size, 0) for each in sorted(tmp_path.iterdir())]
+    require_complete(connect, files[:1])
+    with pytest.raises(UnreadableInputError, match=r"/c\.txt\.bz2: the file is cut or damaged: "):
+        require_complete(connect, files)
