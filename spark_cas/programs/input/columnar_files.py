@@ -67,7 +67,7 @@ def columnar_rows(
         if each.size == 0:
             raise UsageError(f"--input: file {each.path} is empty, so it is not a {format_name} file.")
     if format_name == "parquet":
-        check_parquet_footers(files)
+        check_parquet_footers(spark, files)
     require_microseconds(files, format_name)
     frame = _load(spark, format_name, chosen, files)
     if format_name == "parquet":

@@ -4,28 +4,25 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
-from pyspark.errors import PySparkException
-from pyspark.sql import types as T  # noqa: N812 - Spark's own name for it
 from pyspark.sql.utils import is_remote
 
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.input.listing import literal
+from spark_cas.programs.input.spark_metadata import SPARK_SCHEMA, check_spark_metadata
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _T = TypeVar("_T")
 _LOCAL = "file:"
-_SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
-"""Metadata key of a Parquet file. If a file has it, Spark reads the columns listed there and ignores the others."""
 _UNREADABLE = frozenset({"Float16", "Interval", "Time", "UUID"})
 """Logical types that Spark does not read."""
 _MOST_DIGITS = 38
@@ -33,16 +30,39 @@ _MOST_DIGITS = 38
 _THREADS = 8
 
 
-def check_parquet_footers(files: Sequence[InputFile]) -> None:
+class _Columns(NamedTuple):
+    """The columns of a Parquet file."""
+
+    names: tuple[str, ...] = ()
+    types: str = ""
+    recorded: bytes | None = None
+    """Spark's schema in the metadata of the file."""
+
+
+def check_parquet_footers(spark: "SparkSession", files: Sequence[InputFile]) -> None:
     """Check the columns of local Parquet files.
 
     Spark may raise an error without a column name, or none. This check skips files that PyArrow cannot open.
 
     Raises:
-        UsageError: for a column that Spark cannot read, and for metadata that hides columns from Spark
+        UsageError: for a column that Spark cannot read, and for a schema of Spark in the metadata that would change
+          values or hide columns
     """
-    for _ in _in_threads(_check, _local(files)):
-        pass
+    local = _local(files)
+    distinct: dict[_Columns, InputFile] = {}
+    for file, columns in zip(local, _in_threads(_check, local), strict=True):
+        distinct.setdefault(columns, file)
+    defaults: dict[str, str] = {}
+    for columns, file in distinct.items():
+        if columns.recorded:
+            defaults.update(dict.fromkeys(check_spark_metadata(spark, file.path), file.path))
+    for columns, file in distinct.items():
+        for name in sorted(defaults.keys() - set(columns.names) if columns.types else ()):
+            raise UsageError(
+                f"--input: file {file.path} does not have column {name}, for which the metadata {SPARK_SCHEMA} of "
+                f"file {defaults[name]} has a default value. Nothing was appended. Write the files again without "
+                f"this metadata, or load them separately."
+            )
 
 
 def require_microseconds(files: Sequence[InputFile], format_name: str) -> None:
@@ -122,12 +142,17 @@ _ROWS: dict[str, Callable[[InputFile], int]] = {"parquet": _parquet_rows, "orc":
 """Functions that return the number of rows in the footer of a file."""
 
 
-def _check(file: InputFile) -> None:
+def _check(file: InputFile) -> _Columns:
+    """Return the columns of a Parquet file; none if PyArrow cannot open it.
+
+    Raises:
+        UsageError: for a column that Spark cannot read
+    """
     try:
         footer = pq.read_metadata(_path(file))
         columns = footer.schema.to_arrow_schema()
     except (pa.ArrowException, OSError):
-        return
+        return _Columns()
     for index in range(len(footer.schema)):
         column = footer.schema.column(index)
         problem = _unreadable(column)
@@ -136,13 +161,7 @@ def _check(file: InputFile) -> None:
                 f"--input: column {column.path} of file {file.path} has the Parquet type {problem}, which Spark does "
                 f"not read. Nothing was appended. Write it as microseconds, as text, or as a number that Spark reads."
             )
-    recorded = (footer.metadata or {}).get(_SPARK_SCHEMA)
-    hidden = recorded and _hidden(_spark_schema(recorded), pa.struct(columns), ())
-    if hidden:
-        raise UsageError(
-            f"--input: file {file.path} has column {hidden}, but its metadata {_SPARK_SCHEMA.decode()} does not name "
-            f"it, so Spark would not read it. Nothing was appended. Write the file without this metadata."
-        )
+    return _Columns(tuple(columns.names), str(footer.schema), (footer.metadata or {}).get(SPARK_SCHEMA.encode()))
 
 
 def _finer_in_parquet(file: InputFile) -> str:
@@ -204,27 +223,3 @@ def _unreadable(column: pq.ColumnSchema) -> str:
     if unit == "nanoseconds" or kind in _UNREADABLE or logical.get("precision", 0) > _MOST_DIGITS:
         return " ".join([kind, *filter(None, [unit, str(logical.get("precision", ""))])])
     return ""
-
-
-def _hidden(spark: T.DataType, arrow: pa.DataType, place: tuple[str, ...]) -> str:
-    """Return the first field of the file that is missing in Spark's metadata; empty if there is none."""
-    if isinstance(spark, T.StructType) and pa.types.is_struct(arrow):
-        known = {each.name: each.dataType for each in spark}
-        for field in arrow:
-            inner = (*place, field.name)
-            hidden = _hidden(known[field.name], field.type, inner) if field.name in known else ".".join(inner)
-            if hidden:
-                return hidden
-    if isinstance(spark, T.ArrayType) and pa.types.is_list(arrow):
-        return _hidden(spark.elementType, arrow.value_type, (*place, "element"))
-    if isinstance(spark, T.MapType) and pa.types.is_map(arrow):
-        return _hidden(spark.valueType, arrow.item_type, (*place, "value"))
-    return ""
-
-
-def _spark_schema(text: bytes) -> T.DataType:
-    """Return the schema in a file's metadata; NullType if this PySpark version cannot parse it."""
-    try:
-        return T.StructType.fromJson(json.loads(text))
-    except (AttributeError, ImportError, KeyError, TypeError, ValueError, PySparkException):
-        return T.NullType()

@@ -119,7 +119,8 @@ def test_column_that_metadata_of_spark_hides_is_rejected(spark, write, read, tmp
     pq.write_table(table.append_column("vat", pa.array([19])), tmp_path / "in" / "b.parquet")
     with pytest.raises(UsageError, match=r"b\.parquet.*vat"):
         read()
-    nested = table.set_column(1, "s", pa.array([{"x": 1, "y": 2}]))
+    inner = pa.struct([("x", pa.int32()), ("y", pa.int32())])
+    nested = table.set_column(1, "s", pa.array([{"x": 1, "y": 2}], inner))
     pq.write_table(nested.replace_schema_metadata(table.schema.metadata), tmp_path / "in" / "b.parquet")
     with pytest.raises(UsageError, match=r"b\.parquet.*s\.y"):
         read()
