@@ -14,6 +14,7 @@ from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.input.columnar_files import columnar_rows
 from spark_cas.programs.input.listing import list_input
 from spark_cas.programs.input.session_settings import pinned_settings
+from tests.programs.loading import all_records
 
 pytestmark = pytest.mark.spark
 
@@ -184,3 +185,12 @@ def test_nulls_without_a_type_that_spark_writes_are_read(spark, write, read, tmp
     write("a", {"id": [1], "odd": [True]}, field("id", "long"), field("odd", "void"))
     with pytest.raises(UsageError, match=r"a\.parquet.*odd"):
         read()
+
+
+def test_char_is_not_padded(write, load, tmp_path):
+    write("a", {"s": ["ab"]}, field("s", "string", __CHAR_VARCHAR_TYPE_STRING="char(5)"))
+    code, _, said = load(
+        "--input", str(tmp_path / "in" / "a.parquet"), "--value-json", "--partitions", "1", "--job", "j"
+    )
+    assert code == 0, said
+    assert [json.loads(row["value"]) for _, row in all_records(load.log)[0]] == [{"s": "ab"}]
