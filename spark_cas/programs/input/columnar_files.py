@@ -24,6 +24,8 @@ _BLOCK = "_input_block"
 _CASE_SENSITIVE = "spark.sql.caseSensitive"
 _OLD_HIVE = "_col"
 """Prefix of column names that old versions of Hive write."""
+_HIDDEN = "_metadata"
+"""Column that Spark adds to the rows of files, with the place of a row."""
 _LAST_LETTER = re.compile(r"([A-Za-z0-9])(?=[^A-Za-z0-9/]*$)")
 _OPTIONS = {"parquet": ("datetimeRebaseMode", "int96RebaseMode"), "orc": ()}
 _READ = {
@@ -91,6 +93,9 @@ def _load(
     spark.conf.set(_CASE_SENSITIVE, "true")
     try:
         frame = reader.load(_paths_in_order(files))
+        if any(each.lower() == _HIDDEN for each in frame.columns):
+            for each in files:
+                _require_no_hidden_column(each, reader.load(literal(each.path)).columns)
         if format_name == "orc" and any(each.startswith(_OLD_HIVE) for each in frame.columns):
             for each in files:
                 _require_names(frame.columns, each, reader.load(literal(each.path)).columns)
@@ -122,6 +127,16 @@ def _paths_in_order(files: Sequence[InputFile]) -> list[str]:
     if any("\\" in each for each in paths):
         return [each if "\\" in each else _LAST_LETTER.sub(r"[\1]", each) for each in paths]
     return paths
+
+
+def _require_no_hidden_column(file: InputFile, columns: Sequence[str]) -> None:
+    """Check that a file has no column with the name of Spark's hidden column. Raises UsageError if it has one."""
+    for name in columns:
+        if name.lower() == _HIDDEN:
+            raise UsageError(
+                f"--input: file {file.path} has column {name}, which is the name of a hidden column of Spark. "
+                f"Nothing was appended. Rename the column in the file."
+            )
 
 
 def _require_names(merged: Sequence[str], file: InputFile, columns: Sequence[str]) -> None:

@@ -126,6 +126,15 @@ def test_column_that_metadata_of_spark_hides_is_rejected(spark, write, read, tmp
         read()
 
 
+@pytest.mark.parametrize("name", ["_metadata", "_Metadata"])
+def test_column_with_the_name_of_the_hidden_column_of_spark_is_rejected(write, read, name):
+    write("a", id=[1])
+    assert read() == [{"id": 1}]
+    write("b", id=[2], **{name: pa.array([{"row_index": 1, "file_block_start": 1}])})
+    with pytest.raises(UsageError, match=rf"b\.\w+.*{name}.*[Rr]ename"):
+        read()
+
+
 def test_old_dates_are_not_shifted(write, read, kind):
     first = dt.date(1582, 10, 15 if kind == "parquet" else 25)
     days = [dt.date(1, 1, 1), dt.date(1500, 1, 1), dt.date(1582, 10, 4), first, dt.date(9999, 12, 31)]
