@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.input.file_index import with_file_index, with_folder_columns
-from spark_cas.programs.input.footers import check_parquet_footers, invalid_file, require_microseconds
+from spark_cas.programs.input.footers import (
+    check_parquet_footers,
+    invalid_file,
+    reject_orc_unions,
+    require_microseconds,
+)
 from spark_cas.programs.input.listing import literal
 from spark_cas.programs.input.merged_columns import merged_columns
 from spark_cas.programs.input.orc_times import checked_times
@@ -106,6 +111,8 @@ def _load(
                 f"--input: file {invalid} is cut, or is not of the format {format_name}. Nothing was appended. Write "
                 f"it again, or remove it from the input."
             ) from error
+        if format_name == "orc":
+            reject_orc_unions(files)
         if "[CANNOT_MERGE_SCHEMAS]" not in str(error):
             raise
         # Spark's error does not name a file.

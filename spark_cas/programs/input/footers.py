@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
@@ -27,6 +28,8 @@ _UNREADABLE = frozenset({"Float16", "Interval", "Time", "UUID"})
 """Logical types that Spark does not read."""
 _MOST_DIGITS = 38
 """Maximum number of digits of a decimal in Spark."""
+_ENCRYPTED = b"PARE"
+"""First bytes of a Parquet file whose footer is encrypted."""
 _THREADS = 8
 
 
@@ -81,6 +84,25 @@ def require_microseconds(files: Sequence[InputFile], format_name: str) -> None:
             raise UsageError(
                 f"--input: column {column} of file {file.path} has times with fractions of a microsecond, which "
                 f"Spark would drop. Nothing was appended. Write its times as microseconds."
+            )
+
+
+def reject_orc_unions(files: Sequence[InputFile]) -> None:
+    """Raise UsageError for the first local ORC file with a union. Spark's error does not name the file."""
+
+    def union(file: InputFile) -> str:
+        with suppress(pa.ArrowException, OSError):
+            return next(
+                (each.name for each in orc.ORCFile(_path(file)).schema if _has_type(each.type, pa.types.is_union)), ""
+            )
+        return ""
+
+    local = _local(files)
+    for file, column in zip(local, _in_threads(union, local), strict=True):
+        if column:
+            raise UsageError(
+                f"--input: column {column} of file {file.path} has the ORC type union, which Spark does not read. "
+                f"Nothing was appended. Write each type of the union as its own column."
             )
 
 
@@ -146,13 +168,19 @@ def _check(file: InputFile) -> _Columns:
     """Return the columns of a Parquet file; none if PyArrow cannot open it.
 
     Raises:
-        UsageError: for a column that Spark cannot read
+        UsageError: for a column that Spark cannot read, a file without columns, and an encrypted file
     """
     try:
         footer = pq.read_metadata(_path(file))
         columns = footer.schema.to_arrow_schema()
     except (pa.ArrowException, OSError):
+        _require_plain_footer(file)
         return _Columns()
+    if not len(footer.schema):
+        raise UsageError(
+            f"--input: file {file.path} has no column. Nothing was appended. Write it with columns, or remove it "
+            f"from the input."
+        )
     for index in range(len(footer.schema)):
         column = footer.schema.column(index)
         problem = _unreadable(column)
@@ -162,6 +190,17 @@ def _check(file: InputFile) -> _Columns:
                 f"not read. Nothing was appended. Write it as microseconds, as text, or as a number that Spark reads."
             )
     return _Columns(tuple(columns.names), str(footer.schema), (footer.metadata or {}).get(SPARK_SCHEMA.encode()))
+
+
+def _require_plain_footer(file: InputFile) -> None:
+    """Check that a Parquet file is not encrypted. Raises UsageError if its footer is."""
+    with suppress(OSError):
+        with Path(_path(file)).open("rb") as stream:
+            is_encrypted = stream.read(len(_ENCRYPTED)) == _ENCRYPTED
+        if is_encrypted:
+            raise UsageError(
+                f"--input: file {file.path} is encrypted. Nothing was appended. Write it without encryption."
+            )
 
 
 def _finer_in_parquet(file: InputFile) -> str:
@@ -186,7 +225,7 @@ def _finer_in_orc(file: InputFile) -> str:
     """Return the first timestamp column that has a fraction of a microsecond; empty if there is none."""
     with suppress(pa.ArrowException, OSError):
         reader = orc.ORCFile(_path(file))
-        names = [field.name for field in reader.schema if _has_timestamps(field.type)]
+        names = [field.name for field in reader.schema if _has_type(field.type, pa.types.is_timestamp)]
         for name in names:
             for stripe in range(reader.nstripes):
                 values = reader.read_stripe(stripe, columns=[name]).to_struct_array()
@@ -195,10 +234,8 @@ def _finer_in_orc(file: InputFile) -> str:
     return ""
 
 
-def _has_timestamps(kind: pa.DataType) -> bool:
-    if pa.types.is_timestamp(kind):
-        return True
-    return any(_has_timestamps(kind.field(at).type) for at in range(kind.num_fields))
+def _has_type(kind: pa.DataType, matches: Callable[[pa.DataType], bool]) -> bool:
+    return matches(kind) or any(_has_type(kind.field(at).type, matches) for at in range(kind.num_fields))
 
 
 def _numbers(values: pa.Array) -> Iterator[npt.NDArray[np.int64]]:
@@ -212,7 +249,7 @@ def _numbers(values: pa.Array) -> Iterator[npt.NDArray[np.int64]]:
     elif pa.types.is_map(kind):
         yield from _numbers(values.keys)
         yield from _numbers(values.items)
-    elif pa.types.is_list(kind):
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         yield from _numbers(values.flatten())
 
 
