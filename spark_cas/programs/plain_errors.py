@@ -18,9 +18,12 @@ _UNREADABLE = frozenset(
     {
         "AccessControlException",
         "AccessDeniedException",
+        "ArithmeticException",
         "ChecksumException",
+        "ClassNotFoundException",
         "EOFException",
         "FileNotFoundException",
+        "ParquetCryptoRuntimeException",
         "SparkIllegalArgumentException",
         "ZipException",
         "ZStandardException",

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.input.file_index import with_file_index, with_folder_columns
-from spark_cas.programs.input.footers import check_parquet_footers, invalid_file, require_microseconds
+from spark_cas.programs.input.footers import (
+    check_parquet_footers,
+    invalid_file,
+    reject_orc_unions,
+    require_microseconds,
+)
 from spark_cas.programs.input.listing import literal
 from spark_cas.programs.input.merged_columns import merged_columns
 from spark_cas.programs.input.orc_times import checked_times
@@ -24,6 +29,8 @@ _BLOCK = "_input_block"
 _CASE_SENSITIVE = "spark.sql.caseSensitive"
 _OLD_HIVE = "_col"
 """Prefix of column names that old versions of Hive write."""
+_HIDDEN = "_metadata"
+"""Column that Spark adds to the rows of files, with the place of a row."""
 _LAST_LETTER = re.compile(r"([A-Za-z0-9])(?=[^A-Za-z0-9/]*$)")
 _OPTIONS = {"parquet": ("datetimeRebaseMode", "int96RebaseMode"), "orc": ()}
 _READ = {
@@ -67,7 +74,7 @@ def columnar_rows(
         if each.size == 0:
             raise UsageError(f"--input: file {each.path} is empty, so it is not a {format_name} file.")
     if format_name == "parquet":
-        check_parquet_footers(files)
+        check_parquet_footers(spark, files)
     require_microseconds(files, format_name)
     frame = _load(spark, format_name, chosen, files)
     if format_name == "parquet":
@@ -91,6 +98,9 @@ def _load(
     spark.conf.set(_CASE_SENSITIVE, "true")
     try:
         frame = reader.load(_paths_in_order(files))
+        if any(each.lower() == _HIDDEN for each in frame.columns):
+            for each in files:
+                _require_no_hidden_column(each, reader.load(literal(each.path)).columns)
         if format_name == "orc" and any(each.startswith(_OLD_HIVE) for each in frame.columns):
             for each in files:
                 _require_names(frame.columns, each, reader.load(literal(each.path)).columns)
@@ -101,6 +111,8 @@ def _load(
                 f"--input: file {invalid} is cut, or is not of the format {format_name}. Nothing was appended. Write "
                 f"it again, or remove it from the input."
             ) from error
+        if format_name == "orc":
+            reject_orc_unions(files)
         if "[CANNOT_MERGE_SCHEMAS]" not in str(error):
             raise
         # Spark's error does not name a file.
@@ -122,6 +134,16 @@ def _paths_in_order(files: Sequence[InputFile]) -> list[str]:
     if any("\\" in each for each in paths):
         return [each if "\\" in each else _LAST_LETTER.sub(r"[\1]", each) for each in paths]
     return paths
+
+
+def _require_no_hidden_column(file: InputFile, columns: Sequence[str]) -> None:
+    """Check that a file has no column with the name of Spark's hidden column. Raises UsageError if it has one."""
+    for name in columns:
+        if name.lower() == _HIDDEN:
+            raise UsageError(
+                f"--input: file {file.path} has column {name}, which is the name of a hidden column of Spark. "
+                f"Nothing was appended. Rename the column in the file."
+            )
 
 
 def _require_names(merged: Sequence[str], file: InputFile, columns: Sequence[str]) -> None:

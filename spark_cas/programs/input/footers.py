@@ -4,45 +4,68 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import orc
-from pyspark.errors import PySparkException
-from pyspark.sql import types as T  # noqa: N812 - Spark's own name for it
 from pyspark.sql.utils import is_remote
 
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.input.listing import literal
+from spark_cas.programs.input.spark_metadata import SPARK_SCHEMA, check_spark_metadata
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _T = TypeVar("_T")
 _LOCAL = "file:"
-_SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
-"""Metadata key of a Parquet file. If a file has it, Spark reads the columns listed there and ignores the others."""
 _UNREADABLE = frozenset({"Float16", "Interval", "Time", "UUID"})
 """Logical types that Spark does not read."""
 _MOST_DIGITS = 38
 """Maximum number of digits of a decimal in Spark."""
+_ENCRYPTED = b"PARE"
+"""First bytes of a Parquet file whose footer is encrypted."""
 _THREADS = 8
 
 
-def check_parquet_footers(files: Sequence[InputFile]) -> None:
+class _Columns(NamedTuple):
+    """The columns of a Parquet file."""
+
+    names: tuple[str, ...] = ()
+    types: str = ""
+    recorded: bytes | None = None
+    """Spark's schema in the metadata of the file."""
+
+
+def check_parquet_footers(spark: "SparkSession", files: Sequence[InputFile]) -> None:
     """Check the columns of local Parquet files.
 
     Spark may raise an error without a column name, or none. This check skips files that PyArrow cannot open.
 
     Raises:
-        UsageError: for a column that Spark cannot read, and for metadata that hides columns from Spark
+        UsageError: for a column that Spark cannot read, and for a schema of Spark in the metadata that would change
+          values or hide columns
     """
-    for _ in _in_threads(_check, _local(files)):
-        pass
+    local = _local(files)
+    distinct: dict[_Columns, InputFile] = {}
+    for file, columns in zip(local, _in_threads(_check, local), strict=True):
+        distinct.setdefault(columns, file)
+    defaults: dict[str, str] = {}
+    for columns, file in distinct.items():
+        if columns.recorded:
+            defaults.update(dict.fromkeys(check_spark_metadata(spark, file.path), file.path))
+    for columns, file in distinct.items():
+        for name in sorted(defaults.keys() - set(columns.names) if columns.types else ()):
+            raise UsageError(
+                f"--input: file {file.path} does not have column {name}, for which the metadata {SPARK_SCHEMA} of "
+                f"file {defaults[name]} has a default value. Nothing was appended. Write the files again without "
+                f"this metadata, or load them separately."
+            )
 
 
 def require_microseconds(files: Sequence[InputFile], format_name: str) -> None:
@@ -61,6 +84,25 @@ def require_microseconds(files: Sequence[InputFile], format_name: str) -> None:
             raise UsageError(
                 f"--input: column {column} of file {file.path} has times with fractions of a microsecond, which "
                 f"Spark would drop. Nothing was appended. Write its times as microseconds."
+            )
+
+
+def reject_orc_unions(files: Sequence[InputFile]) -> None:
+    """Raise UsageError for the first local ORC file with a union. Spark's error does not name the file."""
+
+    def union(file: InputFile) -> str:
+        with suppress(pa.ArrowException, OSError):
+            return next(
+                (each.name for each in orc.ORCFile(_path(file)).schema if _has_type(each.type, pa.types.is_union)), ""
+            )
+        return ""
+
+    local = _local(files)
+    for file, column in zip(local, _in_threads(union, local), strict=True):
+        if column:
+            raise UsageError(
+                f"--input: column {column} of file {file.path} has the ORC type union, which Spark does not read. "
+                f"Nothing was appended. Write each type of the union as its own column."
             )
 
 
@@ -122,12 +164,23 @@ _ROWS: dict[str, Callable[[InputFile], int]] = {"parquet": _parquet_rows, "orc":
 """Functions that return the number of rows in the footer of a file."""
 
 
-def _check(file: InputFile) -> None:
+def _check(file: InputFile) -> _Columns:
+    """Return the columns of a Parquet file; none if PyArrow cannot open it.
+
+    Raises:
+        UsageError: for a column that Spark cannot read, a file without columns, and an encrypted file
+    """
     try:
         footer = pq.read_metadata(_path(file))
         columns = footer.schema.to_arrow_schema()
     except (pa.ArrowException, OSError):
-        return
+        _require_plain_footer(file)
+        return _Columns()
+    if not len(footer.schema):
+        raise UsageError(
+            f"--input: file {file.path} has no column. Nothing was appended. Write it with columns, or remove it "
+            f"from the input."
+        )
     for index in range(len(footer.schema)):
         column = footer.schema.column(index)
         problem = _unreadable(column)
@@ -136,13 +189,18 @@ def _check(file: InputFile) -> None:
                 f"--input: column {column.path} of file {file.path} has the Parquet type {problem}, which Spark does "
                 f"not read. Nothing was appended. Write it as microseconds, as text, or as a number that Spark reads."
             )
-    recorded = (footer.metadata or {}).get(_SPARK_SCHEMA)
-    hidden = recorded and _hidden(_spark_schema(recorded), pa.struct(columns), ())
-    if hidden:
-        raise UsageError(
-            f"--input: file {file.path} has column {hidden}, but its metadata {_SPARK_SCHEMA.decode()} does not name "
-            f"it, so Spark would not read it. Nothing was appended. Write the file without this metadata."
-        )
+    return _Columns(tuple(columns.names), str(footer.schema), (footer.metadata or {}).get(SPARK_SCHEMA.encode()))
+
+
+def _require_plain_footer(file: InputFile) -> None:
+    """Check that a Parquet file is not encrypted. Raises UsageError if its footer is."""
+    with suppress(OSError):
+        with Path(_path(file)).open("rb") as stream:
+            is_encrypted = stream.read(len(_ENCRYPTED)) == _ENCRYPTED
+        if is_encrypted:
+            raise UsageError(
+                f"--input: file {file.path} is encrypted. Nothing was appended. Write it without encryption."
+            )
 
 
 def _finer_in_parquet(file: InputFile) -> str:
@@ -167,7 +225,7 @@ def _finer_in_orc(file: InputFile) -> str:
     """Return the first timestamp column that has a fraction of a microsecond; empty if there is none."""
     with suppress(pa.ArrowException, OSError):
         reader = orc.ORCFile(_path(file))
-        names = [field.name for field in reader.schema if _has_timestamps(field.type)]
+        names = [field.name for field in reader.schema if _has_type(field.type, pa.types.is_timestamp)]
         for name in names:
             for stripe in range(reader.nstripes):
                 values = reader.read_stripe(stripe, columns=[name]).to_struct_array()
@@ -176,10 +234,8 @@ def _finer_in_orc(file: InputFile) -> str:
     return ""
 
 
-def _has_timestamps(kind: pa.DataType) -> bool:
-    if pa.types.is_timestamp(kind):
-        return True
-    return any(_has_timestamps(kind.field(at).type) for at in range(kind.num_fields))
+def _has_type(kind: pa.DataType, matches: Callable[[pa.DataType], bool]) -> bool:
+    return matches(kind) or any(_has_type(kind.field(at).type, matches) for at in range(kind.num_fields))
 
 
 def _numbers(values: pa.Array) -> Iterator[npt.NDArray[np.int64]]:
@@ -193,7 +249,7 @@ def _numbers(values: pa.Array) -> Iterator[npt.NDArray[np.int64]]:
     elif pa.types.is_map(kind):
         yield from _numbers(values.keys)
         yield from _numbers(values.items)
-    elif pa.types.is_list(kind):
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         yield from _numbers(values.flatten())
 
 
@@ -204,27 +260,3 @@ def _unreadable(column: pq.ColumnSchema) -> str:
     if unit == "nanoseconds" or kind in _UNREADABLE or logical.get("precision", 0) > _MOST_DIGITS:
         return " ".join([kind, *filter(None, [unit, str(logical.get("precision", ""))])])
     return ""
-
-
-def _hidden(spark: T.DataType, arrow: pa.DataType, place: tuple[str, ...]) -> str:
-    """Return the first field of the file that is missing in Spark's metadata; empty if there is none."""
-    if isinstance(spark, T.StructType) and pa.types.is_struct(arrow):
-        known = {each.name: each.dataType for each in spark}
-        for field in arrow:
-            inner = (*place, field.name)
-            hidden = _hidden(known[field.name], field.type, inner) if field.name in known else ".".join(inner)
-            if hidden:
-                return hidden
-    if isinstance(spark, T.ArrayType) and pa.types.is_list(arrow):
-        return _hidden(spark.elementType, arrow.value_type, (*place, "element"))
-    if isinstance(spark, T.MapType) and pa.types.is_map(arrow):
-        return _hidden(spark.valueType, arrow.item_type, (*place, "value"))
-    return ""
-
-
-def _spark_schema(text: bytes) -> T.DataType:
-    """Return the schema in a file's metadata; NullType if this PySpark version cannot parse it."""
-    try:
-        return T.StructType.fromJson(json.loads(text))
-    except (AttributeError, ImportError, KeyError, TypeError, ValueError, PySparkException):
-        return T.NullType()

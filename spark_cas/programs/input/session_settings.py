@@ -137,7 +137,7 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     # Tables of a query
     ("legacy.charVarcharAsString", "false", "CHAR and VARCHAR"),
     ("preserveCharVarcharTypeInfo", "false", "CHAR and VARCHAR in results"),
-    ("readSideCharPadding", "true", "padding of CHAR"),
+    ("readSideCharPadding", "false", "spaces that CHAR adds to values of files (not Spark's default)"),
     ("legacy.noCharPaddingInPredicate", "false", "padding of CHAR in comparisons"),
     ("legacy.avro.allowIncompatibleSchema", "false", "Avro types that do not fit"),
     ("avro.datetimeRebaseModeInRead", "CORRECTED", "calendar of old dates in Avro"),

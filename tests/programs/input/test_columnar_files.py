@@ -1,5 +1,6 @@
 """Parquet and ORC input: merged columns, literal names, exact folder texts, and the order of each file."""
 
+import base64
 import datetime as dt
 import json
 
@@ -7,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
+from pyarrow.parquet.encryption import CryptoFactory, EncryptionConfiguration, KmsClient, KmsConnectionConfig
 
 from spark_cas.programs import load_input
 from spark_cas.programs.exit_codes import UsageError
@@ -119,9 +121,19 @@ def test_column_that_metadata_of_spark_hides_is_rejected(spark, write, read, tmp
     pq.write_table(table.append_column("vat", pa.array([19])), tmp_path / "in" / "b.parquet")
     with pytest.raises(UsageError, match=r"b\.parquet.*vat"):
         read()
-    nested = table.set_column(1, "s", pa.array([{"x": 1, "y": 2}]))
+    inner = pa.struct([("x", pa.int32()), ("y", pa.int32())])
+    nested = table.set_column(1, "s", pa.array([{"x": 1, "y": 2}], inner))
     pq.write_table(nested.replace_schema_metadata(table.schema.metadata), tmp_path / "in" / "b.parquet")
     with pytest.raises(UsageError, match=r"b\.parquet.*s\.y"):
+        read()
+
+
+@pytest.mark.parametrize("name", ["_metadata", "_Metadata"])
+def test_column_with_the_name_of_the_hidden_column_of_spark_is_rejected(write, read, name):
+    write("a", id=[1])
+    assert read() == [{"id": 1}]
+    write("b", id=[2], **{name: pa.array([{"row_index": 1, "file_block_start": 1}])})
+    with pytest.raises(UsageError, match=rf"b\.\w+.*{name}.*[Rr]ename"):
         read()
 
 
@@ -198,6 +210,84 @@ def test_int96_keeps_microseconds_of_all_years(read, tmp_path):
     table = pa.table({"at": pa.array(times, pa.timestamp("us"))})
     pq.write_table(table, tmp_path / "in" / "a.parquet", use_deprecated_int96_timestamps=True)
     assert [row["at"].replace(tzinfo=None) for row in read()] == times
+
+
+@pytest.mark.parametrize(
+    "kind_of_list", [pa.list_, pa.large_list, lambda item: pa.list_(item, 1)], ids=["list", "large", "fixed"]
+)
+@pytest.mark.parametrize("kind", ["parquet"], indirect=True)
+def test_int96_in_lists_of_arrow_is_read(read, tmp_path, kind_of_list):
+    def write(number):
+        table = pa.table({"odd": pa.array([[number]], kind_of_list(pa.timestamp("ns")))})
+        pq.write_table(table, tmp_path / "in" / "a.parquet", use_deprecated_int96_timestamps=True)
+
+    (tmp_path / "in").mkdir()
+    write(1_000)
+    assert [row["odd"][0].microsecond for row in read()] == [1]
+    write(1_001)
+    with pytest.raises(UsageError, match="odd"):
+        read()
+
+
+@pytest.mark.parametrize("kind", ["parquet"], indirect=True)
+def test_parquet_without_columns_is_rejected(write, read):
+    write("a", id=[1])
+    write("b")
+    with pytest.raises(UsageError, match=r"b\.parquet.*no column"):
+        read()
+
+
+class _Keys(KmsClient):  # type: ignore[misc] # PyArrow has no types for it
+    """Stores each key in plain text."""
+
+    def __init__(self, _):
+        super().__init__()
+
+    def wrap_key(self, key_bytes, _):
+        return base64.b64encode(key_bytes)
+
+    def unwrap_key(self, wrapped_key, _):
+        return base64.b64decode(wrapped_key)
+
+
+def _write_encrypted(file, *, plaintext_footer):
+    settings = EncryptionConfiguration(footer_key="f", column_keys={"c": ["id"]}, plaintext_footer=plaintext_footer)
+    properties = CryptoFactory(_Keys).file_encryption_properties(KmsConnectionConfig(), settings)
+    table = pa.table({"id": [1]})
+    with pq.ParquetWriter(file, table.schema, encryption_properties=properties) as writer:
+        writer.write_table(table)
+
+
+def _write_overflow(file):
+    pq.write_table(pa.table({"t": pa.array([2**62], pa.timestamp("ms"))}), file)
+
+
+UNREADABLE = {
+    "brotli": (lambda file: pq.write_table(pa.table({"id": [1]}), file, compression="brotli"), "BrotliCodec"),
+    "overflow": (_write_overflow, "overflow"),
+    "encrypted-column": (lambda file: _write_encrypted(file, plaintext_footer=True), "rypt"),
+    "encrypted": (lambda file: _write_encrypted(file, plaintext_footer=False), "is encrypted"),
+}
+
+
+@pytest.mark.parametrize("problem", UNREADABLE)
+def test_parquet_that_stays_unreadable_ends_with_exit_code_2(load, tmp_path, problem):
+    write, message = UNREADABLE[problem]
+    file = tmp_path / "a.parquet"
+    write(file)
+    code, report, said = load("--input", str(file), "--value-json", "--partitions", "1")
+    assert (code, report["rows"]) == (2, 0)
+    assert "a.parquet" in said
+    assert message in said
+
+
+@pytest.mark.parametrize("kind", ["orc"], indirect=True)
+def test_union_of_orc_is_rejected_by_column(write, read):
+    union = pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1]), pa.array(["b"])])
+    write("a", id=[1])
+    write("b", odd=pa.StructArray.from_arrays([union], ["u"]))
+    with pytest.raises(UsageError, match=r"odd.*b\.orc.*union"):
+        read()
 
 
 @pytest.mark.parametrize("kind", ["orc"], indirect=True)
