@@ -11,6 +11,7 @@ from spark_cas.core.errors import ConflictError, OptionError, SparkSetupError
 from spark_cas.core.partitioner import partition_of_key
 from spark_cas.log.expanding import expand_log
 from spark_cas.options.parse import parse_read_stream
+from spark_cas.programs.input.row_json import row_json
 from spark_cas.spark import versions
 from spark_cas.spark.reading import verify_log as verify_log_module
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
@@ -90,6 +91,11 @@ def test_other_ways_to_write_and_check(spark, path):
     rejected = append_if_unchanged(rows, {"path": path, "job": "more"}).rejected
     assert [row.key for row in rejected.collect()] == ["N1"]
     assert spark.read.format(FORMAT).load(path).count() == 46
+
+
+def test_row_is_rendered_as_json(spark):
+    frame = spark.sql("SELECT 1.10 AS a, TIMESTAMP '2024-01-02 03:04:05.000006' AS t")
+    assert frame.select(row_json(frame, []).alias("json")).first().json == '{"a":1.10,"t":"2024-01-02T03:04:05.000006Z"}'
 
 
 def test_verification_has_one_set_of_records(spark, path, monkeypatch):

@@ -124,8 +124,10 @@ def _needs_text(path: str, kind: T.DataType) -> bool:
                 raise _no_form(f"{path}, a map,", f"keys of type {kind.keyType.simpleString()}")
             _needs_text(f"{path}, a key,", kind.keyType)
             return _needs_text(f"{path}{{}}", kind.valueType) or not isinstance(kind.keyType, _TEXT)
-        case T.YearMonthIntervalType() | T.DayTimeIntervalType() | T.TimeType():
+        case T.YearMonthIntervalType() | T.DayTimeIntervalType():
             return True
+    if kind.typeName() == "time":  # pyspark 4.1 and newer
+        return True
     if not isinstance(kind, _EXACT):
         raise _no_form(path, f"type {kind.simpleString()}")
     return False
