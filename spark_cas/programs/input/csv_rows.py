@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from spark_cas.core.errors import UnreadableInputError
 from spark_cas.programs.exit_codes import UsageError
-from spark_cas.programs.input.csv_blocks import CsvBlock, CsvBlocks, first_record
+from spark_cas.programs.input.csv_blocks import READ_WHOLE, CsvBlock, CsvBlocks, first_record
 from spark_cas.programs.input.csv_dialect import CsvDialect, parse_csv_options
 from spark_cas.programs.input.parts import FILE, POSITION, Part, shown
 from spark_cas.programs.input.read_options import ValueFormats
@@ -139,6 +139,8 @@ def _first_record(spark: "SparkSession", files: Sequence[InputFile], dialect: Cs
             if is_whole:
                 break
         else:
+            if not dialect.multi_line:
+                raise Part(file.path).error("the first lines that Spark splits off have no record", READ_WHOLE)
             raise Part(file.path).error(
                 f"the first {_FIRST_LINES[-1]} lines have no whole record",
                 "Check the read options quote and escape, or give --schema",

@@ -78,7 +78,13 @@ class DropsLastLine:
 @pytest.mark.parametrize("count", [count_lines, count_filled_lines])
 def test_reader_that_drops_a_line_is_detected(count):
     path = "file:/a.txt"
-    columns = {"text": [b"one\n", b"two\n"], "file": [file_key(path)] * 2, "start": [0, 0], "size": [8, 8]}
+    columns = {
+        "text": [b"one\n", b"two\n"],
+        "file": [file_key(path)] * 2,
+        "start": [0, 0],
+        "end": [8, 8],
+        "size": [8, 8],
+    }
     with pytest.raises(UnreadableInputError, match=r"a\.txt.*2.*1"):
         list(read_parts(iter([pa.record_batch(columns)]), [(path, 8)], lambda _: DropsLastLine(), count))
 
