@@ -134,7 +134,9 @@ def input_settings(spark: "SparkSession", request: LoadRequest, files: Sequence[
     if request.format == "orc":
         return ORC_SETTINGS
     if request.format == "csv":
-        whole = parse_csv_options(dict(request.read_options))[0].multi_line
+        dialect = parse_csv_options(dict(request.read_options))[0]
+        # The task that reads a whole file detects a byte order mark of UTF-8 in another encoding.
+        whole = dialect.multi_line or dialect.encoding != UTF_8
     else:
         encoded = options.get("encoding", options.get("charset", "utf-8")) != "utf-8"
         whole = request.format in ("json", "text") and (encoded or options.get("multiline") == "true")

@@ -50,6 +50,8 @@ class Part:
     """Start of the part in the file, in bytes. Line numbers are known only for parts that start at 0."""
     is_last: bool = True
     """Whether the part ends with the file."""
+    size: int = 0
+    """Size of the file in bytes, before decompression; 0 if unknown."""
 
     def error(self, problem: str, fix: str, *, line: int = 0) -> UnreadableInputError:
         """Return an error at a line of this part, or for the whole file if ``line`` is 0."""
@@ -114,7 +116,7 @@ def read_parts(
                 yield from rows.finish()
                 current = key, start
                 path, listed = files[indexes[key]]
-                part = Part(path, indexes[key], start, is_last=end >= size)
+                part = Part(path, indexes[key], start, is_last=end >= size, size=size)
                 if size != listed:
                     raise part.error(
                         f"the file has {size} bytes, and was listed with {listed}: it changed during the load",
