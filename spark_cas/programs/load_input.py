@@ -220,7 +220,23 @@ def _headers(request: LoadRequest) -> "list[Column]":
 
 
 def _timestamp(request: LoadRequest) -> "list[Column]":
-    return [] if request.timestamp is None else [F.expr(request.timestamp).alias("timestamp")]
+    if request.timestamp is None:
+        return []
+    time = F.expr(request.timestamp)
+    missing = F.raise_error(
+        F.lit(
+            "--timestamp is null in a row. Nothing was appended. Add a default, such as coalesce(..., "
+            "current_timestamp()) for the time of the load."
+        )
+    )
+    inexact = F.raise_error(
+        F.lit(
+            "--timestamp has microseconds in a row, and the log keeps milliseconds. Nothing was appended. Use "
+            "date_trunc('millisecond', ...) to cut it."
+        )
+    )
+    has_microseconds = F.unix_micros(time.cast("timestamp")) % 1000 != 0
+    return [F.when(time.isNull(), missing).when(has_microseconds, inexact).otherwise(time).alias("timestamp")]
 
 
 def _require_types(rows: "DataFrame") -> None:

@@ -178,6 +178,20 @@ def test_headers_and_timestamp_are_expressions(load, folder):
     assert [(each["key"], each["value"]) for each in first] == [("source", b"one"), ("none", None)]
 
 
+@pytest.mark.parametrize(
+    "time", ["timestamp '2024-07-01 12:00:00.123456'", "if(id = '1', timestamp '2024-07-01 12:00:00', NULL)"]
+)
+def test_timestamp_that_the_log_does_not_keep_is_rejected(load, folder, time):
+    code, report, said = load("--input", str(folder), *ROWS, "--timestamp", time)
+    assert (code, report["rows"]) == (2, 0), said
+    assert "--timestamp" in said
+    assert load("--input", str(folder), *ROWS, "--timestamp", "1")[0] == 2
+    assert (
+        load("--input", str(folder), *ROWS, "--timestamp", f"date_trunc('millisecond', coalesce({time}, now()))")[0]
+        == 0
+    )
+
+
 def test_query_is_loaded_in_place_of_files(load, spark):
     command = ("--query", "SELECT CAST(id AS STRING) AS id, 'x' AS n FROM range(5)", *ROWS[2:])
     code, report, said = load(*command)
