@@ -105,7 +105,10 @@ def _begins_with_row(spark: "SparkSession", request: LoadRequest, files: Sequenc
     if not keeps_line_ends(encoding) or (request.format == "json" and options.get("multiline", "false") != "false"):
         return False
     data, _ = first_lines(spark, replace(file, path=spark_uri(file.path)), _FIRST_LINES)
-    lines = [line for line in data.removeprefix(BOM_UTF8).split(b"\n") if line.strip(b" \t\r")]
+    # A single carriage return ends a line of CSV too.
+    text = data.removeprefix(BOM_UTF8)
+    text = text.replace(b"\r", b"\n") if request.format == "csv" else text
+    lines = [line for line in text.split(b"\n") if line.strip(b" \t\r")]
     if request.format != "csv":
         return bool(lines)
     dialect = parse_csv_options(dict(request.read_options))[0]

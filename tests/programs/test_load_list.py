@@ -147,6 +147,15 @@ def test_input_without_rows_completes_the_job_if_it_is_allowed(load, tmp_path):
     assert (code, report["status"], report["rows"]) == (0, "complete", 0)
 
 
+@pytest.mark.parametrize(("data", "options"), [("id\n\r#c\n", ()), ("\r#c\n#d\r\n", ("--schema", "id STRING"))])
+def test_file_with_comments_alone_has_no_rows(load, tmp_path, data, options):
+    file = tmp_path / "a.csv"
+    file.write_bytes(data.encode())
+    more = ("--read-option", "comment=#", *(("--read-option", "header=false") if options else ()), *options)
+    code, report, said = load("--input", str(file), *ROWS[:4], "--value-json", *ROWS[6:], *more)
+    assert (code, report["rows"]) == (2, 0), said
+
+
 def test_report_has_files_bytes_hidden_names_and_rows_without_a_key(load, folder):
     (folder / "_c.csv").write_text("id,n\n3,three\n")
     (folder / "d.csv").write_text("id,n\n,four\n")
