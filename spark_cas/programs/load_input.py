@@ -112,7 +112,10 @@ def _begins_with_row(spark: "SparkSession", request: LoadRequest, files: Sequenc
     if not keeps_line_ends(encoding) or (request.format == "json" and options.get("multiline", "false") != "false"):
         return False
     data, _ = first_lines(spark, replace(file, path=spark_uri(file.path)), _FIRST_LINES)
-    lines = [line for line in data.removeprefix(BOM_UTF8).split(b"\n") if line.strip(b" \t\r")]
+    # A single carriage return ends a line of CSV too.
+    text = data.removeprefix(BOM_UTF8)
+    text = text.replace(b"\r", b"\n") if request.format == "csv" else text
+    lines = [line for line in text.split(b"\n") if line.strip(b" \t\r")]
     if request.format != "csv":
         return bool(lines)
     dialect = parse_csv_options(dict(request.read_options))[0]
@@ -141,7 +144,9 @@ def input_settings(spark: "SparkSession", request: LoadRequest, files: Sequence[
     if request.format == "orc":
         return ORC_SETTINGS
     if request.format == "csv":
-        whole = parse_csv_options(dict(request.read_options))[0].multi_line
+        dialect = parse_csv_options(dict(request.read_options))[0]
+        # The task that reads a whole file detects a byte order mark of UTF-8 in another encoding.
+        whole = dialect.multi_line or dialect.encoding != UTF_8
     else:
         encoded = options.get("encoding", options.get("charset", "utf-8")) != "utf-8"
         whole = request.format in ("json", "text") and (encoded or options.get("multiline") == "true")
@@ -239,7 +244,23 @@ def _headers(request: LoadRequest) -> "list[Column]":
 
 
 def _timestamp(request: LoadRequest) -> "list[Column]":
-    return [] if request.timestamp is None else [F.expr(request.timestamp).alias("timestamp")]
+    if request.timestamp is None:
+        return []
+    time = F.expr(request.timestamp)
+    missing = F.raise_error(
+        F.lit(
+            "--timestamp is null in a row. Nothing was appended. Add a default, such as coalesce(..., "
+            "current_timestamp()) for the time of the load."
+        )
+    )
+    inexact = F.raise_error(
+        F.lit(
+            "--timestamp has microseconds in a row, and the log keeps milliseconds. Nothing was appended. Use "
+            "date_trunc('millisecond', ...) to cut it."
+        )
+    )
+    has_microseconds = F.unix_micros(time.cast("timestamp")) % 1000 != 0
+    return [F.when(time.isNull(), missing).when(has_microseconds, inexact).otherwise(time).alias("timestamp")]
 
 
 def _require_types(rows: "DataFrame") -> None:

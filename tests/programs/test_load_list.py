@@ -147,6 +147,15 @@ def test_input_without_rows_completes_the_job_if_it_is_allowed(load, tmp_path):
     assert (code, report["status"], report["rows"]) == (0, "complete", 0)
 
 
+@pytest.mark.parametrize(("data", "options"), [("id\n\r#c\n", ()), ("\r#c\n#d\r\n", ("--schema", "id STRING"))])
+def test_file_with_comments_alone_has_no_rows(load, tmp_path, data, options):
+    file = tmp_path / "a.csv"
+    file.write_bytes(data.encode())
+    more = ("--read-option", "comment=#", *(("--read-option", "header=false") if options else ()), *options)
+    code, report, said = load("--input", str(file), *ROWS[:4], "--value-json", *ROWS[6:], *more)
+    assert (code, report["rows"]) == (2, 0), said
+
+
 def test_report_has_files_bytes_hidden_names_and_rows_without_a_key(load, folder):
     (folder / "_c.csv").write_text("id,n\n3,three\n")
     (folder / "d.csv").write_text("id,n\n,four\n")
@@ -189,6 +198,20 @@ def test_headers_and_timestamp_are_expressions(load, folder):
     assert [row[1].timestamp() for row in rows] == [1.001, 1.002]
     first = rows[0][2]
     assert [(each["key"], each["value"]) for each in first] == [("source", b"one"), ("none", None)]
+
+
+@pytest.mark.parametrize(
+    "time", ["timestamp '2024-07-01 12:00:00.123456'", "if(id = '1', timestamp '2024-07-01 12:00:00', NULL)"]
+)
+def test_timestamp_that_the_log_does_not_keep_is_rejected(load, folder, time):
+    code, report, said = load("--input", str(folder), *ROWS, "--timestamp", time)
+    assert (code, report["rows"]) == (2, 0), said
+    assert "--timestamp" in said
+    assert load("--input", str(folder), *ROWS, "--timestamp", "1")[0] == 2
+    assert (
+        load("--input", str(folder), *ROWS, "--timestamp", f"date_trunc('millisecond', coalesce({time}, now()))")[0]
+        == 0
+    )
 
 
 def test_query_is_loaded_in_place_of_files(load, spark):

@@ -20,6 +20,7 @@ _BLOCK_BYTES = 512 * 1024
 _LINE_FEED = 10
 _BOM = b"\xef\xbb\xbf"
 
+READ_WHOLE = "Remove the lines before it, or give --read-option multiLine=true, which reads the file in one task"
 _QUOTING = (
     "Quote the whole value and double each quote in it, or give the read option escape, or quote= for no quotes"
 )
@@ -104,6 +105,9 @@ class CsvBlocks:
         """Yield the remaining records at the end of the part."""
         self._add(self._decoder.feed(b"", final=True))
         yield from self._block(final=True)
+        if self._header_is_next and not self._part.is_last:
+            # The reader of the next part cannot detect that the part begins with the header.
+            raise self._part.error("Spark split the file before its header", READ_WHOLE)
 
     def first_record(self, data: bytes, *, is_whole: bool) -> list[str] | None:
         """Return the values of the first record of a file; None if ``data`` does not contain all of it."""

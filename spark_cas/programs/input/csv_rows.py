@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from spark_cas.core.errors import UnreadableInputError
 from spark_cas.programs.exit_codes import UsageError
-from spark_cas.programs.input.csv_blocks import CsvBlock, CsvBlocks, first_record
+from spark_cas.programs.input.csv_blocks import READ_WHOLE, CsvBlock, CsvBlocks, first_record
 from spark_cas.programs.input.csv_dialect import CsvDialect, parse_csv_options
-from spark_cas.programs.input.parts import FILE, POSITION, SHOWN_CHARACTERS, Part, shown
+from spark_cas.programs.input.parts import FILE, POSITION, Part, shown
 from spark_cas.programs.input.read_options import ValueFormats
 from spark_cas.programs.input.text_files import InputFile, first_lines, parsed_schema, quoted, read_lines
+from spark_cas.programs.input.time_patterns import PLACE, json_options, raised_at_place, time_problem
 from spark_cas.programs.input.typed_text import NumberFormat, TextColumn, first_wrong, text_column
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _FIRST_LINES = (1, 100, 10_000)
-_PLACE = "_input_place"
 _LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 _DECIMAL_SIGNS = ".,"
 _GROUPING_SIGNS = ",.'\u2019 \u00a0\u202f"
@@ -70,18 +70,16 @@ def csv_rows(
         header = fields.names
     numbers = _number_format(spark, formats.locale) if formats.locale else None
     columns = tuple(text_column(field, formats, numbers) for field in fields)
-    patterns = {
-        field.name: pattern for field in fields if (pattern := formats.pattern(field.dataType.simpleString()))
-    }
+    patterns = {field.name for field in fields if formats.pattern(field.dataType.simpleString())}
     text_columns = tuple(_as_text(column) if column.name in patterns else column for column in columns)
     task = _Format(dialect, text_columns, None if dialect.by_place else tuple(header), bool(patterns))
 
     if not patterns:
         return read_lines(spark, files, partial(_CsvReader, task=task), fields)
     task_fields = [StructField(each.name, StringType()) if each.name in patterns else each for each in fields]
-    place = StructField(_PLACE, StringType())
+    place = StructField(PLACE, StringType())
     rows = read_lines(spark, files, partial(_CsvReader, task=task), StructType([*task_fields, place]))
-    return _with_parsed_times(rows, fields, patterns, formats)
+    return _with_parsed_times(rows, fields, formats)
 
 
 class _CsvReader:
@@ -103,7 +101,7 @@ class _CsvReader:
         if not self._format.with_place:
             return batch
         places = pa.array([self._part.place(block.line(record)) for record in range(batch.num_rows)])
-        return batch.append_column(_PLACE, places)
+        return batch.append_column(PLACE, places)
 
 
 def _typed_batch(block: CsvBlock, columns: Sequence[TextColumn], part: Part) -> pa.RecordBatch:
@@ -141,6 +139,8 @@ def _first_record(spark: "SparkSession", files: Sequence[InputFile], dialect: Cs
             if is_whole:
                 break
         else:
+            if not dialect.multi_line:
+                raise Part(file.path).error("the first lines that Spark splits off have no record", READ_WHOLE)
             raise Part(file.path).error(
                 f"the first {_FIRST_LINES[-1]} lines have no whole record",
                 "Check the read options quote and escape, or give --schema",
@@ -193,39 +193,20 @@ def _as_text(column: TextColumn) -> TextColumn:
     return TextColumn(column.name, "string", "string", nullable=column.nullable)
 
 
-def _with_parsed_times(
-    rows: "DataFrame", fields: "StructType", patterns: Mapping[str, dict[str, str]], formats: ValueFormats
-) -> "DataFrame":
-    """Parse columns that have a Java pattern with Spark, because only Spark supports these patterns."""
+def _with_parsed_times(rows: "DataFrame", fields: "StructType", formats: ValueFormats) -> "DataFrame":
+    """Parse columns that have a Java pattern with Spark."""
     from pyspark.sql import functions as F  # noqa: N812
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructType
 
-    common = {
-        "mode": "PERMISSIVE",
-        "timeZone": formats.time_zone,
-        "enableDateTimeParsingFallback": "false",
-        **({"locale": formats.locale} if formats.locale else {}),
-    }
-    columns = []
+    times = StructType([each for each in fields if formats.pattern(each.dataType.simpleString())])
+    document = F.to_json(F.struct(*(F.col(quoted(name)) for name in times.names)))
+    parsed = F.from_json(document, times, {**json_options(formats), "mode": "PERMISSIVE"})
+    columns = [
+        parsed.getField(name).alias(name) if name in times.names else F.col(quoted(name)) for name in fields.names
+    ]
     position = F.col(POSITION)
-    for field in fields:
-        text = F.col(quoted(field.name))
-        if field.name in patterns:
-            options = {**common, **patterns[field.name]}
-            value_type = StructType([StructField("value", field.dataType)])
-            value = F.from_json(F.to_json(F.struct(text.alias("value"))), value_type, options)["value"]
-            columns.append(value.alias(field.name))
-            error = _wrong_time(field.name, text, *patterns[field.name])
-            # As part of the position, the check runs even if no expression uses the column.
-            position = F.when(text.isNotNull() & value.isNull(), error).otherwise(position)
-        else:
-            columns.append(text)
+    problem = time_problem(document, times, formats)
+    if problem is not None:
+        # As part of the position, the check runs even if no expression uses the column.
+        position = F.when(problem.isNotNull(), raised_at_place(problem)).otherwise(position)
     return rows.select(*columns, F.col(FILE), position.alias(POSITION))
-
-
-def _wrong_time(name: str, text: "Column", option: str) -> "Column":
-    from pyspark.sql import functions as F  # noqa: N812
-
-    value = F.regexp_replace(F.substring(text, 1, SHOWN_CHARACTERS), r"[\r\n]", " ")
-    problem = f"' does not match the read option {option}. Correct the value or the option"
-    return F.raise_error(F.concat(F.col(_PLACE), F.lit(f": column {shown(name)}: '"), value, F.lit(problem)))

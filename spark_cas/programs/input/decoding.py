@@ -14,6 +14,7 @@ _NEEDS_BOM = {
 }
 _FIX = "Convert the file, or give its encoding as --read-option encoding=NAME"
 _LINE_END = b"\n"
+_COMPRESSED = (".gz", ".bz2", ".zst", ".deflate")
 
 
 def encoding_name(name: str) -> str:
@@ -49,6 +50,7 @@ class Decoder:
         self._needs_mark = self._at_start and encoding in _NEEDS_BOM
         self._lines = 0
         self._last = ""
+        self._bytes = 0
 
     def feed(self, data: bytes, *, final: bool = False) -> bytes:
         """Return the next bytes as UTF-8.
@@ -57,6 +59,9 @@ class Decoder:
         """
         if self._decoder is None:
             return data
+        self._bytes += len(data)
+        if final:
+            self._require_all_bytes()
         if self._needs_mark and data:
             self._require_mark(data)
             self._needs_mark = False
@@ -84,6 +89,15 @@ class Decoder:
             # If the encoding requires a byte order mark, its decoder has removed the mark.
             text = text if self._encoding in _NEEDS_BOM else text.removeprefix(_BOM)
         return text.encode(UTF_8)
+
+    def _require_all_bytes(self) -> None:
+        """Reject a file that begins with the mark of UTF-8, which Spark removes in each encoding."""
+        part = self._part
+        if part.start == 0 and self._bytes < part.size and not part.path.lower().endswith(_COMPRESSED):
+            raise part.error(
+                f"the file begins with the bytes {codecs.BOM_UTF8.hex(' ')} of UTF-8, which Spark removed",
+                "Give --read-option encoding=UTF-8, or remove these bytes",
+            )
 
     def _require_mark(self, data: bytes) -> None:
         if not data.startswith(_NEEDS_BOM[self._encoding]):

@@ -1,7 +1,9 @@
 """Exact conversion of text to typed values. Each function raises ValueError for a value that it cannot represent."""
 
 import decimal
+from datetime import datetime, timedelta
 from decimal import Decimal
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +15,9 @@ _NOT_FINITE = r"^(NaN|[+-]?Inf(inity)?)$"
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _TIMESTAMP = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?)?"
 _ZONE = r"(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
+_LAST_RULES = datetime(2037, 1, 1)  # noqa: DTZ001 - a local time
+"""Local time from which this module uses zoneinfo, because pyarrow's rules for summer time end in 2037."""
+_MICROSECOND = timedelta(microseconds=1)
 _FLOATS = {32: pa.float32(), 64: pa.float64()}
 _EXACT_CHARACTERS = {32: 6, 64: 15}
 """Decimal digits that a floating-point number represents exactly, by its size in bits."""
@@ -104,7 +109,28 @@ def timestamps(text: pa.Array, zone: str) -> pa.Array:
     has_zone = pc.and_(pc.match_substring_regex(text, _ZONE), pc.greater(pc.binary_length(text), len("2024-07-31")))
     with_zone = pc.if_else(has_zone, text, None).cast(pa.timestamp("us", "UTC"))
     local = pc.if_else(has_zone, None, text).cast(pa.timestamp("us"))
-    return pc.coalesce(with_zone, pc.assume_timezone(local, zone).cast(pa.timestamp("us", "UTC")))
+    return pc.coalesce(with_zone, _in_zone(local, zone).cast(pa.timestamp("us", "UTC")))
+
+
+def _in_zone(local: pa.Array, zone: str) -> pa.Array:
+    """Return the instants of local times."""
+    if zone.startswith(("+", "-")):
+        return pc.assume_timezone(local, zone)
+    is_late = pc.fill_null(pc.greater_equal(local, pa.scalar(_LAST_RULES, local.type)), False)  # noqa: FBT003
+    instants = pc.assume_timezone(pc.if_else(is_late, None, local), zone)
+    if not pc.any(is_late).as_py():
+        return instants
+    rules = ZoneInfo(zone)
+    late = [None if each is None else _instant(each, rules) for each in pc.if_else(is_late, local, None).to_pylist()]
+    return pc.coalesce(instants, pa.array(late, pa.int64()).cast(instants.type))
+
+
+def _instant(local: datetime, zone: ZoneInfo) -> int:
+    """Return the microseconds since 1970 of a local time that the zone has exactly once."""
+    offset = local.replace(tzinfo=zone).utcoffset()
+    if offset is None or offset != local.replace(tzinfo=zone, fold=1).utcoffset():
+        raise ValueError(local.isoformat())
+    return (local - datetime(1970, 1, 1) - offset) // _MICROSECOND  # noqa: DTZ001 - a local time
 
 
 def _exact_decimal(text: str, precision: int, scale: int) -> Decimal:

@@ -20,9 +20,10 @@ from spark_cas.programs.input.json_documents import (
     text_at,
 )
 from spark_cas.programs.input.json_fields import FieldError, JsonFields, missing_fields
-from spark_cas.programs.input.parts import Part, count_filled_lines, require_text, shown
+from spark_cas.programs.input.parts import POSITION, Part, count_filled_lines, require_text, shown
 from spark_cas.programs.input.read_options import TIME_OPTIONS, ReadOptions, ValueFormats
 from spark_cas.programs.input.text_files import InputFile, parsed_schema, quoted, read_lines
+from spark_cas.programs.input.time_patterns import PLACE, json_options, raised_at_place, time_problem
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -100,15 +101,21 @@ def json_rows(
     if schema is not None:
         JsonFields(parsed_schema(schema), formats, scalars_only=False)  # reject unsupported types
     fields = _fields(spark, rows, schema, files)
-    with_fields = StructType([*task_schema, StructField(_FIELDS, StringType())])
+    with_fields = StructType([*task_schema, StructField(_FIELDS, StringType()), StructField(PLACE, StringType())])
     rows = read_lines(spark, files, partial(_JsonReader, task=replace(task, schema=fields)), with_fields, count)
     taken = {name.lower() for name in rows.columns} & {name.lower() for name in fields.names}
     if taken:
         raise UsageError(f"the documents have a field {shown(min(taken))}, which a load adds itself: rename it.")
-    options = {"mode": "FAILFAST", "timeZone": formats.time_zone, **_patterns(formats)}
-    parsed = F.from_json(F.col(_FIELDS), fields, {**options, _CORRUPT: _NO_FIELD})
-    kept = [_column(name) for name in rows.columns if name != _FIELDS]
-    return rows.select(parsed.alias("_parsed"), *kept).select("_parsed.*", *kept)
+    document = F.col(_FIELDS)
+    parsed = F.from_json(document, fields, {**json_options(formats), "mode": "FAILFAST", _CORRUPT: _NO_FIELD})
+    problem = time_problem(document, fields, formats)
+    kept = {name: _column(name) for name in rows.columns if name not in (_FIELDS, PLACE)}
+    if problem is not None:
+        # As part of the position, the check runs even if no expression uses the field.
+        kept[POSITION] = F.when(problem.isNotNull(), raised_at_place(problem)).otherwise(F.col(POSITION))
+        parsed = F.when(problem.isNull(), parsed)
+    named = [column.alias(name) for name, column in kept.items()]
+    return rows.select(parsed.alias("_parsed"), *named).select("_parsed.*", *map(_column, kept))
 
 
 def json_path_column(path: str) -> "Column":
@@ -201,7 +208,8 @@ class _JsonReader:
         if self._fields is None:
             return pa.RecordBatch.from_arrays([*texts, encoded], names=[*names, DOCUMENT])
         fields = pa.array(map(self._fields.rendered, objects), pa.string())
-        return pa.RecordBatch.from_arrays([*texts, encoded, fields], names=[*names, DOCUMENT, _FIELDS])
+        places = pa.array(map(self._part.place, lines), pa.string())
+        return pa.RecordBatch.from_arrays([*texts, encoded, fields, places], names=[*names, DOCUMENT, _FIELDS, PLACE])
 
 
 def _fields(
@@ -233,13 +241,6 @@ def _steps(path: str) -> list[Step]:
         return parse_path(path)
     except ValueError:
         raise UsageError(f"{path!r} is no JSON path; expected one such as $.customer.id or $.items[0].") from None
-
-
-def _patterns(formats: ValueFormats) -> dict[str, str]:
-    patterns: dict[str, str] = {}
-    for kind in ("date", "timestamp", "timestamp_ntz"):
-        patterns |= formats.pattern(kind)
-    return patterns
 
 
 def _column(name: str) -> "Column":

@@ -48,6 +48,10 @@ class Part:
     index: int = 0
     start: int = 0
     """Start of the part in the file, in bytes. Line numbers are known only for parts that start at 0."""
+    is_last: bool = True
+    """Whether the part ends with the file."""
+    size: int = 0
+    """Size of the file in bytes, before decompression; 0 if unknown."""
 
     def error(self, problem: str, fix: str, *, line: int = 0) -> UnreadableInputError:
         """Return an error at a line of this part, or for the whole file if ``line`` is 0."""
@@ -87,7 +91,7 @@ def read_parts(
     reader_of: Callable[[Part], PartReader],
     count_rows: Callable[[bytes], int] | None = None,
 ) -> "Iterator[pa.RecordBatch]":
-    """Read lines that arrive as batches with the columns text, file key, start of the part and size of the file.
+    """Read lines that arrive as batches with the columns text, file key, start and end of the part, file size.
 
     The lines arrive in the order of each file. The result has the columns of the reader, then `FILE` and `POSITION`.
 
@@ -107,12 +111,12 @@ def read_parts(
     current: tuple[int, int] | None = None
     rows = _PartRows()
     for batch in batches:
-        for key, start, size, data in _runs(batch):
+        for key, start, end, size, data in _runs(batch):
             if (key, start) != current:
                 yield from rows.finish()
                 current = key, start
                 path, listed = files[indexes[key]]
-                part = Part(path, indexes[key], start)
+                part = Part(path, indexes[key], start, is_last=end >= size, size=size)
                 if size != listed:
                     raise part.error(
                         f"the file has {size} bytes, and was listed with {listed}: it changed during the load",
@@ -183,16 +187,17 @@ class _PartRows:
         return pa.RecordBatch.from_arrays([*batch.columns, files, positions], names=names)
 
 
-def _runs(batch: pa.RecordBatch) -> Iterator[tuple[int, int, int, bytes]]:
-    """Return key, start, file size and bytes of each run of lines of the same part."""
+def _runs(batch: pa.RecordBatch) -> Iterator[tuple[int, int, int, int, bytes]]:
+    """Return key, start, end, file size and bytes of each run of lines of the same part."""
     if not batch.num_rows:
         return
     text, *numbers = batch.columns
-    keys, starts, sizes = (each.to_numpy() for each in numbers)
+    keys, starts, ends, sizes = (each.to_numpy() for each in numbers)
     changes = np.flatnonzero((np.diff(keys) != 0) | (np.diff(starts) != 0)) + 1
     bounds = [0, *changes.tolist(), batch.num_rows]
     for first, end in pairwise(bounds):
-        yield int(keys[first]), int(starts[first]), int(sizes[first]), _joined(text.slice(first, end - first))
+        data = _joined(text.slice(first, end - first))
+        yield int(keys[first]), int(starts[first]), int(ends[first]), int(sizes[first]), data
 
 
 def _joined(text: pa.Array) -> bytes:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_cas.programs.exit_codes import UsageError
+from spark_cas.programs.input.time_patterns import require_exact_pattern
 
 _FLAGS = {"true": True, "false": False}
 TIME_OPTIONS = ("timeZone", "dateFormat", "timestampFormat", "timestampNTZFormat")
@@ -71,7 +72,10 @@ class ReadOptions:
             raise UsageError(f"read option mode: expected FAILFAST, not {mode!r}: a load keeps each row or fails.")
 
     def value_formats(self) -> ValueFormats:
-        """Return the formats of typed values."""
+        """Return the formats of typed values. Raises UsageError for a pattern that is not exact."""
+        for option in TIME_OPTIONS[1:]:
+            if pattern := self.optional(option):
+                require_exact_pattern(option, pattern)
         return ValueFormats(
             locale=self.optional("locale"),
             time_zone=self.text("timeZone", "UTC"),

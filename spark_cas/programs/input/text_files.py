@@ -80,19 +80,21 @@ def read_lines(
         F.concat(F.col("value").cast("binary"), F.lit(b"\n")).alias("text"),
         F.xxhash64("_metadata.file_path").alias("file"),
         F.col("_metadata.file_block_start").alias("start"),
+        (F.col("_metadata.file_block_start") + F.col("_metadata.file_block_length")).alias("end"),
         F.col("_metadata.file_size").alias("size"),
     )
     return lines.mapInArrow(read, with_position(schema))
 
 
 def first_lines(spark: "SparkSession", file: InputFile, lines: int) -> tuple[bytes, bool]:
-    """Return the first lines of a file, and whether the file has no more."""
+    """Return the first lines of the first part of a file, and whether the file has no more."""
     from pyspark.sql import functions as F  # noqa: N812
 
     text = F.substring(F.concat(F.col("value").cast("binary"), F.lit(b"\n")), 1, _FIRST_BYTES)
-    first = _lines(spark, [file.path]).where(F.col("_metadata.file_block_start") == 0).select(text.alias("text"))
-    rows = first.take(lines)
-    return b"".join(bytes(row.text) for row in rows), len(rows) < lines
+    is_last = F.col("_metadata.file_block_length") >= F.col("_metadata.file_size")
+    first = _lines(spark, [file.path]).where(F.col("_metadata.file_block_start") == 0)
+    rows = first.select(text.alias("text"), is_last.alias("is_last")).take(lines)
+    return b"".join(bytes(row.text) for row in rows), len(rows) < lines and all(row.is_last for row in rows)
 
 
 def with_position(schema: "StructType") -> "StructType":

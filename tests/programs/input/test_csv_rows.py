@@ -80,6 +80,16 @@ def test_file_is_split_if_no_record_has_a_line_break(spark, write):
     assert [row.id for row in found] == [str(row) for row in range(60_000)]
 
 
+@pytest.mark.parametrize("schema", ["id STRING, n STRING", None])
+def test_file_that_is_split_before_its_header_is_rejected(spark, write, schema):
+    file = write("bad.csv", b"\n" * 40 + b"id,n\na,1\nb,2\n")
+    small = {"spark.sql.files.maxPartitionBytes": "16", "spark.sql.files.openCostInBytes": "0"}
+    with settings(spark, small):
+        message = message_of(lambda: csv_rows(spark, [file], schema, {"multiLine": "false"}).collect())
+    assert "/bad.csv" in message
+    assert "multiLine=true" in message
+
+
 def test_settings_split_no_file_and_use_all_cores(write):
     files = [write(f"{size}.csv", b"x" * size) for size in (10, 5_000_000)]
     assert int(whole_file_settings(files, 2)["spark.sql.files.maxPartitionBytes"]) >= 5_000_000

@@ -156,6 +156,16 @@ def test_local_time_needs_a_zone_in_which_it_is_one_moment():
             value(TimestampType(), text, zone="Europe/Berlin")
 
 
+def test_rules_of_a_zone_hold_after_2037():
+    for year in (2036, 2037, 2040, 9999):
+        noon = dt.datetime(year, 7, 1, 10, tzinfo=dt.UTC)
+        assert value(TimestampType(), f"{year}-07-01 12:00:00", zone="Europe/Berlin") == noon
+        assert value(TimestampType(), f"{year}-07-01 12:00:00", zone="+02:00") == noon
+    for text in ("2038-03-28 02:30:00", "2040-03-25 02:30:00", "2040-10-28 02:30:00"):
+        with pytest.raises(ValueError):
+            value(TimestampType(), text, zone="Europe/Berlin")
+
+
 @pytest.mark.parametrize(("text", "expected"), [("1.234,50", "1234.50"), ("3,5", "3.50"), ("-1234", "-1234.00")])
 def test_locale_reads_its_numbers(text, expected):
     assert value(DecimalType(10, 2), text, GERMAN) == Decimal(expected)

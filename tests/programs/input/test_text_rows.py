@@ -54,6 +54,16 @@ def test_file_that_may_end_within_a_character_is_rejected(rows, data, encoding):
     assert "a.txt" in message_of(lambda: rows(data, encoding=encoding))
 
 
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_mark_of_utf8_in_another_encoding_is_rejected(rows, end):
+    """Spark's reader removes these bytes in each encoding."""
+    data = b"1,2\n3" + end
+    assert rows(data, encoding="cp1251") == ["1,2", "3"]
+    message = message_of(lambda: rows(b"\xef\xbb\xbf" + data, encoding="cp1251"))
+    assert "a.txt" in message
+    assert "UTF-8" in message
+
+
 def test_option_that_is_not_honoured_is_rejected(rows):
     with pytest.raises(UsageError):
         rows(b"a\n", wholetext="true")
@@ -78,7 +88,13 @@ class DropsLastLine:
 @pytest.mark.parametrize("count", [count_lines, count_filled_lines])
 def test_reader_that_drops_a_line_is_detected(count):
     path = "file:/a.txt"
-    columns = {"text": [b"one\n", b"two\n"], "file": [file_key(path)] * 2, "start": [0, 0], "size": [8, 8]}
+    columns = {
+        "text": [b"one\n", b"two\n"],
+        "file": [file_key(path)] * 2,
+        "start": [0, 0],
+        "end": [8, 8],
+        "size": [8, 8],
+    }
     with pytest.raises(UnreadableInputError, match=r"a\.txt.*2.*1"):
         list(read_parts(iter([pa.record_batch(columns)]), [(path, 8)], lambda _: DropsLastLine(), count))
 
