@@ -4,7 +4,8 @@ import random
 import time
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.records import first_since
@@ -26,6 +27,7 @@ class Writer:
 
     def __init__(self, address: str, topic: str) -> None:
         self._topic = topic
+        self._admin = admin_of(address)
         self._producer = Producer({"bootstrap.servers": address, "transactional.id": topic})
         self._producer.init_transactions(SECONDS)
 
@@ -39,10 +41,25 @@ class Writer:
         if times_ms:
             self.begin(*times_ms, key=key)
         self._producer.commit_transaction(SECONDS)
+        self._await_marker()
 
     def abort(self, *times_ms: int) -> None:
         self.begin(*times_ms)
         self._producer.abort_transaction(SECONDS)
+        self._await_marker()
+
+    def _await_marker(self) -> None:
+        """Wait for the marker of the transaction, which may be written after the client's call returned."""
+        wait_until(
+            lambda: self._end(IsolationLevel.READ_COMMITTED) == self._end(IsolationLevel.READ_UNCOMMITTED),
+            SECONDS,
+            lambda: "the marker is missing",
+        )
+
+    def _end(self, isolation: IsolationLevel) -> int:
+        at = TopicPartition(self._topic, 0)
+        found = self._admin.list_offsets({at: OffsetSpec.latest()}, isolation_level=isolation)
+        return int(found[at].result(SECONDS).offset)
 
 
 @pytest.fixture

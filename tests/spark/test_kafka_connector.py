@@ -104,11 +104,6 @@ def test_what_is_said_to_have_no_effect_is_taken_and_told_once(options, parse, l
         assert each.name.startswith("kafka.") or line.endswith(each.note)
 
 
-def test_an_option_that_has_no_effect_in_a_read_is_no_option_of_a_write():
-    with pytest.raises(OptionError, match="there is no option 'groupidprefix'"):
-        parse_write({"path": "/logs/flights", "groupidprefix": "x"})
-
-
 @pytest.mark.parametrize(("options", "parse"), [(SOURCE, parse_read), (SINK, parse_write)])
 def test_what_is_said_to_be_refused_is_refused(options, parse):
     topic = {"kafka.bootstrap.servers": "a:9092", "topic": "flights"}

@@ -94,7 +94,7 @@ def test_other_ways_to_write_and_check(spark, path):
 
 
 def test_row_is_rendered_as_json(spark):
-    frame = spark.sql("SELECT 1.10 AS a, TIMESTAMP '2024-01-02 03:04:05.000006' AS t")
+    frame = spark.sql("SELECT 1.10 AS a, TIMESTAMP '2024-01-02 03:04:05.000006Z' AS t")
     (row,) = frame.select(row_json(frame, []).alias("json")).collect()
     assert row.json == '{"a":1.10,"t":"2024-01-02T03:04:05.000006Z"}'
 
