@@ -15,11 +15,11 @@ def abort(
     topic: Topic = None,
     log_option: LogOptions = None,
 ) -> None:
-    """End an abandoned load that blocks other loads: release its grant, and abort its rows that are not visible."""
+    """End an abandoned load that blocks other loads: release its load lock, and abort its invisible rows."""
     with opened(log, bootstrap_servers, topic, log_option) as source:
         grant = abort_job(source, job)
-    had = "rows that are undecided" if grant is None else f"a grant (partitions {grant.told_partitions})"
+    had = "undecided rows" if grant is None else f"the load lock of partitions {grant.told_partitions}"
     typer.echo(
-        f"job {job} had {had} on {source.topic}, and has not any more: others may load. What of it was visible "
-        f"stays; the same load, run again, goes on behind that"
+        f"job {job} had {had} on {source.topic}. It was aborted, and other loads can start. Its visible rows stay. "
+        f"If you run the same load again, it resumes after them"
     )

@@ -31,10 +31,10 @@ from spark_cas.core.outcome import (
 )
 
 AFTER_EXPANSION = (
-    "Run a load again as it was, and give spark_cas.route the options of the write with its job: it takes out the "
-    "rows that are in the log and places the rest for the partitions of now. It cannot do that for a stream, a load "
-    "with conditions for rows or keys, on Spark Connect, and where another tool added partitions: then read the log, "
-    "and write what it does not hold yet under another job name."
+    "Run the same load again, and give spark_cas.route the options of the write with its job. It removes the rows "
+    "that are in the log, and assigns the others to the present partitions. This is not possible for a stream, for "
+    "conditions on rows or keys, on Spark Connect, or if another tool added the partitions. Then read the log, and "
+    "write the missing rows under another job name."
 )
 """The fix for a job whose log was expanded after its plan."""
 
@@ -50,15 +50,11 @@ def error_of(outcome: Refusal | Unknown, partition: int) -> ConditionalLogError:
     """Return the error of a rejected or unknown append: the cause and the fix."""
     match outcome:
         case Conflict(expected, actual, start_offset):
-            trimmed = (
-                f" Offsets {expected} to {start_offset - 1} were trimmed and cannot be read any more."
-                if expected < start_offset
-                else ""
-            )
+            trimmed = f" Offsets {expected} to {start_offset - 1} were trimmed." if expected < start_offset else ""
             return ConflictError(
                 f"partition {partition}: expected offset {expected} to be the end, but the log ends at "
-                f"{actual}: another writer appended.{trimmed} Nothing of this chunk was appended. Read what "
-                f"is new from offset {max(expected, start_offset)}, then write with expected offsets "
+                f"{actual}: another writer appended.{trimmed} Nothing of this chunk was appended. Read the "
+                f"new records from offset {max(expected, start_offset)} on, then write with expected offsets "
                 f'{{"{partition}": {actual}}}.'
             )
         case RowConflict():
@@ -67,32 +63,32 @@ def error_of(outcome: Refusal | Unknown, partition: int) -> ConditionalLogError:
             return _key_error(outcome, partition)
         case Truncated(expected, actual):
             return TruncatedError(
-                f"partition {partition}: expected offset {expected}, but the log ends at {actual}: records "
-                f"that the writer has seen are gone. Nothing of this chunk is in the log. Find out what was lost "
-                f"before you write again."
+                f"partition {partition}: expected offset {expected}, but the log ends at {actual}: the log "
+                f"lost records that the writer read. Nothing of this chunk is in the log. Find the cause before you "
+                f"write again."
             )
         case Fenced(by):
             who = f" ({by})" if by else ""
             return FencedError(
-                f"partition {partition}: a newer writer of the same job{who} is at work. Nothing of this "
-                f"chunk was appended. Let the other one finish, or run the same job again later."
+                f"partition {partition}: a newer writer of the same job{who} is active. Nothing of this "
+                f"chunk was appended. Wait until the other writer ends, or run the same job again later."
             )
         case ProgressLost(job):
             return ProgressLostError(
-                f"partition {partition}: job {job!r} was begun, but the record of how far it came is gone, "
-                f"and without expected offsets nothing else can tell. Nothing of this chunk was appended. Compare "
-                f"the log with the input, then load the rest under a new job name."
+                f"partition {partition}: job {job!r} began, but its recorded progress is lost, and without "
+                f"expected offsets its rows cannot be found. Nothing of this chunk was appended. Compare the log "
+                f"with the input, then load the missing rows under a new job name."
             )
         case LayoutChanged(planned, actual):
             return LayoutChangedError(
-                f"partition {partition}: the rows were planned for layout epoch {planned}, and the log has, or "
-                f"is being given, epoch {actual}: partitions are added. Nothing of this chunk was appended, what is "
-                f"visible of the job stays. {AFTER_EXPANSION}"
+                f"partition {partition}: the rows were planned for layout epoch {planned}, and an expansion "
+                f"changes the log to epoch {actual}. Nothing of this chunk was appended. Visible rows of the job "
+                f"stay. {AFTER_EXPANSION}"
             )
         case Unknown(cause):
             return UnknownOutcomeError(
-                f"partition {partition}: it is not known for certain what became of the last chunk: {cause}. "
-                f"Run the same job again: it reads the ledger before it writes, so no row is appended twice."
+                f"partition {partition}: the commit status of the last chunk is unknown: {cause}. "
+                f"Run the same job again. It reads the ledger before it writes, so no row is appended twice."
             )
     assert_never(outcome)
 
@@ -114,8 +110,7 @@ def mismatch_error(
             for partition, each in sorted(lost.items())
         )
         return TruncatedError(
-            f"{each_lost}: records that the writer has seen are gone. {told} Find out what was lost before you write "
-            f"again."
+            f"{each_lost}: the log lost records that the writer read. {told} Find the cause before you write again."
         )
     each_found = "; ".join(
         f"partition {partition}: expected offset {each.expected} to be the end, but the log ends at {each.actual}"
@@ -124,7 +119,7 @@ def mismatch_error(
         if isinstance(each, Conflict)
     )
     return ConflictError(
-        f"{each_found}: another writer appended. {told} Read what is new there, then run the same job again with "
+        f"{each_found}: another writer appended. {told} Read the new records, then run the same job again with "
         f"expected offsets {json.dumps(onward)}."
     )
 
@@ -152,48 +147,50 @@ def told_rows(job: str, rows: int | None) -> str:
         rows: The number of its rows in the log; None if it is not known.
     """
     if rows is None:
-        return f"How many rows of job {job!r} are in the log is not known now; another job name appends them again."
+        return f"The number of rows of job {job!r} in the log is unknown. Another job name would append them again."
     if rows == 0:
         return f"No row of job {job!r} is in the log."
-    return f"{rows} rows of job {job!r} are in the log and stay; another job name appends them again."
+    return f"{rows} rows of job {job!r} are in the log and stay. Another job name would append them again."
 
 
 def not_appended(partition: int, cause: str) -> StorageError:
     """Return the error for a chunk that is not and never becomes visible, although no condition failed."""
     return StorageError(
-        f"partition {partition}: nothing of this chunk is in the log: {cause}. Run the same job again: it goes on "
-        f"behind what the partition holds of it."
+        f"partition {partition}: nothing of this chunk is in the log: {cause}. Run the same job again. It resumes "
+        f"after its rows in the partition."
     )
 
 
 def _trimmed(found: Conflict) -> str:
     if found.expected >= found.start_offset:
         return ""
-    return f" (offsets {found.expected} to {found.start_offset - 1} were trimmed and cannot be read any more)"
+    return f" (offsets {found.expected} to {found.start_offset - 1} were trimmed)"
 
 
 def _row_error(found: RowConflict, partition: int) -> ConditionalLogError:
-    why = "another writer's record is there, or the row is numbered too low"
+    why = "another writer appended, or the row's number is too low"
     if found.expected > found.actual:
-        gone = "records that the writer has seen are gone, or " if found.truncated else ""
-        why = f"{gone}the row is numbered too high"
+        lost = "the log lost records that the writer read, or " if found.truncated else ""
+        why = f"{lost}the row's number is too high"
     kind = TruncatedError if found.truncated else ConflictError
     return kind(
-        f"partition {partition}: row {found.row} of the job there expects offset {found.expected}, but would get "
-        f"{found.actual}: {why}. Nothing of its chunk was appended. Read what is new, number the rows from there on "
+        f"partition {partition}: row {found.row} of the job expects offset {found.expected}, but would get "
+        f"{found.actual}: {why}. Nothing of its chunk was appended. Read the new records, number the rows after them "
         f"in the same order, then run the same job again."
     )
 
 
 def _key_error(found: KeyConflict, partition: int) -> ConditionalLogError:
     why = (
-        "records may have been removed since (by retention, or deletions by compaction, or this user may not see the "
-        "topic's settings, which the ACL DescribeConfigs allows), so nothing shows it"
+        "this cannot be proven: retention or compaction may have removed records, or this user may not read the "
+        "topic's settings (ACL DescribeConfigs)"
     )
     if found.actual is not None:
-        why = f"it has one at {found.actual}: another writer changed it, or this job did and the ledger forgot it"
+        why = (
+            f"it has one at {found.actual}: another writer changed the key, or this job did and its progress is lost"
+        )
     return ConflictError(
-        f"partition {partition}: row {found.row} of the job there expects that key {found.key} has no record from "
-        f"offset {found.expected} on, but {why}. Nothing of its chunk was appended. Read the keys anew, up to offset "
-        f"{found.end_offset}, and expect that of rows which are still right; then run the same job again."
+        f"partition {partition}: row {found.row} of the job expects that key {found.key} has no record from "
+        f"offset {found.expected} on, but {why}. Nothing of its chunk was appended. Read the keys again up to offset "
+        f"{found.end_offset}, expect this offset for rows that are still right, and run the same job again."
     )

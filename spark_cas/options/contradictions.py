@@ -8,10 +8,10 @@ from spark_cas.options.option import ATOMIC_PARTITION, DEPRECATED_IDEMPOTENCE
 from spark_cas.options.option_values import Given
 
 _OF_LOADS = {
-    "compare": "a micro-batch cannot expect anything of its keys",
-    "roundOf": "append_if_unchanged takes no stream",
-    "grantTimeout": "a stream waits for no load, or, with atomic=load, up to an hour",
-    "report": "a stream is never complete, and view=progress tells how far it came",
+    "compare": "a micro-batch cannot have conditions on keys",
+    "roundOf": "append_if_unchanged does not accept a stream",
+    "grantTimeout": "a stream does not wait for a load; with atomic=load it waits up to an hour",
+    "report": "a stream is never complete. view=progress shows its progress",
 }
 
 
@@ -19,22 +19,22 @@ def refuse_of_loads(given: Given) -> None:
     """Raise OptionError for an option of loads in a streaming write."""
     for name, why in _OF_LOADS.items():
         if name.lower() in given.explicit:
-            raise OptionError(f"option {name} is for loads: {why}. Leave it out.")
+            raise OptionError(f"option {name} is for loads: {why}. Remove it.")
     if "atomic" in given.explicit and given.need("atomic", str) == ATOMIC_PARTITION:
         raise OptionError(
-            "option atomic of a stream must be load, for batches as a whole, or be left out: the rows of a "
-            "micro-batch for a partition are one chunk without it, unless orderBy allows several."
+            "option atomic of a stream must be load, for atomic micro-batches, or absent. Without it, the rows of a "
+            "micro-batch in a partition are one chunk, unless orderBy allows several."
         )
     if "idempotence" in given.explicit and given.need("idempotence", str) != REQUIRED:
         raise OptionError(
-            f"option idempotence of a stream must be {REQUIRED}: its batches come again after a failure, and without "
-            f"a ledger each would be appended again. Leave it out, or write within foreachBatch without batchId."
+            f"option idempotence of a stream must be {REQUIRED}. Spark replays batches after a failure, and without "
+            f"a ledger each replay would append its rows again. Remove it, or write in foreachBatch without batchId."
         )
 
 
 _WITH_PLAN = {
-    "job": "nothing is known of the write when it is run again",
-    "roundOf": "its rows expect something of their keys",
+    "job": "a rerun could not find the rows of the job",
+    "roundOf": "its rows have conditions on keys",
 }
 
 
@@ -43,7 +43,7 @@ def warn_of_deprecated(given: Given) -> None:
     word = given.merged.get("idempotence", "").strip().lower()
     if word in DEPRECATED_IDEMPOTENCE:
         warnings.warn(
-            f"option idempotence: {word} is deprecated (KIP-192). Say {DEPRECATED_IDEMPOTENCE[word]}, as it means.",
+            f"option idempotence: {word} is deprecated (KIP-192). Use {DEPRECATED_IDEMPOTENCE[word]} instead.",
             FutureWarning,
             stacklevel=4,
         )
@@ -55,8 +55,8 @@ def refuse_of_plans(given: Given) -> None:
         for name, why in _WITH_PLAN.items():
             if name.lower() in given.explicit:
                 raise OptionError(
-                    f"option {name} is given, and idempotence is off, by option or in the log's defaults: {why}. "
-                    f"Leave out the one, or say idempotence={REQUIRED}."
+                    f"option {name} needs idempotence, which an option or the log's defaults set to off: {why}. "
+                    f"Remove option {name}, or set idempotence={REQUIRED}."
                 )
 
 
@@ -77,5 +77,5 @@ def refuse_for_views(given: Given) -> None:
     for name in _OF_RECORDS:
         if name.lower() in given.explicit:
             raise OptionError(
-                f"option {name} is for view=records and view=newest; others tell of all of the log. Leave it out."
+                f"option {name} is for view=records and view=newest. Other views show the whole log. Remove it."
             )

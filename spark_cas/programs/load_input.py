@@ -38,11 +38,12 @@ from spark_cas.spark.writing.route import route
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_OWN_COLUMN = re.compile(r"(, )?`_input_\w+`")
+_OWN_COLUMN = re.compile(r", `_input_\w+`")
 """A column of the load itself, in a list of suggestions."""
 _STAR = re.compile(r"[(,]\s*(?:\w+\s*\.\s*)?\*\s*[,)]")
 """An argument that stands for all columns."""
-_LITERAL = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
+_NO_STAR = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|\bcount\s*\(\s*\*\s*\)", re.IGNORECASE)
+"""Literals, quoted names, and the count of rows."""
 _DIRECTION = re.compile(r"(?P<expression>.+?)\s+(?P<direction>asc|desc)\s*", re.IGNORECASE | re.DOTALL)
 _FIRST_LINES = 100
 _ORDER = "_order_"
@@ -225,7 +226,7 @@ def _value(request: LoadRequest, frame: "DataFrame", positions: Sequence[str]) -
 
 def _expression(request: LoadRequest, argument: str, text: str) -> "Column":
     """Return the column of a SQL expression. Raises UsageError for `*` if it includes the columns of positions."""
-    if request.query is None and _STAR.search(_LITERAL.sub("''", text)):
+    if request.query is None and _STAR.search(_NO_STAR.sub("''", text)):
         raise UsageError(
             f"{argument}: `*` would include columns that a load adds. Name the columns, or use --value-json, which "
             f"has all columns of the input."

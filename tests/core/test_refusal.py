@@ -48,30 +48,30 @@ def test_an_append_passes_through():
         (
             RowConflict(3, 7, 9, truncated=False),
             ConflictError,
-            ["row 3 of the job there expects offset 7, but would get 9", "another writer's record", "Nothing of its"],
+            ["row 3 of the job expects offset 7, but would get 9", "another writer appended", "Nothing of its"],
         ),
         (
             KeyConflict(3, "N1", 7, 9, 12),
             ConflictError,
             [
-                "row 3 of the job there expects that key N1 has no record from offset 7 on, but it has one at 9",
+                "row 3 of the job expects that key N1 has no record from offset 7 on, but it has one at 9",
                 "to offset 12",
             ],
         ),
         (
             KeyConflict(3, "N1", 7, None, 12),
             ConflictError,
-            ["from offset 7 on, but records may have been removed since"],
+            ["from offset 7 on, but this cannot be proven: retention or compaction may have removed records"],
         ),
-        (RowConflict(3, 9, 7, truncated=False), ConflictError, ["would get 7: the row is numbered too high"]),
+        (RowConflict(3, 9, 7, truncated=False), ConflictError, ["would get 7: the row's number is too high"]),
         (
             RowConflict(3, 9, 7, truncated=True),
             TruncatedError,
-            ["would get 7: records that the writer has seen are gone"],
+            ["would get 7: the log lost records that the writer read"],
         ),
         (Truncated(7, 5), TruncatedError, ["expected offset 7", "ends at 5", "Nothing of this chunk is in the log"]),
         (Fenced("run-2/4"), FencedError, ["(run-2/4)", "run the same job again"]),
-        (Fenced(None), FencedError, ["a newer writer of the same job is at work"]),
+        (Fenced(None), FencedError, ["a newer writer of the same job is active"]),
         (ProgressLost("load-1"), ProgressLostError, ["'load-1'", "new job name"]),
         (
             LayoutChanged(0, 1),
@@ -81,7 +81,7 @@ def test_an_append_passes_through():
         (
             Unknown("timed out"),
             UnknownOutcomeError,
-            ["what became of the last chunk: timed out", "Run the same job again"],
+            ["the commit status of the last chunk is unknown: timed out", "Run the same job again"],
         ),
     ],
 )
@@ -108,8 +108,8 @@ def test_all_partitions_that_differ_are_one_error_with_all_that_it_takes_to_go_o
     assert isinstance(error, ConflictError)
     assert error.message == (
         "partition 3: expected offset 0 to be the end, but the log ends at 9; partition 12: expected offset 7 to be "
-        "the end, but the log ends at 20 (offsets 7 to 11 were trimmed and cannot be read any more): another writer "
-        "appended. 2 rows are there. Read what is new there, then run the same job again with expected offsets "
+        "the end, but the log ends at 20 (offsets 7 to 11 were trimmed): another writer "
+        "appended. 2 rows are there. Read the new records, then run the same job again with expected offsets "
         '{"3": 9, "5": null, "12": 20}.'
     )
 
@@ -117,7 +117,7 @@ def test_all_partitions_that_differ_are_one_error_with_all_that_it_takes_to_go_o
 def test_where_records_are_gone_no_offsets_are_given_to_go_on_with():
     error = mismatch_error({0: Conflict(0, 9, 0), 3: Truncated(7, 5)}, {0: 9, 3: 5}, "Nothing was appended.")
     assert isinstance(error, TruncatedError)
-    assert error.message.startswith("partition 3: expected offset 7, but the log ends at 5: records that")
+    assert error.message.startswith("partition 3: expected offset 7, but the log ends at 5: the log lost records")
     assert "expected offsets" not in error.message
 
 
@@ -125,8 +125,8 @@ def test_where_records_are_gone_no_offsets_are_given_to_go_on_with():
     ("rows", "told"),
     [
         (0, "No row of job 'j' is in the log."),
-        (7, "7 rows of job 'j' are in the log and stay; another job name appends them again."),
-        (None, "How many rows of job 'j' are in the log is not known now; another job name appends them again."),
+        (7, "7 rows of job 'j' are in the log and stay. Another job name would append them again."),
+        (None, "The number of rows of job 'j' in the log is unknown. Another job name would append them again."),
     ],
 )
 def test_what_is_in_the_log_of_a_job_is_told_with_what_another_name_would_do(rows: int | None, told: str):

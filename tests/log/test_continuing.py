@@ -40,7 +40,7 @@ def test_rows_that_may_be_the_job_s_are_not_appended_again_when_nothing_tells(lo
     crash_after_chunks(log, "job", ROWS, 2, expected="none")
     there = everything(log)
     expand_log(log, 4)
-    with pytest.raises(ProgressLostError, match="job 'job' was begun, but the record of how far it came is gone"):
+    with pytest.raises(ProgressLostError, match="job 'job' began, but its recorded progress is lost"):
         run_rest(log, "job", ROWS, expected="none")
     log.trim(0, log.bounds(0).end_offset)
     log.trim(1, log.bounds(1).end_offset)
@@ -82,7 +82,7 @@ def test_partitions_that_another_tool_added_since_an_expansion_tell_none_either(
     expand_log(log, 6)
     monkeypatch.setattr(log, "layouts", lambda *_: Layouts(log.layout(), known))
     assert earlier_rows(log, "job") == ()
-    with pytest.raises(LayoutChangedError, match="another tool added partitions"):
+    with pytest.raises(LayoutChangedError, match="another tool added the partitions"):
         run_rest(log, "job", ROWS)
 
 
@@ -91,7 +91,7 @@ def test_a_name_that_leaves_no_room_for_that_of_the_rest_cannot_go_on(log):
     crash_after_chunks(log, name, ROWS, 2)
     run_job(log, name[1:], ROWS, expected="none")
     expand_log(log, 4)
-    for job, told in ((name, "cannot do that for"), (name[1:], "is complete")):
+    for job, told in ((name, "This is not possible for"), (name[1:], "is complete")):
         with pytest.raises(LayoutChangedError, match=told):
             run_job(log, job, ROWS, expected="end" if job == name else "none")
 

@@ -77,7 +77,7 @@ def test_of_a_job_that_a_ledger_may_have_forgotten_no_row_is_not_said(rejoined):
         require_expected_again(log, replace(plan, named=(0,)), NOTHING)
     for text in (told, mismatch.value.message, refused.value.message):
         assert "No row" not in text
-        assert "not known now" in text
+        assert "in the log is unknown" in text
         assert "a topic's ledger forgets in time" in text
 
 

@@ -128,7 +128,7 @@ def test_without_idempotence_what_each_partition_got_is_in_the_report_alone(load
         assert len(values(load.log)) == rows
     code, report, told = load(*blind, "--job", "load-1")
     assert (code, report["error"]) == (2, "OPTION")
-    assert "option job is given, and idempotence is off" in told
+    assert "option job needs idempotence, which an option or the log's defaults set to off" in told
     own = tmp_path / "own.json"
     requested = ("--log-option", "idempotence=requested", "--log-option", f"report={own}")
     code, report, _ = load("--input", parquet, *BY_TAIL, *requested)

@@ -89,7 +89,7 @@ def test_off_appends_at_the_end_and_again_when_it_is_run_again(write, path, tmp_
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"job": "load-1"}, "option job is given, and idempotence is off"),
+        ({"job": "load-1"}, "option job needs idempotence, which an option or the log's defaults set to off"),
         ({"job": "load-1", "batchId": "3"}, "idempotence of a stream must be required"),
         ({"expectedOffsets": "end"}, "expectedOffsets=end"),
         ({"expectedOffsets": '{"0": 3}'}, "expectedOffsets=offsets"),
@@ -118,7 +118,7 @@ def test_a_log_that_gives_exactly_once_gives_it_where_it_is_requested(path):
 
 @pytest.mark.parametrize(("word", "means"), [("true", "required"), ("false", "off"), ("False", "off")])
 def test_the_words_of_before_are_taken_and_deprecated(path, word, means):
-    with pytest.warns(FutureWarning, match=f"deprecated .KIP-192.. Say {means}"):
+    with pytest.warns(FutureWarning, match=f"deprecated .KIP-192.. Use {means}"):
         options = parse_write({"path": path, "idempotence": word})
     assert options.idempotence == means
 
@@ -140,7 +140,7 @@ def test_it_is_said_for_a_log_or_all_logs_and_a_write_wins(path, tmp_path):
     assert parse_write(asked).idempotence == "off"
     assert parse_write({**asked, "path": f"{path}-other"}).idempotence == "requested"
     assert parse_write({**asked, "idempotence": "required", "job": "j"}).idempotence == "required"
-    with pytest.raises(OptionError, match="idempotence is off, by option or in the log's defaults"):
+    with pytest.raises(OptionError, match="needs idempotence, which an option or the log's defaults set to off"):
         parse_write({**asked, "job": "j"})
     assert parse_write_stream(asked).idempotence == "required"
 

@@ -29,6 +29,7 @@ from spark_cas.core.errors import (
     TruncatedError,
     UnknownOutcomeError,
 )
+from spark_cas.core.plan import PartitionResult, Progress
 from spark_cas.core.rejection import Rejection
 from spark_cas.log.backend import Preflight
 from spark_cas.log.load.cancelling import RunCancelledError
@@ -276,7 +277,7 @@ def test_a_half_done_job_that_is_run_otherwise_says_how_many_rows_would_come_aga
     monkeypatch.setattr(write_module, "task_number", lambda: 0)
     half_done(plan)
     with pytest.raises(
-        JobMismatchError, match=r"8 rows of job 'load-1' are in the log and stay; another job name app"
+        JobMismatchError, match=r"8 rows of job 'load-1' are in the log and stay\. Another job name would app"
     ):
         plan(**other)
 
@@ -415,6 +416,20 @@ def test_a_task_that_meets_a_conflict_reports_all_of_its_partitions(kind, known,
     assert cancelled == ([] if stopped else [report.rejection])
 
 
+def test_report_has_the_rows_without_a_key_of_each_partition():
+    """Over all batches of a partition. A partition whose rows the task did not see has no count."""
+
+    def append(pairs):
+        assert [partition for partition, _ in pairs] == [0, 1, 0]
+        found = [Progress("job", each, 6, "ab", 0, 6, 1, 0, True, 5, "run/0") for each in range(3)]
+        return TaskReport(tuple(PartitionResult(each, 0, 0) for each in found))
+
+    keys_found = pa.array([None, b"a", None, b"b", b"c"], pa.binary())
+    keyless = batch(0, range(5)).set_column(0, "key", keys_found)
+    report = attempted(iter([(0, keyless), (1, batch(1, range(3))), (0, keyless.slice(0, 1))]), append)
+    assert [each.null_keys for each in report.results] == [3, 0, None]
+
+
 def test_the_most_important_refusal_is_the_one_that_is_raised():
     def report(kind, *partitions):
         return TaskReport(rejection=Rejection(kind, f"of {kind}", partitions))
@@ -432,7 +447,7 @@ def test_a_row_that_expects_another_offset_refuses_its_chunk_by_name(plan, run, 
     run(plan(partitions="2"), [batch(0, range(3))], [batch(1, range(2))])
     options = {"job": "load-2", "expectedoffsets": "none"}
     stale = [[claiming(0, "ab", 3, None)], [claiming(1, "cde", None, 2, 4)]]
-    with pytest.raises(ConflictError, match=r"partition 1: row 1 of the job there expects offset 2, but would get 3"):
+    with pytest.raises(ConflictError, match=r"partition 1: row 1 of the job expects offset 2, but would get 3"):
         run(plan(CLAIMING, **options), *stale)
     assert (len(keys(path, 0)), len(keys(path, 1))) == (5, 2)
     run(plan(CLAIMING, **options), stale[0], [claiming(1, "cde", 2, -1, 4)])
@@ -443,7 +458,7 @@ def test_a_row_that_expects_another_offset_refuses_its_chunk_by_name(plan, run, 
 
 def test_a_row_that_expects_past_the_end_says_that_the_log_may_have_lost_records(plan, run, path):
     plan(partitions="2")
-    with pytest.raises(TruncatedError, match="row 0 of the job there expects offset 7, but would get 0"):
+    with pytest.raises(TruncatedError, match="row 0 of the job expects offset 7, but would get 0"):
         run(plan(CLAIMING), [claiming(0, "a", 7)])
     assert keys(path, 0) == []
 
@@ -495,10 +510,10 @@ def test_what_was_begun_in_pieces_is_not_ended_in_one(plan, run, path, monkeypat
 def test_a_write_by_key_minds_only_what_happened_to_its_keys(plan, run, path):
     run(plan(partitions="2"), [batch(0, "ab")], [batch(1, "c")])
     by_key = {"compare": "key", "expectedoffsets": "none"}
-    with pytest.raises(ConflictError, match="row 1 of the job there expects that key b has no record from offset 0"):
+    with pytest.raises(ConflictError, match="row 1 of the job expects that key b has no record from offset 0"):
         run(plan(CLAIMING, job="load-2", **by_key), [claiming(0, "xb", 0, 0)])
     run(plan(CLAIMING, job="load-2", **by_key), [claiming(0, "xb", 0, 2)])
-    with pytest.raises(ConflictError, match="row 0 of the job there expects that key c has no record from offset 0"):
+    with pytest.raises(ConflictError, match="row 0 of the job expects that key c has no record from offset 0"):
         run(plan(job="load-3", compare="key", expectedoffsets='{"1": 0}'), [batch(1, "c")])
     run(plan(job="load-3", compare="key", expectedoffsets='{"1": 1}'), [batch(1, "c")])
     assert (keys(path, 0), keys(path, 1)) == ([b"a", b"b", b"x", b"b"], [b"c", b"c"])

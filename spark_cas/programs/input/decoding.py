@@ -67,8 +67,7 @@ class Decoder:
             self._needs_mark = False
         if final and self._decoder.getstate()[0] == _LINE_END:
             # Spark removes byte 10 at the end of each line, and this reader adds it again. After the last line of a
-            # file with an
-            # encoding of several bytes per character, this is one byte too many.
+            # file, this is one byte too many if a character has several bytes.
             return b""
         try:
             text = self._decoder.decode(data, final)

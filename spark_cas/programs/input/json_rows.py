@@ -23,7 +23,7 @@ from spark_cas.programs.input.json_fields import FieldError, JsonFields, missing
 from spark_cas.programs.input.parts import POSITION, Part, count_filled_lines, require_text, shown
 from spark_cas.programs.input.read_options import TIME_OPTIONS, ReadOptions, ValueFormats
 from spark_cas.programs.input.text_files import InputFile, parsed_schema, quoted, read_lines
-from spark_cas.programs.input.time_patterns import PLACE, json_options, raised_at_place, time_problem
+from spark_cas.programs.input.time_patterns import NO_FIELD, PLACE, json_options, raised_at_place, time_problem
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -39,9 +39,6 @@ _FIX_LINE = f"{_FIX}; if documents have several lines, give --read-option multiL
 _FIX_FIELD = "Correct the document, or use a type in --schema that holds it, such as STRING"
 _FIX_LIMIT = "Give the key and the value as paths such as '$.customer.id', or shorten the document"
 _SPACES = " \t\r"
-_CORRUPT = "columnNameOfCorruptRecord"
-"""Spark's reader returns null for a field of this name, which by default is `_corrupt_record`."""
-_NO_FIELD = "_input_corrupt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +104,7 @@ def json_rows(
     if taken:
         raise UsageError(f"the documents have a field {shown(min(taken))}, which a load adds itself: rename it.")
     document = F.col(_FIELDS)
-    parsed = F.from_json(document, fields, {**json_options(formats), "mode": "FAILFAST", _CORRUPT: _NO_FIELD})
+    parsed = F.from_json(document, fields, {**json_options(formats), "mode": "FAILFAST"})
     problem = time_problem(document, fields, formats)
     kept = {name: _column(name) for name in rows.columns if name not in (_FIELDS, PLACE)}
     if problem is not None:
@@ -220,9 +217,7 @@ def _fields(
     A schema is compared with them, because a field that no document has would be null in all rows.
     """
     text = documents.select(documents[DOCUMENT].cast("string"))
-    found = spark.read.json(
-        text, primitivesAsString=True, mode="FAILFAST", columnNameOfCorruptRecord=_NO_FIELD
-    ).schema
+    found = spark.read.json(text, primitivesAsString=True, mode="FAILFAST", columnNameOfCorruptRecord=NO_FIELD).schema
     if schema is None:
         return found
     fields = parsed_schema(schema)

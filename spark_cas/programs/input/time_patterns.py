@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 PLACE = "_input_place"
 """Column with the file and line of a row, for errors that Spark raises after the task has parsed the row."""
+NO_FIELD = "_input_corrupt"
+"""Name that no field has."""
 _QUOTED = re.compile(r"'[^']*'")
 _OPTIONAL = re.compile(r"\[[^\[\]]*(\]|$)")
 _TIME = "HhKkmsSanNAB"
@@ -48,8 +50,15 @@ def require_exact_pattern(option: str, pattern: str) -> None:
 
 
 def json_options(formats: "ValueFormats") -> dict[str, str]:
-    """Return the options of `from_json` with all patterns."""
-    options = {"timeZone": formats.time_zone, "enableDateTimeParsingFallback": "false"}
+    """Return the options of `from_json` with all patterns.
+
+    `from_json` returns null for a field with the name of the corrupt record, which by default is `_corrupt_record`.
+    """
+    options = {
+        "timeZone": formats.time_zone,
+        "enableDateTimeParsingFallback": "false",
+        "columnNameOfCorruptRecord": NO_FIELD,
+    }
     if formats.locale:
         options["locale"] = formats.locale
     for kind in ("date", "timestamp", "timestamp_ntz"):
