@@ -70,10 +70,9 @@ def selection_of(path: str | None, servers: str | None, named: Named) -> Selecti
     if given is None:
         raise OptionError(
             "the option kafka.bootstrap.servers is given without topic. Give option('topic', 'flights'); a read also "
-            "takes subscribe, subscribePattern or assign. A column topic does not say it for a write: what a job "
-            "expects, and how far it came, is kept per topic, so one write goes to one topic. Write rows for several "
-            "topics one by one: for each topic filter the frame by the column, route it, and write it under a job "
-            "name of its own."
+            "takes subscribe, subscribePattern or assign. A column topic does not select the topic: one write "
+            "appends to one topic, because it has its conditions and progress there. To write to several topics, "
+            "filter the DataFrame by the column, route each part, and write it under its own job name."
         )
     topics = named.topics()
     specs = [kafka_spec(servers, topic, {}) for topic in topics or (_NO_NAME,)]

@@ -151,8 +151,8 @@ def test_several_topics_take_the_defaults_of_all_logs_alone(tmp_path):
 
 def test_brokers_without_a_topic_say_how_rows_for_several_are_written():
     text = refused(parse_write, {"kafka.bootstrap.servers": "a:9092"})
-    assert "one write goes to one topic" in text
-    assert "filter the frame by the column" in text
+    assert "one write appends to one topic" in text
+    assert "filter the DataFrame by the column" in text
 
 
 @pytest.mark.parametrize("value", ["flights,other", "flights.*", "", "a b", f"/{CANARY}"])

@@ -132,8 +132,8 @@ def refuse_conditions(options: WriteOptions, schema: StructType, guarantee: str)
     if expected:
         raise OptionError(
             f"{expected[0]}, given or by default, is a condition, and a write that is {guarantee} (see option "
-            f"idempotence) cannot keep it. Nothing was appended. Where no check is wanted, say expectedOffsets=none "
-            f"and leave out what expects something; else say idempotence=required, which tells what it takes here."
+            f"idempotence) cannot ensure it. Nothing was appended. If you need no check, remove the conditions and "
+            f"set expectedOffsets=none. Otherwise set idempotence=required; its error lists the missing rights."
         )
 
 

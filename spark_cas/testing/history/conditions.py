@@ -38,12 +38,12 @@ def _of_partition(part: Part, taken: dict[tuple[int, int], str]) -> Iterator[Vio
     if expected is None:
         return
     if part.offsets[0] < expected:
-        yield Violation(7, f"{part} expected {expected}, and begins at {part.offsets[0]}")
+        yield Violation(7, f"{part} expected {expected}, and starts at {part.offsets[0]}")
     elif part.before is not None and part.before >= expected:
-        yield Violation(7, f"{part} expected {expected}, and lies behind a record of others at {part.before}")
+        yield Violation(7, f"{part} expected {expected}, and follows a record of another job at {part.before}")
     other = taken.setdefault((part.partition, expected), part.job.name)
     if other != part.job.name:
-        yield Violation(8, f"{part} expected {expected}, as {other} did, and both are there")
+        yield Violation(8, f"{part} expected {expected}, as {other} did, and both are in the log")
 
 
 def _of_keys(part: Part, newest: dict[tuple[int, str], tuple[int, Job]]) -> Iterator[Violation]:
@@ -61,8 +61,8 @@ def _real_time(partition: int, owners: list[Job | None]) -> Iterator[Violation]:
     begun_ns, by = -1, ""
     for job in dict.fromkeys(each for each in owners if each is not None):
         if job.end_ns < begun_ns:
-            told = f"job {job.name} lies behind {by}, which began when it was acknowledged already"
-            yield Violation(9, f"partition {partition}: {told}")
+            problem = f"job {job.name} follows {by}, which started after it was acknowledged"
+            yield Violation(9, f"partition {partition}: {problem}")
         if job.start_ns > begun_ns:
             begun_ns, by = job.start_ns, job.name
 
@@ -98,7 +98,9 @@ def _only_expected(job: Job, starts: dict[int, _Firsts]) -> Iterator[Violation]:
         if expected is None or partition in job.records or partition not in starts:
             continue
         if starts[partition].acknowledged_ns(expected) < job.start_ns:
-            yield Violation(7, f"job {job.name} expected {expected} of partition {partition}, which was behind it")
+            yield Violation(
+                7, f"job {job.name} expected {expected} of partition {partition}, which had later records"
+            )
 
 
 def _true_conflict(job: Job, attempt: Operation, starts: dict[int, _Firsts]) -> Iterator[Violation]:
@@ -107,4 +109,4 @@ def _true_conflict(job: Job, attempt: Operation, starts: dict[int, _Firsts]) -> 
     told_ns = math.inf if attempt.end_ns is None else attempt.end_ns
     claims = [(at, offset) for at, offset in job.expected.items() if offset is not None and at in starts]
     if not any(starts[at].sent_ns(offset, job) <= told_ns for at, offset in claims):
-        yield Violation(10, f"job {job.name} was told of a conflict, and nobody's record lies behind {claims}")
+        yield Violation(10, f"job {job.name} got a conflict, and no record of another job follows {claims}")

@@ -66,14 +66,14 @@ def place(log: Mapping[int, Sequence[Found]], jobs: Mapping[str, Job]) -> Placem
             owners.append(job)
             if before is not None and found.offset <= before:
                 placement.violations.append(
-                    Violation(1, f"partition {partition}: offset {found.offset} comes behind {before}")
+                    Violation(1, f"partition {partition}: offset {found.offset} follows {before}")
                 )
             if job is None or wanted != partition:
-                told = "nobody asked for" if job is None else f"job {job.name} asked for in partition {wanted}"
-                placement.violations.append(Violation(1, f"partition {partition}: {found}, which {told}"))
+                cause = "no job requested" if job is None else f"job {job.name} requested in partition {wanted}"
+                placement.violations.append(Violation(1, f"partition {partition}: {found}, which {cause}"))
             elif found.record in seen:
                 placement.violations.append(
-                    Violation(2, f"job {job.name}: its record at {seen[found.record].offset} is again at {found}")
+                    Violation(2, f"job {job.name}: its record at {seen[found.record].offset} is repeated at {found}")
                 )
             else:
                 seen[found.record] = found
