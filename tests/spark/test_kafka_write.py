@@ -155,7 +155,7 @@ def test_a_topic_column_is_passed_over_and_does_not_replace_the_option(spark, fl
     assert values_of(copy) == list(range(100))
     nowhere = {name: value for name, value in copy.items() if name != "topic"}
     message = refused(OptionError, lambda: save(read, nowhere, routed=True))
-    assert "column topic does not say it" in message
+    assert "filter the DataFrame by the column" in message
 
 
 def test_the_address_of_a_topic_is_a_path(spark, flights, options):
