@@ -1,7 +1,7 @@
-"""Chaos: clients under random faults, and whether what they were told is true.
+"""Chaos tests: run clients under random faults, and check that every response they received is true.
 
-``python -m tests.chaos --backend BACKEND --seed N --minutes M --into FOLDER``. Exit code 0 when all is as promised, 1
-when it is not.
+``python -m tests.chaos --backend BACKEND --seed N --minutes M --into FOLDER``. The exit code is 0 if all properties
+hold, and 1 if a run violates any.
 """
 
 import argparse
@@ -17,7 +17,7 @@ BROKEN = 1
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run once for each backend that is named."""
+    """Run each named backend once."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--backend", choices=[*PLACES, "all"], default="all")
     parser.add_argument("--seed", type=int, default=1, help="names the schedule of faults")

@@ -1,4 +1,4 @@
-"""Somebody takes a load as a whole for dead and ends it, as ``spark-cas abort`` does, while its writer is at work."""
+"""A fault that aborts an atomic load while its writer is running, as ``spark-cas abort`` does."""
 
 import random
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from tests.chaos.tails import lines_from_end
 
 
 class AbortWhole:
-    """The newest append over several partitions that a history tells of is aborted, unless it is decided."""
+    """Abort the newest append over several partitions in a client's history, unless its outcome is decided."""
 
     def __init__(self, history: Path, open_: Callable[[], Backend], clients: str = "w*") -> None:
         self._history = history
@@ -27,12 +27,15 @@ class AbortWhole:
         return self._beside.begin(job, lambda log: abort_left(log, job))
 
     def finish(self) -> None:
-        """Wait for the last one."""
+        """Wait for the last abort."""
         self._beside.finish()
 
 
 def _newest_whole(file: Path) -> str | None:
-    """The newest job of a history that appends to several partitions, as far as its end tells."""
+    """Return the newest job in a history that appends to several partitions atomically.
+
+    Only the end of the file is read.
+    """
     for line in lines_from_end(file):
         asked = line.get("arguments", {})
         if len(asked.get("expected", {})) > 1 and asked["chunk_records"] is None:

@@ -1,4 +1,4 @@
-"""One attempt at an append, from its arguments to what is recorded of it: ok, a definite failure, or neither."""
+"""One attempt at an append, and its result for the history: ok, a definite failure, or unknown."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,9 +14,10 @@ from tests.chaos.loading import Told, load, table_of
 
 
 def ask(log: Backend, arguments: Mapping[str, Any], run: str) -> Told:
-    """Append what the arguments of an operation say, see `spark_cas.testing.history.jobs.Job`, and tell what came.
+    """Append the records in the arguments of an operation, and return the result.
 
-    ``run`` is the name of this attempt. Raises what is no error of spark_cas: a defect.
+    The arguments are those of `spark_cas.testing.history.jobs.Job`. ``run`` is the name of this attempt. An exception
+    that is not an error of spark_cas is a defect and is raised.
     """
     held: dict[str, Any] = {}
     try:
@@ -35,7 +36,7 @@ def _told(outcomes: Mapping[int, Outcome]) -> Told:
     if all(isinstance(each, Appended) for each in outcomes.values()):
         ranges = {str(at): _range(each) for at, each in outcomes.items()}
         return OK, {"ranges": ranges, "resolved": any(_resolved(each) for each in outcomes.values())}
-    # Of several partitions those that refused are told; a conflict says more than what came with it.
+    # If several partitions have results, report a rejection. A conflict is more specific than the others.
     at, outcome = min(outcomes.items(), key=lambda each: not isinstance(each[1], Conflict))
     match outcome:
         case Unknown():

@@ -1,4 +1,4 @@
-"""What somebody does to a log beside its clients, and beside the nemesis, which goes on with its schedule."""
+"""Actions on a log that run in parallel with its clients and with the nemesis, which continues its schedule."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,14 +12,17 @@ _SECONDS = 120
 
 
 class Beside:
-    """One thing at a time, in a thread. What it fails with is the weather: it is done again, or it is not."""
+    """A thread that runs one action at a time.
+
+    It ignores errors of the log, because faults may cause them; a later fault may retry.
+    """
 
     def __init__(self, open_: Callable[[], Backend]) -> None:
         self._open = open_
         self._thread: Thread | None = None
 
     def begin(self, target: str, act: Callable[[Backend], None]) -> tuple[str, Undo] | None:
-        """Begin, as a fault does; it ends by itself. None while the last one is not done."""
+        """Begin, as a fault does; the action ends by itself. Return None if the previous one is still running."""
         if self._thread is not None and self._thread.is_alive():
             return None
         self._thread = Thread(target=self._act, args=(act,), name="beside", daemon=True)
@@ -27,7 +30,7 @@ class Beside:
         return target, lambda: None
 
     def finish(self) -> None:
-        """Wait for the last one. Raises TimeoutError."""
+        """Wait for the last action. Raises TimeoutError."""
         if self._thread is not None:
             self._thread.join(_SECONDS)
             if self._thread.is_alive():

@@ -1,4 +1,4 @@
-"""Faults of a Kafka cluster: nodes that die or stand still, and what happens on the way to them."""
+"""Faults of a Kafka cluster: killed and frozen brokers, and faults of requests and responses on the network."""
 
 import random
 import time
@@ -21,25 +21,27 @@ WRITING = (
     Api.TXN_OFFSET_COMMIT,
     *[Api.END_TXN] * 5,
 )
-"""What a writer asks, the commit as often as all else: a lost reply to it is what promises are broken by."""
+"""The requests of a writer. The commit has the same weight as all others together, because a lost response to it is
+most likely to cause a violation."""
 LOSING = tuple(api for api in WRITING if api not in {Api.ADD_PARTITIONS_TO_TXN, Api.ADD_OFFSETS_TO_TXN})
-"""What may lose a reply on a connection that stays. Where one to the others is lost, and that to the abort behind it
-is not, librdkafka (2.16) ends the process by an assertion once the client is let go of: no network does that."""
+"""The requests that may lose a response on a connection that stays open. The other two are left out: if the response
+to one of them is lost and the response to the following abort is not, librdkafka (2.16) fails an assertion when
+the client closes, which ends the process. A real network does not cause this."""
 _A_FEW = (1, 2, 3)
 ALL = (None,)
-"""As long as the fault lasts, in which a client may give up what it asks for."""
+"""The rule applies for as long as the fault lasts, so a client may give up its request."""
 _LOOK_SECONDS = 0.2
 
 
 class Nodes:
-    """The nodes of a cluster. One at a time is unwell: a majority is to stay, or nothing goes on to be tested."""
+    """The nodes of a cluster. At most one is faulty at a time: without a majority, no client would make progress."""
 
     def __init__(self, nodes: Sequence[KafkaNode]) -> None:
         self.nodes = nodes
         self.unwell: KafkaNode | None = None
 
     def take(self, chance: random.Random) -> KafkaNode | None:
-        """A node to do something to, None while another is unwell or not yet back, which takes seconds."""
+        """Return a node for a fault. Return None if another is faulty, or is still starting, which takes seconds."""
         if self.unwell is not None or not all(self._is_back(each) for each in self.nodes):
             return None
         self.unwell = chance.choice(self.nodes)
@@ -53,12 +55,12 @@ class Nodes:
         return True
 
     def let_go(self) -> None:
-        """It is well again."""
+        """Mark the node as recovered."""
         self.unwell = None
 
 
 class NodeFault:
-    """A broker is struck, and goes on at the end: as one that is started again, or with all that it knew."""
+    """Kill or freeze a broker; at the end, restart or resume it."""
 
     def __init__(self, nodes: Nodes, strike: Callable[[KafkaNode], None], go_on: Callable[[KafkaNode], None]) -> None:
         self._nodes = nodes
@@ -79,7 +81,7 @@ class NodeFault:
 
 
 class OnTheWay:
-    """Some requests of a kind that a writer makes, or their replies, are lost, late or cut off, at each broker."""
+    """Lose, delay or cut off some requests of one type that a writer sends, or their responses, at each broker."""
 
     def __init__(
         self,
@@ -106,15 +108,16 @@ class OnTheWay:
 
 
 def of_no_broker(request: Request) -> bool:
-    """What is asked by others than brokers, whose fetches never rest."""
+    """Select the requests of all clients except brokers, which fetch all the time."""
     return not request.client_id.startswith("broker-")
 
 
 class Outdated:
-    """A broker says of partitions where they end as of then, as one does that was deposed and has not heard of it.
+    """Make a broker report old end offsets, as a demoted leader does that does not know of its demotion yet.
 
-    To all clients but readers, for a reader who asks such a broker sees no more than that knows; and of the log's own
-    topic alone, not of what is recorded beside it. It is deposed at any time, or each as a writer claims a partition.
+    All clients except readers are affected, because a read from such a broker may legally return fewer records. Only
+    the log's own topic is affected, not the topics with its state. Either one broker has this fault for some time, or
+    each broker has it for a client that has just claimed a partition.
     """
 
     def __init__(self, proxies: Sequence[Proxy], topic: str) -> None:
@@ -137,25 +140,25 @@ class Outdated:
         )
 
     def concerns(self, request: Request) -> bool:
-        """Whether it is one that may be told what is old."""
-        # What is recorded of a log is in topics named after its own, with a dot between.
+        """Return whether this request may get an old response."""
+        # The topics with the state of a log are named after it, followed by a dot.
         beside = f"{self._topic}.".encode() in request.frame
         return of_no_broker(request) and request.client_id not in READERS and not beside
 
 
 class _Claims:
-    """Which clients claimed a partition a moment ago."""
+    """The clients that claimed a partition a moment ago."""
 
     def __init__(self) -> None:
         self._old_until: dict[str, float] = {}
 
     def note(self, request: Request) -> bool:
-        """That a client asks for a producer's id, as it does to claim one; every such request counts."""
+        """Record that a client requests a producer id, as it does to claim a partition; select every such request."""
         self._old_until[request.client_id] = time.monotonic() + OLD_SECONDS
         return True
 
     def lately_by(self, request: Request) -> bool:
-        """Whether it is of a client that did."""
+        """Return whether the client of this request claimed a partition a moment ago."""
         return time.monotonic() < self._old_until.get(request.client_id, 0)
 
 

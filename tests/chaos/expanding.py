@@ -1,4 +1,7 @@
-"""Partitions are added in the middle of a run: a fault that ends by itself, and is begun again where it failed."""
+"""A fault that adds a partition in the middle of a run.
+
+It ends by itself; the end of the run resumes a failed expansion.
+"""
 
 import random
 from collections.abc import Callable
@@ -12,7 +15,7 @@ MOST_PARTITIONS = 5
 
 
 class Expand:
-    """The log gets one partition more, until it has `MOST_PARTITIONS`."""
+    """Add one partition to the log, until it has `MOST_PARTITIONS`."""
 
     def __init__(self, open_: Callable[[], Backend]) -> None:
         self._open = open_
@@ -22,7 +25,7 @@ class Expand:
         return self._beside.begin("log", _expand)
 
     def finish(self) -> None:
-        """Finish what was begun: no claim is granted while an expansion is pending."""
+        """Complete a pending expansion, because the log grants no claim until then."""
         self._beside.finish()
         with self._open() as log:
             pending = log.layouts().pending

@@ -1,4 +1,4 @@
-"""What can go wrong: each kind begins at a target of its choice, and ends."""
+"""The faults of a run: each type begins at a random target, and ends."""
 
 import random
 from collections.abc import Callable
@@ -9,18 +9,19 @@ Undo = Callable[[], None]
 
 
 class Fault(Protocol):
-    """A kind of fault. A new one is an object of this and a name in its backend's ``faults``."""
+    """A type of fault. To add one, implement this and add a name to its backend's ``faults``."""
 
     def begin(self, chance: random.Random, seconds: float) -> tuple[str, Undo] | None:
-        """Begin at a target, for so many seconds; returns which, and what ends it. None where all have it already.
+        """Begin at a random target, for ``seconds``. Return the target and the function that ends the fault.
 
-        Called by one thread, as are all that it returns.
+        Return None if all targets have this fault already. One thread makes all these calls, and calls the function
+        returned.
         """
         ...
 
 
 class ClientFault:
-    """A client is struck, and goes on at the end: as one that is started again, or with all that it knew."""
+    """Kill or freeze a client; at the end, restart it, or resume it with all of its state."""
 
     def __init__(
         self, clients: "list[Victim]", strike: "Callable[[Victim], None]", go_on: "Callable[[Victim], None]"
@@ -39,7 +40,7 @@ class ClientFault:
 
 
 def faults_of(clients: "list[Victim]", what: str) -> dict[str, Fault]:
-    """SIGKILL and SIGSTOP, by name: ``what`` says of whom."""
+    """Return the faults SIGKILL and SIGSTOP by name; ``what`` is the type of the clients."""
     return {
         f"kill-{what}": ClientFault(clients, lambda each: each.kill(), lambda each: each.start()),
         f"freeze-{what}": ClientFault(clients, lambda each: each.freeze(), lambda each: each.thaw()),
@@ -47,13 +48,13 @@ def faults_of(clients: "list[Victim]", what: str) -> dict[str, Fault]:
 
 
 class Victim(Protocol):
-    """A client as faults and the run see it: a process, or a thread that behaves as one."""
+    """A client as a fault or the run sees it: a process, or a thread that behaves like one."""
 
     name: str
 
     @property
     def is_well(self) -> bool:
-        """It runs, and is not frozen."""
+        """True if it runs and is not frozen."""
         ...
 
     def start(self) -> None: ...
@@ -65,10 +66,13 @@ class Victim(Protocol):
     def thaw(self) -> None: ...
 
     def wait(self, seconds: float) -> bool:
-        """Wait until it has ended by itself; False when it did not."""
+        """Wait until it ends by itself; return False if it does not."""
         ...
 
     @property
     def complaint(self) -> str:
-        """What it said when it ended with an error of its own, before it was started again too; else empty."""
+        """The output of a client that ended with an error of its own; otherwise empty.
+
+        It includes earlier processes of the client.
+        """
         ...

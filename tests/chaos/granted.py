@@ -1,6 +1,9 @@
-"""Whether of loads that overlap one at a time had a grant: property 17, for which there is no need to know the log.
+"""Check that no two loads held the load lock of a partition at the same time: property 17.
 
-Grants keep loads out of each other's way, and no append rests on them: so nothing in the log tells of a broken one.
+The check does not need the log.
+
+The load lock only prevents conflicts between loads, and no append depends on it. A broken lock therefore leaves no
+trace in the log.
 """
 
 from collections import defaultdict
@@ -10,20 +13,20 @@ from spark_cas.testing.history import Found, Operation, Violation, check_log
 from spark_cas.testing.history.jobs import jobs_of
 
 GRANTED_ALONE = 17
-"""16 is Porcupine's."""
+"""The next number after 16, which is Porcupine's."""
 HELD = "held_ns"
-"""In the result of an attempt at a load that had a grant: from when to when, at least, in nanoseconds."""
+"""A key in the result of an attempt: the earliest and latest time at which the load certainly held the lock (ns)."""
 
 
 def judge_log(history: Sequence[Operation], log: Mapping[int, Sequence[Found]]) -> list[Violation]:
-    """All that is wrong with a log, and with the grants of its loads."""
+    """Return all violations of a log, and those of the load lock."""
     return [*check_log(history, log), *_granted_at_once(history)]
 
 
 def _granted_at_once(history: Sequence[Operation]) -> Iterator[Violation]:
-    """Loads that had a grant for a partition at the same time.
+    """Yield the loads that held the load lock of a partition at the same time.
 
-    Those with one attempt alone: another attempt takes the grant of its job over, and ends it for both.
+    Only loads with a single attempt count: another attempt takes over the lock of its job, and releases it for both.
     """
     held: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
     for each in jobs_of(history).values():

@@ -1,7 +1,7 @@
-"""A request of one transaction that arrives within the next one, as one may that went another way and took its time.
+"""Deliver a delayed request of one transaction while the next one is open, as a network with several paths may do.
 
-Its client waited for the answer, asked again on another connection, was answered, and went on. Only a new epoch of
-the id keeps what is late from doing to the next transaction what was asked of the one before (KIP-890).
+The client timed out, retried on another connection, got a response, and continued. Only a new epoch of the producer
+id prevents the delayed request from changing the next transaction (KIP-890).
 """
 
 import random
@@ -17,21 +17,21 @@ from tests.kafka.proxy.rules import Fault, Rule, Where, naming
 from tests.kafka.proxy.server import Proxy
 
 _SECONDS = 8.0
-"""After so long it arrives, whether there was a next transaction or not."""
+"""The delayed request is delivered after this time even if no next transaction begins."""
 _LOOK_SECONDS = 0.01
 _BEHIND_SECONDS = 0.05
-"""What was sent before the request that is held up, on other connections, has been handled after so long."""
+"""After this time, the broker has handled the requests that were sent earlier on other connections."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Late:
-    """The rules of one such request, one of each proxy, for whoever is asked has one."""
+    """The rules for one delayed request. Each proxy has one, because any broker may receive it."""
 
     late: Sequence[Rule]
     middle: Sequence[Rule]
 
     def arrive(self) -> None:
-        """Let it arrive in the middle of the next transaction, or when its time is over."""
+        """Deliver the request while the next transaction is open, or when the time is over."""
         deadline = time.monotonic() + _SECONDS
         while not any(each.met.has_come for each in self.middle) and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)
@@ -45,9 +45,12 @@ class _Late:
 
 
 class LateInTheNext:
-    """``late`` arrives late, of a partition's writer, and what is ``middle`` of the next transaction waits for it.
+    """Delay a request of type ``late`` of a partition's writer.
 
-    One at a time. It ends by itself: the client needs a while to give the first request up.
+    Hold the requests of type ``middle`` of the next transaction until it is delivered.
+
+    Only one such fault runs at a time. It ends by itself, because the client needs some time to give up the first
+    request.
     """
 
     def __init__(self, proxies: Sequence[Proxy], spec: KafkaSpec, partitions: int, late: Api, middle: Api) -> None:
@@ -60,7 +63,7 @@ class LateInTheNext:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether something is still to arrive."""
+        """Return whether a delayed request is still to be delivered."""
         return self._arriving is not None and self._arriving.is_alive()
 
     def begin(self, chance: random.Random, seconds: float) -> tuple[str, Undo] | None:
@@ -77,5 +80,5 @@ class LateInTheNext:
 
 
 def _once_asked_again(mine: Where, late: Sequence[Rule]) -> Where:
-    """Requests from the moment on at which what is late was sent again."""
+    """Select requests that clients send after they have retried the delayed one."""
     return lambda request: mine(request) and any(each.seen > 1 for each in late)

@@ -1,4 +1,4 @@
-"""One attempt at a load of several chunks, in a grant of its own where that is asked for."""
+"""One attempt at a load of several chunks, with the load lock if its arguments require it."""
 
 import json
 import os
@@ -28,9 +28,11 @@ _GRANT_WAIT_SECONDS = 1.0
 
 
 def load(log: Backend, arguments: Mapping[str, Any], run: str, held: dict[str, Any]) -> Told:
-    """Load what the arguments of an operation say; ``held`` is told from when to when it had a grant for sure.
+    """Run the load in the arguments of an operation.
 
-    Raises ConditionalLogError, and what is a defect.
+    Store in ``held`` the time from which and until which it certainly held the load lock.
+
+    Raises ConditionalLogError; any other exception is a defect.
     """
     wanted = ExpectedOffsets.parse(json.dumps(arguments["expected"]))
     grant = None
@@ -43,7 +45,7 @@ def load(log: Backend, arguments: Mapping[str, Any], run: str, held: dict[str, A
         try:
             results = _load(log, plan, arguments, run)
         finally:
-            # Once it is recorded that the job is complete, what it has a grant for may be another's.
+            # After the completion of the job is recorded, another load may get the lock.
             if grant is not None:
                 held[HELD] = [since, time.monotonic_ns()]
         done = complete_job(log, plan, results)
@@ -64,5 +66,5 @@ def _load(log: Backend, plan: Plan, arguments: Mapping[str, Any], run: str) -> t
 
 
 def table_of(rows: list[list[str]]) -> pa.Table:
-    """Keys and values as records to append."""
+    """Return keys and values as records to append."""
     return pa.Table.from_pylist([{"key": k.encode(), "value": v.encode()} for k, v in rows], schema=RECORDS)

@@ -1,4 +1,4 @@
-"""Runs a schedule of faults, and records each as an operation, so that it is a band in the timeline."""
+"""Run a schedule of faults. Each fault is recorded as an operation, so that the timeline shows it as a band."""
 
 import heapq
 import random
@@ -15,7 +15,7 @@ FAULT = "fault"
 
 
 class Nemesis:
-    """Begins and ends faults at their times, one at a time, in the thread that calls `run`."""
+    """Begin and end faults at their times, one after the other, in the thread that calls `run`."""
 
     def __init__(self, faults: Mapping[str, Fault], recorder: Recorder, calm: Callable[[], None]) -> None:
         self._faults = faults
@@ -25,7 +25,7 @@ class Nemesis:
         self.struck: Counter[str] = Counter()
 
     def run(self, planned: Sequence[Planned], seconds: float, stop: Event) -> None:
-        """All of a schedule; when this returns, or raises, all faults have ended."""
+        """Run the whole schedule. All faults have ended when this returns or raises."""
         began = time.monotonic()
         try:
             for each in planned:

@@ -1,7 +1,8 @@
-"""A client that makes other attempts at what writers are at: as Spark does that speculates, or whoever takes a writer
-for dead that only stands still.
+"""A client that duplicates the operations that writers have in progress.
 
-``python -m tests.chaos.other_attempts WORLD NAME SEED``; it ends when the world's file ``stop`` is there.
+Speculative execution in Spark does this, and so does a process that considers a frozen writer dead.
+
+``python -m tests.chaos.other_attempts WORLD NAME SEED``; it ends when the world's file ``stop`` exists.
 """
 
 import random
@@ -24,7 +25,7 @@ _PACES = 2
 
 
 class OtherAttempts:
-    """What one such client does: each attempt is an operation of its own, of the writer's job."""
+    """The operations of one such client. Each attempt is an operation of its own, of the writer's job."""
 
     def __init__(self, log: Backend, world: World, recorder: Recorder, seed: int) -> None:
         self._log = log
@@ -34,7 +35,7 @@ class OtherAttempts:
         self._orphaned = World.orphaned()
 
     def run(self, stopped: Callable[[], bool]) -> None:
-        """Look what is under way again and again until it is stopped."""
+        """Duplicate the operations in progress until it is stopped."""
         while not stopped():
             writers = sorted(self._world.history.glob("w*.jsonl"))
             asked = [each for file in writers if (each := under_way(file, APPEND)) and is_for_two(each["job"])]
@@ -43,9 +44,12 @@ class OtherAttempts:
             time.sleep(self._chance.uniform(0, 2 * _PACES * self._world.pace))
 
     def _attempt(self, arguments: Mapping[str, Any]) -> None:
-        """Until it is told what became of it: the writer may have given up, and nobody else ends a load left open.
+        """Repeat the attempt until its result is known.
 
-        Where the log is damaged nobody will be told that; nor where who started this is gone, and brokers with him.
+        The writer may have given up, and no other client completes an open load.
+
+        Stop without a result if the log is damaged, or if the process that started this one has exited, and the
+        brokers with it.
         """
         kind, result = INFO, dict[str, Any]()
         while kind == INFO and result.get("kind") != ErrorKind.CHUNK_DAMAGED and not self._orphaned():
@@ -55,7 +59,7 @@ class OtherAttempts:
 
 
 def main(folder: str, name: str, seed: str) -> None:
-    """Attempt until the world stops."""
+    """Run until the world stops."""
     world = World.read(Path(folder))
     with Recorder(world.history / f"{name}.jsonl", name) as recorder, world.open(name) as log:
         OtherAttempts(log, world, recorder, int(seed)).run(world.stopped())

@@ -1,4 +1,4 @@
-"""What a run of chaos is given: a log, those who use it, the faults it can have, and who judges."""
+"""The parts of a chaos run: a log, its clients, the possible faults, and the function that checks the result."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,25 +9,26 @@ from tests.chaos.faults import Fault, Victim
 from tests.chaos.granted import judge_log
 
 Judge = Callable[[Sequence[Operation], Mapping[int, Sequence[Found]]], Sequence[Violation]]
-"""Says what is wrong, from the history and each partition of the log to its end."""
+"""Return the violations, given the history and the records of each partition up to its end."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A log under chaos. ``clients`` and ``servers`` are not started yet."""
+    """A log under chaos. ``clients`` and ``servers`` have not been started yet."""
 
     clients: list[Victim]
     faults: Mapping[str, Fault]
     open: Callable[[], Backend]
-    """The log past all faults."""
+    """Opens the log without any fault."""
     calm: Callable[[], None] = lambda: None
-    """Called whenever no fault is going on."""
+    """The run calls it whenever no fault is active."""
     heal: Callable[[], None] = lambda: None
-    """Called at the end: returns once all is well again."""
+    """The run calls it at the end; it returns when everything has recovered."""
     servers: Sequence[Victim] = ()
-    """What clients ask in between: they are needed until all clients have ended."""
+    """The processes that clients send requests to. They have to run until all clients have ended."""
     is_shared: bool = True
-    """Whether others may add partitions to the log and abort loads in it meanwhile."""
+    """Whether the run may add partitions to the log and abort its loads."""
     judge: Judge = judge_log
     end_seconds: float = 90.0
-    """Within it each client ends what it has under way once all faults are over: three patiences and more."""
+    """After the last fault, each client must complete its operations within this time: more than three retry
+    timeouts."""

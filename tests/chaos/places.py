@@ -1,4 +1,4 @@
-"""The backends under chaos: each makes a log, says how clients get to it, and which faults it can have."""
+"""The backends under chaos: each creates a log, its clients, and its faults."""
 
 import random
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def _processes(world: World, seed: int) -> list[Victim]:
 
 @contextmanager
 def directory(folder: Path, seed: int) -> Iterator[Place]:
-    """A log in a directory, whose store fails, is slow and lies."""
+    """A log in a directory, whose store fails, is slow, and returns wrong results."""
     world = World(folder, str(folder / "log"), settings=SETTINGS)
     with open_log(world.address) as log:
         log.create(PARTITIONS)
@@ -51,7 +51,7 @@ def directory(folder: Path, seed: int) -> Iterator[Place]:
 
 
 class BadWeather:
-    """A bad time of the HTTP server that all clients of a store ask."""
+    """A fault of the HTTP server of the store, for all clients."""
 
     def __init__(self, proxy: StoreProxy, kind: str) -> None:
         self._proxy = proxy
@@ -71,7 +71,10 @@ class BadWeather:
 
 @contextmanager
 def store(folder: Path, seed: int) -> Iterator[Place]:
-    """A log in an S3 server, behind a proxy with bad days, and clients whose store lies."""
+    """A log in an S3 server, accessed through a proxy with faults.
+
+    The store in the clients also returns wrong results.
+    """
     with moto() as served, proxy_to(served.endpoint) as proxy:
         plain = served.spec()
         settings = dict(plain.store_options) | {"aws_endpoint": proxy.endpoint} | dict(SETTINGS)
@@ -87,14 +90,17 @@ def store(folder: Path, seed: int) -> Iterator[Place]:
 
 @contextmanager
 def kafka(folder: Path, seed: int) -> Iterator[Place]:
-    """A topic of three brokers, replication 3, two in sync, each behind a proxy."""
+    """A topic on three brokers, each accessed through a proxy.
+
+    The replication factor is 3, and min.insync.replicas is 2.
+    """
     with proxied_brokers(folder, PARTITIONS) as brokers:
         clients = _processes(brokers.world, seed)
         yield Place(clients, faults_of(clients, "client") | brokers.faults, brokers.open, brokers.calm, brokers.heal)
 
 
 class LoseReplies:
-    """Calls of a client in memory fail, before they took place or after."""
+    """Make calls of a client in memory fail, before or after they take effect."""
 
     def __init__(self, clients: list[ClientThread]) -> None:
         self._clients = clients
@@ -111,7 +117,7 @@ class LoseReplies:
 
 @contextmanager
 def memory(folder: Path, seed: int) -> Iterator[Place]:
-    """A log in this process, its clients threads."""
+    """A log in the memory of this process. Its clients are threads."""
     world = World(folder, "", pace=0.005)
     world.write()
     log = MemoryLog("flights")
@@ -138,7 +144,7 @@ def memory(folder: Path, seed: int) -> Iterator[Place]:
 
 
 STORES = {"kv-directory": kv_directory, "kv-kafka": kv_kafka}
-"""Their clients may have several sessions each."""
+"""The clients of these may have several sessions each."""
 PLACES = {
     "memory": memory,
     "directory": directory,

@@ -1,6 +1,6 @@
-"""Plants defects one by one, and says which of them chaos does not see within its seeds: a checker that can fail.
+"""Check the checker: plant defects one by one, and report those that chaos does not detect within its seeds.
 
-``python -m tests.chaos.planted [WORD]``: those whose file or description holds the word.
+``python -m tests.chaos.planted [WORD]`` plants only the defects whose file or description contains the word.
 """
 
 import re
@@ -17,25 +17,25 @@ from tests.mutants.__main__ import Defect, copied_tree, planted
 
 _RUN_SECONDS = 700
 _VIOLATION = re.compile("  property [1-9]")
-"""And not 0: that a process ended by itself, or did not end, is to be explained before it counts."""
+"""Property 0 does not count: a process that ended by itself, or did not end, needs an explanation first."""
 _VERDICT = "verdict: "
 _TAIL = 3000
 
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A defect, and the runs that have to see it: on which backend, how long, and with how many seeds at most."""
+    """A defect, and the runs that must detect it: the backend, the duration, and the maximum number of seeds."""
 
     defect: Defect
     backend: str
     seconds: int
     seeds: int
     faults: Sequence[str]
-    """The kinds that it takes; none for all that there are."""
+    """The types of faults that it needs; empty for all."""
 
 
 def planted_defects() -> list[Planted]:
-    """All of them, in the order of the list."""
+    """Return all defects in the order of the list."""
     listed = tomllib.loads(Path(__file__).with_name("defects.toml").read_text())["defect"]
     return [
         Planted(
@@ -50,7 +50,7 @@ def planted_defects() -> list[Planted]:
 
 
 def seen_by(each: Planted, tree: Path) -> tuple[int, str] | None:
-    """The first seed of a run that sees the defect, and what it tells first; None when none does."""
+    """Return the first seed that detects the defect, and the last violation it printed; None if no seed does."""
     for seed in range(1, each.seeds + 1):
         with planted(each.defect, tree) as environment, tempfile.TemporaryDirectory() as folder:
             command = [sys.executable, "-m", "tests.chaos", "--backend", each.backend, "--seed", str(seed)]
@@ -68,7 +68,7 @@ def seen_by(each: Planted, tree: Path) -> tuple[int, str] | None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """1 when a defect was not seen."""
+    """Run the chosen defects; return 1 if any is not detected."""
     chosen = [
         each for each in planted_defects() if all(word in f"{each.defect.file} {each.defect.what}" for word in argv)
     ]

@@ -1,4 +1,4 @@
-"""Clients as processes: started, killed, frozen and started again by their pid."""
+"""Clients as processes: start, kill, freeze and restart them by pid."""
 
 import os
 import signal
@@ -9,15 +9,16 @@ from contextlib import suppress
 from pathlib import Path
 
 STARTED_BY = "SPARK_CAS_CHAOS_STARTED_BY"
-"""The variable that holds the pid of who started a client: by its own look, that may be gone before it looks."""
+"""The environment variable with the pid of the process that started a client. `os.getppid` is not enough, because
+that process may have exited before the client calls it."""
 _TAIL = 2000
 _KILLED_SECONDS = 10
 
 
 class ClientProcess:
-    """A program ``python -m MODULE ARGUMENTS`` that writes its history; its output goes to ``NAME.out``.
+    """A program ``python -m MODULE ARGUMENTS`` that writes its history. Its output is in ``NAME.out``.
 
-    What it starts in its process group shares its fate, as the JVM of a Spark driver does.
+    Signals go to its process group, which includes its children, such as the JVM of a Spark driver.
     """
 
     def __init__(
@@ -36,11 +37,11 @@ class ClientProcess:
         self._frozen = False
         self._killed_pid = 0
         self._complaints = ""
-        """Of processes that were replaced."""
+        """The complaints of earlier processes of this client."""
 
     @property
     def pid(self) -> int | None:
-        """None before it was started."""
+        """The process id; None before the start."""
         return None if self._process is None else self._process.pid
 
     @property
@@ -63,7 +64,7 @@ class ClientProcess:
 
     def kill(self) -> None:
         if self._process is not None:
-            if self._process.poll() is None:  # of one that has ended by itself the complaint stays
+            if self._process.poll() is None:  # keep the complaint of a process that ended by itself
                 self._killed_pid = self._process.pid
             self._send(signal.SIGKILL)
             self._process.wait(_KILLED_SECONDS)

@@ -1,4 +1,4 @@
-"""A topic of three brokers, each behind a proxy that can be told to misbehave."""
+"""A topic on three brokers, each accessed through a proxy that injects faults."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,10 +24,10 @@ from tests.kafka.proxy.server import Proxy
 CONF = Path(__file__).parents[2] / "conf" / "kafka"
 _NODES = 3
 _SETTINGS = {
-    # What brokers say to each other goes through the proxies, too: markers may be late.
+    # Requests between brokers use the proxies too, so that transaction markers can be late.
     "inter.broker.listener.name": PROXIED,
-    # About as long as a client waits for a reply, as where Kafka is used, and shorter than many freezes: one that is
-    # deposed while it stands still then answers what it was asked meanwhile.
+    # This is about as long as the request timeout of a client, as in production, and shorter than many freezes. A
+    # leader that was demoted while frozen therefore still answers the requests that it received.
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "500",
 }
@@ -35,7 +35,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class Brokers:
-    """The topic: ``open`` goes past all faults, clients go through the world."""
+    """The topic. ``open`` bypasses all faults; clients open the log through the world."""
 
     world: World
     faults: dict[str, Fault]
@@ -46,7 +46,7 @@ class Brokers:
 
 @contextmanager
 def proxied_brokers(folder: Path, partitions: int, pace: float = 0.05) -> Iterator[Brokers]:
-    """A log in a topic, replication 3, two in sync; its world is written."""
+    """Yield a log in a topic with replication factor 3 and min.insync.replicas 2. Its world is written."""
     with ExitStack() as stack:
         ports = stack.enter_context(held_ports(_NODES))
         cluster = stack.enter_context(

@@ -1,6 +1,6 @@
-"""A client that follows all partitions, and records what it saw up to which ends, as a running digest.
+"""A client that follows all partitions. It records the end offsets it saw and a running digest of the records.
 
-``python -m tests.chaos.reader WORLD NAME SEED``; it ends when the world's file ``stop`` is there.
+``python -m tests.chaos.reader WORLD NAME SEED``; it ends when the world's file ``stop`` exists.
 """
 
 import sys
@@ -17,7 +17,7 @@ from tests.chaos.world import World
 
 
 class Reader:
-    """What one reader does. It reads on from where it was, and begins anew when its process does."""
+    """The reads of one reader. It resumes at its last end offsets; a restarted process begins at the start."""
 
     def __init__(self, log: Backend, world: World, recorder: Recorder) -> None:
         self._log = log
@@ -26,7 +26,7 @@ class Reader:
         self._seen: dict[int, tuple[int, int, int]] = {}
 
     def run(self, stopped: Callable[[], bool]) -> None:
-        """Look again and again until it is stopped."""
+        """Read repeatedly until it is stopped."""
         while not stopped():
             number, began = self._recorder.start("read", {}), time.monotonic()
             try:
@@ -37,7 +37,7 @@ class Reader:
                 self._recorder.finish(number, INFO, {"kind": "LOST"})
             else:
                 self._recorder.finish(number, OK, {"seen": {str(at): each for at, each in self._seen.items()}})
-            # Half of the time it is at a look, so that it is stopped within one as well.
+            # The reader spends at least half of the time in reads, so that it is often killed within one.
             time.sleep(max(self._world.pace, time.monotonic() - began))
 
     def _look(self) -> dict[int, tuple[int, int, int]]:
@@ -47,13 +47,14 @@ class Reader:
             end, count, digest = self._seen.get(at, (0, 0, 0))
             for found in records_of(self._log, at, OffsetRange(end, max(end, bounds.end_offset))):
                 count, digest = count + 1, chained(digest, found)
-            # As it was told: an end that went back, over records that were seen, does not fit the digest.
+            # Record the end offset as reported. If it is lower than the records already seen, the digest does not
+            # match.
             seen[at] = bounds.end_offset, count, digest
         return seen
 
 
 def records_of(log: Backend, partition: int, offsets: OffsetRange) -> Iterator[Found]:
-    """What lies in a range; a record without a value as one with an empty value."""
+    """Yield the records of a range. A record without a value becomes one with an empty value."""
     for base, batch in log.read(partition, offsets, ("key", "value")) if len(offsets) else ():
         for at, row in enumerate(batch.to_pylist()):
             yield Found(base + at, Record(row["key"].decode(), (row["value"] or b"").decode()))

@@ -1,4 +1,4 @@
-"""What a run leaves: lines to print, and a folder that says how to read it."""
+"""The output of a run: lines to print, and a folder with a README that explains it."""
 
 import json
 from collections import Counter
@@ -37,7 +37,7 @@ went wrong at that moment. Of the store it names keys: `grep KEY history/*.jsonl
 
 
 def lines(outcome: Outcome) -> list[str]:
-    """The run in a few lines."""
+    """Return the summary of the run."""
     counts = outcome.counts
     told = ", ".join(f"{name} {event} {count}" for (name, event), count in sorted(counts.items()))
     records = sum(map(len, outcome.log.values()))
@@ -52,7 +52,7 @@ def lines(outcome: Outcome) -> list[str]:
 
 
 def leave(outcome: Outcome, folder: Path) -> None:
-    """Write what the README tells of, but for what is there."""
+    """Write the files that the README lists, except those that the run has already written."""
     options = f" --faults {' '.join(outcome.chosen)}" if outcome.chosen else ""
     options += f" --sessions {outcome.sessions}" if outcome.sessions > 1 else ""
     fields = {"backend": outcome.backend, "seed": outcome.seed, "seconds": outcome.seconds, "options": options}

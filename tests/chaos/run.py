@@ -1,4 +1,4 @@
-"""A run: a place, clients and a nemesis for some time; then all faults end, all is read, and all is checked."""
+"""A chaos run: start the clients, inject faults for some time, end all faults, read the log, and check everything."""
 
 import time
 from collections import Counter
@@ -23,20 +23,20 @@ from tests.chaos.schedule import Planned, schedule
 
 EXPAND, ABORT = "expand", "abort-whole"
 NOT_CALM = 0
-"""The number of a violation that no checker of histories finds: something did not end, or ended in a defect."""
+"""The number of a violation that the history checkers do not find: a client did not end, or ended with a defect."""
 START_SECONDS = 300.0
-"""Of those clients that are slowest to begin: a driver of Spark and its executors, on a busy machine."""
+"""The time for the slowest clients to start: a Spark driver and its executors, on a busy machine."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a run."""
+    """The result of a run."""
 
     backend: str
     seed: int
     seconds: float
     chosen: Collection[str]
-    """The kinds of faults that were asked for; none for all."""
+    """The requested types of faults; empty for all."""
     sessions: int
     planned: Sequence[Planned]
     history: Sequence[Operation]
@@ -46,23 +46,25 @@ class Outcome:
 
     @property
     def counts(self) -> Counter[tuple[str, str]]:
-        """Operations of clients by name and what was told."""
+        """Count the operations of clients by name and outcome."""
         return Counter((each.name, each.outcome) for each in self.history if each.name not in (FAULT, EXPAND))
 
     @property
     def kinds(self) -> Counter[str]:
-        """What those that did not go well were told."""
+        """Count the errors of operations by kind."""
         return Counter(str(each.result["kind"]) for each in self.history if "kind" in each.result)
 
 
 def run(
     backend: str, seed: int, seconds: float, folder: Path, *, kinds: Collection[str] = (), sessions: int = 1
 ) -> Outcome:
-    """Run chaos for so long, with a seed and faults of some kinds, or all; its histories are in an empty folder then.
+    """Run chaos for ``seconds`` with a seed and some or all types of faults.
 
-    ``sessions`` is how many operations a client of one of `STORES` has under way at once.
+    The histories go to ``folder``, which must be empty.
 
-    Raises ValueError for a kind that the backend cannot have, and what else is a defect of the rig; what is one of
+    ``sessions`` is the number of concurrent operations of a client, for a backend in `STORES`.
+
+    Raises ValueError for a type that the backend does not have. A defect of the test rig is raised too; a defect of
     the log is a violation.
     """
     opened = STORES[backend](folder, seed, sessions) if backend in STORES else PLACES[backend](folder, seed)
@@ -74,7 +76,8 @@ def run(
             raise ValueError(f"faults of {backend} are {', '.join(sorted(possible))}")
         planned = schedule(seed, seconds, sorted(kinds or possible))
         if place.is_shared:
-            # Once in the middle, so that there is a before and an after; whatever else goes on then.
+            # Add a partition in the middle of the run, so that there is a time before and after. Other faults may be
+            # active.
             planned += [Planned(seconds / 2, seconds / 2, EXPAND, seed)]
             planned.sort(key=lambda each: (each.begin, each.kind))
         try:
@@ -95,7 +98,7 @@ def run(
 def _strike(
     place: Place, faults: Mapping[str, Fault], planned: Sequence[Planned], seconds: float, history: Path
 ) -> Counter[str]:
-    """Start the clients and run the schedule, unless one of them complains; how often each fault struck."""
+    """Start the clients, run the schedule until a client complains, and return the number of faults by type."""
     with Recorder(history / "nemesis.jsonl", "nemesis") as recorder:
         nemesis = Nemesis(faults, recorder, place.calm)
         stopping = Event()
@@ -103,7 +106,7 @@ def _strike(
         _watch(everybody, stopping)
         for each in everybody:
             each.start()
-        # A process is seconds on its way to its first operation: faults before that would strike nothing.
+        # A process needs seconds until its first operation: earlier faults would have no effect.
         wait_until(
             lambda: stopping.is_set() or _have_begun(everybody, history),
             START_SECONDS,
@@ -120,7 +123,7 @@ def _have_begun(clients: Sequence[Victim], history: Path) -> bool:
 
 
 def _watch(clients: Sequence[Victim], stopping: Event) -> None:
-    """The run is over when a client has ended by itself: `end` tells what it complains of."""
+    """End the run when a client has ended by itself. `end` reports its complaint."""
 
     def watch() -> None:
         while not stopping.wait(0.2):
@@ -131,7 +134,7 @@ def _watch(clients: Sequence[Victim], stopping: Event) -> None:
 
 
 def finished(expand: Expand, abort: AbortWhole) -> list[Violation]:
-    """Finish what was begun beside the clients, and tell what could not be; a healed place lets it."""
+    """Complete the expansion and the abort after the place is healed; report an expansion that fails."""
     abort.finish()
     try:
         expand.finish()
@@ -141,7 +144,7 @@ def finished(expand: Expand, abort: AbortWhole) -> list[Violation]:
 
 
 def end(place: Place, stop: Path) -> list[Violation]:
-    """Have all clients end. Those that were killed ask once more for what they did not hear the end of."""
+    """Make all clients end. Killed clients are restarted, and retry their operations without a known result."""
     for each in [*place.servers, *place.clients]:
         each.thaw()
         each.start()

@@ -1,4 +1,4 @@
-"""Which faults happen when: drawn from a seed before the run, so that a seed names a schedule."""
+"""The schedule of faults, drawn from a seed before the run, so that a seed names a schedule."""
 
 import random
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ _FEWEST_KINDS, _MOST_KINDS = 2, 4
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A fault of a kind, from ``begin`` to ``end``, in seconds since the run began; ``seed`` chooses its target."""
+    """A fault of a type from ``begin`` to ``end``, in seconds since the run began; ``seed`` chooses its target."""
 
     begin: float
     end: float
@@ -20,11 +20,10 @@ class Planned:
 
 
 def schedule(seed: int, seconds: float, kinds: Sequence[str]) -> list[Planned]:
-    """Storms with quiet windows between them, in the order of their begin.
+    """Return storms of faults with quiet windows between them, sorted by begin.
 
-    A storm has some of the kinds, each of them again and again, and all come before one comes in another storm; the
-    last seconds are quiet. The same arguments give the same schedule. What the threads and processes of the system do
-    meanwhile is their own business.
+    A storm repeats some of the types. Each type occurs once before any occurs in a second storm. The same arguments
+    give the same schedule, but not the same interleaving of threads and processes.
     """
     chance = random.Random(f"schedule {seed}")
     planned: list[Planned] = []
@@ -39,7 +38,10 @@ def schedule(seed: int, seconds: float, kinds: Sequence[str]) -> list[Planned]:
 
 
 def _dealt(chance: random.Random, deck: list[str], kinds: Sequence[str]) -> list[str]:
-    """Some kinds, off a shuffled deck of all of them; a new one lies below it before it is used up."""
+    """Draw some types from a shuffled deck.
+
+    If the deck is too small, the remaining types are shuffled and added below it.
+    """
     count = min(len(kinds), chance.randint(_FEWEST_KINDS, _MOST_KINDS))
     if len(deck) < count:
         deck += [each for each in chance.sample(list(kinds), len(kinds)) if each not in deck]

@@ -1,4 +1,7 @@
-"""Several seeds of a backend at once: clients rest most of the time, so they take little longer than one."""
+"""Run several seeds of a backend in parallel.
+
+Clients are idle most of the time, so this takes little longer than one run.
+"""
 
 import subprocess
 import sys
@@ -6,13 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _SECONDS_BESIDE = 300
-"""For what is before and behind the faults: to start, to come to an end, to check."""
+"""The additional time before and after the faults: for start, end and checks."""
 
 
 def run_side_by_side(backend: str, seeds: Sequence[int], seconds: int, into: Path) -> list[Path]:
-    """The folders that the runs leave, each in a process of its own.
+    """Run each seed in a process of its own, and return the folders of the runs.
 
-    Raises AssertionError with what was not as promised; TimeoutExpired.
+    Raises AssertionError with the violations, or TimeoutExpired.
     """
     given = ["--backend", backend, "--seconds", str(seconds), "--into", str(into)]
     command = [sys.executable, "-m", "tests.chaos", *given, "--seed"]

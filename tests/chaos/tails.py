@@ -1,4 +1,4 @@
-"""The end of a history while it is written: what its client asked for last, without reading all of it."""
+"""The end of a history that a client is still writing: find its last request without reading the whole file."""
 
 import json
 from collections.abc import Iterator
@@ -12,14 +12,14 @@ Line = dict[str, Any]
 
 
 def lines_from_end(file: Path) -> Iterator[Line]:
-    """The last lines of a history, the newest first; a torn one, and what is left of one cut off, is passed over."""
+    """Yield the last lines of a history, newest first. Incomplete lines are skipped."""
     for line in reversed(file.read_bytes()[-_TAIL_BYTES:].splitlines()):
         with suppress(ValueError):
             yield json.loads(line)
 
 
 def under_way(file: Path, operation: str) -> Line | None:
-    """The arguments of the operation that a client is at, None where it rests or is at another."""
+    """Return the arguments of an operation that a client has in progress; None if it has none of this name."""
     newest = next(lines_from_end(file), None)
     if newest is None or newest["event"] != "start" or newest["operation"] != operation:
         return None

@@ -1,4 +1,4 @@
-"""Whom faults of brokers strike."""
+"""The clients that broker faults affect."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""Three seeds of a minute on each backend; `make chaos` runs any."""
+"""Three seeds of a minute on each backend. `make chaos` runs any seed."""
 
 import json
 from collections.abc import Sequence
@@ -25,9 +25,9 @@ SECONDS = 60
 
 
 def run(backend: str, *turns: Sequence[int], folder: Path) -> None:
-    """Run chaos as a person does; all has to be as promised, and each kind of fault has to have begun.
+    """Run chaos from the command line; require that all properties hold and each scheduled fault type occurred.
 
-    The seeds of a turn run side by side, and one turn after the other.
+    The seeds of a turn run in parallel, and the turns one after the other.
     """
     left = [each for seeds in turns for each in run_side_by_side(backend, seeds, SECONDS, folder)]
     faults = [each for history in map(look_at, left) for each in history if each.name == FAULT]
@@ -37,7 +37,7 @@ def run(backend: str, *turns: Sequence[int], folder: Path) -> None:
 
 
 def look_at(left: Path) -> list[Operation]:
-    """The history of a run, which must be more than nothing."""
+    """Return the history of a run, and require that it is not empty."""
     history = read_history(left / "history")
     assert any(each.name == "append" and each.outcome == OK for each in history)
     assert any(each.name == "read" and each.outcome == OK and each.result["seen"]["0"][1] for each in history)
@@ -53,7 +53,7 @@ def look_at(left: Path) -> list[Operation]:
 
 @pytest.mark.parametrize("last", [(FAIL, {"kind": "CONFLICT"}), (INFO, {"kind": "CHUNK_DAMAGED"})])
 def test_another_attempt_ends_what_it_began(tmp_path, monkeypatch, last):
-    """A load as a whole that nobody ends is in the way of all others for a quarter of an hour."""
+    """An atomic load that no client completes blocks all others for 15 minutes."""
     replies = [(INFO, {"kind": "LOST"}), (INFO, {"kind": "STORAGE"}), last]
     world = World(tmp_path, "", pace=0.001)
     world.history.mkdir()
@@ -97,7 +97,10 @@ def test_an_object_store_keeps_its_promises(tmp_path):
 @pytest.mark.kafka
 @pytest.mark.timeout(1000)
 def test_three_brokers_keep_their_promises(tmp_path):
-    """In one storm brokers are killed and in another stopped: one at a time is unwell, and a start takes a storm."""
+    """In one storm brokers are killed, in another frozen.
+
+    Only one is faulty at a time, and a start takes a whole storm.
+    """
     run("kafka", (4,), (2,), (3,), folder=tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""The store under chaos, seeds of a few seconds; and what Porcupine is given of a history."""
+"""The key-value store under chaos, for some seconds per seed; and the histories that Porcupine checks."""
 
 import pytest
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(400)
 
 
 def run(backend, seed, seconds, sessions, *, folder):
-    """Run chaos as a person does; all has to be as promised, and something has to have happened."""
+    """Run chaos from the command line; require that all properties hold and reads, writes and faults occurred."""
     told = ["--seed", str(seed), "--seconds", str(seconds), "--sessions", str(sessions)]
     code = main(["--backend", backend, *told, "--into", str(folder)])
     [left] = folder.iterdir()
@@ -42,7 +42,7 @@ def test_a_store_on_three_brokers_keeps_its_promises(chosen, tmp_path):
 
 
 def test_brokers_are_told_which_node_it_is(tmp_path, monkeypatch):
-    """Claims of a moment ago are told apart by it."""
+    """The simulated demotion of leaders distinguishes recent claims by the client id."""
     specs: list[KafkaSpec] = []
     monkeypatch.setattr(world, "KafkaLog", specs.append)
     monkeypatch.setattr(node, "Node", lambda opens, **_: opens())
@@ -101,7 +101,7 @@ def read(start, value, version):
 
 
 def holding(*values):
-    """A log with these values of a key at consecutive offsets; None is a gap."""
+    """Return a log with these values of a key at consecutive offsets; None is a gap."""
     return {0: [Found(at, Record("k", value)) for at, value in enumerate(values) if value is not None]}
 
 
@@ -155,7 +155,7 @@ def test_a_mismatch_tells_the_version_of_then():
 
 
 def told_of(history, log):
-    """The numbers of what `written` finds."""
+    """Return the numbers of the violations that `written` finds."""
     return [each.number for each in written(history, log)]
 
 

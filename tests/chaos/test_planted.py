@@ -1,4 +1,4 @@
-"""Chaos sees a planted defect: one of them before each change, all of them in the long suite."""
+"""Chaos detects planted defects: one of them before each change, all of them in the long suite."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.mutants.__main__ import ROOT, copied_tree
 
 
 def rows():
-    """All of them; each but the first in the long suite alone."""
+    """Yield all defects; each except the first runs only in the long suite."""
     for number, each in enumerate(planted_defects()):
         marks = [pytest.mark.full] if number else []
         marks += [pytest.mark.kafka] if each.backend == "kafka" else []

@@ -1,4 +1,4 @@
-"""The processes of a run."""
+"""The client processes of a run."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""A seed names a schedule, and a nemesis ends all that it begins."""
+"""A seed determines the schedule, and the nemesis ends every fault that it begins."""
 
 import random
 from threading import Event

@@ -1,4 +1,4 @@
-"""Loads and a stream of Spark under chaos, seeds of a minute and more; and what is judged of a stream."""
+"""Loads and a stream by Spark under chaos, for a minute or more per seed; and the check of a stream."""
 
 import os
 import random
@@ -26,7 +26,7 @@ WHOLE = {"compare": "partition", "chunk_records": 2}
 
 
 def run(backend, seed, seconds, *, folder):
-    """Run chaos as a person does; all has to be as promised, and each kind of client has to have done something."""
+    """Run chaos from the command line; require that all properties hold and each type of client made progress."""
     code = main(["--backend", backend, "--seed", str(seed), "--seconds", str(seconds), "--into", str(folder)])
     [left] = folder.iterdir()
     assert code == 0, (left / "violations.txt").read_text()
@@ -81,12 +81,12 @@ if first:
     child = subprocess.Popen([sys.executable, __file__, first], env=os.environ | {"CHAIN": " ".join(rest)})
 time.sleep(60)
 """
-"""A process that starts another, and so on, each with its name as an argument."""
+"""A process that starts another, and so on. Each has its name as an argument."""
 EXECUTOR, DAEMON = "CoarseGrainedExecutorBackend", "pyspark.daemon"
 
 
 def begun(fault, chance):
-    """The target of a fault that finds one, and what ends it."""
+    """Return the target of a fault that finds one, and the function that ends it."""
     found = fault.begin(chance, 1.0)
     assert found is not None
     return found

@@ -1,4 +1,4 @@
-"""Clients as threads, for a log in memory: a kill or a freeze takes hold at the next call of the log's protocol."""
+"""Clients as threads, for a log in memory. A kill or a freeze takes effect at the next call to the log."""
 
 import random
 import traceback
@@ -12,11 +12,11 @@ _FROZEN_SECONDS = 120
 
 
 class ThreadKilledError(BaseException):
-    """Stands for SIGKILL: no handler of the code under test catches it."""
+    """A simulated SIGKILL: no handler of the code under test catches it."""
 
 
 class Gate:
-    """What a client's calls pass: shut while it is frozen, deadly once it was killed, and lossy at times."""
+    """The gate that each call of a client passes: it can block the client, kill it, or fail calls at random."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -35,7 +35,7 @@ class Gate:
 
 
 class GatedLog(FaultyLog):
-    """A backend behind a gate, before and after each call; an append whose reply is lost becomes `Unknown`."""
+    """A backend with a gate before and after each call. An append whose response is lost becomes `Unknown`."""
 
     def __init__(self, inner: Backend, gate: Gate) -> None:
         super().__init__(inner, lose_append_replies=True)
@@ -46,7 +46,7 @@ class GatedLog(FaultyLog):
 
 
 class ClientThread:
-    """A client in this process. ``program`` runs with the log until it ends, or is killed."""
+    """A client in this process. ``program`` runs with the log until it ends or is killed."""
 
     def __init__(self, name: str, log: Backend, seed: int, program: Callable[[Backend], None]) -> None:
         self.name = name
@@ -91,5 +91,5 @@ class ClientThread:
             self._program(GatedLog(self._log, gate))
         except ThreadKilledError:
             pass
-        except BaseException:  # noqa: BLE001 - told at the end
+        except BaseException:  # noqa: BLE001 - reported at the end
             self.complaint = f"{self.name} ended:\n{traceback.format_exc()}"

@@ -1,4 +1,7 @@
-"""A run to look at: one HTML file without any other, a row for each process, operations as bars, faults as bands."""
+"""The timeline of a run: an HTML file with a row for each process, operations as bars and faults as bands.
+
+The file is self-contained.
+"""
 
 from collections.abc import Sequence
 from html import escape
@@ -8,7 +11,7 @@ from tests.chaos.nemesis import FAULT
 from tests.chaos.run import Outcome
 
 MOST = 20_000
-"""More bars than these no browser shows with pleasure: the last are left out, and the page says so."""
+"""Browsers are slow with more bars than this. Later operations are left out, and the page reports their number."""
 _PIXELS_PER_SECOND = 40
 _ROW, _LEFT, _TOP, _BAR = 26, 140, 40, 14
 _COLOURS = {OK: "#2e8b57", FAIL: "#d08a1d"}
@@ -33,7 +36,7 @@ Point at a bar to read what was asked and told.{left_out}</p>
 
 
 def page(outcome: Outcome) -> str:
-    """The page of a run."""
+    """Return the page of a run."""
     bars = sorted(outcome.history, key=lambda each: (each.name == FAULT, each.start_ns))
     faults = [each for each in bars if each.name == FAULT]
     operations = [each for each in bars if each.name != FAULT][:MOST]
@@ -78,7 +81,7 @@ def _seconds(seconds: int, height: int) -> str:
 def _bar(each: Operation, rows: Sequence[str], begin: int, end: int, height: int) -> str:
     left = _LEFT + (each.start_ns - begin) / 1e9 * _PIXELS_PER_SECOND
     is_fault = each.name == FAULT
-    # What was not heard of is as long as it may have gone on, but for what its process did next.
+    # A fault without an end lasts until the end of the run. An operation without an end has the minimum width.
     until = end if each.end_ns is None and is_fault else _end(each)
     width = max(2.0, (until - each.start_ns) / 1e9 * _PIXELS_PER_SECOND)
     row = rows.index(str(each.arguments["kind"]) if is_fault else each.process)

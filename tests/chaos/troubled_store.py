@@ -1,4 +1,7 @@
-"""A store that fails, is slow or lies for as long as a file says so: faults that reach into client processes."""
+"""A store with faults for as long as a file exists, so that faults can reach into client processes.
+
+The store fails, is slow, or returns wrong results.
+"""
 
 import random
 import time
@@ -17,14 +20,14 @@ PUTS = {
     "refuses-its-own": applied_and_refused,
     "refuses-for-nothing": refused_for_nothing,
 }
-"""What becomes of some of the puts that must not overwrite."""
+"""The effects on some of the puts that must not overwrite."""
 TROUBLES = (SLOW, FAILING, *PUTS)
 _SHARE = 0.4
 _SLOW_SECONDS = 0.05
 
 
 class StoreTrouble:
-    """A fault of the store, in all clients at once."""
+    """A fault of the store, for all clients at once."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         self._file = folder / kind
@@ -37,7 +40,7 @@ class StoreTrouble:
 
 
 class TroubledStore:
-    """A real store behind the troubles of a folder."""
+    """A real store with the faults in a folder."""
 
     def __init__(self, inner: Store, folder: Path) -> None:
         self._inner = inner

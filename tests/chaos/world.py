@@ -1,4 +1,4 @@
-"""What a client process has to know: where the log is, where its history goes, and when it is to stop."""
+"""The settings of a client process: the log, the file of its history, and the condition to stop."""
 
 import json
 import os
@@ -17,60 +17,64 @@ from tests.chaos.troubled_store import TroubledStore
 from tests.kafka.faulted import spec_of
 
 REQUEST_SECONDS = 2.0
-"""Of Kafka's clients: with a transaction of 12 s and a patience of 24 s, in the ratios of those in use."""
+"""The request timeout of Kafka clients. With a transaction timeout of 12 s and a retry timeout of 24 s, the ratios
+are those of production."""
 SETTINGS = (("retry_timeout", "12s"),)
-"""Of object logs: as long as a third of what clients are given to come to their end."""
+"""The settings of object logs: a retry timeout far below the time in which clients have to end."""
 WRITERS = ("w1", "w2", "w3")
 OTHER_ATTEMPTS = ("a1",)
-"""Clients that attempt what writers are at."""
+"""The clients that duplicate operations of the writers."""
 READERS = ("r1",)
 _NAME = "world.json"
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """A run's folder, and a log: a topic of brokers, or an address of an object log."""
+    """The folder of a run, and a log: a topic on brokers, or the address of an object log."""
 
     folder: Path
     address: str
     topic: str = ""
-    """Of brokers, whose ``address`` is ``bootstrap.servers``."""
+    """The topic; ``address`` is then ``bootstrap.servers``. Empty for an object log."""
     settings: tuple[tuple[str, str], ...] = ()
     pace: float = 0.03
-    """Seconds that a client rests after an operation, on average."""
+    """The average pause of a client after an operation (s)."""
 
     @property
     def history(self) -> Path:
-        """The files of all histories."""
+        """The folder of all histories."""
         return self.folder / "history"
 
     def history_of(self, client: str) -> Path:
-        """The file of a client's history."""
+        """Return the file of a client's history."""
         return self.history / f"{client}.jsonl"
 
     @property
     def stop(self) -> Path:
-        """Clients end once this file is there."""
+        """The file that ends all clients when it exists."""
         return self.folder / "stop"
 
     @property
     def troubles(self) -> Path:
-        """A file in this folder is a fault of the store that is going on."""
+        """The folder with one file for each active fault of the store."""
         return self.folder / "troubles"
 
     def stopped(self) -> Callable[[], bool]:
-        """Whether a client process is to end: also when who started it was killed."""
+        """Return a function that reports whether a client process must end: it is stopped or orphaned."""
         orphaned = self.orphaned()
         return lambda: self.stop.exists() or orphaned()
 
     @staticmethod
     def orphaned() -> Callable[[], bool]:
-        """Whether who started this process was killed: the rig, or its parent where it was started by hand."""
+        """Return a function that reports whether the starter of this process has exited.
+
+        This is the rig, or for a manual start the parent process.
+        """
         parent = int(os.environ.get(STARTED_BY, os.getppid()))
         return lambda: os.getppid() != parent
 
     def open(self, client: str = "") -> Backend:
-        """The log as clients see it, in the middle of the faults; brokers are told which client it is."""
+        """Open the log as clients do, with all faults. Brokers get the name of the client."""
         if self.topic:
             named = {"client_id": client} if client else {}
             return KafkaLog(spec_of(self.address, self.topic, request_seconds=REQUEST_SECONDS, **named))
@@ -78,7 +82,7 @@ class World:
         return ObjectLog(spec, TroubledStore(open_store(spec), self.troubles))
 
     def write(self) -> None:
-        """Leave it in its folder for processes to read."""
+        """Write the world to its folder, for other processes to read."""
         for each in (self.history, self.troubles):
             each.mkdir(parents=True)
         text = json.dumps(asdict(self) | {"folder": str(self.folder)})
@@ -86,7 +90,7 @@ class World:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """What `write` left."""
+        """Read the world that `write` stored."""
         found = json.loads((folder / _NAME).read_text())
         settings = tuple((name, value) for name, value in found.pop("settings"))
         return cls(**(found | {"folder": folder, "settings": settings}))

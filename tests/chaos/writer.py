@@ -1,6 +1,6 @@
-"""A client that appends in all the ways there are, and asks again for what it did not hear the end of.
+"""A client that appends in all possible ways, and retries appends whose result is unknown.
 
-``python -m tests.chaos.writer WORLD NAME SEED``; it ends when the world's file ``stop`` is there.
+``python -m tests.chaos.writer WORLD NAME SEED``; it ends when the world's file ``stop`` exists.
 """
 
 import random
@@ -20,26 +20,30 @@ from tests.chaos.loading import Told
 from tests.chaos.world import World
 
 KEYS = 5
-"""Few, so that those who expect something of a key meet others with the same."""
+"""Few keys, so that appends with an expected offset for a key often conflict."""
 CHUNK_RECORDS = 2
 _TRIES = 4
 _PAUSE_SECONDS = 0.3
 _CHANGED_SHARE = 0.1
 _BLIND_SHARE = 0.5
 _GRANTED_SHARE = 0.7
-"""Of loads."""
+"""The share of loads that acquire the load lock."""
 
 
 def is_for_two(job: str) -> bool:
-    """Every other job is its writer's alone: no other attempt makes true what that one is told in error."""
+    """Return whether other clients may duplicate this append: every second job.
+
+    The other jobs belong to their writer alone. If it gets a wrong response, no other attempt can make that response
+    true.
+    """
     return int(job.rpartition("-")[2]) % 2 == 0
 
 
 class Writer:
-    """What one writer does; its history is its memory, also of the process before."""
+    """The operations of one writer. Its history is its only state, and survives a restart of the process."""
 
     LOOK_SHARE = 0.6
-    """How often it learns anew where partitions end before it appends."""
+    """The share of appends before which it reads the end offsets."""
 
     def __init__(self, log: Backend, world: World, recorder: Recorder, seed: int) -> None:
         self._log = log
@@ -52,7 +56,7 @@ class Writer:
         self._ends: dict[int, int] = {}
 
     def run(self, stopped: Callable[[], bool]) -> None:
-        """Ask again for what is open, then go on until it is stopped."""
+        """Retry the appends without a known result, then append until it is stopped."""
         for job in self._jobs.values():
             if job.attempts[-1].outcome == INFO:
                 self.ask(dict(job.attempts[-1].arguments), _TRIES)
@@ -61,7 +65,7 @@ class Writer:
                 self._look()
                 arguments = self.next_append()
             except (ConditionalLogError, InjectedFaultError):
-                # Nothing was asked for yet. What fails for ever is found at the end.
+                # Nothing has been sent yet. The end of the run detects a permanent failure.
                 time.sleep(self._world.pace)
                 continue
             if self.ask(arguments, _TRIES):
@@ -69,7 +73,7 @@ class Writer:
             time.sleep(self._chance.uniform(0, 2 * self._world.pace))
 
     def ask(self, arguments: dict[str, Any], tries: int) -> bool:
-        """Append, trying again what is not known; whether it was acknowledged."""
+        """Append, and retry while the result is unknown; return whether the append was acknowledged."""
         for _ in range(tries):
             number = self._recorder.start("append", arguments)
             event, result = self.told(arguments, f"{self._recorder.process}.{number}")
@@ -83,16 +87,16 @@ class Writer:
         return False
 
     def told(self, arguments: dict[str, Any], run: str) -> Told:
-        """Append; what came of it. ``run`` is the name of this attempt."""
+        """Append and return the result. ``run`` is the name of this attempt."""
         return ask(self._log, arguments, run)
 
     def acknowledged(self, arguments: dict[str, Any]) -> None:
-        """Now and then, ask once more for an append that was acknowledged."""
+        """Sometimes repeat an acknowledged append with other records."""
         if self._chance.random() < _CHANGED_SHARE:
             self.ask_for_others(arguments)
 
     def ask_for_others(self, arguments: dict[str, Any]) -> None:
-        """Ask for an append again, with one value that is another."""
+        """Repeat an append with one changed value."""
         rows = {at: [list(row) for row in each] for at, each in arguments["records"].items()}
         self._chance.choice(list(rows.values()))[-1][1] += "'"
         changed = {**arguments, "records": rows}
@@ -100,14 +104,14 @@ class Writer:
         self._recorder.finish(number, *self.told(changed, f"{self._recorder.process}.{number}"))
 
     def _look(self) -> None:
-        """Learn where partitions end, or go on with what is known, which may be old."""
+        """Read the end offsets, or keep the known ones, which may be old."""
         partitions = self._log.layout().partitions
         if len(self._ends) != partitions or self._chance.random() < self.LOOK_SHARE:
             bounds = self._log.bounds_of(range(partitions), waiting=True)
             self._ends = {at: each.end_offset for at, each in enumerate(bounds)}
 
     def next_append(self) -> dict[str, Any]:
-        """The arguments of an append under a new job."""
+        """Return the arguments of an append under a new job."""
         self._count += 1
         job = f"{self._recorder.process}-{self._count}"
         partitions = sorted(self._ends)
@@ -118,7 +122,7 @@ class Writer:
         expected: dict[int, int | None] = {at: self._ends[at] for at in chosen}
         if way == "blind" or (way == "load" and self._chance.random() < _BLIND_SHARE):
             expected = dict.fromkeys(chosen)
-        # A partition of a whole may be one that only an offset is expected of.
+        # One partition of an atomic append may have an expected offset but no records.
         written = chosen[:-1] if several and count > 2 else chosen
         rows = self._chance.randint(3, 12) if way == "load" else self._chance.randint(1, 3)
         return {
@@ -130,7 +134,7 @@ class Writer:
             "expected": {str(at): offset for at, offset in expected.items()},
             "compare": "key" if way == "key" else "partition",
             "chunk_records": CHUNK_RECORDS if way == "load" else None,
-            # A process tells by its end that its grant is for others; a thread has none of its own.
+            # The exit of a process releases its load lock. A thread has no process of its own.
             "granted": way == "load" and bool(self._world.address) and self._chance.random() < _GRANTED_SHARE,
         }
 

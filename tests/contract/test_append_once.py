@@ -221,11 +221,11 @@ def test_what_is_no_mapping_of_both_is_refused_before_anything(log):
 
 
 def test_two_that_hold_what_the_other_wants_both_come_to_their_end(log, tmp_path, monkeypatch):
-    """Partitions with records come before those that are only looked at: each has one, and wants the other."""
+    """A call locks partitions with records before the others: each call holds one, and needs the other's."""
     meet, met, inner = Barrier(2, timeout=30), set[str](), type(log).append
 
     def meeting(self, claim, chunk):
-        """Goes on from the first chunk of a job when the other has one as well."""
+        """Wait after the first chunk of a job until the other job has appended one too."""
         outcome = inner(self, claim, chunk)
         if claim.plan.job not in met:
             met.add(claim.plan.job)
@@ -247,7 +247,7 @@ def test_two_that_hold_what_the_other_wants_both_come_to_their_end(log, tmp_path
 
 
 def test_what_another_call_committed_is_no_conflict_although_others_came_since(log, tmp_path, monkeypatch):
-    """The partition that is only looked at was as expected when that was decided."""
+    """The partition with only an expected offset matched it when the other call committed."""
     inner, given = type(log).claim, ({0: records(b"a")}, {0: 0, 1: 0})
 
     def overtaken(self, partition, plan):
@@ -276,7 +276,7 @@ def append_to_both(log):
 def test_what_another_call_committed_is_found_although_partitions_were_added_since(
     log, tmp_path, monkeypatch, append, step
 ):
-    """And no conflict is told: what lies where this call wants to append is its own job's."""
+    """The call reports no conflict either, because the record at its offset belongs to its own job."""
     inner = getattr(type(log), step)
 
     def overtaken(self, *given):
@@ -293,7 +293,7 @@ def test_what_another_call_committed_is_found_although_partitions_were_added_sin
 
 
 def test_what_another_call_commits_behind_the_last_look_is_no_conflict_although_others_came_since(log):
-    """It is not on record as complete yet."""
+    """The other call has not recorded its completion yet."""
     given = ({0: records(b"a")}, {0: 0, 1: 0})
 
     def overtake():
@@ -309,7 +309,7 @@ def test_what_another_call_commits_behind_the_last_look_is_no_conflict_although_
 
 
 def test_what_is_committed_is_not_refused_for_what_came_behind_it(log):
-    """The log may have lost it since: that is told."""
+    """It reports that the log may have lost the records since."""
 
     def lose():
         append_once(log, 1, records(b"since"), job="other", expected_offset=None)

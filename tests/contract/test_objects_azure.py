@@ -1,4 +1,4 @@
-"""The object log over the Azure API keeps the contract."""
+"""The object log satisfies the contract on the Azure API."""
 
 import pytest
 
@@ -25,13 +25,14 @@ class OnAzure:
 
 @pytest.mark.azure
 class TestAzure(OnAzure, StoreContract):
-    """Where stores differ."""
+    """The tests in which stores may differ."""
 
 
 @pytest.mark.azure
 @pytest.mark.full
 class TestAllOnAzure(OnAzure, LogContract):
-    """The rest does no more than take those steps: in a directory and in memory `make test` runs it too."""
+    """All tests. The others combine the same steps, and `make test` runs them in a directory and in memory."""
 
-    # It dies between the calls of the protocol, where all stores are alike: a directory and memory show that.
+    # The job dies between calls of the protocol, which does not depend on the store. A directory and memory cover
+    # this test.
     test_a_job_killed_at_any_call_ends_with_exactly_its_input = None  # type: ignore[assignment]

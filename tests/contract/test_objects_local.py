@@ -1,4 +1,4 @@
-"""The object log in a local directory keeps the contract."""
+"""The object log in a local directory satisfies the contract."""
 
 from pathlib import Path
 from uuid import uuid4

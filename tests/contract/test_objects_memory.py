@@ -1,4 +1,4 @@
-"""The object log over a store in memory keeps the contract."""
+"""The object log over a store in memory satisfies the contract."""
 
 from uuid import uuid4
 

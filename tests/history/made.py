@@ -1,4 +1,4 @@
-"""Histories and logs made by hand: appends told in a line each."""
+"""Handwritten histories and logs: one line for each append."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ At = Mapping[int, int | None]
 
 
 def records_of(job: str, partition: int, count: int = 2, key: str = "k") -> list[Record]:
-    """The records that `append` sends for a job."""
+    """Return the records that `append` sends for a job."""
     return [Record(key, f"{job}/{partition}/{at}") for at in range(count)]
 
 
@@ -25,9 +25,9 @@ def append(
     key: str = "k",
     **arguments: Any,
 ) -> Operation:
-    """An attempt from ``start`` to ``end``: told ``ranges``, or a ``kind`` of failure, or nothing.
+    """Return an attempt from ``start`` to ``end`` with ``ranges`` as its result, a ``kind`` of failure, or no result.
 
-    It has two records for each partition that ``expected`` names, unless ``counts`` says otherwise.
+    It has two records for each partition in ``expected``, unless ``counts`` gives other numbers.
     """
     sizes = counts if counts is not None else dict.fromkeys(expected, 2)
     asked = {
@@ -43,7 +43,7 @@ def append(
 
 
 def read(start: int, seen: Mapping[int, tuple[int, list[Found]]]) -> Operation:
-    """A read that saw these records below these ends."""
+    """Return a read that saw these records below these end offsets."""
     told = {str(at): [end, len(found), digest(found)] for at, (end, found) in seen.items()}
     return Operation("r", "read", {}, start, start + 1, OK, {"seen": told})
 
@@ -56,10 +56,10 @@ def digest(found: list[Found]) -> int:
 
 
 def at(base_offset: int, job: str, partition: int = 0, count: int = 2, key: str = "k") -> list[Found]:
-    """The records of a job at consecutive offsets."""
+    """Return the records of a job at consecutive offsets."""
     return [Found(base_offset + n, each) for n, each in enumerate(records_of(job, partition, count, key))]
 
 
 def numbers(history: list[Operation], *partitions: list[Found]) -> set[int]:
-    """The properties that a log breaks."""
+    """Return the properties that a log violates."""
     return {each.number for each in check_log(history, dict(enumerate(partitions)))}

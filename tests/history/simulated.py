@@ -1,4 +1,4 @@
-"""A log that keeps all promises, run step by step as Hypothesis chooses, with the history of its clients."""
+"""A simulated log without defects, driven step by step by Hypothesis, and the history of its clients."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,16 +13,16 @@ PARTITIONS = 2
 
 @dataclass(frozen=True)
 class Step:
-    """An append: to which partitions, how it is told, and how far its claims lie behind the end."""
+    """An append: its partitions, its reported result, and the distance of its expected offsets from the end."""
 
     partitions: tuple[int, ...]
     checked: bool
     behind: int
     unheard: bool
     applied: bool
-    """Of one that is not heard of: whether it took place."""
+    """Whether an append without a reported result took effect."""
     chunks: int
-    """Of a load; 0 of an append as a whole."""
+    """The number of chunks of a load; 0 for an atomic append."""
     gap: int
     early: int
     late: int
@@ -48,14 +48,14 @@ STEPS = st.lists(
 
 @dataclass
 class World:
-    """The log, and what was told."""
+    """The log and the reported results."""
 
     log: dict[int, list[Found]] = field(default_factory=lambda: {at: [] for at in range(PARTITIONS)})
     ends: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
     history: list[Operation] = field(default_factory=list)
 
     def run(self, steps: list[Step]) -> "World":
-        """Each step takes effect at a time of its own, between its start and its end; then somebody reads."""
+        """Run all steps. Each takes effect at a time between its start and its end, and a read follows it."""
         for number, step in enumerate(steps):
             now = 100 + 10 * number
             self.history.append(self._take(f"j{number}", step, now - step.early, now + step.late))

@@ -1,4 +1,4 @@
-"""Each numbered property of the checker, with a log that keeps it and logs that break it."""
+"""Each numbered property of the checker, with a log that satisfies it and logs that violate it."""
 
 from dataclasses import replace
 
@@ -169,7 +169,7 @@ def test_14_a_reader_sees_wholes_as_wholes():
 
 
 def test_14_holds_of_the_partitions_that_a_reader_looked_at():
-    """As before the log got another."""
+    """The reader read the layout before the log got another partition."""
     history = [append("w", 1, None, {0: 0, 1: 0}), append("v", 1, None, {0: 2, 1: 2, 2: 0})]
     log = [[*at(0, "w"), *at(2, "v")], [*at(0, "w", 1), *at(2, "v", 1)], at(0, "v", 2)]
     for seen in ([0, 0], [2, 2], [4, 4]):

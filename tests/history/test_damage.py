@@ -1,4 +1,4 @@
-"""Whatever a correct log does is allowed, and each kind of damage to it is found."""
+"""The checker accepts every behavior of a correct log, and detects each kind of damage."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,7 +11,7 @@ from spark_cas.testing.history import FAIL, OK, Found, Operation, check_log
 from tests.history.made import records_of
 from tests.history.simulated import STEPS, Step, World
 
-pytestmark = pytest.mark.timeout(900)  # of the nightly profile
+pytestmark = pytest.mark.timeout(900)  # for the nightly profile
 
 Damage = Callable[[World], Iterator[World]]
 
@@ -25,7 +25,7 @@ def appends(world: World, outcome: str) -> list[Operation]:
 
 
 def chunks_of(world: World) -> Iterator[tuple[int, int, int]]:
-    """Where records that were acknowledged lie: (partition, place of the first, place behind the last)."""
+    """Yield the positions of acknowledged records: (partition, first position, position after the last)."""
     for told in appends(world, OK):
         for text, (base, end) in told.result["ranges"].items():
             places = [n for n, each in enumerate(world.log[int(text)]) if base <= each.offset < end]
@@ -58,7 +58,7 @@ def neighbours_are_swapped(world: World) -> Iterator[World]:
 
 
 def what_was_refused_is_there(world: World) -> Iterator[World]:
-    """Not of a load, which may keep a prefix in the partitions that did not refuse it."""
+    """Only for appends that are not loads: a load may keep a prefix in the partitions without a rejection."""
     for told in (each for each in appends(world, FAIL) if each.arguments["chunk_records"] is None):
         for text, rows in told.arguments["records"].items():
             records = records_of(told.arguments["job"], int(text), len(rows))
@@ -86,7 +86,7 @@ def another_range_is_told(world: World) -> Iterator[World]:
 
 
 def a_reader_is_told_an_older_end(world: World) -> Iterator[World]:
-    """Of the last reader, who began after all that was acknowledged to him had ended."""
+    """Change the result of the last read, which began after all acknowledged appends had ended."""
     *before, last = world.history
     late = replace(last, start_ns=last.start_ns + 1000, end_ns=last.start_ns + 1001)
     for text, (end, count, digest) in last.result["seen"].items():

@@ -1,4 +1,4 @@
-"""Histories are written so that a kill at any moment leaves one that can be read."""
+"""A kill at any moment leaves a history that can be read."""
 
 import json
 import signal

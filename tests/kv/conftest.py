@@ -7,7 +7,7 @@ from tests.kv.nodes import SHARDS
 
 @pytest.fixture(params=["memory", "directory"])
 def log(request, tmp_path):
-    """What opens a log of the store's shards, each time the same one."""
+    """Return a function that opens a log with the store's shards, the same log each time."""
     if request.param == "memory":
         memory = MemoryLog()
         memory.create(SHARDS)
@@ -20,11 +20,11 @@ def log(request, tmp_path):
 
 @pytest.fixture
 def still(monkeypatch):
-    """Nodes look at the log only when they are asked: whatever they know then, they know from before."""
+    """Nodes read the log only to serve a request: otherwise they keep their old state."""
     monkeypatch.setattr("spark_cas.kv.shard._POLL_SECONDS", 3600)
 
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """Terms need no time to settle."""
+    """A new leader's term needs no time to settle."""
     monkeypatch.setattr("spark_cas.kv.leading.SETTLE_SECONDS", 0)

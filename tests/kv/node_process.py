@@ -1,8 +1,8 @@
-"""A node in a process of its own, which does what it is told, a line each, and says what came of it.
+"""A node in a process of its own. It executes one command per input line and prints the result.
 
-Arguments: address of the log, folder, its own address. Lines: ``lead SHARD``, ``get KEY``, ``put KEY VALUE``,
-``flood PREFIX COUNT``, which writes ``PREFIX-0`` and so on with many under way at once and says each that is
-acknowledged. The answer to a line ends with ``done``.
+Arguments: the address of the log, the folder, and the node's address. Commands: ``lead SHARD``, ``get KEY``, ``put
+KEY VALUE``, and ``flood PREFIX COUNT``. The last one writes ``PREFIX-0`` and so on, with many writes in flight, and
+prints each acknowledged key. The output of a command ends with ``done``.
 """
 
 import sys
@@ -18,13 +18,13 @@ _SECONDS = 60
 
 
 def say(line: str) -> None:
-    """Tell the test."""
+    """Print a line for the test."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 def flood(node: Node, prefix: str, count: int) -> Iterator[str]:
-    """Write, and yield each key that was acknowledged."""
+    """Write, and yield each acknowledged key."""
     keys = (f"{prefix}-{number}" for number in range(count))
     under_way = deque((key, node.submit({key.encode(): key.encode()})) for key in islice(keys, _UNDER_WAY))
     while under_way:
@@ -35,7 +35,7 @@ def flood(node: Node, prefix: str, count: int) -> Iterator[str]:
 
 
 def answers(node: Node, words: list[str]) -> Iterator[str]:
-    """What comes of a line."""
+    """Yield the result of a command."""
     match words:
         case ["lead", shard]:
             node.lead(int(shard))

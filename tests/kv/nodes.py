@@ -1,4 +1,4 @@
-"""What the tests of the store share: keys by shard, and nodes that ask whoever leads."""
+"""Shared helpers of the store's tests: keys by shard, and requests that follow the leader."""
 
 import itertools
 from pathlib import Path
@@ -12,18 +12,18 @@ SECONDS = 60
 
 
 def keys_of(shard, count, shards=SHARDS):
-    """So many keys of one shard."""
+    """Return ``count`` keys of one shard."""
     keys = (b"key-%d" % number for number in itertools.count())
     return list(itertools.islice((key for key in keys if partition_of_key(key, shards) == shard), count))
 
 
 def node(log, folder, address="a", **more):
-    """A node with a folder of its own."""
+    """Return a node with a folder of its own."""
     return Node(log, address=address, folder=Path(folder, address), **more)
 
 
 def asking(nodes, call, *arguments, **named):
-    """Ask a node, by address, and then whoever it names, until one does it."""
+    """Send a request to a node, and then to the leader that it names, until one serves it."""
     at = next(iter(nodes))
     for _ in range(100):
         try:

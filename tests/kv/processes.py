@@ -1,4 +1,4 @@
-"""Nodes in processes of their own, to be told what to do, stopped and killed."""
+"""Nodes in processes of their own: send commands to them, freeze them and kill them."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ PROGRAM = Path(__file__).with_name("node_process.py")
 
 
 class NodeProcess:
-    """One of them. Each answer is waited for, for a minute at most."""
+    """A node process. Each wait for a line ends after `SECONDS`."""
 
     def __init__(self, log, folder, address):
         root = PROGRAM.parents[2]
@@ -37,23 +37,23 @@ class NodeProcess:
         self._told.flush()
 
     def line(self):
-        """The next line of an answer; empty once the process is dead."""
+        """Return the next line of output; empty after the process has died."""
         return self._lines.get(timeout=SECONDS)
 
     def ask(self, *words):
-        """All lines of an answer."""
+        """Send a command, and return all lines of its output."""
         self.say(*words)
         return self.rest()
 
     def rest(self):
-        """The lines up to the end of the answer, or of the process."""
+        """Return the lines up to the end of the command's output, or of the process."""
         return list(iter(lambda: self.line() or "done", "done"))
 
     def signal(self, number):
         self._process.send_signal(number)
 
     def kill(self):
-        """As by ``kill -9``."""
+        """Kill the process, as with ``kill -9``."""
         self._process.kill()
         self._process.wait()
 
@@ -71,7 +71,7 @@ class NodeProcess:
 
 @contextmanager
 def processes(log, folder, *addresses):
-    """So many nodes, once all are ready; dead afterwards."""
+    """Yield a node for each address when all are ready; kill them at the end."""
     nodes = [NodeProcess(log, folder, each) for each in addresses]
     try:
         yield [each.ready() for each in nodes]

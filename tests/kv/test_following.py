@@ -1,4 +1,4 @@
-"""Following a shard whose log is compacted: what was deleted shows in nothing that is read once that is gone, too."""
+"""Follow a shard whose log is compacted: reads see a deletion even after compaction has removed its record."""
 
 import pytest
 
@@ -17,7 +17,7 @@ THERE = keys_of(1, 1)[0]
 
 
 class Compacted(MemoryLog):
-    """Something happens just before it is asked where a partition ends, or before it is read."""
+    """A compacted log with hooks before it returns bounds, and before a read."""
 
     before_bounds = before_read = staticmethod(lambda: None)
 
@@ -35,7 +35,7 @@ class Compacted(MemoryLog):
 
 @pytest.fixture
 def now(monkeypatch):
-    """A clock: the time in milliseconds, first in a list."""
+    """A simulated clock: a list with the time in milliseconds."""
     now = [clock.now_ms()]
     monkeypatch.setattr(clock, "now_ms", lambda: now[0])
     return now
@@ -92,7 +92,7 @@ def test_a_log_that_is_read_more_slowly_than_it_keeps_deletions_is_none_to_follo
     ("writes", "commit", "call"), [({OTHER: b"1"}, "append", 3), ({OTHER: b"1", THERE: b"1"}, "put_entry", 1)]
 )
 def test_a_leader_that_stood_still_behind_its_commit_misses_no_deletion(tmp_path, now, writes, commit, call):
-    """What it appended is not applied yet, and the value that was deleted is in its snapshot."""
+    """The leader has not applied its append yet, and its snapshot has the value that was deleted in the meantime."""
     log = Compacted()
     log.create(SHARDS)
 

@@ -1,4 +1,4 @@
-"""The store over a topic: leaders are fenced, and transactions are one transaction of the brokers."""
+"""The store on a topic: brokers fence old leaders, and a transaction of the store is a Kafka transaction."""
 
 from threading import Event, Thread
 

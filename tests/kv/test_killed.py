@@ -1,4 +1,4 @@
-"""Nodes in processes of their own are killed, or stopped and let go on: nothing acknowledged is lost or stale."""
+"""Kill or freeze nodes in processes of their own: no acknowledged write is lost, and no read is stale."""
 
 import signal
 from collections import Counter
@@ -13,7 +13,7 @@ from tests.kv.processes import processes
 from tests.long import full
 
 FLOOD = 100_000
-"""More than is written before the kill."""
+"""More keys than a node writes before it is killed."""
 BEFORE = 200
 
 
@@ -24,7 +24,7 @@ KAFKA = pytest.mark.kafka
 
 @pytest.fixture
 def address(request, tmp_path):
-    """Of a log of one shard."""
+    """The address of a log with one shard."""
     if request.param == "kafka":
         broker = request.getfixturevalue("broker")
         return f"kafka://{broker.bootstrap}/{create_topic(broker.bootstrap)}"
@@ -40,7 +40,7 @@ def assert_each_is_there_once(address, keys):
 
 
 def killed_in_a_flood(node, prefix):
-    """Kill a node while it writes, and return what it had acknowledged."""
+    """Kill a node while it writes, and return the keys that it had acknowledged."""
     node.say("flood", prefix, str(FLOOD))
     acknowledged = [node.line() for _ in range(BEFORE)]
     node.kill()

@@ -1,4 +1,4 @@
-"""Two nodes: the log decides who leads, and who is deposed neither answers from what it knew nor writes."""
+"""Two nodes: the log decides which one leads. A demoted leader neither serves reads from its state nor writes."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -47,7 +47,7 @@ def test_followers_come_to_the_same_state(two):
 
 
 def depose(a, b):
-    """The second node leads the shard that the first one led, and has written what that one does not know of."""
+    """Make the second node lead the shard of the first, and write a value that the first does not know of."""
     a.lead(0)
     a.put(KEY, b"old")
     b.lead(0)
@@ -85,7 +85,7 @@ def test_who_was_deposed_and_does_not_know_it_writes_nothing(two, monkeypatch):
 
 @pytest.mark.usefixtures("still", "impatient")
 def test_who_was_deposed_and_does_not_know_it_tells_no_version_of_then(two):
-    """It would be told that another version is there than the one that it read from the leader."""
+    """A mismatch would report another version than the one that the client got from the leader."""
     a, b = two
     version = depose(a, b)
     with pytest.raises(NotLeaderError):
@@ -106,14 +106,14 @@ def test_who_was_deposed_leads_again_with_all_that_came_meanwhile(two):
 
 
 def test_no_two_nodes_depose_each_other_in_a_loop(log, two):
-    """However often both are asked to lead: a term lasts for two seconds."""
+    """Both nodes receive many requests to lead, but a term lasts for two seconds."""
     a, b = two
     a.lead(0)
     with ThreadPoolExecutor(2) as threads:
         asked = [threads.submit(each.lead, 0, timeout=1.5) for each in (b, a) * 5]
         failed = [each for each in asked if isinstance(each.exception(SECONDS), NotLeaderError)]
     assert failed
-    assert leader_records(log) <= 4  # a node names itself when it asks to lead, and once it does
+    assert leader_records(log) <= 4  # a node names itself when it tries to lead, and once it does
 
 
 def test_a_restarted_leader_leads_again_without_being_told(log, tmp_path):
@@ -149,4 +149,4 @@ def _led(increment, number):
         try:
             return increment(number)
         except NotLeaderError:
-            number = 1  # another took over first
+            number = 1  # another node took over first

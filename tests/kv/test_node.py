@@ -1,4 +1,4 @@
-"""One node: what is written is read, under its conditions, and is there again after a restart."""
+"""One node: it serves its writes, checks their conditions, and keeps them after a restart."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Timer
@@ -36,7 +36,7 @@ def memory():
 
 
 def held(memory):
-    """A log whose first append behind the leader record waits; what tells that it came, and what lets it go on."""
+    """Return a log that holds its first append after the leader record, and two events: its arrival, its release."""
     entered, leave = Event(), Event()
 
     def wait():
@@ -122,7 +122,7 @@ def test_a_reply_that_is_lost_is_told_as_unknown_and_read_from_the_log(memory, t
 
 
 class Losing(FaultyLog):
-    """What is appended behind the leader record is lost right behind its commit, as far as is seen then."""
+    """A log whose first append after the leader record reports that the log lost it again after the commit."""
 
     def append(self, claim, chunk):
         outcome = super().append(claim, chunk)
@@ -172,7 +172,7 @@ def test_a_node_goes_on_from_its_snapshot(log, tmp_path):
 
 
 class Compacted(FaultyLog):
-    """A log that keeps deletions for a while."""
+    """A log that keeps tombstones for some time."""
 
     def tombstones_kept_ms(self):
         return 60_000
@@ -183,7 +183,7 @@ def test_who_was_away_while_deletions_were_removed_begins_anew(memory, tmp_path,
     compacted = Compacted(memory)
     with node(lambda: compacted, tmp_path, shards=[0]) as a:
         a.put(KEY, b"1")
-    memory._partitions[0].chunks.pop()  # as compaction does once the key is deleted
+    memory._partitions[0].chunks.pop()  # as compaction does after the key is deleted
     append_foreign(memory, 0, "x")
     now_ms = clock.now_ms() + away_ms
     monkeypatch.setattr(clock, "now_ms", lambda: now_ms)
@@ -206,7 +206,7 @@ def test_a_snapshot_that_cannot_be_made_anew_is_kept(memory, tmp_path, monkeypat
 
 
 class CutShort(Compacted):
-    """Each read of it ends in an error behind the first records."""
+    """A log whose reads fail after the first batch of records."""
 
     def __init__(self, log):
         super().__init__(log)

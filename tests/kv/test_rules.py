@@ -1,4 +1,4 @@
-"""Which writes of a batch hold: against a model that takes them one by one."""
+"""The accepted writes of a batch, compared with a model that applies them one by one."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ BASE = 100
 
 
 def one_by_one(requests, state):
-    """Each alone on the state, with the offsets that they get."""
+    """Apply each write to the state with the offsets that it gets, and return whether each is accepted."""
     versions, offset, told = dict(state), BASE, []
     for each in requests:
         wrong = {key for key, version in each.expected.items() if version not in (ANY, versions.get(key))}

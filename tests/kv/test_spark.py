@@ -1,4 +1,4 @@
-"""A job of Spark reads the log of the store as any other, while the store runs."""
+"""A Spark job reads the log of the store like any other log, while the store runs."""
 
 import pytest
 

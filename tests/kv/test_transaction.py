@@ -1,4 +1,4 @@
-"""Transactions over several shards: all or nothing, on the versions of that step, beside the leaders' batches."""
+"""Transactions over several shards: atomic, with version checks in the same step, beside the leaders' batches."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -96,7 +96,7 @@ def test_a_commit_without_a_reply_is_told_as_unknown_and_is_whole(tmp_path, erro
 
 @pytest.mark.parametrize("expected", [[HERE], [HERE, THERE]])
 def test_what_is_committed_is_told_as_unknown_where_the_log_loses_it_and_others_came_since(tmp_path, expected):
-    """It is neither refused for what came behind it, nor written once more."""
+    """The node does not report a rejection because of later records, and does not write the transaction twice."""
     memory = MemoryLog()
     memory.create(SHARDS)
 
@@ -113,13 +113,13 @@ def test_what_is_committed_is_told_as_unknown_where_the_log_loses_it_and_others_
 
 
 class Topic(FaultyLog):
-    """As on brokers: a newer claim fences the one before, and where a partition ends is what one of them tells."""
+    """A log like Kafka: a newer claim fences the previous one, and end offsets may be those of an old leader."""
 
     def __init__(self, memory, newest):
         super().__init__(memory)
         self.newest = newest
         self.told = {}
-        """What a broker tells that was deposed and does not know it yet, by partition."""
+        """The bounds that a demoted leader reports before it knows of its demotion, by partition."""
 
     def claim(self, partition, plan):
         if not plan.group:
@@ -132,7 +132,7 @@ class Topic(FaultyLog):
         if not plan.group and self.newest[at] != plan.job:
             return Fenced(None)
         if plan.group and not chunk.records.num_rows and at in self.told:
-            # No transaction holds a place without a record: it is looked at.
+            # A transaction without a record does not lock the partition, so the bounds decide.
             end = self.told[at].end_offset
             return Appended(OffsetRange(end, end), 0, None, 0, has_offset=True, resolved=False)
         return super().append(claim, chunk)
@@ -147,7 +147,7 @@ class Topic(FaultyLog):
 
 @pytest.mark.usefixtures("still", "impatient")
 def test_who_was_deposed_and_does_not_know_it_writes_nothing_by_a_version_of_then(tmp_path):
-    """The key is in a shard that the transaction writes nothing to, so that no append finds it."""
+    """The transaction writes nothing to the shard of this key, so no append detects the conflict."""
     memory = MemoryLog()
     memory.create(SHARDS)
     newest: dict[int, str] = {}
@@ -181,7 +181,7 @@ def test_a_log_that_gets_more_partitions_takes_no_more_transactions(log, tmp_pat
 
 @pytest.mark.usefixtures("impatient")
 def test_no_transfer_makes_or_loses_money(log, tmp_path):
-    """Between accounts in two shards, by two nodes that take turns in leading, beside plain writes."""
+    """The accounts are in two shards. Two nodes take turns as the leader, and plain writes run at the same time."""
     with node(log, tmp_path, "a", nodes=NODES) as a, node(log, tmp_path, "b", nodes=NODES) as b:
         nodes = {"a": a, "b": b}
         a.transact({HERE: b"50", THERE: b"50"})

@@ -1,4 +1,4 @@
-"""A load whose rows of a partition are one chunk or nothing."""
+"""An atomic load appends the rows of a partition as one chunk, or nothing."""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""Who waits for others, on a clock: it says what a look found that was begun when the time was over."""
+"""Waits for other attempts and loads, on a simulated clock.
+
+The last read before a timeout starts after the time is over.
+"""
 
 import time
 
@@ -21,7 +24,7 @@ END = ExpectedOffsets("end")
 
 
 class Clock:
-    """One that moves when somebody sleeps, or is told to."""
+    """A clock that moves only during a sleep or an explicit `move`."""
 
     def __init__(self, monkeypatch):
         self.now = 0.0
@@ -38,7 +41,7 @@ def clock(monkeypatch):
 
 
 class Interrupted(MemoryLog):
-    """What happens before it is asked where partitions end or for a claim, or behind a look at a ledger."""
+    """A log with hooks before it returns bounds, before a claim, and after a ledger read."""
 
     before_bounds = before_claim = after_progress = staticmethod(lambda: None)
 
@@ -82,7 +85,7 @@ def test_who_stood_still_behind_a_look_looks_again_before_it_gives_another_attem
 
 
 def test_a_load_that_appends_is_not_gone_because_who_waits_for_it_stood_still(log, clock):
-    obtain_grant(log, Applicant("first", "run"), END)  # nothing is known of its process
+    obtain_grant(log, Applicant("first", "run"), END)  # without a process name
     first = JobWriter(log, pin_plan(log, "first", END))
     first.must_append("a")
     looks, appended = [], []
@@ -101,7 +104,7 @@ def test_a_load_that_appends_is_not_gone_because_who_waits_for_it_stood_still(lo
 
 
 def test_of_two_loads_that_are_gone_each_is_so_as_long_as_the_other_is_waited_for(clock, monkeypatch):
-    """Looked at in turns that do not meet, for every pause is as long as the others."""
+    """The waiting load checks the other two alternately, because all pauses have the same length."""
     monkeypatch.setattr(granting._JITTER, "uniform", lambda *_: 1.0)
     log = Interrupted()
     log.create(2)

@@ -1,4 +1,7 @@
-"""Streams without a check over a ledger that forgets, which is believed only where it cannot have forgotten."""
+"""Streams without expected offsets on a ledger whose entries expire.
+
+A missing entry counts only if it cannot have expired.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +25,7 @@ KEPT_DAYS = 7
 
 
 class ForgetfulLog(MemoryLog):
-    """Each entry of its ledger is gone some days after it was made, as on Kafka."""
+    """A log whose ledger entries expire some days after they were written, as on Kafka."""
 
     ledger_at_once = True
 
@@ -44,7 +47,7 @@ class ForgetfulLog(MemoryLog):
 
 
 class TestStreamsOverALedgerThatForgets(StreamContract):
-    """What holds anywhere holds there."""
+    """The general stream tests also pass on this ledger."""
 
     @pytest.fixture
     def new_backend(self) -> Callable[[], Backend]:
@@ -63,7 +66,7 @@ def log() -> Iterator[ForgetfulLog]:
 
 @pytest.fixture
 def on_day(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Sets the clock."""
+    """Set the clock to a day."""
     return lambda day: monkeypatch.setattr(time, "time_ns", lambda: int((100 + day) * DAY_MS) * 1_000_000)
 
 
@@ -101,7 +104,10 @@ def test_a_partition_that_was_quiet_for_longer_than_the_ledger_keeps_goes_on(
 def test_what_is_forgotten_of_a_batch_that_comes_again_is_not_appended_again(
     log: ForgetfulLog, on_day: Callable[[float], None], again: float, *, lost: bool
 ):
-    """The batch was begun on day 1, and went on in another partition on day 5: that entry is young, and no proof."""
+    """The batch began on day 1, and wrote to another partition on day 5.
+
+    That recent entry does not prove that none expired.
+    """
     rows = {0: ["b"], 1: ["c"]}
     on_day(0)
     run_batch(log, 0, {0: ["a"]})

@@ -22,7 +22,7 @@ from spark_cas.testing.writing import append_foreign, table_of, values_in
 
 REJECTION = Rejection("INPUT_CHANGED", "partition 3: the rows differ.", (3,))
 OLD_MS = 0
-"""A run that began long ago: its first chunk is checked."""
+"""The start of an old run, whose first chunk is checked."""
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def log() -> MemoryLog:
 
 @pytest.fixture(autouse=True)
 def time_passes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """A clock that moves only when a test says so; this process has not checked a run yet."""
+    """Provide a clock that only the test moves. This process has not checked any run yet."""
     now = [1000.0]
     monkeypatch.setattr("spark_cas.log.load.cancelling.time.monotonic", lambda: now[0])
     cancelling._next_check.clear()
@@ -120,7 +120,7 @@ def test_a_short_run_sends_no_request(log):
 
 
 def test_a_process_with_many_short_tasks_sends_few_requests(log, time_passes):
-    """And it checks: a task that begins late in the run has not the time between two checks for free."""
+    """Tasks that begin late in the run do not skip the check for a whole interval each."""
     faulty = FaultyLog(log)
     for _ in range(100):
         TaskRun("run", OLD_MS).check(faulty)
@@ -154,7 +154,7 @@ def test_an_entry_of_another_format_stops_no_task(log):
 
 
 def test_a_fenced_task_stops_too(log, time_passes, monkeypatch):
-    """Its successor may have stopped, and makes no progress any more."""
+    """Its successor may have stopped, and then makes no more progress."""
     plan, claim, progress = plan_of(log), log.claim, log.progress
 
     def overtaken(partition, plan):
@@ -203,7 +203,7 @@ def test_rows_of_an_earlier_run_and_of_other_writers_do_not_count(log):
 
 
 def test_rows_of_an_earlier_run_do_not_count_for_a_second_attempt(log):
-    """Nor do those that another run of the job appends at the same time."""
+    """Rows that another run of the job appends at the same time do not count either."""
     rows = [(0, "abcdefgh")]
 
     def die_at_append(call: int, run: TaskRun, task: str) -> None:

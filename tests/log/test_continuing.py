@@ -1,4 +1,4 @@
-"""A load whose progress is gone when partitions were added: only what is certain goes on."""
+"""A load whose progress has expired when partitions are added: it resumes only if its state is certain."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ ROWS = rows_of(6, 0, 1)
 
 
 class ForgetfulLog(MemoryLog):
-    """A ledger that forgets with time, as that of brokers does."""
+    """A log whose ledger entries have expired, as may happen on brokers."""
 
     def progress_of(self, partitions, job, group="", **how):
         return (None,) * len(partitions)

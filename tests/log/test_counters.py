@@ -1,4 +1,4 @@
-"""Increments of shared counters by eight writers at once: none is lost, and it ends."""
+"""Eight writers increment shared counters concurrently: no increment is lost, and all writers end."""
 
 from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
@@ -15,7 +15,7 @@ EACH = 40
 
 @pytest.fixture(params=["memory", "objects"])
 def opened(request):
-    """Opens the log, anew for each writer where a backend is not shared between threads."""
+    """Return a function that opens the log, again for each writer if the backend is not shared between threads."""
     if request.param == "memory":
         log = MemoryLog()
         log.create(1)

@@ -1,4 +1,4 @@
-"""Each failpoint of the protocol is struck: whoever dies at a call of any method asks again, and all is well."""
+"""Inject a crash at each failpoint of the protocol: after a retry of the same step, the log is correct."""
 
 import inspect
 from collections.abc import Callable
@@ -23,11 +23,11 @@ from spark_cas.testing.loads import LIMITS, run_job
 from spark_cas.testing.writing import table_of, values_in
 
 BLIND = "blind"
-"""It may be there twice."""
+"""The value of a record that may occur twice."""
 
 
 class Strike:
-    """A crash that tells whether it took place."""
+    """A crash that records whether it was triggered."""
 
     def __init__(self) -> None:
         self.struck = False
@@ -37,7 +37,7 @@ class Strike:
         crash()
 
 
-# What cannot be done twice was done by the call that died, when it is refused the second time.
+# Some steps cannot be repeated. If the retry is rejected, the call that died has completed the step.
 def expanded(log: Backend) -> None:
     with suppress(OptionError):
         expand_log(log, 3)
@@ -83,11 +83,11 @@ STEPS: list[Callable[[Backend], object]] = [
     lambda log: log.trim(0, 0),
     forgotten,
 ]
-"""All that is asked of a log: one thing after the other."""
+"""The operations on a log, one after the other."""
 
 
 def done(log: Backend, first: Backend) -> list[list[str]]:
-    """Each step, by a process that may die at it and by one that lives, and what the log holds then."""
+    """Run each step in a process that may die and then in one that does not, and return the content of the log."""
     for step in STEPS:
         try:
             step(first)

@@ -1,4 +1,4 @@
-"""Looks at what a job expects, where the log's answers are not what a look is used to."""
+"""Checks of expected offsets when brokers report inconsistent or old bounds."""
 
 import json
 import time
@@ -27,7 +27,7 @@ NOTHING = (None, None)
 
 
 class LaggingLog(MemoryLog):
-    """Some looks at its bounds are answered by a leader that knows more than the one that reads."""
+    """A log whose first bounds are from a leader that is ahead of the one that serves reads."""
 
     ahead = 0
 
@@ -37,7 +37,10 @@ class LaggingLog(MemoryLog):
 
 
 class DeposedLog(MemoryLog):
-    """Its leaders were deposed once ``since`` is set, and tell ends of then until they are asked for anew."""
+    """A log with demoted leaders while ``since`` is set.
+
+    They report these old bounds until the client refreshes its metadata.
+    """
 
     since: Bounds | None = None
     looks = 0
@@ -59,7 +62,7 @@ def two_partitions(kind):
 
 
 def old(log):
-    """The plan of a job of four rows that began days ago, of which the log has forgotten all."""
+    """Return the plan of a job with four rows that began days ago, and whose ledger entries have expired."""
     crash_after_chunks(log, "job", rows_of(4, 0), 1)
     plan = replace(log.plan("job"), pinned_at_ms=time.time_ns() // 1_000_000 - KEPT_MS)
     log.forget(plan)

@@ -1,4 +1,4 @@
-"""What appends by key read of the log, and what they take its changes for."""
+"""The records that appends by key read, and the conclusions they draw from changes of the log."""
 
 import time
 from dataclasses import replace
@@ -26,7 +26,7 @@ SINGLE = ChunkLimits(max_records=1)
 
 
 class CountedLog(MemoryLog):
-    """Counts the records that are read."""
+    """A log that counts the records read."""
 
     records = 0
 
@@ -37,7 +37,7 @@ class CountedLog(MemoryLog):
 
 
 class CompactedLog(MemoryLog):
-    """Says that deletions are kept for a day."""
+    """A log that keeps tombstones for a day."""
 
     def tombstones_kept_ms(self):
         return DAY_MS
@@ -118,7 +118,7 @@ def keyed_once(log, expected_offset):
 
 
 def three_and(*faults):
-    """A log with x, y, z at 0 to 2, and what happens to it then."""
+    """Return a log with x, y, z at offsets 0 to 2, and the same log with faults."""
     log = created(MemoryLog())
     for key in "xyz":
         append_foreign(log, 0, key)
@@ -133,7 +133,7 @@ def test_a_log_that_became_shorter_than_what_was_seen_is_truncated():
 
     log, faulty = three_and(
         lambda log: Fault("append", 1, When.BEFORE, lambda: void(append_foreign(log, 0, "faster"))),
-        # The first try asked once.
+        # The first attempt requested the bounds once.
         lambda log: Fault("bounds", 2, When.BEFORE, lambda: lose_records(log)),
     )
     assert keyed_once(faulty, 1) == Truncated(3, 2)

@@ -1,4 +1,4 @@
-"""The look at a stream before its batch: all partitions, and no longer than a batch may be held up."""
+"""The check of a stream before each batch: it reads all partitions, unless this would delay the batch too long."""
 
 import time
 

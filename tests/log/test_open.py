@@ -1,4 +1,4 @@
-"""From an address to a backend."""
+"""Open a backend by address."""
 
 import pickle
 import subprocess

@@ -1,4 +1,4 @@
-"""Deadlines within deadlines, and waits that keep them."""
+"""Nested deadlines, and waits that respect them."""
 
 import logging
 import time
@@ -83,7 +83,7 @@ def test_a_wait_that_lasts_is_told_with_what_it_waits_for(monkeypatch, caplog):
 
 @pytest.mark.parametrize("stands_still", [lambda _: 0, lambda _: 30, lambda looks: 30 * (looks == 1)])
 def test_what_is_definite_is_looked_at_once_more_when_its_time_is_over(monkeypatch, stands_still):
-    """In a look, or right behind it."""
+    """The process may be suspended during a read, or right after it."""
     now = 0.0
 
     def sleep(seconds):

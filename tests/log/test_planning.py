@@ -50,7 +50,7 @@ def test_a_run_with_other_rows_than_the_one_before_tells_what_it_appended(comple
 
 
 def record_beside(log, plan, results):
-    """The completion by a driver that saw nothing of what another has just appended."""
+    """Record the completion by a driver that did not see the latest append of another driver."""
     log.record_completion(Completion(plan.job, plan.log_id, plan.layout_epoch, results, 1))
 
 
@@ -58,7 +58,7 @@ def test_of_two_drivers_that_plan_at_once_the_second_knows_that_rows_may_be_ther
     log = MemoryLog()
     log.create(1)
     first = pin_plan(log, "job", ExpectedOffsets("none"))
-    monkeypatch.setattr(log, "plan", lambda _: None)  # it looked before the first one recorded its own
+    monkeypatch.setattr(log, "plan", lambda _: None)  # it checked before the first driver recorded its plan
     second = pin_plan(log, "job", ExpectedOffsets("none"))
     assert second == first
     assert (first.rejoined, second.rejoined) == (False, True)

@@ -1,4 +1,4 @@
-"""Which processes are known to run, or to have ended."""
+"""The detection of processes that are running, or have ended."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A proxy before an HTTP store that gives it a bad day: from a given request on, for some seconds, or for ever."""
+"""A proxy before an HTTP store that injects an outage: from a given request on, for some seconds or permanently."""
 
 import http.client
 import threading
@@ -10,12 +10,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
 SILENT = "silent"
-"""Connections are taken and never answered; what was asked meanwhile is done when the store wakes up."""
+"""The proxy accepts connections and never answers. It executes their requests when the outage ends."""
 BUSY = "503"
 GIVES_UP = "RequestTimeout"
-"""S3's answer, an HTTP 400, to a connection that stood still."""
+"""S3's response, an HTTP 400, to a connection that stalled."""
 CUT_OFF = "cut off"
-"""What is asked is done, and half of the answer comes."""
+"""The proxy executes a request, and sends half of the response."""
 
 _ANSWERS = {
     BUSY: (503, b"<Error><Code>SlowDown</Code></Error>"),
@@ -25,22 +25,22 @@ _ANSWERS = {
 
 @dataclass
 class BadDay:
-    """What becomes of requests from the first on that is a ``method`` on a path with this text in it."""
+    """The outage for requests, beginning with the first one that is a ``method`` on a path that contains ``path``."""
 
     kind: str
     seconds: float
     method: str = ""
     path: str = ""
     after: bool = False
-    """Whether that first request is carried out, and only its answer lost."""
+    """Whether the store executes that first request, so that only its response is lost."""
     began: threading.Event = field(default_factory=threading.Event)
     asked: int = 0
-    """How many requests met it."""
+    """The number of requests during the outage."""
     _until: float = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def meets(self, method: str, path: str) -> tuple[bool, bool]:
-        """Whether it strikes a request, and whether after the store did what was asked."""
+        """Return whether the outage affects a request, and whether the store executes that request first."""
         with self._lock:
             first = not self.began.is_set() and method.startswith(self.method) and self.path in unquote(path)
             if first:
@@ -52,12 +52,12 @@ class BadDay:
 
     @property
     def left(self) -> float:
-        """Seconds until it is over."""
+        """The seconds until the outage is over."""
         return max(0.0, self._until - time.monotonic())
 
 
 class Proxy(ThreadingHTTPServer):
-    """Stands between a log and its store."""
+    """A proxy between a log and its store."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -70,16 +70,16 @@ class Proxy(ThreadingHTTPServer):
 
     @property
     def endpoint(self) -> str:
-        """Its address."""
+        """The URL of the proxy."""
         return f"http://127.0.0.1:{self.server_port}"
 
     def handle_error(self, *_: object) -> None:
-        """Clients that gave up are no news."""
+        """Ignore errors from clients that gave up."""
 
 
 @contextmanager
 def proxy_to(target: str, port: int = 0) -> Iterator[Proxy]:
-    """A proxy to a server, until the end of the block."""
+    """Run a proxy to a server until the end of the block."""
     with Proxy(target, port) as proxy:
         threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         yield proxy
@@ -115,7 +115,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _ask(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
         server = http.client.HTTPConnection(self.server.target, timeout=30)
-        # As it came, host included: the request is signed.
+        # Keep all headers including the host, because the request is signed.
         server.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
         for name, value in self.headers.items():
             server.putheader(name, value)
@@ -133,15 +133,15 @@ class _Handler(BaseHTTPRequestHandler):
         length = str(len(data))
         for name, value in headers:
             if name.lower() == "content-length":
-                length = value  # of a HEAD, whose answer has no body
+                length = value  # the length in a HEAD response, which has no body
             elif name.lower() not in ("transfer-encoding", "connection", "date", "server"):
                 self.send_header(name, value)
         self.send_header("Content-Length", length)
-        self.send_header("Connection", "close")  # What is asked after the proxy was closed finds it closed.
+        self.send_header("Connection", "close")  # a request after the proxy has closed must not reuse the connection
         self.end_headers()
         self.wfile.write(data[: len(data) // 2] if half else data)
 
     do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = answer  # noqa: N815
 
     def log_message(self, *_: object) -> None:
-        """Be quiet."""
+        """Print nothing."""

@@ -1,4 +1,4 @@
-"""The servers that the object log's tests run against."""
+"""Fixtures of the servers that the object log's tests run against."""
 
 from tests.objects.servers import azure, s3
 

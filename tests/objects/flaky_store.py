@@ -1,4 +1,4 @@
-"""A store with faults that real ones cannot be made to show, and a count of what is asked of it."""
+"""A store that injects faults and counts requests. Real stores cannot produce these faults on demand."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -10,9 +10,9 @@ Create = Callable[[str, "bytes | memoryview"], PutReply]
 
 
 class FlakyStore:
-    """A store, around a real one. ``on_create`` holds what becomes of the next puts on names that must be free.
+    """A store with faults, around a real one. ``on_create`` has the faults of the next conditional puts.
 
-    Each entry is for one put on a path that holds the text, and gets the real put as a function.
+    Each entry is for one put on a path that contains the text. Its function gets the real put as an argument.
     """
 
     def __init__(self, inner: Store) -> None:
@@ -20,7 +20,7 @@ class FlakyStore:
         self.asked: Counter[str] = Counter()
         self.on_create: list[tuple[str, Callable[[Create, str, bytes | memoryview], PutReply]]] = []
         self.before: dict[str, Callable[[str], None]] = {}
-        """By operation: called with the path, and may raise."""
+        """By operation, a function that is called with the path and may raise."""
 
     def create(self, path: str, data: bytes | memoryview) -> PutReply:
         self._ask("create", path)
@@ -64,22 +64,22 @@ class FlakyStore:
 
 
 def applied_but_unclear(create: Create, path: str, data: bytes | memoryview) -> PutReply:
-    """The object is stored, and the response lost."""
+    """The object is stored, but the response is lost."""
     create(path, data)
     return PutReply.UNCLEAR
 
 
 def applied_and_refused(create: Create, path: str, data: bytes | memoryview) -> PutReply:
-    """The client's own second try is refused by what its first one stored."""
+    """The object is stored, and the retry of the client is rejected because of it."""
     create(path, data)
     return create(path, data)
 
 
 def lost(create: Create, path: str, data: bytes | memoryview) -> PutReply:
-    """The request never came there."""
+    """The request is lost."""
     return PutReply.UNCLEAR
 
 
 def refused_for_nothing(create: Create, path: str, data: bytes | memoryview) -> PutReply:
-    """S3's 409: refused as if the name were taken, and nothing is there."""
+    """S3's 409: the put is rejected as if the name existed, but there is no object."""
     return PutReply.ALREADY_EXISTS

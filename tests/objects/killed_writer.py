@@ -1,6 +1,7 @@
-"""A writer in a process of its own, which dies or waits for its death at a named point of its third chunk.
+"""A writer process that dies, or waits to be killed, at a named point of its third chunk.
 
-Arguments: address, store options as JSON, point. It appends chunks of two rows: ``0 0'``, ``1 1'`` and so on.
+Arguments: the address, the store options as JSON, and the point. It appends chunks of two rows: ``0 0'``, ``1 1'``
+and so on.
 """
 
 import json
@@ -23,19 +24,19 @@ KILLED_AT = 2
 
 
 def die() -> NoReturn:
-    """As by ``kill -9``: nothing is cleaned up."""
+    """Kill this process without any cleanup, as with ``kill -9``."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
 
 
 def say(line: str) -> None:
-    """Tell the test."""
+    """Print a line for the test."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 def dying_os(point: str) -> Any:
-    """The module ``os`` as `local` sees it, with a death before or after the link of a chunk."""
+    """Return the module ``os`` for `local`, which kills the process before or after the link of a chunk."""
 
     def link(staged: Path, target: Path, **options: Any) -> None:
         if point == "before the link":
@@ -48,7 +49,7 @@ def dying_os(point: str) -> Any:
 
 
 def main() -> None:
-    """Append."""
+    """Append all chunks."""
     address, options, point = sys.argv[1:]
     log = ObjectLog(LogSpec.parse(address, json.loads(options)))
     plan = log.plan("job")
@@ -63,7 +64,7 @@ def main() -> None:
 
 
 def strike(point: str, log: ObjectLog, writer: JobWriter) -> None:
-    """Arrange for the death that the next append meets, or meet it here."""
+    """Prepare the death of the process in the next append, or die here."""
     if point == "full":
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -74,7 +75,7 @@ def strike(point: str, log: ObjectLog, writer: JobWriter) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     elif point == "within the put":
         say("putting")
-        # The response of this put is held back until the process is gone.
+        # The proxy does not answer this put while the process lives.
         writer.append(table_of(["2", "2'"]))
         time.sleep(60)
     else:

@@ -1,4 +1,4 @@
-"""Logs at places of this machine, for tests."""
+"""Object logs on this machine, for tests."""
 
 from pathlib import Path
 from uuid import uuid4
@@ -11,23 +11,23 @@ from tests.objects.flaky_store import FlakyStore
 
 
 def local_log(root: Path) -> ObjectLog:
-    """The log in a directory, which need not be there."""
+    """Return the log in a directory, which does not have to exist."""
     return ObjectLog(LogSpec.parse(str(root)))
 
 
 def reopened(backend: Backend) -> ObjectLog:
-    """The same log as another process would open it."""
+    """Return the same log as another process would open it."""
     assert isinstance(backend, ObjectLog)
     return ObjectLog(backend.spec)
 
 
 def memory_spec() -> LogSpec:
-    """A place in memory that nobody has used yet."""
+    """Return a new address in memory."""
     return LogSpec.parse(f"memory:///{uuid4().hex}/flights")
 
 
 def flaky_log(partitions: int = 1, *, patience: str = "120s") -> tuple[ObjectLog, FlakyStore]:
-    """A new log over a store with faults to be given."""
+    """Return a new log and its store, to which tests add faults."""
     spec = memory_spec().with_options({"retry_timeout": patience})
     store = FlakyStore(open_store(spec))
     log = ObjectLog(spec, store)

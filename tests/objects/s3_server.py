@@ -1,7 +1,7 @@
-"""Run moto's S3 on a free port of this machine, with puts that must not overwrite as atomic as those of S3.
+"""Run moto's S3 on a free port of this machine, with conditional puts that are as atomic as those of S3.
 
-By itself moto looks whether the name is free in one step and stores in another, on a thread for each request: two
-puts at once may both be told that they created the object.
+Plain moto checks the name in one step and stores the object in another, with a thread for each request. Two
+concurrent puts may both get the response that they created the object.
 """
 
 import threading
@@ -13,7 +13,7 @@ from werkzeug.serving import run_simple
 
 
 class OnePutAtATime:
-    """Another WSGI application, which sees one PUT at a time."""
+    """A WSGI application around another one, which handles only one PUT at a time."""
 
     def __init__(self, application: Any) -> None:
         self._application = application

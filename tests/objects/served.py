@@ -1,4 +1,4 @@
-"""A store of a test's own: a handler of HTTP requests, served."""
+"""A custom store of a test: an HTTP server with the test's request handler."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from threading import Thread
 
 @contextmanager
 def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    """The address at which it answers until the end of the block."""
+    """Run the server until the end of the block, and yield its URL."""
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()

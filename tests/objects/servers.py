@@ -1,4 +1,4 @@
-"""Real S3 and Azure APIs, each a process of its own on a free port of this machine, for the tests that ask."""
+"""Servers with the S3 and Azure APIs, each a process on a free port of this machine, for tests that need one."""
 
 import base64
 import hashlib
@@ -30,7 +30,7 @@ STOP_SECONDS = 10
 AZURITE = Path(__file__).parents[1] / "azurite/node_modules/azurite/dist/src/blob/main.js"
 AZURE_ACCOUNT = "devstoreaccount1"
 AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-"""The account that every Azurite has; both are published in its manual."""
+"""The account of every Azurite server. Its manual publishes both values."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class Served:
     options: dict[str, str]
 
     def spec(self, **changed: str) -> LogSpec:
-        """A place that nobody has used yet."""
+        """Return the spec of a new address."""
         return LogSpec.parse(f"{self.url}/{uuid.uuid4().hex}/flights", self.options | changed)
 
     def new_log(self) -> ObjectLog:
-        """Open a place that nobody has used yet."""
+        """Open a log at a new address."""
         return ObjectLog(self.spec())
 
 
@@ -81,9 +81,9 @@ def azure() -> Iterator[Served]:
 
 @contextmanager
 def moto(**environment: str) -> Iterator[Served]:
-    """A moto server with a bucket; what comes in by ``environment`` holds from then on."""
+    """Run a moto server with a bucket and these additional environment variables."""
     with _server([sys.executable, "-m", "tests.objects.s3_server"], environment) as endpoint:
-        # A request without credentials is one that moto lets pass.
+        # moto accepts requests without credentials.
         _request("PUT", f"{endpoint}/logs", {})
         yield Served(
             endpoint,
@@ -101,7 +101,7 @@ def moto(**environment: str) -> Iterator[Served]:
 
 @contextmanager
 def _server(command: list[str], environment: dict[str, str] | None = None) -> Iterator[str]:
-    """Run a server until the end of the block; it must say its address ``http://127.0.0.1:port``."""
+    """Run a server until the end of the block. Its output must contain its address ``http://127.0.0.1:port``."""
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=os.environ | (environment or {})
     )
@@ -122,7 +122,7 @@ def _address(process: subprocess.Popen[bytes]) -> str:
     assert output is not None
 
     def drain() -> None:
-        # To its end: a server whose output nobody takes away comes to a stop.
+        # Read the output to its end, because a server blocks if its output pipe is full.
         with output:
             for line in output:
                 lines.put(line)
@@ -158,7 +158,7 @@ def _create_container(account: str, name: str) -> None:
             "x-ms-date": date,
             "x-ms-version": "2021-08-06",
             "Authorization": f"SharedKey {AZURE_ACCOUNT}:{base64.b64encode(mac).decode()}",
-            # An empty body's length is left out of what is signed.
+            # The signature does not include the length of an empty body.
             "Content-Length": "0",
         },
     )

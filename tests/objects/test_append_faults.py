@@ -1,4 +1,4 @@
-"""Replies that are lost, late or wrong: what was appended is said to be, what is not known is Unknown."""
+"""Lost, late and wrong responses: the writer reports Appended if it can verify the append, and Unknown otherwise."""
 
 import pytest
 
@@ -177,7 +177,7 @@ def test_hints_that_cannot_be_written_do_no_harm():
 
 
 def overwriting(create, path, data):
-    """What a store answers that does not know put-if-absent."""
+    """The response of a store without conditional puts."""
     return PutReply.CREATED
 
 
@@ -237,7 +237,7 @@ def test_an_offset_past_the_end_is_truncated_after_a_second_look():
 
 
 def test_an_offset_that_only_this_process_thinks_past_the_end():
-    """Its memory of the newest chunk is older than the claim: the second look sees the truth."""
+    """The client's cached end is older than the claim, so the second read returns the current end."""
     log, _ = flaky_log()
     append_foreign(log, 0, "a")
     other = reopened(log)

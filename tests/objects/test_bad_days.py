@@ -1,6 +1,6 @@
-"""A store that is silent, busy or gone for half of one's patience, at each step: the load ends well, each row once.
+"""A store outage for half of the retry timeout, at each step: the load succeeds, with each row once.
 
-Patience, the time of one request and the bad time are in the ratio of real use: 120 s, 30 s and 60 s.
+The retry timeout, the request timeout and the outage have the ratios of production: 120 s, 30 s and 60 s.
 """
 
 import threading
@@ -60,12 +60,12 @@ def proxy(s3: Served) -> Iterator[Proxy]:
 
 
 def spec_through(proxy: Proxy, s3: Served, seconds: float) -> LogSpec:
-    """A new place behind the proxy, for those who have so much patience."""
+    """Return a new address that uses the proxy, with this retry timeout in seconds."""
     return s3.spec(aws_endpoint=proxy.endpoint, retry_timeout=f"{seconds * 1000:.0f}ms")
 
 
 def load(log: ObjectLog) -> list[str]:
-    """All that a load of a new log does, and a read of it."""
+    """Run all steps of a load into a new log, and read it."""
     with pytest.raises(LogNotFoundError):
         log.layout()
     log.create(1)
@@ -79,7 +79,7 @@ def load(log: ObjectLog) -> list[str]:
 
 @contextmanager
 def bad_day(s3: Served, day: BadDay) -> Iterator[LogSpec]:
-    """A new place, which is to have this day. Patience is twice as long as it lasts."""
+    """Yield a new address with this outage, and with a retry timeout of twice its duration."""
     with proxy_to(s3.endpoint) as proxy:
         proxy.day = day
         yield spec_through(proxy, s3, 2 * day.seconds)
@@ -162,7 +162,7 @@ def test_a_port_that_is_closed_opens_again_where_somebody_was_met(s3, met_by):
         append_foreign(log, 0, "a")
     with pytest.raises(StorageError, match="did not answer") as caught:
         ObjectLog(spec).bounds(0)
-    # At first contact it is the address that is wrong.
+    # If the store has never answered, the client assumes that the address is wrong.
     assert "asked again" not in caught.value.message
     if met_by == "the driver":
         log = ObjectLog(replace(spec, met=True))

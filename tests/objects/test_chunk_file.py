@@ -1,4 +1,4 @@
-"""A chunk as a file: what went in comes out, any damage is an error, and any engine can read it."""
+"""A chunk as a file: it contains the written records, any damage raises an error, and any engine can read it."""
 
 import json
 from dataclasses import replace
@@ -58,7 +58,7 @@ HASHES = [xxhash.xxh3_128_hexdigest(text).encode() for text in TEXTS]
 
 
 def codecs(*batches: list[bytes]) -> dict[str, str]:
-    """By column, of a chunk with these values."""
+    """Return the codec of each column in a chunk with these values."""
     header = header_of(0, sum(map(len, batches)))
     column = pa.chunked_array([pa.array(values, pa.binary()) for values in batches])
     empty = [pa.nulls(len(column), RECORDS.field(name).type) for name in ("headers", "timestamp")]
@@ -130,7 +130,8 @@ def test_a_header_that_was_changed_is_never_believed():
             except (ChunkDamagedError, FormatError):
                 continue
             assert found.header == header
-            # The digits of the checksum are no part of the header; the chain and the whole file bind them.
+            # The checksum's digits are not part of the header. The chain and the checksum of the whole file protect
+            # them.
             assert found == replace(stored, checksum=found.checksum)
 
 
@@ -139,7 +140,7 @@ LONGEST = 2**63 - 1
 
 @pytest.mark.parametrize("rows", [1, 40_000])
 def test_the_longest_header_fits_into_the_end_that_is_read(rows):
-    """Names at their longest, numbers at their largest, columns that take all encodings."""
+    """Use names of maximum length, maximum numbers, and columns that use all encodings."""
     job = "J" * 200
     task = f"{'t' * 200}/{LONGEST}"
     base = LONGEST - rows
@@ -196,7 +197,7 @@ def test_another_parquet_file_is_no_chunk(metadata):
 
 
 def test_the_checksum_covers_the_file_as_documented():
-    """So that a check can be written without this package."""
+    """The check can therefore be implemented without this package."""
     data = bytes(small()[0])
     metadata = pq.read_metadata(pa.BufferReader(data)).metadata
     digits = metadata[b"spark_cas.checksum"].removeprefix(b"xxh3_128:")

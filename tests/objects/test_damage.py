@@ -1,4 +1,4 @@
-"""Files that were lost, moved or replaced: an error that names them, never fewer rows than the log has."""
+"""Lost, moved or replaced files: reads raise an error that names the file, and never return fewer rows."""
 
 import shutil
 
@@ -57,7 +57,7 @@ def test_a_lost_file_is_named_and_nothing_is_silently_short(log, root, chunk, hi
 
 @pytest.mark.parametrize("chunk", range(CHUNKS - 1))
 def test_a_lost_file_hides_no_progress(log, root, chunk):
-    """Without a check, a writer that misses rows of its own job would append them twice."""
+    """A writer without expected offsets would append its own rows twice if it missed them."""
     expected = claim_of(log, 0, log.plan("job")).progress
     file_of(root, chunk).unlink()
     try:
@@ -74,9 +74,9 @@ def test_the_newest_file_is_lost_and_who_has_seen_it_is_told(log, root):
 
 
 def test_a_listing_that_shows_the_second_of_two_new_chunks_alone_is_no_damage(monkeypatch):
-    """As a directory may be listed while others append to it: each name is there or not when its turn comes."""
+    """A directory listing that runs during appends may contain any subset of the new names."""
     log, store = flaky_log()
-    JobWriter(log, plan_of(log, "job")).must_append("a")  # and leaves a hint
+    JobWriter(log, plan_of(log, "job")).must_append("a")  # this also leaves a hint
     fresh = ObjectLog(log.spec, store)
     below = store.inner.below
 
@@ -124,7 +124,7 @@ def test_a_file_of_another_log(log, root, tmp_path, chunk):
 
 
 def test_a_valid_chunk_of_this_very_log_in_the_place_of_another(log, root, tmp_path):
-    """Written by a copy of the log that went another way: only the chain shows it."""
+    """A copy of the log that diverged wrote this chunk, so only the chain reveals it."""
     shutil.copytree(root, tmp_path / "copy")
     copy = local_log(tmp_path / "copy")
     file_of(tmp_path / "copy", CHUNKS - 1).unlink()
@@ -166,7 +166,7 @@ def test_trimming_is_the_way_past_damage_behind_the_hint(tmp_path, base):
     log = local_log(root)
     log.create(1)
     writer = JobWriter(log, plan_of(log, "job"))
-    for value in "abcdef":  # The hint names the first.
+    for value in "abcdef":  # the hint names the first chunk
         writer.must_append(value)
     (root / paths.chunk(0, base)).write_bytes(b"torn")
     assert local_log(root).trim(0, 5) == Bounds(5, 6)

@@ -1,4 +1,4 @@
-"""Deletes that go wrong: one whose reply was lost, when the name may be another object's, and one not allowed."""
+"""Deletes that fail: lost responses while another writer reuses the name, and missing permissions."""
 
 import logging
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ OLD, NEW = b"old", b"new"
 
 
 class PutAgainAtOnce(BaseHTTPRequestHandler):
-    """Has one object, which somebody puts again as soon as it is gone, before the reply is lost on the way."""
+    """A store with one object: after the first delete, another writer puts it, and the client gets a 502."""
 
     holds = OLD
 
@@ -32,7 +32,7 @@ class PutAgainAtOnce(BaseHTTPRequestHandler):
         self._deleted()
 
     def do_POST(self) -> None:
-        """Deletes of S3, many at once."""
+        """Handle S3's delete of several objects."""
         self.rfile.read(int(self.headers["Content-Length"]))
         self._deleted()
 
@@ -76,7 +76,7 @@ def test_what_was_put_since_the_first_try_stays(endpoint: str, url: str) -> None
             "allow_http": "true",
         }
     spec = LogSpec.parse(url, options)
-    with suppress(StorageError):  # nor is the reply to a second delete one of the store's
+    with suppress(StorageError):  # the store does not send a valid response to the second delete either
         RetryingStore(open_store(spec), spec).delete_if("_log/jobs/job/plan.json", lambda found: bytes(found) == OLD)
     assert PutAgainAtOnce.holds == NEW
 

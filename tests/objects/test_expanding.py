@@ -1,4 +1,4 @@
-"""Writers that sleep through an expansion of a log in a store, and stores that lose what it asks of them."""
+"""Writers that are suspended during an expansion of an object log, and stores that lose the expansion's requests."""
 
 import json
 

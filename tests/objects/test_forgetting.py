@@ -1,4 +1,4 @@
-"""Forgetting a job whose name is used again meanwhile: what is recorded of the new job stays."""
+"""Forget a job while another process reuses its name: the records of the new job stay."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ IN_TWO_HOURS_MS = 2 * 3_600_000
 
 
 def recorded(log: ObjectLog, by: str) -> Plan:
-    """A plan of the job by this driver."""
+    """Record a plan of the job by this driver."""
     return log.record_plan(replace(plan_of(log, "job"), pinned_by=by))
 
 

@@ -1,4 +1,4 @@
-"""Loads as a whole in a store: what is decided while somebody looks, replies that are lost, and the format."""
+"""Atomic loads in an object store: decisions during a read, lost responses, and the format."""
 
 import gc
 import json
@@ -31,7 +31,7 @@ def ends(log):
 
 
 def when_partition_2_is_looked_at(store, act):
-    """Have something happen between the looks at partitions 1 and 2, once."""
+    """Call ``act`` once, after the read of partition 1 and before that of partition 2."""
 
     def before(path):
         if path.startswith(("partition=00002", "_log/hints/end/partition=00002")):
@@ -76,7 +76,7 @@ def test_a_reply_to_the_decision_that_is_lost_changes_nothing(fault):
 
 @pytest.mark.parametrize(("decide", "told"), [(abort_group, Appended), (commit_group, Conflict)])
 def test_who_is_overtaken_by_a_load_is_refused_only_if_that_is_committed(decide, told):
-    """It expects an offset that a load appended to since the look, and that load is decided before the next look."""
+    """A load appends at the expected offset after the read, and is decided before the retry reads again."""
     log, store = flaky_log(3)
 
     def overtaken(create, path, data):
@@ -93,7 +93,7 @@ def test_who_is_overtaken_by_a_load_is_refused_only_if_that_is_committed(decide,
 
 
 def test_a_chunk_of_a_run_that_was_aborted_fences_no_later_run_of_its_job():
-    """It was under way when its group was aborted, and comes there first."""
+    """The chunk was in flight when its group was aborted, and arrives before the chunk of the later run."""
     log, store = flaky_log(3)
     late: list[bytes] = []
 

@@ -1,4 +1,4 @@
-"""Hints save requests and are never trusted: whatever they hold, every answer stays right."""
+"""Hints save requests but are never trusted: every result is correct, even with wrong hints."""
 
 import json
 
@@ -75,7 +75,7 @@ def test_without_hints_all_is_found_as_well():
 
 
 def asked_by(log: ObjectLog, question) -> tuple[object, int]:
-    """The answer of a process that has just opened the log, and how often it asked the store."""
+    """Return the result in a process that has just opened the log, and the number of requests to the store."""
     store = FlakyStore(reopened(log)._store)
     answer = question(ObjectLog(log.spec, store))
     return answer, store.asked.total()
@@ -122,7 +122,7 @@ def test_who_follows_a_log_lists_no_chunks_however_many_there_are():
         )
         asked.append((store.asked - before)["below"])
     assert answers == [[value.encode() for value in "aabbccddeeff"[start:]] for start in (0, 4, 10, 5)]
-    # Where the log starts is asked once a read, and once a chunk, for it may be trimmed meanwhile.
+    # Each read requests the start of the log once, and again for each chunk, because it may be trimmed meanwhile.
     assert asked == [1 + 6, 1 + 4, 1 + 1, 1 + 4 + 1]
 
 
@@ -141,5 +141,6 @@ def test_jobs_of_one_chunk_leave_hints_now_and_then_and_are_found_without():
     assert json.loads(bytes(hint))["value"]["base_offset"] > 10 * _HINT_EVERY_CHUNKS
     progress, asked = asked_by(log, lambda fresh: claim_of(fresh, 0, plan).progress)
     assert progress == writer.claim.progress
-    # It is the first behind its plan, and nothing of the job can follow: the chunks behind it are not walked along.
+    # This is the first chunk after the job's plan, and it completes the job. The search does not walk the later
+    # chunks.
     assert asked < 20 * _HINT_EVERY_CHUNKS

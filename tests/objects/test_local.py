@@ -1,4 +1,4 @@
-"""The local directory: durable before acknowledged, whole or absent, nothing outside the root."""
+"""The local directory: acknowledged chunks are durable, files are complete or absent, nothing is outside the root."""
 
 import errno
 import gc
@@ -45,7 +45,7 @@ def staged(root):
 
 
 class Recorded:
-    """What is asked of the operating system, in order, each with the path it is about."""
+    """A recorder of the calls to the operating system, in order, each with its path."""
 
     def __init__(self, monkeypatch):
         self.calls = []
@@ -89,7 +89,7 @@ def test_all_is_on_the_disk_before_created_is_said(root, monkeypatch):
 
 
 def test_folders_that_another_process_made_are_synced_too(root, monkeypatch):
-    """It may have died, or not yet have come to it."""
+    """The other process may have died before its own sync, or may not have reached it yet."""
     (root / "partition=00000").mkdir(parents=True)
     recorded = Recorded(monkeypatch)
     folder = LocalFolder(root)
@@ -136,7 +136,7 @@ def test_a_name_that_did_not_reach_the_disk_is_not_acknowledged(log, root, monke
 
 
 def linked_but_not_synced(root, complete):
-    """A chunk whose writer dies between the link and the sync of the folder."""
+    """Append a chunk whose writer dies between the link and the sync of the folder."""
     log = local_log(root)
     plan = log.record_plan(plan_of(log, "job"))
     writer = JobWriter(log, plan)
@@ -176,7 +176,7 @@ def test_records_that_others_build_on_are_synced_by_who_reads_them(log, root, mo
 
 
 def test_what_was_synced_once_is_not_again_unless_another_has_its_name(log, root, monkeypatch):
-    """A job that was forgotten, and planned anew by another process, has a plan that nobody here has synced."""
+    """If another process forgot the job and planned it again, this process has not synced the new plan."""
     plan = log.record_plan(plan_of(log, "job"))
     other = local_log(root)
     other.forget(plan)
@@ -191,7 +191,7 @@ def test_what_was_synced_once_is_not_again_unless_another_has_its_name(log, root
 
 
 def test_a_name_is_free_only_once_its_folder_was_opened(log, root, monkeypatch):
-    """A client of a network file system remembers free names until the folder is opened."""
+    """The client of a network file system caches free names until the folder is opened."""
     log.bounds(0)
     opened = set()
     real_open, real_end_of = os.open, local_store._end_of
@@ -391,7 +391,7 @@ def test_a_listing_is_of_files_in_order_whatever_else_lies_there(root):
 
 
 def test_a_read_holds_one_chunk_and_in_arrows_memory(log):
-    """Others keep what they freed: each thread of a client that reads would have a chunk of its own in the end."""
+    """Other allocators keep freed memory: each thread of a reading client would end up with memory for a chunk."""
     for _ in range(3):
         append_foreign(log, 0, os.urandom(500_000).hex())
     size = len(LocalStore(Path(log.spec.at())).get(paths.chunk(0, 0)) or b"")
@@ -403,7 +403,7 @@ def test_a_read_holds_one_chunk_and_in_arrows_memory(log):
     for _, records in reader.read(0, reader.bounds(0).range, ()):
         held.append(pa.total_allocated_bytes() - before)
         del records
-    # Half a chunk in either direction: what earlier tests have left may be let go of meanwhile.
+    # Allow half a chunk in either direction, because objects of earlier tests may be freed meanwhile.
     assert all(size / 2 < each < 3 * size / 2 for each in held), (size, held)
     assert len(held) == 3
     assert max(held_before) < size / 2, "a chunk was let go before the next one was read"
@@ -427,7 +427,7 @@ def test_a_log_that_was_removed_under_its_writer_takes_no_rows(log, root):
 
 
 def test_a_link_whose_reply_was_lost_is_found(log, tmp_path, monkeypatch):
-    """As on a network file system that times out after it has made the link."""
+    """A network file system may time out after it has created the link."""
     writer = JobWriter(log, plan_of(log, "job"))
     link = os.link
 

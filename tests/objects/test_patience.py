@@ -1,4 +1,4 @@
-"""How long one operation waits, one request may take, and what is told where nothing is to be waited for."""
+"""The deadline of an operation, the timeout of a request, and errors that a retry cannot fix."""
 
 import pickle
 import time
@@ -25,7 +25,7 @@ OPERATIONS = {
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_what_one_operation_waits_for_counts_together(operation):
-    """Each of its requests is answered in time; all of them together are not."""
+    """The store answers each request in time, but all of them together take too long."""
     log, store = flaky_log(2, patience="600ms")
     plan = plan_of(log, "job")
     writer = JobWriter(log, plan)

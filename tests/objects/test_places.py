@@ -1,4 +1,4 @@
-"""Addresses at which there is no log, or one that this version cannot read."""
+"""Addresses without a log, and logs that this version cannot read."""
 
 import shutil
 

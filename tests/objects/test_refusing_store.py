@@ -1,4 +1,4 @@
-"""A store that does not know conditional puts, as some that speak S3's language do not."""
+"""A store without conditional puts, as some stores with the S3 API are."""
 
 from http.server import BaseHTTPRequestHandler
 

@@ -1,4 +1,4 @@
-"""What only real servers show: credentials, rights, addresses, and a writer killed while its put is on the way."""
+"""Tests that need real servers: credentials, permissions, addresses, and a writer that is killed during a put."""
 
 import http.client
 import json
@@ -23,7 +23,7 @@ CANARY = "canary-of-a-secret"
 
 
 def refused(spec, match):
-    """All that a first use can be is refused with a text for people, which tells no secret and no address."""
+    """Check that each possible first request fails with a readable error, without any secret or address."""
     for ask in (lambda log: log.layout(), lambda log: log.create(1), lambda log: log.jobs()):
         with pytest.raises(StorageError, match=rf"^\[STORAGE\] .*{match}") as caught:
             ask(ObjectLog(spec))
@@ -69,7 +69,7 @@ def test_an_address_where_nobody_answers(listening):
             "allow_http": "true",
         }
         if listening:
-            options["retry_timeout"] = "2s"  # It may yet answer.
+            options["retry_timeout"] = "2s"  # the server may still answer
         waiting = fill_backlog(server) if listening else []
         with pytest.raises(StorageError, match=r"^\[STORAGE\] .*did not answer") as caught:
             ObjectLog(LogSpec.parse("s3://logs/flights", options)).layout()
@@ -79,7 +79,7 @@ def test_an_address_where_nobody_answers(listening):
 
 
 def fill_backlog(server):
-    """Nobody who connects from now on is let in."""
+    """Fill the backlog, so that the server accepts no more connections."""
     server.listen(0)
     waiting = []
     for _ in range(4):
@@ -126,7 +126,10 @@ def test_an_unknown_setting():
 
 
 class Holding(BaseHTTPRequestHandler):
-    """Between a writer and S3: once told to, it holds chunks back, before or after S3 has stored them."""
+    """A proxy between a writer and S3. While ``hold`` is set, it answers no put of a chunk.
+
+    S3 stores such a chunk only if ``after`` is True.
+    """
 
     protocol_version = "HTTP/1.1"
     target = ""
@@ -142,7 +145,7 @@ class Holding(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         server = http.client.HTTPConnection(self.target, timeout=30)
-        # As it came, host included: the request is signed.
+        # Keep all headers including the host, because the request is signed.
         server.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
         for name, value in self.headers.items():
             server.putheader(name, value)
@@ -165,7 +168,7 @@ class Holding(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_HEAD = do_DELETE = do_POST = answer  # noqa: N815
 
     def log_message(self, *_):
-        """Be quiet."""
+        """Print nothing."""
 
 
 @pytest.mark.s3

@@ -1,4 +1,4 @@
-"""Writers and readers that slept through a trimming: freed names hold nothing, whoever puts something there."""
+"""Writers and readers that are suspended during a trim: an object put at a freed name is not part of the log."""
 
 import pytest
 
@@ -18,14 +18,14 @@ def chunk_names(log):
 
 
 def others_append_and_trim(log):
-    """Three chunks, at 0, 2 and 4; only the last is kept."""
+    """Append three chunks at offsets 0, 2 and 4, and trim all but the last."""
     for values in ["ab", "cd", "efg"]:
         append_foreign(reopened(log), 0, *values)
     reopened(log).trim(0, 7)
 
 
 def sleep_before_the_put(log, store):
-    """The next chunk is put only after others have appended and trimmed."""
+    """Delay the next put of a chunk until others have appended and trimmed."""
 
     def late(create, path, data):
         others_append_and_trim(log)
@@ -56,7 +56,7 @@ def test_a_writer_that_slept_before_its_put_is_refused(rows):
 @pytest.mark.parametrize("mode", ["end", "none"])
 @pytest.mark.parametrize("rows", ["x", "xx", "xxxxx", "xxxxxxxxx"])
 def test_hints_that_name_the_chunk_of_a_sleeper_mislead_nobody(mode, rows):
-    """The hints name offset 0, where an attempt of the job was, and where another one now puts other rows."""
+    """The hints name offset 0. One attempt of the job had a chunk there, and another now puts other rows."""
     log, store = flaky_log()
     plan = plan_of(log, "job", mode)
     log.record_plan(plan)
@@ -64,7 +64,7 @@ def test_hints_that_name_the_chunk_of_a_sleeper_mislead_nobody(mode, rows):
     first = JobWriter(reopened(log), plan, task="run/0-first")
 
     def late(create, path, data):
-        first.must_append("a", "b")  # This one leaves hints, the following do not.
+        first.must_append("a", "b")  # only this append leaves hints
         first.must_append("c", "d")
         first.must_append("e")
         first.must_append("f")
@@ -112,7 +112,7 @@ def test_a_chunk_that_was_trimmed_before_its_writer_looked_is_acknowledged():
 
 
 def test_a_lost_reply_and_a_trimming_do_not_make_a_refusal():
-    """The chunk was stored, trimmed, and is put again under its freed name: it was in the log all the same."""
+    """The chunk was stored and trimmed, and the retry puts it at its freed name: the append still succeeded."""
     log, store = flaky_log()
     writer = JobWriter(log, plan_of(log, "job"))
 
@@ -144,7 +144,7 @@ def test_what_is_no_longer_on_record_is_unknown(monkeypatch):
 
 @pytest.mark.parametrize("at_call", range(1, 12))
 def test_a_trimming_during_a_claim_hides_no_progress(at_call):
-    """Without a check, a claim that misses rows of its own job would append them twice."""
+    """A claim without expected offsets would append its own rows twice if it missed them."""
     log, store = flaky_log()
     plan = plan_of(log, "job", "none")
     log.record_plan(plan)
@@ -236,7 +236,7 @@ def test_two_trims_at_once_leave_the_higher_start():
 
 
 def a_sleepers_put(log, store, plan):
-    """What an attempt of a job was about to put at offset 2, when it fell asleep: (path, bytes)."""
+    """Return the put of a suspended attempt at offset 2: (path, bytes)."""
     append_foreign(log, 0, "a", "b")
     held = []
 
@@ -254,7 +254,7 @@ def a_sleepers_put(log, store, plan):
 
 @pytest.mark.parametrize("at_call", range(1, 16))
 def test_a_sleepers_put_during_a_claim_is_no_progress(at_call):
-    """Its chunk fits between those around it, but the log was trimmed there: its rows are in nobody's log."""
+    """Its chunk fits between its neighbors, but this range has been trimmed, so its rows are not in the log."""
     log, store = flaky_log()
     plan = log.record_plan(plan_of(log, "job", "none"))
     path, data = a_sleepers_put(log, store, plan)
@@ -298,7 +298,7 @@ def test_old_starts_do_not_pile_up(monkeypatch):
 
 
 def append_twice_and_trim(log):
-    """To the newest chunk: all that anybody knew of is gone."""
+    """Append two chunks and trim all before the last, including every chunk that another process knew of."""
     other = reopened(log)
     append_foreign(other, 0, "x")
     append_foreign(other, 0, "y")
@@ -327,7 +327,7 @@ def test_what_is_trimmed_behind_a_listing_is_not_missing():
     log, store = flaky_log()
     for value in "abc":
         append_foreign(log, 0, value)
-    append_twice_and_trim(reopened(log))  # which it has not seen
+    append_twice_and_trim(reopened(log))  # the log object has not read these changes
     listed = []
 
     def listing(path):

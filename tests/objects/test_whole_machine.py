@@ -1,4 +1,4 @@
-"""Loads as a whole in a store beside the log in memory, which is what they mean: any steps, in any order."""
+"""Atomic loads in an object store compared with their specification, the log in memory: any steps in any order."""
 
 from dataclasses import dataclass, field, replace
 
@@ -24,7 +24,7 @@ FAR_MS = 2**60
 
 @dataclass
 class Load:
-    """A run of a load on both logs, whose writers are the same in both."""
+    """A run of a load on both logs, with the same writers in both."""
 
     plans: list[Plan]
     overdue: bool
@@ -32,7 +32,7 @@ class Load:
 
 
 class WholeLoads(RuleBasedStateMachine):
-    """Both logs go through the same steps; what they say and hold must be the same after each."""
+    """Run the same steps on both logs. Their results and content must be the same after each step."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,11 +41,11 @@ class WholeLoads(RuleBasedStateMachine):
             log.create(PARTITIONS)
         self.loads: dict[str, Load] = {}
         self.holder: dict[int, str] = {}
-        """By partition, the load whose undecided chunks lie at its end."""
+        """By partition, the load whose undecided chunks are at its end."""
         self.rows = 0
 
     def is_free_for(self, partition: int, job: str = "") -> bool:
-        """Whether an append there has nobody to wait for. Whose time is over is aborted, in all partitions."""
+        """Return whether an append there does not have to wait. An overdue load is aborted in all partitions."""
         holder = self.holder.get(partition, job)
         if holder == job:
             return True
@@ -55,7 +55,7 @@ class WholeLoads(RuleBasedStateMachine):
         return False
 
     def values(self, count: int) -> list[str]:
-        """Values that no record has yet."""
+        """Return values that no record has yet."""
         self.rows += count
         return [str(self.rows - number) for number in range(count)]
 
@@ -67,7 +67,7 @@ class WholeLoads(RuleBasedStateMachine):
     @precondition(lambda self: self.loads)
     @rule(which=st.integers(0, 3), overdue=st.booleans())
     def take_over(self, which: int, overdue: bool) -> None:
-        """Another run of the same job, as after a kill; what the run before appended is its own."""
+        """Start another run of the same job, as after a kill. It owns the rows of the previous run."""
         self.run_again(f"load-{which % len(self.loads)}", overdue=overdue)
 
     def run_again(self, job: str, *, overdue: bool) -> None:
@@ -75,7 +75,7 @@ class WholeLoads(RuleBasedStateMachine):
         plans = [replace(pin(log, job, expected), decide_by_ms=0 if overdue else FAR_MS) for log in self.logs]
         held = self.loads.get(job)
         if held is not None and not held.overdue and job in self.holder.values():
-            overdue = False  # its first chunk there says when its time is over
+            overdue = False  # its first chunk there determines its deadline
         self.loads[job] = Load(plans, overdue)
 
     @precondition(lambda self: self.loads)
@@ -83,7 +83,7 @@ class WholeLoads(RuleBasedStateMachine):
     def append(self, which: int, partition: int, count: int) -> None:
         job = f"load-{which % len(self.loads)}"
         load = self.loads[job]
-        # What comes behind a decision counts in neither; where it leaves a gap is each log's own business.
+        # Chunks after a decision do not count in either log. The resulting gaps may differ.
         decided = [log.entry("outcome", plan.group) for log, plan in zip(self.logs, load.plans, strict=True)]
         if decided != [None, None] or not self.is_free_for(partition, job):
             return
@@ -123,7 +123,7 @@ class WholeLoads(RuleBasedStateMachine):
 
     @rule(partition=AT, count=st.integers(1, 3))
     def append_behind(self, partition: int, count: int) -> None:
-        """Somebody else, in one chunk."""
+        """Append as another writer, in one chunk."""
         if self.is_free_for(partition):
             values = self.values(count)
             mine, theirs = (append_foreign(log, partition, *values).range for log in self.logs)

@@ -1,4 +1,4 @@
-"""The linearizability checker, a Go program on Porcupine: built once, and run with a deadline."""
+"""The linearizability checker, a Go program that uses Porcupine: built once, and run with a deadline."""
 
 import hashlib
 import json
@@ -14,24 +14,27 @@ from tests.executables import executable
 
 SOURCE = Path(__file__).parent
 BUILD_SECONDS = 300
-"""With the download of the module, for the first time."""
+"""The time limit includes the first download of the module."""
 _OK, _NOT, _UNKNOWN = 0, 1, 3
 
 
 class CheckerFailedError(Exception):
-    """The checker could not be built, or gave no answer."""
+    """The checker could not be built, or gave no verdict."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a history is linearizable, and what the checker said: the keys whose histories are not."""
+    """Whether a history is linearizable, and the output of the checker: the keys whose histories are not."""
 
     linearizable: bool
     told: str
 
 
 def linearizable(history: Iterable[Mapping[str, Any]], seconds: float = 60) -> Verdict:
-    """Check operations as ``main.go`` describes them. Raises CheckerFailedError, also when time does not suffice."""
+    """Check operations in the format of ``main.go``.
+
+    Raises CheckerFailedError, also if the time limit is too short.
+    """
     lines = "".join(f"{json.dumps(each)}\n" for each in history)
     command = [str(built()), "-limit", f"{seconds}s"]
     try:

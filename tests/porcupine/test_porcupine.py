@@ -1,4 +1,4 @@
-"""The linearizability checker takes what registers can do, and refuses what they cannot."""
+"""The linearizability checker accepts histories that registers can produce, and rejects all others."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.porcupine.checking import CheckerFailedError, built, linearizable
 
-pytestmark = pytest.mark.timeout(330)  # the first one builds it
+pytestmark = pytest.mark.timeout(330)  # the first test builds the checker
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -142,7 +142,7 @@ def test_what_is_no_history_is_no_verdict(wrong, why):
 
 
 class Register:
-    """Keys that a simulated store holds, whose operations take effect one after the other."""
+    """The keys of a simulated store. Its operations take effect one after the other."""
 
     def __init__(self) -> None:
         self.held: dict[str, tuple[str, int]] = {}

@@ -1,4 +1,4 @@
-"""How clients and nodes of the store speak: connections on this machine, and one answer to each request."""
+"""Requests from clients to nodes of the store: local connections, and one response to each request."""
 
 import os
 import traceback
@@ -9,35 +9,36 @@ from threading import Thread
 from typing import Any, cast
 
 Request = Mapping[str, Any]
-"""What is asked: ``call``, the name of a method of `spark_cas.kv.Node`, and its arguments by name."""
+"""A request: ``call``, the name of a method of `spark_cas.kv.Node`, and its arguments by name."""
 Answer = Mapping[str, Any]
-"""``result``, or what is known of an error: its ``kind``, what it ``told``, ``leader`` where it names one, and of a
-mismatch the ``key`` and its ``actual`` version."""
+"""A response: ``result``, or the fields of an error. These are ``kind``, ``told`` (its message), ``leader`` if it
+names one, and for a mismatch the ``key`` and its ``actual`` version."""
 
 _HOST = "127.0.0.1"
 _WAITING = 1_000
-"""As many as all sessions together: one more would wait in the system, past its time."""
+"""The backlog covers all sessions together: a connection beyond it would wait in the operating system for too
+long."""
 
 
 class NotReachedError(Exception):
-    """Nobody took the request: it has no effect."""
+    """No node received the request: it has no effect."""
 
 
 class NoAnswerError(Exception):
-    """The node died, or did not answer in time: the request may have an effect, now or later."""
+    """The node died or did not answer in time: the request may take effect, now or later."""
 
 
 class Caller:
-    """Asks nodes, one request at a time; the connection to each is kept until something is wrong with it."""
+    """Send requests to nodes, one at a time. Keep the connection to each node until it fails."""
 
     def __init__(self) -> None:
         self._kept: dict[Path, Connection] = {}
 
     def call(self, node: Path, request: Request, seconds: float) -> Answer:
-        """Ask the node that listens as this file says. Raises NotReachedError, NoAnswerError."""
+        """Send a request to the node whose port is in this file. Raises NotReachedError, NoAnswerError."""
         connection = self._kept.pop(node, None) or _connected(node)
         try:
-            if connection.poll():  # it has ended since, so nobody takes this request
+            if connection.poll():  # the connection has ended, so no node receives this request
                 connection.close()
                 connection = _connected(node)
             connection.send(request)
@@ -59,7 +60,7 @@ def _connected(node: Path) -> Connection:
 
 
 def listen(node: Path, answer: Callable[[Request], Answer]) -> None:
-    """Answer requests, those of a connection in a thread, for as long as the process lives; the file says where."""
+    """Serve requests while the process lives, with a thread for each connection, and write the port to the file."""
     listener = Listener((_HOST, 0), backlog=_WAITING)
     new = node.with_suffix(".new")
     new.write_text(str(listener.address[1]))
@@ -72,8 +73,8 @@ def listen(node: Path, answer: Callable[[Request], Answer]) -> None:
                     connection.send(answer(connection.recv()))
             except (OSError, EOFError):
                 return
-            except BaseException:  # noqa: BLE001 - told by the traceback
-                # A defect of the store: the process ends with it, and the run tells.
+            except BaseException:  # noqa: BLE001 - the traceback reports it
+                # This is a defect of the store. The process exits, and the run reports it.
                 traceback.print_exc()
                 os._exit(1)
 

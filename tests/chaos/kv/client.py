@@ -1,11 +1,11 @@
-"""A client of the store: reads, writes and transactions on keys that others write, too, at whatever node answers.
+"""A client of the store: reads, writes and transactions on shared keys, at any node.
 
-``python -m tests.chaos.kv.client WORLD NAME SEED SESSIONS``; it ends when the world's file ``stop`` is there and each
-shard has served it since. A session has one operation under way, and knows nothing of the others.
+``python -m tests.chaos.kv.client WORLD NAME SEED SESSIONS``; it ends when the world's file ``stop`` exists and each
+shard has served it since. A session has one operation in progress, and shares no state with the others.
 
-An operation is ``read``, ``write`` or ``transact``, with ``steps`` as ``tests/porcupine/main.go`` has them. What was
-acknowledged tells the ``versions`` of the keys, a read ``value`` and ``version``, a mismatch its ``key`` and the
-``actual`` version. ``lead`` has a node take over.
+An operation is ``read``, ``write`` or ``transact``, with ``steps`` in the format of ``tests/porcupine/main.go``. The
+result of a write has the ``versions`` of its keys, that of a read ``value`` and ``version``, that of a mismatch its
+``key`` and the ``actual`` version. The operation ``lead`` makes a node take over.
 """
 
 import os
@@ -26,21 +26,24 @@ from tests.chaos.kv.keys import NODES, READERS, SHARDS, pair_now
 from tests.chaos.world import World
 
 _ANSWER_SECONDS, _KAFKA_ANSWER_SECONDS = 1.5, 4.0
-"""A claim of a topic is several requests, each of which may be late."""
+"""The request timeouts on object logs and on Kafka. A claim of a topic needs several requests, and each may be
+late."""
 _READ_SECONDS = 5.0
-"""Longer than nodes stand still: a leader that was deposed meanwhile answers those who asked it then."""
+"""Longer than a node stays frozen: a leader that was demoted while frozen still answers the reads that it
+received."""
 _LEAD_SECONDS = 4.0
-"""On top: a node waits up to two seconds before it takes over from another."""
+"""Additional time: a node waits up to two seconds before it takes over from another."""
 _DEAD_SECONDS = 0.5
-"""A process takes longer to start, and many sessions that look for it would keep it from that."""
+"""The longest pause after a `lead` request without a response. A process takes longer to start, and requests from
+many sessions without a pause would delay that further."""
 _TRIES = 6
 _ELSEWHERE_SHARE = 0.15
-"""So often another node is asked than the one that is thought to lead: it may be one that was deposed."""
+"""How often a session sends an operation to a random node: that node may be a demoted leader."""
 _LEAD_SHARE = 0.03
 _DEPOSE_SHARE = 0.05
 _BOTH_WEIGHT = 10
-"""These of a client that has one session: more sessions share it. What is asked so takes the shards from all
-others, where reads and writes that come together are served together."""
+"""The shares of a client with one session; several sessions divide them. Such an operation takes the shards from all
+other sessions, whose concurrent reads and writes a leader otherwise serves together."""
 
 _OF_ERRORS = ("kind", "told", "key", "actual")
 
@@ -49,10 +52,13 @@ Told = tuple[str, dict[str, Any]]
 
 
 class Session:
-    """What one session does."""
+    """The operations of one session."""
 
     def __init__(self, world: World, recorder: Recorder, name: str, sessions: int) -> None:
-        """``name`` is unique in the run, also among those of a process that is started again."""
+        """Create a session.
+
+        ``name`` is unique in the run, including the sessions of earlier processes of the client.
+        """
         self._world = world
         self._recorder = recorder
         self._name = name
@@ -66,7 +72,7 @@ class Session:
         self._seconds = _KAFKA_ANSWER_SECONDS if world.topic else _ANSWER_SECONDS
 
     def run(self, stopped: Callable[[], bool]) -> None:
-        """Go on until it is stopped."""
+        """Run operations until it is stopped."""
         while not stopped():
             if not self._only_reads and self._chance.random() < _DEPOSE_SHARE / self._sessions:
                 self._depose()
@@ -76,7 +82,10 @@ class Session:
                 time.sleep(self._chance.uniform(0, 2 * self._world.pace))
 
     def end(self, orphaned: Callable[[], bool]) -> None:
-        """Once faults are over each shard takes a write, and is read: it is asked until it does."""
+        """After the last fault, retry until each shard has served a read.
+
+        If this client writes, also retry until each shard has taken a write.
+        """
         for shard in range(SHARDS):
             for way in ["get"] if self._only_reads else ["put", "get"]:
                 while not orphaned() and self._do([self._step(way, self._pair()[shard])]) != OK:
@@ -91,9 +100,10 @@ class Session:
         return event
 
     def _depose(self) -> None:
-        """Write a key at a leader and then at the next one, and ask the first for a transaction on what it wrote.
+        """Write a key at a leader and then at its successor, and send the first one a transaction.
 
-        It may not have heard yet of the one that came after it.
+        The transaction expects the version that the first leader wrote. The first leader may not know of its
+        successor yet.
         """
         key, other = self._pair()
         shard = partition_of_key(key.encode(), SHARDS)
@@ -148,7 +158,7 @@ class Session:
                 return INFO, {"kind": "NO_ANSWER"}
             if answer.get("kind") != ErrorKind.NOT_LEADER:
                 return _told(steps, answer)
-            # Nothing was written, so it is the same operation that is asked of another.
+            # The node wrote nothing, so sending the request to another node is the same operation.
             self._leaders[shard] = answer["leader"] or self._another(node)
             if self._leaders[shard] == node:
                 time.sleep(self._chance.uniform(0, 4 * self._world.pace))
@@ -174,7 +184,7 @@ class Session:
         return self._chance.choice([each for each in NODES if each != node])
 
     def _call(self, node: str, request: Request) -> Answer:
-        # The node gives up first, so that what it knows is told.
+        # The node times out first, so that it can report the known state.
         return self._caller.call(self._world.folder / f"{node}.port", request, request["timeout"] + 0.5)
 
 
@@ -205,7 +215,7 @@ def _request(steps: Sequence[Step], seconds: float) -> Request:
 
 def _told(steps: Sequence[Step], answer: Answer) -> Told:
     if "kind" in answer:
-        # Of any other error nothing was written, says `spark_cas.kv.Node`.
+        # `spark_cas.kv.Node` guarantees that nothing was written for any other error.
         unknown = answer["kind"] in (ErrorKind.UNKNOWN_OUTCOME, ErrorKind.MAY_BE_STALE)
         return (INFO if unknown else FAIL), {name: answer[name] for name in _OF_ERRORS if name in answer}
     if steps[0]["op"] == "get":
@@ -215,21 +225,21 @@ def _told(steps: Sequence[Step], answer: Answer) -> Told:
 
 
 def main(folder: str, name: str, seed: str, sessions: str) -> None:
-    """Ask until the world stops, and the store is well."""
+    """Run until the world stops and the store has recovered."""
     world = World.read(Path(folder))
     count = int(sessions)
     stopped, orphaned = world.stopped(), world.orphaned()
     file = world.history / f"{name}.jsonl"
     with Recorder(file, name) as recorder:
-        # Each operation has a line, so a process that is started again finds another number here.
+        # Each operation adds a line to the history, so a restarted process gets another number here.
         before = file.stat().st_size
 
         def run(session: Session) -> None:
             try:
                 session.run(stopped)
                 session.end(orphaned)
-            except BaseException:  # noqa: BLE001 - told by the traceback
-                # A defect: the process ends with it, and the run tells.
+            except BaseException:  # noqa: BLE001 - the traceback reports it
+                # This is a defect. The process exits, and the run reports it.
                 traceback.print_exc()
                 os._exit(1)
 

@@ -1,7 +1,7 @@
-"""Whether the registers of the store are linearizable, what the log holds in the end included: Porcupine's verdict.
+"""Check with Porcupine that the registers of the store, including their final state in the log, are linearizable.
 
-The number of the property is `LINEARIZABLE`, behind those of `spark_cas.testing.history.check_log`. What was
-overwritten before anybody read it is for `tests.chaos.kv.written`.
+The number of the property is `LINEARIZABLE`, after those of `spark_cas.testing.history.check_log`. The module
+`tests.chaos.kv.written` checks writes that were overwritten before any client read them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,19 +14,19 @@ from tests.porcupine.checking import linearizable
 
 LINEARIZABLE = 16
 SECONDS = 120
-"""For all keys of a run. A run that takes longer to judge ends in an error, not in a verdict."""
+"""The time limit for all keys of a run. If a check takes longer, it raises an error and gives no verdict."""
 _OPERATIONS = ("read", "write", "transact")
 
 
 def judge(history: Sequence[Operation], log: Mapping[int, Sequence[Found]]) -> list[Violation]:
-    """What is wrong. Raises CheckerFailedError, also where the time did not suffice."""
+    """Return the violations. Raises CheckerFailedError, also if the time limit is too short."""
     verdict = linearizable(registers(history, log), SECONDS)
     found = [] if verdict.linearizable else [Violation(LINEARIZABLE, verdict.told.replace("\n", "; "))]
     return [*found, *written(history, log)]
 
 
 def registers(history: Sequence[Operation], log: Mapping[int, Sequence[Found]]) -> list[dict[str, Any]]:
-    """The history as ``tests/porcupine/main.go`` takes it, with a read of each key in the end, from the log."""
+    """Return the history in the format of ``tests/porcupine/main.go``, with a final read of each key from the log."""
     operations = [each for each in history if each.name in _OPERATIONS]
     numbers = {name: at for at, name in enumerate(sorted({each.process for each in operations}))}
     told = [line for each in operations if (line := _line(each, numbers[each.process]))]
@@ -61,7 +61,7 @@ def _reads_of(
     newest = {found.record.key: found for records in log.values() for found in records}
     for key in keys:
         found = newest.get(key)
-        # A record without a value, which deletes its key, is read as one with an empty value. Clients write none.
+        # A record without a value deletes its key, and is read as an empty value. Clients write no empty values.
         held = found if found is not None and found.record.value else None
         step = {
             "op": "get",

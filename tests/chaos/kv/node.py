@@ -1,4 +1,4 @@
-"""A node of the store as a victim of chaos; its history has one operation, ``serve``, which ends with the process.
+"""A node of the store under chaos. Its history has one operation, ``serve``, which ends with the process.
 
 ``python -m tests.chaos.kv.node WORLD NAME``; it serves until it is killed.
 """
@@ -17,12 +17,12 @@ from tests.chaos.world import World
 
 _LOOK_SECONDS = 0.2
 _SELDOM_SECONDS = 2.0
-"""Nodes look at the log of their own accord so seldom that a deposed leader is asked before it knows: that it looks
-sooner is no part of what the store promises."""
+"""The poll interval of nodes, so long that a demoted leader receives requests before it knows of its demotion. The
+guarantees of the store do not depend on earlier polls."""
 
 
 def answer(node: Node, request: Request) -> Answer:
-    """Do what is asked. Raises what is no error of spark_cas: a defect."""
+    """Execute a request. An exception that is not an error of spark_cas is a defect and is raised."""
     arguments = dict(request)
     try:
         result = getattr(node, arguments.pop("call"))(**arguments)
@@ -35,7 +35,7 @@ def answer(node: Node, request: Request) -> Answer:
 
 
 def opened(world: World, name: str) -> Node:
-    """The node, once the log can be read."""
+    """Return the node as soon as the log can be read."""
     while True:
         try:
             opens = partial(world.open, name)
@@ -45,7 +45,7 @@ def opened(world: World, name: str) -> Node:
 
 
 def main(folder: str, name: str) -> None:
-    """Serve for as long as whoever started it lives."""
+    """Serve until the process that started this one exits."""
     sys.setswitchinterval(0.001)
     shard._POLL_SECONDS = _SELDOM_SECONDS
     world = World.read(Path(folder))

@@ -1,4 +1,4 @@
-"""The store under chaos: nodes that are killed and stopped, and clients who go to another then."""
+"""The store under chaos: nodes are killed and frozen, and clients then switch to another node."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from tests.chaos.world import SETTINGS, World
 from tests.porcupine.checking import built
 
 _TROUBLES = (SLOW, FAILING, "lost-replies")
-"""Few, so that nodes are struck often: what becomes of all kinds of puts is the log's business."""
+"""Only few store faults, so that faults often hit nodes. The chaos runs of the log cover all types of puts."""
 
 
 def _nodes(folder: Path) -> list[Victim]:
@@ -33,7 +33,10 @@ def _clients(folder: Path, seed: int, sessions: int) -> list[Victim]:
 
 @contextmanager
 def kv_directory(folder: Path, seed: int, sessions: int = 1) -> Iterator[Place]:
-    """The store over a log in a directory that fails, is slow and lies. Raises CheckerFailedError without Go."""
+    """The store over a log in a directory with store faults.
+
+    Raises CheckerFailedError or MissingProgramError without Go.
+    """
     built()
     world = World(folder, str(folder / "log"), settings=SETTINGS)
     with open_log(world.address) as log:
@@ -47,7 +50,7 @@ def kv_directory(folder: Path, seed: int, sessions: int = 1) -> Iterator[Place]:
 
 @contextmanager
 def kv_kafka(folder: Path, seed: int, sessions: int = 1) -> Iterator[Place]:
-    """The store over a topic of three brokers. Raises CheckerFailedError without Go."""
+    """The store over a topic on three brokers. Raises CheckerFailedError or MissingProgramError without Go."""
     built()
     with proxied_brokers(folder, SHARDS) as brokers:
         nodes, clients = _nodes(folder), _clients(folder, seed, sessions)

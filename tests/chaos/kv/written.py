@@ -1,12 +1,15 @@
-"""Whether the log holds what clients of the store were told of their writes, whether anybody read it or not.
+"""Check that the log contains the writes of the store's clients as reported to them, even if no client read them.
 
-19. A write that was acknowledged lies in the log once, at the version that was told; one that nobody heard the end of
-    once or not at all, and of a transaction all where a value of it is there; what definitely failed is nowhere, and
-    beside these there are leader records alone. Who was told of another version than the one that was expected was
-    told one that the key had.
+The number of the property is 19:
+- An acknowledged write is in the log once, at the reported version.
+- A write with an unknown result is in the log once or not at all. If the log has one value of a transaction, it has
+  all of them.
+- A write that definitely failed is not in the log. Besides writes, the log contains only leader records.
+- If a client was rejected because of another version, the key had the reported version at some time.
 
-Values are unique, so a value names its write, and one pass over the log is enough. Deletions of a key are all alike:
-at least as many are there as were acknowledged, and at most as many more as nobody heard of.
+Values are unique, so a value identifies its write, and one pass over the log is enough. Deletions of a key are
+identical: their number in the log is at least the acknowledged ones, and at most those plus the ones with an unknown
+result.
 """
 
 from collections import Counter
@@ -23,11 +26,14 @@ WRITTEN = 19
 _WRITES = ("put", "cas", "delete", "remove")
 
 Places = Mapping[tuple[int, int], Record]
-"""What lies in a shard at an offset."""
+"""The record at an offset of a shard."""
 
 
 def written(history: Sequence[Operation], log: Mapping[int, Sequence[Found]]) -> Iterator[Violation]:
-    """What of a log was told otherwise. Linear in the records of the log and the operations of the history."""
+    """Yield the differences between the log and the results that clients received.
+
+    The time is linear in the records of the log and the operations of the history.
+    """
     places = {(shard, found.offset): found.record for shard, records in log.items() for found in records}
     there = Counter(
         found.record for records in log.values() for found in records if found.record.key != LEADER_KEY.decode()
@@ -46,7 +52,7 @@ def written(history: Sequence[Operation], log: Mapping[int, Sequence[Found]]) ->
             least.update(records)
             yield from _versions(each, records, places)
         elif any(there[record] for record in records if record.value):
-            # Some of it took place, so all of it did.
+            # The log has a part of the transaction, so it must have all of it.
             least.update(records)
     for record in most | there:
         if not least[record] <= there[record] <= most[record]:

@@ -1,4 +1,4 @@
-"""A driver of Spark as a client: it is struck once it is at work."""
+"""A Spark driver as a client. Faults hit it only after it has begun an operation."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,7 +7,10 @@ from tests.chaos.world import World
 
 
 class DriverProcess(ClientProcess):
-    """Well once it has begun an operation since it was started: one that is still on its way has nothing to lose."""
+    """A driver process.
+
+    `is_well` is False until it has begun an operation since its start: before that, a fault has no effect.
+    """
 
     def __init__(
         self, name: str, world: World, module: str, arguments: Sequence[str], environment: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""Executors and Python workers as victims: found below the processes that a run started, struck by their pid."""
+"""Faults of executors and Python workers, which are found among the descendants of the processes of a run."""
 
 import os
 import random
@@ -17,7 +17,7 @@ _PYTHON = b"pyspark.daemon"
 
 @dataclass(frozen=True)
 class Process:
-    """A process, who started it, and what it runs."""
+    """A process, its parent, and its command line."""
 
     pid: int
     parent: int
@@ -25,7 +25,7 @@ class Process:
 
 
 class StruckProcess:
-    """One of the processes of a kind gets a signal, and at the end another, if there is one."""
+    """Send a signal to one of the processes of a type, and at the end another signal, if there is one."""
 
     def __init__(
         self, find: Callable[[], Iterable[Process]], strike: signal.Signals, go_on: signal.Signals | None
@@ -48,10 +48,11 @@ class StruckProcess:
 
 
 def process_faults(roots: Callable[[], Iterable[int]]) -> dict[str, Fault]:
-    """SIGKILL and SIGSTOP of executors and of Python workers below some processes.
+    """Return SIGKILL and SIGSTOP faults of executors and Python workers that descend from the roots.
 
-    A Python worker was forked by the daemon of an executor, where it runs tasks, or of a driver, where it plans. An
-    executor is struck once it has such a daemon: each is to do some work, or no load comes to its end.
+    A Python worker is forked by the daemon of an executor, where it runs tasks, or by that of a driver, where it
+    plans. An executor is a target only after it has started such a daemon. Otherwise executors might never do any
+    work, and no load would complete.
     """
 
     def executors() -> list[Process]:
@@ -70,7 +71,7 @@ def process_faults(roots: Callable[[], Iterable[int]]) -> dict[str, Fault]:
 
 
 def below(roots: Iterable[int]) -> list[Process]:
-    """The processes that these started, and those that they did, as of now."""
+    """Return the current children of these processes, and all of their descendants."""
     children: dict[int, list[int]] = defaultdict(list)
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -88,7 +89,7 @@ def below(roots: Iterable[int]) -> list[Process]:
 def _command(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:  # it has ended meanwhile
+    except OSError:  # the process has ended
         return b""
 
 

@@ -1,7 +1,7 @@
-"""Who judges a run with a stream: the checker of logs, and one property more.
+"""Check a run with a stream: the properties of `check_log`, and one more.
 
-18. Each row of a stream's source is there, and in each partition they lie in the order of the source. (That none is
-    there twice is property 2.)
+18. Each row of a stream's source is in the log, and the rows of each partition are in the order of the source.
+    (Property 2 covers duplicates.)
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,12 @@ STREAMER = "streamer"
 
 
 def judge(history: Sequence[Operation], log: Mapping[int, Sequence[Found]]) -> list[Violation]:
-    """All that is wrong. The source's rows of a partition are those of the streamer's appends, in their order."""
+    """Return all violations. The source rows of a partition are those of the streamer's appends, in their order."""
     return [*check_log(history, log), *streamed(history, log)]
 
 
 def streamed(history: Sequence[Operation], log: Mapping[int, Sequence[Found]]) -> list[Violation]:
-    """Property 18 alone."""
+    """Return the violations of property 18 alone."""
     jobs = jobs_of(each for each in history if each.process == STREAMER)
     violations = []
     for partition, found in log.items():

@@ -1,6 +1,6 @@
-"""A driver that loads small frames one after the other, and asks again for those of which it did not hear the end.
+"""A driver that loads small DataFrames one after the other, and retries those whose result is unknown.
 
-``python -m tests.chaos.spark.loader WORLD NAME SEED CONF``; it ends when the world's file ``stop`` is there.
+``python -m tests.chaos.spark.loader WORLD NAME SEED CONF``; it ends when the world's file ``stop`` exists.
 """
 
 import json
@@ -28,7 +28,7 @@ _FRAME = pa.schema([("partition", pa.int32()), ("key", pa.binary()), ("value", p
 
 
 class Loader(Writer):
-    """As a writer, but each of its appends is a load by Spark, of a few chunks in each partition, or a whole one."""
+    """A writer whose appends are Spark loads: of a few chunks in each partition, or atomic."""
 
     LOOK_SHARE = 0.9
 
@@ -39,7 +39,10 @@ class Loader(Writer):
         self._unheard: dict[str, dict[str, Any]] = {}
 
     def run(self, stopped: Callable[[], bool]) -> None:
-        """As a writer. Once faults are over each load has an end, which is asked for until it is known."""
+        """Run as a writer.
+
+        After the last fault, retry each load until its result is known, up to `_LAST_TRIES` times.
+        """
         super().run(stopped)
         for arguments in list(self._unheard.values()):
             self.ask(arguments, _LAST_TRIES)
@@ -66,7 +69,7 @@ class Loader(Writer):
         job = f"{self._recorder.process}-{self._count}"
         [way] = self._chance.choices(["load", "blind", "key", "whole"], [40, 20, 15, 25])
         chosen = sorted(self._chance.sample(sorted(self._ends), 2 if way == "whole" else self._chance.randint(1, 2)))
-        # All are named: of one that is not, a load expects its end.
+        # Name all partitions, because a load expects the current end offset of a partition that is not named.
         expected: dict[int, int | None] = dict.fromkeys(self._ends)
         if way != "blind":
             expected |= {at: self._ends[at] for at in chosen}
@@ -88,7 +91,7 @@ class Loader(Writer):
         if arguments["chunk_records"] is None:
             options |= {"atomic": "load"}
         else:
-            # No chunk may be cut short because somebody stood still.
+            # No chunk may end early because a process was frozen.
             options |= {"maxRecordsPerChunk": str(arguments["chunk_records"]), "maxSecondsPerChunk": "1000"}
         self._report.unlink(missing_ok=True)
         try:

@@ -1,4 +1,4 @@
-"""Spark under chaos: loads and a stream on a cluster of two workers, beside a writer and a reader without Spark."""
+"""Spark under chaos: loads and a stream on a cluster of two workers, with a writer and a reader outside Spark."""
 
 import json
 import os
@@ -23,17 +23,21 @@ from tests.spark_cluster import Cluster, spark_environment
 
 PARTITIONS = 4
 PACE_SECONDS = 0.7
-"""A load by Spark takes seconds: where others append all the time, none that expects an offset would come through."""
+"""The average pause of a client after an operation (s). A Spark load takes seconds: with constant appends by others,
+no load with an expected offset would succeed."""
 END_SECONDS = 240.0
-"""On busy cores a driver that was killed last needs more than a minute until its executors are at work again."""
+"""On busy cores, the executors of a driver that was killed last need more than a minute to start."""
 _ROOT = Path(__file__).parents[3]
 _CORES = 3
-"""Of each worker: an executor of each driver, and one of a driver that was killed and is not gone yet."""
+"""The cores of each worker: for an executor of each driver, and one of a killed driver that has not exited yet."""
 
 
 @contextmanager
 def spark_directory(folder: Path, seed: int) -> Iterator[Place]:
-    """Over a log in a directory, whose store fails, is slow and lies, to whatever Spark starts as well."""
+    """Spark over a log in a directory.
+
+    The store fails, is slow and returns wrong results, also in the processes that Spark starts.
+    """
     world = World(folder, str(folder / "log"), settings=SETTINGS, pace=PACE_SECONDS)
     with open_log(world.address) as log:
         log.create(PARTITIONS)
@@ -45,7 +49,10 @@ def spark_directory(folder: Path, seed: int) -> Iterator[Place]:
 
 @contextmanager
 def spark_kafka(folder: Path, seed: int) -> Iterator[Place]:
-    """Over a topic of three brokers, replication 3, two in sync, each behind a proxy."""
+    """Spark over a topic on three brokers, each accessed through a proxy.
+
+    The replication factor is 3, and min.insync.replicas is 2.
+    """
     with (
         proxied_brokers(folder, PARTITIONS, PACE_SECONDS) as brokers,
         _on_spark(brokers.world, seed, brokers.open, brokers.faults, calm=brokers.calm, heal=brokers.heal) as place,
@@ -54,7 +61,7 @@ def spark_kafka(folder: Path, seed: int) -> Iterator[Place]:
 
 
 def troubled(troubles: Path) -> dict[str, str]:
-    """The variables that all that Spark starts inherits, and is known by: their stores meet these troubles."""
+    """Return environment variables that add store faults to all processes that Spark starts, and identify these."""
     paths = [str(Path(__file__).parent / "workers"), str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {"SPARK_CAS_TROUBLES": str(troubles), "PYTHONPATH": os.pathsep.join(paths)}
 
@@ -69,7 +76,10 @@ def _on_spark(
     calm: Callable[[], None] = lambda: None,
     heal: Callable[[], None] = lambda: None,
 ) -> Iterator[Place]:
-    """The cluster and all clients. No partition is added: a stream does not go on behind an expansion."""
+    """Yield the cluster and all clients.
+
+    No partition is added, because a stream does not continue after an expansion.
+    """
     folder = world.folder
     marks = troubled(world.troubles)
     try:

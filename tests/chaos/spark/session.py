@@ -1,4 +1,4 @@
-"""What drivers share: a session on the cluster of a run, the options of its log, what an error of Spark's tells."""
+"""Shared code of the drivers: a session on the cluster of a run, the options of its log, the results of errors."""
 
 import json
 from typing import Any
@@ -13,16 +13,16 @@ from spark_cas.testing.history import FAIL, INFO
 from tests.chaos.world import REQUEST_SECONDS, World
 
 FAILURES = (ConditionalLogError, PySparkException, Py4JJavaError)
-"""What a write or a query may end in. Anything else, such as a JVM that is gone, is a defect."""
+"""The errors that a write or a query may raise. Any other error, such as an exited JVM, is a defect."""
 _SHOWN = 300
 _REQUEST_MS = int(1000 * REQUEST_SECONDS)
 
 
 def start_session(name: str, conf: str, world: World) -> SparkSession:
-    """A session of a name, with settings that are given as JSON.
+    """Return a session with this name and the settings in JSON.
 
-    Before there is a history, executors and Python workers are got going: faults that strike none until then would
-    find nobody at work.
+    If the driver has no history yet, start executors and Python workers first. Otherwise the first faults would not
+    find any such process.
     """
     builder = SparkSession.builder.appName(name)
     for key, value in json.loads(conf).items():
@@ -34,7 +34,7 @@ def start_session(name: str, conf: str, world: World) -> SparkSession:
 
 
 def writing(world: World, client: str, job: str) -> dict[str, str]:
-    """The options of a write, with the times that other clients of the run have."""
+    """Return the options of a write, with the same timeouts as the other clients of the run."""
     options = {**_reading(world, client), "job": job, "fencedWaitMs": "1000"}
     return options | ({"transactionTimeoutMs": f"{6 * _REQUEST_MS}"} if world.topic else {})
 
@@ -54,9 +54,11 @@ def _reading(world: World, client: str) -> dict[str, str]:
 
 
 def told_by(error: Exception, spark: SparkSession) -> tuple[str, dict[str, Any]]:
-    """What an append came to that ended in an error. Raises it when its session has ended: nothing goes on then.
+    """Return the result of an append that raised this error.
 
-    An attempt of a task that was fenced says nothing of the job: the attempt that fenced it may be at work.
+    If the session has ended, raise the error, because no retry can succeed.
+
+    A fenced task attempt gives no result for the job, because the attempt that fenced it may still be running.
     """
     if spark.sparkContext._jsc.sc().isStopped():
         raise error

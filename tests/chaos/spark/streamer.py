@@ -1,6 +1,8 @@
-"""A driver that runs a stream from a folder of files, which it adds to, into the log; it goes on from its checkpoint.
+"""A driver that adds files to a folder and streams them into the log.
 
-``python -m tests.chaos.spark.streamer WORLD NAME SEED CONF``; once the world's file ``stop`` is there, it ends when
+A restarted query resumes from its checkpoint.
+
+``python -m tests.chaos.spark.streamer WORLD NAME SEED CONF``; after the world's file ``stop`` exists, it ends when
 the query has committed all files.
 """
 
@@ -29,9 +31,11 @@ _PAUSE_SECONDS = 0.2
 
 
 class Streamer:
-    """The query, and its source. Each file is an append of the history: who adds it is told when it is committed.
+    """The query and its source.
 
-    With ``whole``, each micro-batch becomes visible in all of its partitions in one step.
+    Each file is an append in the history, which is acknowledged when the query has committed it.
+
+    With ``whole``, each micro-batch becomes visible in all of its partitions atomically.
     """
 
     def __init__(
@@ -55,7 +59,7 @@ class Streamer:
             self._count += 1
 
     def run(self, orphaned: Callable[[], bool]) -> None:
-        """Add files, and keep the query going, until the world stops and all files are committed."""
+        """Add files and keep the query running until the world stops and all files are committed."""
         query = None
         while not orphaned() and (self._uncommitted or not self._world.stop.exists()):
             self._look()
@@ -83,7 +87,7 @@ class Streamer:
         }
 
     def _add(self, arguments: dict[str, Any]) -> None:
-        """Add the file of this number, unless the process before came so far."""
+        """Add the file with this number, unless an earlier process has added it."""
         number = self._count
         self._uncommitted[number] = self._recorder.start("append", arguments), arguments
         file = self._source / f"{number:06}.json"
@@ -96,18 +100,18 @@ class Streamer:
             for key, value in each
         ]
         hidden.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-        os.utime(hidden, (number + 1, number + 1))  # the source takes the oldest first
+        os.utime(hidden, (number + 1, number + 1))  # the source reads the oldest file first
         hidden.rename(file)
 
     def _look(self) -> None:
-        """Tell of the files that are committed."""
+        """Record the committed files as acknowledged."""
         below = _committed_files(self._checkpoint)
         for number in [each for each in self._uncommitted if each < below]:
             operation, _ = self._uncommitted.pop(number)
             self._recorder.finish(operation, OK, {})
 
     def _going(self, query: StreamingQuery | None) -> StreamingQuery | None:
-        """The query, which is started when it does not run; None where that failed."""
+        """Return the query, started if it is not running; None if the start failed."""
         if query is not None and query.isActive:
             return query
         try:
@@ -117,7 +121,7 @@ class Streamer:
         except FAILURES as error:
             _, result = told_by(error, self._spark)
             for number, (operation, arguments) in self._uncommitted.items():
-                # Its query goes on: whatever stopped it, nothing of it is refused.
+                # The query will resume: no error that stopped it rejects any of its rows.
                 self._recorder.finish(operation, INFO, result)
                 self._uncommitted[number] = self._recorder.start("append", arguments), arguments
         return None
@@ -127,7 +131,8 @@ class Streamer:
         options |= {"atomic": "load"} if self._whole else {"maxRecordsPerChunk": str(CHUNK_RECORDS)}
         files = self._spark.readStream.schema("partition int, key string, value string")
         rows = files.option("maxFilesPerTrigger", 1).json(str(self._source))
-        # Killed at the wrong moment, Spark takes two files into one batch: then their order is that of their values.
+        # If Spark is killed at the wrong moment, one batch may contain two files. Their rows are then ordered by
+        # value.
         writer = route(rows, options, by="partition").writeStream.format("conditional-log")
         writer = writer.outputMode("append").options(**options, orderBy="value")
         writer = writer.option("checkpointLocation", str(self._checkpoint)).queryName(self._recorder.process)
@@ -135,18 +140,18 @@ class Streamer:
 
 
 def _committed_files(checkpoint: Path) -> int:
-    """How many files are in batches that are committed: what the query itself would go on from."""
+    """Return the number of files in committed batches, which is where the query would resume."""
     commits = checkpoint / "commits"
     batches = [int(each.name) for each in commits.iterdir() if each.name.isdigit()] if commits.exists() else []
     if not batches:
         return 0
-    # The source counts its files from 0, and a batch says up to which it goes.
+    # The source numbers its files from 0, and a batch records its last file.
     offsets = (checkpoint / "offsets" / str(max(batches))).read_text().splitlines()
     return int(json.loads(offsets[-1])["logOffset"]) + 1
 
 
 def main(folder: str, name: str, seed: str, conf: str) -> None:
-    """Stream until the world stops; of even seeds each micro-batch is a whole load."""
+    """Stream until the world stops. With even seeds, each micro-batch is an atomic load."""
     world = World.read(Path(folder))
     orphaned = world.orphaned()
     spark = start_session(name, conf, world)

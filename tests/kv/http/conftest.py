@@ -6,7 +6,7 @@ from tests.kv.http.servers import serving
 
 @pytest.fixture(scope="session")
 def nodes(tmp_path_factory):
-    """Two nodes that no test harms."""
+    """Two shared nodes, which no test may harm."""
     with serving(tmp_path_factory.mktemp("kv")) as served:
         yield served
 

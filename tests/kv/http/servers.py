@@ -1,4 +1,4 @@
-"""Nodes of the store as processes, real HTTP to them, and a wire that loses replies."""
+"""Nodes of the store as processes, plain HTTP requests to them, and a proxy that loses responses."""
 
 import http.client
 import os
@@ -26,7 +26,7 @@ class Served:
         self.output = folder / "output"
         where = ["--folder", str(folder), "--listen", address, *(f"--node={each}" for each in nodes)]
         with self.output.open("wb") as output:
-            # A group of its own: a signal to it hits nobody else.
+            # The node has its own process group, so that a signal to it reaches no other process.
             self.process = subprocess.Popen(
                 [*COMMAND, log, *where, *more], stdout=output, stderr=output, process_group=0
             )
@@ -56,7 +56,7 @@ class Served:
 
 @contextmanager
 def serving(folder, count=2, shards=2, log=None):
-    """So many nodes over one log, in a directory unless another is given, ready."""
+    """Yield ``count`` ready nodes over one log. The default log is in a directory."""
     log = log or str(folder / "log")
     with ExitStack() as ending:
         addresses = [f"127.0.0.1:{port}" for port in ending.enter_context(held_ports(count))]
@@ -77,7 +77,7 @@ def parts_of(address):
 
 
 def ask(address, method, path, body=None, headers=None):
-    """One request as it is, and no redirect followed: (status, headers, body)."""
+    """Send one request without following redirects, and return (status, headers, body)."""
     host, port = parts_of(address)
     connection = http.client.HTTPConnection(host, port, timeout=SECONDS)
     try:
@@ -89,16 +89,16 @@ def ask(address, method, path, body=None, headers=None):
 
 
 def leader_of(nodes, key_path):
-    """The address of the node that leads the shard of a key."""
+    """Return the address of the node that leads the shard of a key."""
     status, headers, _ = ask(nodes[0].address, "GET", key_path)
     return headers["Location"].split("/")[2] if status == 307 else nodes[0].address
 
 
 class Wire:
-    """A port in front of a node.
+    """A proxy to a node.
 
-    A request whose method is in ``dropping`` reaches nobody; of one in ``losing`` the reply is lost, of one in
-    ``cutting`` its end.
+    It drops requests whose method is in ``dropping``. It loses the response if the method is in ``losing``, and its
+    last byte if it is in ``cutting``.
     """
 
     def __init__(self, address):
@@ -136,7 +136,7 @@ class Wire:
 
 
 def _whole(near):
-    """A request with its body."""
+    """Read a request with its body."""
     found = b""
     while b"\r\n\r\n" not in found:
         found += near.recv(65536)

@@ -1,4 +1,4 @@
-"""The HTTP API of a node, over real connections, as any HTTP client sees it."""
+"""The HTTP API of a node, over real connections, as any HTTP client uses it."""
 
 import base64
 import json
@@ -15,7 +15,7 @@ ODD = bytes(range(256))
 
 @pytest.fixture
 def there(nodes, request):
-    """A path that belongs to this test alone, and the node that leads its shard."""
+    """The node that leads a shard, and a path in this shard that belongs to this test alone."""
     path = path_of_key(request.node.name.encode())
     return leader_of(nodes, path), path
 

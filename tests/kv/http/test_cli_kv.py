@@ -1,4 +1,4 @@
-"""`spark-cas kv`, as its user has it."""
+"""The command line `spark-cas kv`."""
 
 import io
 import json
@@ -16,7 +16,7 @@ from tests.kv.http.servers import Wire, leader_of
 
 @pytest.fixture
 def run(monkeypatch, capsysbinary):
-    """Runs the program as its entry point does: (exit code, stdout, stderr as text)."""
+    """Run the program through its entry point, and return (exit code, stdout, stderr as text)."""
 
     def run(*argv):
         monkeypatch.setattr(sys, "argv", ["spark-cas", "kv", *argv])
@@ -30,7 +30,7 @@ def run(monkeypatch, capsysbinary):
 
 @pytest.fixture
 def asked(run, nodes, request, monkeypatch):
-    """A command about a key of this test, to nodes that the environment names."""
+    """Run a command on a key of this test. The environment names the nodes."""
     monkeypatch.setenv("SPARK_CAS_KV_NODES", " ".join(each.address for each in nodes))
     return lambda command, *more: run(command, request.node.name, *more)
 

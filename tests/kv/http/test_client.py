@@ -1,4 +1,4 @@
-"""The client: it finds the node that leads, and tells what it does not know."""
+"""The client: it finds the leader, and reports an unknown result as such."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def key(request):
 
 @pytest.fixture
 def wire(nodes, key):
-    """In front of the node that leads the key's shard."""
+    """A proxy to the node that leads the key's shard."""
     made = Wire(leader_of(nodes, path_of_key(key)))
     yield made
     made.close()
@@ -27,7 +27,7 @@ def wire(nodes, key):
 
 @pytest.fixture
 def through(nodes, wire):
-    """A client that asks through the wire first."""
+    """A client that sends its first request through the proxy."""
     return Client([wire.address, *(each.address for each in nodes)])
 
 
@@ -142,7 +142,7 @@ class Stranger(Wire):
     ids=["503", "200", "200 JSON", "200 of any length"],
 )
 def test_a_server_that_is_no_node_is_not_believed(nodes, key, reply):
-    """It speaks in words that no node has: something between may refuse, or agree, whatever was done."""
+    """Its response is not a node's: a proxy may report a failure or success that the node does not."""
     wire = Stranger(nodes[0].address)
     wire.reply = reply
     with pytest.raises(UnknownOutcomeError):

@@ -1,4 +1,4 @@
-"""Nodes that are killed, frozen or ended: nothing that was acknowledged is lost, and the other goes on."""
+"""Nodes that are killed, frozen or terminated: no acknowledged write is lost, and the other node takes over."""
 
 import json
 import signal
@@ -24,7 +24,7 @@ KEY, *KEYS = keys_of(0, 5)
 
 @pytest.fixture
 def log(request, tmp_path):
-    """The address of a log: in a directory, or as the test is parametrised."""
+    """The address of a log: in a directory, or on Kafka if the test is parametrized so."""
     if getattr(request, "param", None) != "kafka":
         return str(tmp_path / "log")
     broker = request.getfixturevalue("broker")
@@ -33,7 +33,7 @@ def log(request, tmp_path):
 
 @pytest.fixture
 def two(tmp_path, log):
-    """Two nodes, the one that leads shard 0 first."""
+    """Two nodes; the first one leads shard 0."""
     with serving(tmp_path, log=log) as nodes:
         client = Client([each.address for each in nodes])
         client.put(KEY, b"before", timeout=SECONDS)
@@ -46,7 +46,7 @@ def addresses(nodes):
 
 
 class Writing:
-    """Threads that write counters, each to a key of its own, and know what was acknowledged."""
+    """Threads that write counters, each to a key of its own, and record the acknowledged values."""
 
     def __init__(self, nodes, keys=KEYS):
         self.acknowledged = dict.fromkeys(keys, 0)
@@ -66,7 +66,7 @@ class Writing:
         return self
 
     def __exit__(self, *_):
-        self.ending.set()  # before the nodes are ended, so that no thread waits for them
+        self.ending.set()  # before the nodes end, so that no thread waits for them
         for each in self._running:
             each.result(SECONDS)
         self._threads.shutdown()
@@ -87,7 +87,7 @@ class Writing:
                 begun.set()
 
     def check(self, client):
-        """Each key holds what was acknowledged last before this call, or what was sent since."""
+        """Check that each key has a value that was sent, at or after the last acknowledged one."""
         for key, number in dict(self.acknowledged).items():
             found = int(client.get(key, timeout=SECONDS).value)
             assert found >= number
@@ -161,7 +161,7 @@ def test_a_leader_that_answers_and_cannot_use_its_log_is_relieved_by_the_node_th
         for at, endpoint in enumerate((proxy.endpoint, store.endpoint)):
             options = dict(spec.store_options) | {"aws_endpoint": endpoint}
             more = ["--shards=2", *(f"--log-option=store.{name}={value}" for name, value in options.items())]
-            # The first knows of no other, so that it is the one to lead.
+            # The first node does not know of another, so it leads.
             served.append(Served(spec.url, tmp_path / f"node-{at}", nodes[at], nodes[: at + 1], *more))
             ending.callback(served[-1].end)
             served[-1].wait_until_ready()

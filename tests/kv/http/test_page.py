@@ -1,4 +1,4 @@
-"""The status page, in a browser: what a person sees of a node, on a desk and on a phone."""
+"""The status page of a node in a browser, with the viewport of a desktop and of a phone."""
 
 import operator
 import re
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.browser
 WIDE, PHONE = {"width": 1200, "height": 800}, {"width": 360, "height": 740}
 WITHIN_MS = SECONDS * 1000
 LEGIBLE = 7
-"""WCAG 2, level AAA."""
+"""The contrast ratio of WCAG 2, level AAA."""
 WEIGHTS = (0.2126, 0.7152, 0.0722)
 
 
@@ -33,7 +33,7 @@ def browser():
 
 @pytest.fixture
 def opened(browser):
-    """Opens a node's page; nothing that the page or the browser complains of may come."""
+    """Return a function that opens a node's page. The page must not raise errors or send requests to other hosts."""
     complaints = []
     contexts = []
 
@@ -115,7 +115,7 @@ def test_it_fits_and_can_be_read(nodes, opened, scheme, viewport):
 
 
 def contrast(*colours):
-    """The ratio that WCAG 2 defines, of two colours as a browser writes them."""
+    """Return the contrast ratio of WCAG 2 for two colors in the format of a browser."""
     lightness = sorted(sum(map(operator.mul, WEIGHTS, map(linear, re.findall(r"\d+", each)))) for each in colours)
     return (lightness[1] + 0.05) / (lightness[0] + 0.05)
 

@@ -1,4 +1,4 @@
-"""What a node says when its log fails, and what a client makes of each reply."""
+"""The response of a node whose log fails, and the error that a client derives from each response."""
 
 import contextlib
 import json
@@ -92,7 +92,7 @@ def test_a_defect_tells_nothing_of_itself(tmp_path):
 
 
 def told(error):
-    """What a client makes of what a node says of an error."""
+    """Return the result of a client for a node's response to an error."""
     reply = reply_of(error)
     headers = HTTPMessage()
     for name, value in reply.headers.items():

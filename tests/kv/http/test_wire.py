@@ -1,4 +1,4 @@
-"""Paths, tags and transactions: what is written is read back, and nothing else is."""
+"""Paths, ETags and transactions: parsing returns the written value, and rejects any other text."""
 
 import pytest
 from hypothesis import given

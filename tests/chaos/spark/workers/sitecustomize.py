@@ -1,6 +1,8 @@
-"""Python runs this at its start where the folder is on PYTHONPATH: all that Spark starts meets the store's troubles.
+"""Add the store faults to each Python process that Spark starts.
 
-The environment variable SPARK_CAS_TROUBLES names the folder of the troubles, see `tests.chaos.troubled_store`.
+Python imports this at startup if the folder is on PYTHONPATH.
+
+The environment variable SPARK_CAS_TROUBLES names the folder of the faults (see `tests.chaos.troubled_store`).
 """
 
 import importlib.abc
@@ -14,7 +16,7 @@ _OPENS = "spark_cas.log.objects.log"
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the module that opens stores, when it is imported and not before."""
+    """Find the module that opens stores when it is imported, and not earlier."""
 
     def find_spec(self, fullname, path, target=None):
         if fullname != _OPENS:
@@ -26,7 +28,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    """Has it open a troubled store in place of each."""
+    """Make the module open each store with faults."""
 
     def exec_module(self, module):
         super().exec_module(module)
