@@ -1,4 +1,4 @@
-"""Short ways to use a broker with its ordinary client. Every call has a deadline."""
+"""Helpers that use a broker through its ordinary client. Every call has a deadline."""
 
 import os
 
@@ -17,15 +17,16 @@ def admin_of(address: str) -> AdminClient:
 
 
 def create_topic(address: str, partitions: int = 1, **config: str) -> str:
-    """A topic of a new name, once it exists; underscores in the names of settings stand for dots.
+    """Create a topic with a new name, and wait until all nodes of ``address`` know the leaders of its partitions.
 
-    The controller says that it is made before the other nodes know of it: on a busy machine seconds before.
+    The names of settings have underscores instead of dots. The controller reports success before the other nodes know
+    the topic, on a busy machine seconds before.
     """
     name = f"t-{os.urandom(4).hex()}"
     settings = {key.replace("_", "."): value for key, value in config.items()}
     topic = NewTopic(name, partitions, config=settings)
-    admin = admin_of(address)  # its futures fail when it is no longer held
-    # A broker that a test let go on is fenced for a moment; its metadata are empty, and the client is content.
+    admin = admin_of(address)  # its futures fail after it is garbage-collected
+    # A broker that has just resumed is fenced for a moment. It reports no brokers, and the client accepts that.
     wait_until(lambda: bool(admin.list_topics(timeout=SECONDS).brokers), SECONDS, lambda: "no broker is alive")
     wait_until(lambda: _is_made(admin, topic), SECONDS, lambda: "all are fenced")
     wait_until(
@@ -37,7 +38,10 @@ def create_topic(address: str, partitions: int = 1, **config: str) -> str:
 
 
 def _is_made(admin: AdminClient, topic: NewTopic) -> bool:
-    """False while all brokers are fenced, as one is that is back, or that a busy machine kept from its heartbeats."""
+    """Try to create the topic, and return False if all brokers are fenced.
+
+    A broker is fenced after a restart, or if a busy machine delayed its heartbeats.
+    """
     try:
         admin.create_topics([topic])[topic.topic].result(SECONDS)
     except KafkaException as error:
@@ -48,13 +52,13 @@ def _is_made(admin: AdminClient, topic: NewTopic) -> bool:
 
 
 def _is_led(node: str, topic: str, partitions: int) -> bool:
-    """Whether one node knows leaders of all partitions of a topic."""
+    """Return whether a node knows a leader of every partition of a topic."""
     found = known_to(int(node.rpartition(":")[2]), _ANSWER_SECONDS).topics.get(topic, {})
     return len(found) == partitions and all(each.leader >= 0 for each in found.values())
 
 
 def configure(address: str, topic: str, **config: str) -> None:
-    """Change settings of a topic, named as in `create_topic`."""
+    """Change settings of a topic. Their names are as in `create_topic`."""
     entries = [
         ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
         for key, value in config.items()
@@ -65,7 +69,7 @@ def configure(address: str, topic: str, **config: str) -> None:
 
 
 def leader_of(address: str, topic: str, partition: int = 0) -> int:
-    """The id of the partition's leader; -1 while it has none."""
+    """Return the id of the partition's leader, -1 if it has none."""
     return admin_of(address).list_topics(topic, SECONDS).topics[topic].partitions[partition].leader
 
 
@@ -86,13 +90,13 @@ def append(address: str, topic: str, *values: str, commit: bool = True) -> list[
 
 
 def offset_of(message: Message) -> int:
-    """The offset of a delivered message; -1 where the broker gave none."""
+    """Return the offset of a delivered message, -1 if the broker reported none."""
     offset = message.offset()
     return -1 if offset is None else offset
 
 
 def committed_values(address: str, topic: str) -> list[str]:
-    """What a reader of committed records finds in partition 0, from its start to its end."""
+    """Return the values of all committed records in partition 0."""
     consumer = Consumer(
         {
             "bootstrap.servers": address,

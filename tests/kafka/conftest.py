@@ -10,9 +10,10 @@ from tests.kafka.secured import secured_broker
 
 @pytest.fixture(scope="session")
 def cluster(conf):
-    """Three brokers, shared: replication factor 3, two in sync. Who breaks one restarts it.
+    """Three shared brokers with replication factor 3 and ``min.insync.replicas=2``.
 
-    The internal topics are made while all are there: a node that is gone just then leads none of their partitions.
+    A test that stops a broker restarts it. The fixture creates the internal topics while all brokers are up, because
+    a broker that is down at that time leads none of their partitions.
     """
     with KafkaCluster(conf, 3) as cluster:
         topic = create_topic(cluster.bootstrap)
@@ -22,7 +23,10 @@ def cluster(conf):
 
 
 def _has_coordinator(bootstrap, group):
-    """False while it is being elected: a plain client is told so at once when it asks the one of a moment ago."""
+    """Return whether the group has a coordinator.
+
+    During an election, a plain client may send its request to the previous coordinator, which rejects it at once.
+    """
     member = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     try:
         member.committed([TopicPartition(group, 0)], SECONDS)
@@ -38,7 +42,10 @@ def _has_coordinator(bootstrap, group):
 
 @pytest.fixture
 def topic(request, broker):
-    """A new topic on the one broker; for N partitions ``parametrize("topic", [N], indirect=True)``, else one."""
+    """A new topic on the single broker. ``parametrize("topic", [N], indirect=True)`` sets the number of partitions.
+
+    The default is one partition.
+    """
     return create_topic(broker.bootstrap, getattr(request, "param", 1))
 
 
@@ -50,19 +57,19 @@ def _proxied(conf):
 
 @pytest.fixture
 def proxied(_proxied):
-    """One broker behind a proxy that has no rules yet, apart from the other broker and shared by those who ask."""
+    """A second broker with a proxy, which starts each test without rules. Tests share both."""
     _proxied.proxy.clear()
     return _proxied
 
 
 @pytest.fixture
 def proxied_topic(proxied):
-    """A new topic of one partition on the broker behind the proxy."""
+    """A new topic with one partition on the broker with the proxy."""
     return create_topic(proxied.direct)
 
 
 @pytest.fixture(scope="session")
 def secured(conf, tmp_path_factory):
-    """One broker with users, rights and a certificate, apart from the other broker; see `tests.kafka.secured`."""
+    """A separate broker with users, ACLs and a certificate; see `tests.kafka.secured`."""
     with secured_broker(conf, tmp_path_factory.mktemp("secured")) as secured:
         yield secured

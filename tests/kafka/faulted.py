@@ -1,4 +1,4 @@
-"""Jobs under faults: run as Spark runs them, by clients that soon give up waiting, and looked at past the fault."""
+"""Run jobs under faults as Spark does, with short timeouts, and verify the results without the fault."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -30,13 +30,13 @@ APIS = [
     Api.TXN_OFFSET_COMMIT,
     Api.END_TXN,
 ]
-"""The requests of a writer, in their order."""
+"""The requests of a writer, in order."""
 LOST = [Fault.DROP_RESPONSE, Fault.RESET_BEFORE_REQUEST, Fault.RESET_BEFORE_RESPONSE]
 RETRIES = 8
-"""How often a job is run again, as Spark runs a task again, before its test fails."""
+"""How often a test reruns a job, as Spark reruns a task, before the test fails."""
 
 _REQUEST_SECONDS = 2.0
-"""A fault costs so much, and a busy broker is no fault."""
+"""The request timeout in seconds. Each fault costs this much, but a healthy busy broker must respond in time."""
 _END = ExpectedOffsets.parse("end")
 
 Item = TypeVar("Item")
@@ -44,10 +44,10 @@ Result = TypeVar("Result")
 
 
 def spec_of(address: str, topic: str, *, request_seconds: float = _REQUEST_SECONDS, **settings: str) -> KafkaSpec:
-    """A topic through an address, with a registry of its own, and times as short as a test wants.
+    """Return the spec of a topic with a registry of its own and short timeouts.
 
-    They keep the ratios of those in use: 1 to 6 to 12 for a request, a transaction and the patience. Underscores in
-    the names of client settings stand for dots.
+    The timeouts keep the ratios of the defaults: 1 to 6 to 12 for a request, a transaction and all retries. The names
+    of client settings have underscores instead of dots.
     """
     milliseconds = int(1000 * request_seconds)
     given = {"socket.timeout.ms": f"{milliseconds}", "message.timeout.ms": f"{12 * milliseconds}"}
@@ -63,12 +63,12 @@ def spec_of(address: str, topic: str, *, request_seconds: float = _REQUEST_SECON
 
 
 def by_writer(spec: KafkaSpec) -> Where:
-    """Requests of whoever writes partition 0 under a claim. They name the transactional id."""
+    """Select the requests of writers that hold the claim of partition 0: they name its transactional id."""
     return naming(spec.transactional_id(0, None))
 
 
 def planned_writer(log: Backend, job: str = JOB, expected: str = "end") -> JobWriter:
-    """A writer of partition 0 whose plan is recorded."""
+    """Return a writer of partition 0 whose plan is recorded."""
     return JobWriter(log, pin_plan(log, job, ExpectedOffsets.parse(expected)))
 
 
@@ -79,9 +79,10 @@ def run_as_spark_does(
     limits: ChunkLimits = LIMITS,
     decorate: Callable[[KafkaLog], Backend] = lambda log: log,
 ) -> list[ConditionalLogError]:
-    """Run a job again, each time with new clients, until it is complete. Returns what stopped its earlier runs.
+    """Run a job, each time with new clients, until it completes. Return the errors of the failed runs.
 
-    ``decorate`` puts faults around the log of the first run.
+    ``decorate`` wraps the log of the first run to inject faults. After `RETRIES` failed reruns, the last error is
+    raised.
     """
     errors: list[ConditionalLogError] = []
     while True:
@@ -101,7 +102,7 @@ def run_as_spark_does(
 
 
 def run_once(spec: KafkaSpec, rows: Rows) -> None:
-    """A job from its plan to its completion, as Spark runs it where it gives a task one attempt."""
+    """Run a job from its plan to its completion, with one attempt per task."""
     with KafkaLog(spec) as log:
         plan = pin_plan(log, JOB, _END)
         complete_job(log, plan, load(log, plan, rows, task="run/0", limits=LIMITS, wait=1.0))
@@ -110,7 +111,10 @@ def run_once(spec: KafkaSpec, rows: Rows) -> None:
 def for_a_while(
     stop: Callable[[], None], go_on: Callable[[], None], seconds: float, threads: list[Thread]
 ) -> Callable[[], None]:
-    """What stops a broker, and lets it go on after some seconds; the thread that does so is added to ``threads``."""
+    """Return a function that stops a broker, and resumes it after ``seconds``.
+
+    A thread of its own, which the function adds to ``threads``, resumes the broker.
+    """
 
     def later() -> None:
         time.sleep(seconds)
@@ -125,7 +129,7 @@ def for_a_while(
 
 
 def progress_now(spec: KafkaSpec) -> Progress | None:
-    """The ledger entry of the job in partition 0, once whatever its writers left open is ended by a new claim."""
+    """Return the job's ledger entry in partition 0, after a new claim has ended the transactions of its writers."""
     with KafkaLog(spec) as other:
         plan = other.plan(JOB)
         assert plan is not None
@@ -135,10 +139,11 @@ def progress_now(spec: KafkaSpec) -> Progress | None:
 def require_truth(
     spec: KafkaSpec, outcome: Outcome | StorageError, before: Sequence[str], mine: Sequence[str], *, foreign: int = 0
 ) -> None:
-    """Whether an outcome tells what became of a chunk of partition 0, now and for ever; so must the ledger.
+    """Assert that an outcome and the ledger agree with the committed records of partition 0.
 
-    An error is a refusal as well. ``spec`` leads past the fault. A new owner ends whatever the writer left open, so
-    nothing can come later. So many values are ``foreign``, and not the job's.
+    An error must mean that the chunk is not committed. ``spec`` avoids the fault. A new claim ends the transaction
+    that the writer left open, so the records do not change later. ``foreign`` is the number of values that the job
+    did not write.
     """
     at_first = committed_values(spec.bootstrap_servers, spec.topic)
     progress = progress_now(spec)
@@ -155,10 +160,13 @@ def require_truth(
 
 
 def all_at_once(call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """Call with each item in a thread of its own: most of what happens under faults is waiting."""
+    """Call a function with each item, and return the results.
+
+    Each call has a thread of its own, because calls under faults mostly wait.
+    """
     items = list(items)
     with ThreadPoolExecutor(len(items)) as threads:
         futures = [threads.submit(call, item) for item in items]
         for future in as_completed(futures, 3 * SECONDS):
-            future.result()  # the first that fails is the one to be told of
+            future.result()  # raise the first failure
         return [future.result() for future in futures]

@@ -1,4 +1,4 @@
-"""Records that no client library writes: a Produce request whose record batch is encoded here, byte by byte."""
+"""Records that no client library writes: a Produce request with a record batch that this module encodes."""
 
 import socket
 import struct
@@ -10,7 +10,7 @@ from tests.kafka.clients import SECONDS
 from tests.kafka.proxy.frames import Api
 
 _VERSION = 7
-"""The newest Produce version before topics and partitions are encoded with tagged fields."""
+"""A version without tagged fields."""
 _CLIENT_ID = "raw"
 _BATCH_AFTER_CRC = struct.Struct(">hiqqqhii")
 """Attributes, last offset delta, first and largest timestamp, producer id, epoch, sequence, record count."""
@@ -33,7 +33,7 @@ def append_raw(
 ) -> int:
     """Append records to partition 0 of a topic in one batch, and return the offset of the first.
 
-    ``codec`` is Kafka's number of the format that ``compress`` returns; 0 stands for no compression.
+    ``codec`` is Kafka's number for the compression format of ``compress``; 0 means no compression.
     """
     batch = _batch(records, codec, compress)
     body = _text(None) + struct.pack(">hi", -1, 1000 * SECONDS)
@@ -47,7 +47,7 @@ def append_raw(
         error, offset = struct.unpack_from(">hq", response, at)
         if error == 0:
             return int(offset)
-        # A broker answers so for a moment after it created the topic.
+        # A broker returns this error for a moment after it has created the topic.
         is_early = error == _NOT_LEADER and time.monotonic() < deadline
         assert is_early, f"the broker rejected the batch: error {error}"
         time.sleep(0.05)
@@ -86,7 +86,7 @@ def _sized(data: bytes | None) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """An integer in zigzag encoding, seven bits to a byte."""
+    """Encode an integer as a zigzag varint, with seven bits in each byte."""
     remaining = (number << 1) ^ (number >> 63)
     encoded = bytearray()
     while remaining > 0x7F:
@@ -103,7 +103,7 @@ def _text(text: str | None) -> bytes:
 
 
 def crc32c(data: bytes) -> int:
-    """The CRC-32C of some bytes."""
+    """Return the CRC-32C of some bytes."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)

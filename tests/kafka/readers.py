@@ -1,4 +1,4 @@
-"""Ordinary clients beside a log: a reader of committed records, and writers that do not cooperate."""
+"""Ordinary clients next to a log: a reader of committed records, and writers that do not cooperate."""
 
 import random
 import time
@@ -16,7 +16,7 @@ Seen = list[tuple[int, str]]
 
 @contextmanager
 def reading(address: str, topic: str) -> Iterator[Seen]:
-    """Read the committed records of partition 0 for as long as the context lasts, and until they are all there."""
+    """Read the committed records of partition 0 until the context ends and no more records arrive."""
     seen: Seen = []
     stop = Event()
     consumer = Consumer(
@@ -32,7 +32,7 @@ def reading(address: str, topic: str) -> Iterator[Seen]:
 
     def read() -> None:
         quiet = 0
-        # After the last poll that brought something, what is committed by now has had its time to come.
+        # After the last record, poll ten times more, so that records committed by now can arrive.
         while not stop.is_set() or quiet < 10:
             message = consumer.poll(0.1)
             quiet = quiet + 1 if message is None else 0
@@ -51,7 +51,7 @@ def reading(address: str, topic: str) -> Iterator[Seen]:
 
 @contextmanager
 def barging_in(address: str, topic: str, pause_seconds: float) -> Iterator[list[str]]:
-    """An ordinary producer that appends to partition 0 at random moments. Yields what the broker acknowledged."""
+    """An ordinary producer that appends to partition 0 at random times. Yields the acknowledged values."""
     producer = Producer({"bootstrap.servers": address, "linger.ms": 0})
     acknowledged: list[str] = []
     stop = Event()
@@ -70,7 +70,7 @@ def barging_in(address: str, topic: str, pause_seconds: float) -> Iterator[list[
 
 @contextmanager
 def only_aborting(address: str, topic: str, transactional_id: str) -> Iterator[list[str]]:
-    """Another system whose transactions write to partition 0 and are aborted, one after the other."""
+    """Another system that writes to partition 0 in one transaction after another, and aborts each of them."""
     producer = Producer({"bootstrap.servers": address, "transactional.id": transactional_id, "linger.ms": 0})
     producer.init_transactions(SECONDS)
     aborted: list[str] = []
@@ -88,7 +88,7 @@ def only_aborting(address: str, topic: str, transactional_id: str) -> Iterator[l
 
 
 def open_transaction(address: str, topic: str, transactional_id: str) -> Producer:
-    """Another system's producer with a record in partition 0 whose transaction is open."""
+    """Return a producer of another system whose open transaction has a record in partition 0."""
     producer = Producer({"bootstrap.servers": address, "transactional.id": transactional_id, "linger.ms": 0})
     producer.init_transactions(SECONDS)
     producer.begin_transaction()
@@ -117,7 +117,7 @@ def _while_running(write, stop: Event, result: list[str]) -> Iterator[list[str]]
 
 
 def wait_for(happened, what: str, seconds: float = SECONDS) -> None:
-    """Wait until something is so; TimeoutError when it does not come to be."""
+    """Wait until ``happened()`` is true. Raises TimeoutError after ``seconds``."""
     deadline = time.monotonic() + seconds
     while not happened():
         if time.monotonic() > deadline:

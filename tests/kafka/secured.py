@@ -1,4 +1,4 @@
-"""A broker that asks who one is, and what one may do there: users, their rights, and a certificate."""
+"""A broker with authentication and authorization: users, ACLs and a certificate."""
 
 import subprocess
 import time
@@ -40,7 +40,7 @@ _KINDS = {
 }
 _ANY_ACL = AclBindingFilter(
     ResourceType.ANY,
-    None,  # type: ignore[arg-type] # any name: the client's own documentation has it so
+    None,  # type: ignore[arg-type] # None means any name, as the client's documentation states
     ResourcePatternType.ANY,
     None,  # type: ignore[arg-type]
     None,  # type: ignore[arg-type]
@@ -51,7 +51,11 @@ _ANY_ACL = AclBindingFilter(
 
 @dataclass(frozen=True)
 class Secured:
-    """Who comes to ``open`` may do anything, who comes to ``sasl`` only what `allow` gave, and to ``tls`` nothing."""
+    """A broker with three listeners.
+
+    Clients of ``open`` and ``tls`` are anonymous and may do anything. The user of ``sasl`` has only the rights of
+    `allow`.
+    """
 
     broker: KafkaBroker
     open: str
@@ -70,12 +74,12 @@ class Secured:
         _await(lambda: len(admin.describe_acls(_ANY_ACL).result(SECONDS)) == len(bindings))
 
     def spec(self, topic: str, **given: str) -> KafkaSpec:
-        """The topic, as the user; the prefix of ids and groups is the topic's name."""
+        """Return the spec of a topic for the user. The topic's name is the prefix of ids and groups."""
         return kafka_spec(self.sasl, topic, sasl() | given, prefix=topic)
 
 
 def sasl(user: str = USER, password: str = PASSWORD, protocol: str = "SASL_PLAINTEXT") -> dict[str, str]:
-    """A user's settings under Java's names."""
+    """Return a user's settings under their Java names."""
     return {
         "security.protocol": protocol,
         "sasl.mechanism": "PLAIN",
@@ -85,7 +89,7 @@ def sasl(user: str = USER, password: str = PASSWORD, protocol: str = "SASL_PLAIN
 
 @contextmanager
 def secured_broker(conf: Path, folder: Path, **more: str) -> Iterator[Secured]:
-    """Start one broker with all of that and ``more`` settings; ``folder`` is for its certificate."""
+    """Start a broker with these listeners and ``more`` settings. ``folder`` is for its certificate."""
     subprocess.run(_CERTIFICATE, cwd=folder, shell=True, check=True, capture_output=True)  # noqa: S602
     settings = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",

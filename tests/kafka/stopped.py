@@ -1,4 +1,4 @@
-"""Writers in processes of their own that lie stopped at a step, and what they leave undecided."""
+"""Writer processes that a test stops at a step, and the open transactions that they leave."""
 
 import os
 import signal
@@ -23,14 +23,14 @@ def _end_of(address, topic, isolation):
 
 
 def undecided(address, topic):
-    """How many offsets lie in transactions that are open."""
+    """Return the number of offsets between the last stable offset and the end of partition 0."""
     decided = _end_of(address, topic, IsolationLevel.READ_COMMITTED)
     return _end_of(address, topic, IsolationLevel.READ_UNCOMMITTED) - decided
 
 
 @contextmanager
 def stopped_at(step, broker, topic, timeout_ms=2_000, expected="end"):
-    """A process that lies stopped at a step as long as the context lasts. Yields what it says after that."""
+    """Run a writer process, stopped at a step while the context lasts. Yields the list for its output after that."""
     command = [sys.executable, str(WRITER), broker.bootstrap, topic, str(timeout_ms), step, expected]
     root = Path(__file__).parents[2]
     environment, pipe = {**os.environ, "PYTHONPATH": str(root)}, subprocess.PIPE
@@ -43,6 +43,6 @@ def stopped_at(step, broker, topic, timeout_ms=2_000, expected="end"):
             yield told
         finally:
             writer.send_signal(signal.SIGCONT)
-        # Where it comes to the step again, it is not stopped again.
+        # If the process reaches the step again, it continues at once.
         told += [line for line in writer.communicate("go on\n" * 9, timeout=SECONDS)[0].split() if line != "here"]
     assert writer.returncode == 0

@@ -1,7 +1,8 @@
-"""A process that says when it comes to a step, waits there for a word, and says what came of it in the end.
+"""A process that prints ``here`` at a step, waits there for a line on stdin, and prints its outcome at the end.
 
-Arguments: bootstrap servers, topic, transaction timeout in milliseconds, the step: one of `STEPS` of the job's second
-chunk, or ``plan``, where a driver is about to record the plan of a whole run of the job; and the expected offsets.
+Arguments: bootstrap servers, topic, transaction timeout in milliseconds, step, expected offsets. The step is one of
+`STEPS` in the job's second chunk, or ``plan``. At ``plan``, the process runs the whole job and stops before it
+records the plan.
 """
 
 import sys
@@ -27,17 +28,17 @@ STEPS: dict[str, tuple[Any, str, bool]] = {
     "commit": (TransactionalProducer, "commit", BEFORE),
     "committed": (TransactionalProducer, "commit", AFTER),
 }
-"""Where a chunk may be when its writer is stopped: whose function, and on which side of it."""
+"""By step, a class, its function, and whether the writer stops before or after the call."""
 
 
 def say(line: str) -> None:
-    """Tell the test."""
+    """Print a line for the test."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 def wait_at(home: Any, name: str, *, before: bool) -> None:
-    """Wait for a word on one side of a function. The test stops the process, and looks, before it goes on."""
+    """Print ``here`` before or after each call of a function, and wait for a line on stdin."""
     function: Callable[..., Any] = getattr(home, name)
 
     def waiting(*arguments: Any, **named: Any) -> Any:
@@ -54,7 +55,7 @@ def wait_at(home: Any, name: str, *, before: bool) -> None:
 
 
 def main() -> None:
-    """Append a chunk and another, or run the job."""
+    """Append two chunks, or run the job."""
     servers, topic, timeout_ms, step, expected = sys.argv[1:]
     # No request may outlast the transaction.
     spec = replace(spec_of(servers, topic, request_seconds=1.0), transaction_timeout_ms=int(timeout_ms))

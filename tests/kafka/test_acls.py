@@ -1,4 +1,4 @@
-"""The rights that a load needs: with exactly these it works, and without any one of them it says which is missing."""
+"""The ACLs that a load needs: it works with exactly these, and its error names any one that is missing."""
 
 import time
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "kafka.md"
 
 
 def least(topic: str, prefix: str) -> dict[str, Right]:
-    """As docs/kafka.md lists them. Read and Write bring Describe along."""
+    """Return the ACLs that docs/kafka.md lists. Read and Write include Describe."""
     registry, layouts = f"{prefix}.registry", f"{prefix}.layouts"
     return {
         "topic read": on_topic("Read", topic),
@@ -51,8 +51,8 @@ def spec(secured) -> KafkaSpec:
 
 
 def make_registry(secured, spec, *names: str) -> None:
-    """Both topics of it, or those named."""
-    admin = admin_of(secured.open)  # its futures fail when it is no longer held
+    """Create these registry topics, by default both."""
+    admin = admin_of(secured.open)  # its futures fail after it is garbage-collected
     for name in names or (spec.registry_topic, spec.layouts_topic):
         topic = NewTopic(name, 1, config={"cleanup.policy": "compact"})
         admin.create_topics([topic])[name].result(SECONDS)
@@ -118,7 +118,7 @@ def test_a_load_without_preflight_names_the_right_that_is_missing(secured, spec,
     assert "this user lacks an ACL: " in str(refused.value)
     assert str(right) in str(refused.value)
     assert right.options in str(refused.value)
-    assert "canary" not in capfd.readouterr().err  # where the client says what is fatal for it
+    assert "canary" not in capfd.readouterr().err  # the client logs its fatal errors there
 
 
 @pytest.mark.parametrize(("which", "partitions"), [("registry", 16), ("layouts", 1)])
@@ -147,11 +147,11 @@ def test_forgetting_a_job_takes_no_right_that_its_load_did_not(secured, spec):
 
 
 def test_a_refused_append_keeps_no_reader_waiting(secured, spec):
-    """Its transaction is aborted, and not left open until its timeout."""
+    """The writer aborts its transaction, which otherwise stays open until its timeout."""
     rights = least(spec.topic, spec.prefix)
     secured.allow(right for name, right in rights.items() if name != "topic read")
     end_offset, number = 0, 0
-    # Nothing may have reached the partition yet when the refusal comes, and then nothing is to be aborted.
+    # The broker may reject the append before the partition has any record. Then there is nothing to abort.
     while not end_offset and number < MOST_JOBS:
         number += 1
         with KafkaLog(spec) as log, refused_soon():
@@ -174,7 +174,7 @@ def test_a_reader_needs_no_more_than_to_read_the_topic(secured, spec):
 
 
 def test_what_a_reader_needs_to_cut_no_whole_load_is_to_describe_the_ledgers(secured, spec):
-    """A reader of several partitions who may not see them is told bounds all the same."""
+    """Without this ACL, the error of a request for the ledger names it."""
     with KafkaLog(KafkaSpec(secured.open, spec.topic, spec.prefix)) as writer:
         run_whole(writer, "job", TEN)
     registry = [on_topic("Read", spec.registry_topic), on_topic("Read", spec.layouts_topic)]
@@ -203,7 +203,7 @@ def test_what_only_administrators_do_names_its_right_too(secured, spec):
 
 
 def test_a_registry_that_may_not_be_seen_is_not_taken_for_none(secured, spec):
-    """Else a finished job would look as if it had never been."""
+    """Otherwise, a completed job would appear never to have run."""
     secured.allow([on_topic("Read", spec.topic)])
     make_registry(secured, spec)
     with KafkaLog(spec) as log, refused_soon() as refused:

@@ -1,4 +1,4 @@
-"""What every error code of the client means: each constant, one by one. No broker."""
+"""The meaning of each error code of the client, one by one. Runs without a broker."""
 
 import re
 
@@ -61,7 +61,7 @@ REFUSED = {
     "_UNKNOWN_TOPIC": "there is no log to write to",
     "_UNKNOWN_PARTITION": "there is no log to write to",
 }
-"""Why nothing can have been written where a code is taken for a refusal."""
+"""The codes that count as a rejection, and why the broker cannot have written anything."""
 
 MAY_HAVE_HAPPENED = {
     "_TIMED_OUT",

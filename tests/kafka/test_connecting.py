@@ -1,4 +1,4 @@
-"""Brokers that cannot be talked to: what every first contact says, and how soon. A real broker, real connections."""
+"""Brokers that clients cannot connect to: the error of every first contact, and its delay, on a real broker."""
 
 import gc
 import os
@@ -33,10 +33,10 @@ SECONDS = 15
 TOPIC = "flights"
 SOON = {"delivery.timeout.ms": "5000"}
 SHORTLY = {"request.timeout.ms": "1500", "delivery.timeout.ms": "3000"}
-"""Who is silent may be a broker that stands still: that is waited for, and told after so long."""
+"""A silent broker may only be stalled, so the client waits for it. These timeouts limit that wait."""
 
 CANARY = "canary"
-"""What no error, note or line of the client may hold: it is in every value below that is not an address."""
+"""A word that no error, note or log line may contain. Every value below that is not an address contains it."""
 
 CONTACTS: dict[str, Callable[[str, dict[str, str]], object]] = {
     "layout": lambda servers, given: KafkaLog(kafka_spec(servers, TOPIC, given)).layout(),
@@ -141,16 +141,16 @@ def contact(by: str, servers: str, given: dict[str, str]) -> Told:
     began = time.monotonic()
     try:
         CONTACTS[by](servers, given)
-    except Exception as error:  # noqa: BLE001 - whatever it is, a test looks at it
+    except Exception as error:  # noqa: BLE001 - the tests check any error
         seconds = time.monotonic() - began
-        # Without its frames, which hold the client: it would connect again and again while other tests run.
+        # Without its frames, because they hold the client, which would reconnect continually while other tests run.
         return Told(servers, error.with_traceback(None), seconds)
     return Told(servers, None, time.monotonic() - began)
 
 
 @contextmanager
 def stderr_to(path) -> Iterator[None]:
-    """What this process and its clients say on file descriptor 2."""
+    """Redirect file descriptor 2 of this process and its clients to a file."""
     before = os.dup(2)
     with path.open("wb") as file:
         os.dup2(file.fileno(), 2)
@@ -176,7 +176,7 @@ ASKED = [(case, "layout") for case in CASES] + [
 
 @pytest.fixture(scope="module")
 def told(secured, stderr_file):
-    """All first contacts at once, for each of them only waits."""
+    """The results of all first contacts. They run concurrently, because each mostly waits."""
     with silent_port() as silent, stderr_to(stderr_file):
         given = {case: given_for(case, secured, silent) for case in CASES}
         with ThreadPoolExecutor(len(ASKED)) as pool:
@@ -214,21 +214,21 @@ def test_nothing_that_was_given_is_shown(told, stderr_file):
 
 
 def test_the_right_settings_do_connect(secured):
-    """Else the cases above would prove nothing."""
+    """Otherwise, the cases above would prove nothing."""
     topic = create_topic(secured.open)
     trusting = {
         "security.protocol": "SSL",
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(secured.certificate),
     }
-    # Over TLS without a client certificate one is User:ANONYMOUS, who may do anything here.
+    # A TLS client without a certificate is User:ANONYMOUS, which may do anything here.
     assert KafkaLog(kafka_spec(secured.tls, topic, trusting)).layout().partitions == 1
     with pytest.raises(StorageError, match="ACL: Describe on topic"):
         KafkaLog(kafka_spec(secured.sasl, topic, sasl())).layout()
 
 
 def test_credentials_that_a_silent_broker_refuses_later_are_refused_at_once(secured):
-    """Its silence is waited for; what it says after that counts."""
+    """The client waits while the broker is silent. Its response after that decides."""
     patience = {"request.timeout.ms": "2000", "delivery.timeout.ms": "60000"}
     with KafkaLog(kafka_spec(secured.sasl, TOPIC, {**sasl(USER, WRONG), **patience})) as log:
         secured.broker.freeze()
@@ -243,7 +243,7 @@ def test_credentials_that_a_silent_broker_refuses_later_are_refused_at_once(secu
 
 
 def test_a_refusal_after_a_silence_is_told_by_the_client_that_met_both(secured):
-    """As when one of several brokers is silent and the others refuse: by the silence alone it would be waited for."""
+    """One of several brokers may be silent while others reject the credentials. Silence alone would be retried."""
     with KafkaLog(kafka_spec(secured.sasl, TOPIC, {**sasl(USER, WRONG), **SHORTLY})) as log:
         admin = log._admin
         secured.broker.freeze()
@@ -259,7 +259,7 @@ def test_a_refusal_after_a_silence_is_told_by_the_client_that_met_both(secured):
 
 
 def test_a_broker_that_is_gone_is_told_from_one_that_never_answered(secured):
-    """After an answer, what went wrong before it is no reason any more."""
+    """After a response, earlier errors do not explain a failure."""
     log = KafkaLog(kafka_spec(f"{closed_port()},{secured.open}", TOPIC, {}))
     with pytest.raises(LogNotFoundError):
         log.layout()
@@ -267,7 +267,7 @@ def test_a_broker_that_is_gone_is_told_from_one_that_never_answered(secured):
 
 @pytest.mark.parametrize("ask", [KafkaLog.layout, KafkaLog.preflight, lambda log: log.bounds(0)])
 def test_a_client_that_nobody_answered_ends_with_its_log(ask):
-    """Else each try of a long outage would leave a client, with its threads and its connections."""
+    """Otherwise, each retry of a long outage would leave a client with its threads and connections."""
     with silent_port() as address, KafkaLog(kafka_spec(address, TOPIC, SHORTLY)) as log:
         with pytest.raises(StorageError, match=SILENCE):
             ask(log)

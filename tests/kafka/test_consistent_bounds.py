@@ -1,4 +1,4 @@
-"""Bounds of several partitions, found while others append to them without a pause: no load as a whole is cut."""
+"""Bounds of several partitions under constant appends: they do not split any atomic load."""
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -33,12 +33,12 @@ def log(broker):
 
 @pytest.fixture
 def busy(monkeypatch):
-    """Partitions that others append to whenever they are looked at."""
+    """Partitions that appear to have concurrent appends at every check."""
     monkeypatch.setattr(ends, "at_rest", lambda *_: None)
 
 
 def between(monkeypatch, happens):
-    """Let something happen between the look at the first partition of a topic and that at the others, once."""
+    """Call a function once, after the read of the bounds of the first partition and before that of the second."""
     barriers = ends.barriers
 
     def one_after_the_other(admin, ats, timeout_seconds, seen=0):
@@ -55,7 +55,7 @@ def between(monkeypatch, happens):
 @pytest.mark.usefixtures("busy")
 @pytest.mark.parametrize("what", ["load", "records", "batch", "next batch", "gone on"])
 def test_what_is_committed_as_a_whole_between_two_looks_is_in_all_bounds(log, broker, monkeypatch, what):
-    """Where it was not there at all when the look began, and where it is complete before the look ends."""
+    """The load may begin after the read has begun, and complete before the read ends."""
     append_foreign(log, 0, "a")
     begun: Rows = {0: [], 1: []}
     if what == "next batch":
@@ -104,7 +104,7 @@ def test_who_may_not_see_what_is_recorded_is_told_bounds_all_the_same(log, busy)
 
 
 def test_loads_without_a_pause_are_told_of_in_the_end(log, busy):
-    """More of them than a test can commit: each look finds another entry."""
+    """A test cannot commit so many loads. Instead, each read finds another ledger entry."""
     run_whole(log, "job", ROWS)
     held = log.progress_of(range(2), "job")
     entries = iter([(each,) for number in range(1000) for each in (None, held[number % 2])])

@@ -35,23 +35,24 @@ class OnKafka:
 
 
 class TestKafkaLog(OnKafka, StepContract, CrashContract):
-    """What each step promises; of jobs, that they end with just their input wherever they crash."""
+    """The contract of each operation, and of jobs that crash at any call."""
 
-    # One row for each call and side: any schedule of them, which stays, is what the whole suite adds rows to.
+    # One case for each operation, time and mode. Only the full suite runs these; tests with any schedule of crashes
+    # remain.
     test_a_job_killed_at_any_call_ends_with_exactly_its_input = None  # type: ignore[assignment]
 
 
 class TestWholeLoadsOnKafka(OnKafka, WholeContract, WholeAtOnceContract, WholeStreamContract):
-    """A group is one transaction, open in the process that appends to it."""
+    """A commit group is one transaction, open in the process that appends to it."""
 
-    # Whoever expects something waits until a transaction ends, or its time is over: see test_whole.py.
+    # A writer with expected offsets waits until the transaction ends or times out: see faults/test_whole_load.py.
     test_what_readers_do_not_see_they_are_not_told_of = None  # type: ignore[assignment]
     test_who_finds_it_in_the_way_after_its_time_aborts_it = None  # type: ignore[assignment]
     test_of_loads_that_expect_the_same_at_most_one_is_visible = None  # type: ignore[assignment]
-    # No transaction holds a place without a record.
+    # A transaction cannot reserve a partition without a record in it.
     test_what_it_names_and_has_no_rows_for_holds_in_the_same_step = None  # type: ignore[assignment]
 
 
 @pytest.mark.full
 class TestJobsOnKafka(OnKafka, JobContract):
-    """Jobs do no more than take those steps: in a directory and in memory `make test` runs them too."""
+    """Jobs only use those operations. `make test` runs this contract in a directory and in memory."""

@@ -1,4 +1,4 @@
-"""Transactions that the brokers cannot coordinate, and those whose coordinator is only away."""
+"""Transactions that the brokers cannot coordinate, and those whose coordinator is temporarily unavailable."""
 
 import time
 from threading import Timer
@@ -30,7 +30,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module", params=SETTINGS.values())
 def alone(request, conf):
-    """One broker that would need three for one of its internal topics, and the name of that setting."""
+    """One broker with an internal topic that needs three, and the name of the setting for that."""
     with KafkaBroker(conf, settings={request.param: "3"}) as broker:
         yield broker, request.param
 
@@ -87,7 +87,7 @@ def test_a_coordinator_that_is_away_is_waited_for_and_nothing_is_downgraded(own_
 
 
 def test_a_registered_broker_that_is_away_counts(conf):
-    """Replicas of other topics show it, while an internal topic does not exist yet."""
+    """While an internal topic does not exist, the replicas of other topics show that the broker is registered."""
     settings = {SETTINGS["__transaction_state"]: "3"}
     with KafkaCluster(conf, 3, settings=settings) as cluster:
         topic = create_topic(cluster.bootstrap)

@@ -1,4 +1,4 @@
-"""Increments of shared counters by several processes on one topic: none is lost, and nobody fences anybody."""
+"""Shared counters that several processes increment on one topic: no increment is lost, and no writer is fenced."""
 
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context

@@ -1,4 +1,4 @@
-"""Where partitions end: asked for once it is known who leads them."""
+"""End offsets of partitions: the client requests them only when it knows the leaders."""
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.kafka
 
 @pytest.fixture
 def asked(monkeypatch):
-    """The questions to the brokers, in their order."""
+    """The requests to the brokers, in order."""
     made = []
 
     class Noted(AdminClient):
@@ -93,7 +93,7 @@ def test_the_newest_time_is_asked_of_known_leaders_too(broker, asked):
     ],
 )
 def test_leaders_are_asked_for_anew_after_an_error(broker, asked, monkeypatch, code):
-    """The errors of a failover, or of a partition that was just added, which cannot be had at will."""
+    """A failover or a new partition causes these errors. The test cannot cause them, so it raises them."""
     topic = create_topic(broker.bootstrap)
     at, admin = TopicPartition(topic, 0), admin_client(KafkaSpec(broker.bootstrap, topic))
     assert ends.high_watermark(admin, at) == 0

@@ -1,4 +1,4 @@
-"""Expansion of a topic: writers that sleep through it, other tools that do it, rights that it takes."""
+"""Expansion of a topic: writers that stall during it, other tools that expand, and the necessary ACLs."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
     ("step", "expected"), [("begin", "none"), ("produced", "none"), ("commit", "none"), ("produced", "end")]
 )
 def test_a_writer_that_sleeps_through_an_expansion_appends_nothing_behind_a_threshold(broker, topic, step, expected):
-    """Stopped in the middle of a chunk, under an id of its own or of the partition; it wakes when all is done."""
+    """The writer stops within a chunk and resumes after the expansion. Its id is the job's or the partition's."""
     with stopped_at(step, broker, topic, timeout_ms=20_000, expected=expected) as told:
         with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
             expand_log(log, 2)
@@ -76,7 +76,7 @@ def add_partitions(broker, topic, count):
 
 
 def batch(reader, start):
-    """The end of the next batch, and its values."""
+    """Return the end of the next batch, and its values."""
     end = reader.latestOffset(start, ReadAllAvailable())
     tasks = reader.partitions(start, end) if end != start else []
     records = (records for task in tasks for records in reader.read(task))
@@ -85,7 +85,7 @@ def batch(reader, start):
 
 @pytest.mark.parametrize("expected", ["end", "none"])
 def test_a_writer_appends_nothing_once_another_tool_added_partitions(broker, topic, expected):
-    """Its claims are not taken away, and it asks for none: the rows were routed for fewer partitions all the same."""
+    """No other writer fences it, and it makes no new claim. But its rows were routed for fewer partitions."""
     with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
         plan = plan_of(log, "job", expected)
         log.record_plan(plan)
@@ -117,7 +117,7 @@ def test_the_ids_that_an_expansion_takes_over_are_of_jobs_that_may_still_write_u
 
 @pytest.mark.parametrize("topic", [2], indirect=True)
 def test_a_stream_holds_back_what_another_tool_added_until_it_has_read_what_was_there_then(broker, topic):
-    """What an open transaction has sent is there as well: it may commit later."""
+    """The stream also waits for records in an open transaction, which may commit later."""
     options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingoffsets": "earliest"}
 
     def reader():
@@ -185,7 +185,7 @@ def test_an_expansion_names_the_right_that_is_missing(secured, spec):
     with KafkaLog(spec) as log:
         assert expand_log(log, 2).partitions == 2
         expansions = log.layouts().expansions
-    # A stream that reads the topic alone is not told, and goes by what it knows. Others cannot do without.
+    # A stream with the ACL for the topic alone continues without the expansions. Other readers fail.
     secured.allow([on_topic("Read", spec.topic)])
     selection = Selection(spec, (spec.topic,))
     with refused_soon() as refused:

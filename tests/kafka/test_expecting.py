@@ -1,4 +1,4 @@
-"""What a job expects of partitions, on what only Kafka has: gaps that hold no record, and ledgers that forget."""
+"""Expected offsets of a job on Kafka, where gaps without a record exist and ledgers expire."""
 
 import json
 from dataclasses import replace
@@ -66,7 +66,7 @@ def test_what_is_trimmed_while_a_gap_is_looked_at_is_looked_at_again(broker, top
 def test_on_a_compacted_topic_a_gap_shows_nothing_but_behind_the_jobs_own_young_rows(broker):
     topic = create_topic(broker.bootstrap, cleanup_policy="compact", delete_retention_ms="86400000")
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, claim_timeout_ms=20_000)) as log:
-        log.create(1)  # it is there, and waited for until its brokers know it
+        log.create(1)  # the topic exists; wait until the brokers know it
         behind = append_foreign(log, 0, "x").range.base_offset + 1
         with pytest.raises(ConflictError, match="Nothing was appended"):
             run_job(log, "gap", rows_of(4, 0), expected=json.dumps({0: behind}))

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 NOT_TEXT = RawRecord(b"not text", headers=[(b"\xff\xfe", b"1")])
 TIME_MS = 1_700_000_000_123
 MOST_MS = (2**63 - 1) // 1000
-"""The largest timestamp that Spark holds, and with the other sign the smallest."""
+"""The largest timestamp that Spark can store. Its negative is the smallest one."""
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def spec(broker, topic):
 
 
 def rows_of(spec, schema):
-    """The rows of a read through the data source, as a task of Spark gets them."""
+    """Return the rows of a read through the data source, as a Spark task gets them."""
     given = parse_read({"kafka.bootstrap.servers": spec.bootstrap_servers, "subscribe": spec.topic})
     one = RecordsReader(given.selection, given.range, given.splitting, schema)
     return pa.Table.from_batches([batch for part in one.partitions() for batch in one.read(part)])
@@ -125,7 +125,7 @@ def test_timestamp_that_spark_cannot_hold_is_null(spec):
 
 
 def test_timestamps_of_minus_one_and_zero_are_read_as_they_are(spec):
-    """As Spark's own source reads them. Kafka's producers write -1 for a record without a timestamp."""
+    """Spark's own source does the same. Kafka's producers write -1 for a record without a timestamp."""
     for each in (-1, 0):
         append_raw(spec.bootstrap_servers, spec.topic, RawRecord(timestamp_ms=each))
     assert rows_of(spec, RECORDS)["timestamp"].cast(pa.int64()).to_pylist() == [-1000, 0]
@@ -140,7 +140,7 @@ def test_each_compression_codec_is_read(spec, codec):
 
 
 def zstd_stream(data):
-    """Compress as a stream, as Java's producer does: without the decompressed size, which the reader has to try."""
+    """Compress as a stream, as Java's producer does: without the decompressed size, so the reader has to guess it."""
     sink = pa.BufferOutputStream()
     with pa.CompressedOutputStream(sink, "zstd") as stream:
         stream.write(data)

@@ -1,4 +1,4 @@
-"""How much a write asks for, and gets, of brokers whose rights, age or failures stand in its way (KIP-192)."""
+"""The guarantee that a write requests, and the one it gets if ACLs are missing or brokers are too old (KIP-192)."""
 
 import warnings
 from dataclasses import replace
@@ -79,7 +79,7 @@ def test_what_is_required_or_an_error_before_anything_is_appended(secured, spec,
 
 
 def planned(spec: KafkaSpec, **given: str):
-    """The writer of a frame, as Spark asks for it, of a user who has what rights he has."""
+    """Return the writer of a frame, as Spark gets it for a user with the current ACLs."""
     options = parse_write({"kafka.bootstrap.servers": "host:9092", "topic": spec.topic, **given})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LogSettingsWarning)
@@ -114,7 +114,7 @@ def test_a_condition_is_never_dropped_for_want_of_a_right(secured, spec, given):
 
 
 def unrecorded(log, *jobs):
-    """A job whose entries would be in a partition of the registry where those of these jobs are not."""
+    """Return the name of a job whose registry partition has no entries of these jobs."""
     registry = log._registry
     taken = {registry._number(log.topic, job) for job in jobs}
     return next(job for job in map(str, range(1000)) if registry._number(log.topic, job) not in taken)
@@ -139,7 +139,7 @@ def test_a_job_that_was_begun_exactly_once_goes_on_so_or_not_at_all(secured, spe
     assert isinstance(planned(spec, **asked, job="new"), BlindWriter)
     del rights["registry read"]
     secured.allow(rights.values())
-    # Nothing is recorded where this name would be, and that is seen without the right to read.
+    # The partition of this job's entry is empty, and the client can detect that without the ACL to read.
     assert isinstance(planned(spec, **asked, job=elsewhere), BlindWriter)
     with pytest.raises(StorageError, match="job 'begun' may have been begun exactly once, which cannot be seen"):
         planned(spec, **asked, job="begun")
@@ -148,7 +148,7 @@ def test_a_job_that_was_begun_exactly_once_goes_on_so_or_not_at_all(secured, spe
 
 
 def test_brokers_that_are_too_old_do_not_give_it():
-    """They are not run here: these are what they answer, and the id that topics have in their metadata."""
+    """The test does not run such brokers. It uses their error codes, and the topic id that they report."""
     for code in (KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE):
         assert isinstance(plain_error(KafkaException(KafkaError(code)), "trying"), NotGivenError)
     with pytest.raises(NotGivenError):
@@ -159,7 +159,7 @@ def test_brokers_that_are_too_old_do_not_give_it():
 
 @pytest.mark.parametrize("guarantee", [IDEMPOTENT, AT_LEAST_ONCE])
 def test_a_request_whose_reply_was_lost(monkeypatch, proxied, proxied_topic, guarantee):
-    """The client sends it again: only the idempotent one is known to the broker by then."""
+    """The client sends the request again. The broker recognizes it only from the idempotent producer."""
     spec = spec_of(proxied.bootstrap, proxied_topic)
     with KafkaLog(spec) as log:
         lost = proxied.proxy.add(Fault.DROP_RESPONSE, Api.PRODUCE, where=naming(proxied_topic))
@@ -178,7 +178,7 @@ def test_what_the_broker_will_never_take_ends_the_task_once(broker, monkeypatch,
     assert isinstance(writer, BlindWriter)
     writer.task = replace(writer.task, guarantee=guarantee)
     monkeypatch.setattr(blind_write, "task_number", lambda: 0)
-    monkeypatch.setattr(blind, "require_acceptable", lambda *_: None)  # as for a user who may not read the settings
+    monkeypatch.setattr(blind, "require_acceptable", lambda *_: None)  # as without the ACL to read the settings
     no_key = ROWS.set_column(0, "key", pa.array([None], pa.binary()))
     message = writer.write(iter([ROWS, no_key, ROWS]))
     with pytest.raises(StorageError, match=r"without key\. .*has appended 1 rows for certain"):
@@ -187,7 +187,7 @@ def test_what_the_broker_will_never_take_ends_the_task_once(broker, monkeypatch,
 
 
 def test_an_acknowledgement_without_an_offset_is_placed_between_the_ends(monkeypatch, broker, topic):
-    """As a client reports DUPLICATE_SEQUENCE: a success, and no more is said."""
+    """A client reports a duplicate sequence number in this way: as a success without an offset."""
     take = Reports.take
     with KafkaLog(KafkaSpec(broker.bootstrap, topic)) as log:
         blindly(log, "a")

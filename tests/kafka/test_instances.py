@@ -1,4 +1,4 @@
-"""What a writer asks its brokers for beside the records, and what it must not bring about by asking."""
+"""The requests of a writer besides its records, and side effects that they must not have."""
 
 import time
 from dataclasses import replace
@@ -51,7 +51,7 @@ def test_a_claim_and_the_chunks_after_it_take_one_instance(broker, topic, monkey
 
 
 def test_a_log_keeps_few_instances_and_goes_on_without_one(broker, monkeypatch):
-    """However many jobs it runs on one log: each writes under an id of its own where no offset is expected."""
+    """Each of the twelve jobs writes under an id of its own, because it expects no offset."""
     topic, most, alive = create_topic(broker.bootstrap), [], set()
     init, close = TransactionalProducer.init, TransactionalProducer.close
 
@@ -93,7 +93,7 @@ def test_a_writer_that_let_go_of_its_instance_appends_what_it_claimed_unless_it_
 
 
 def test_a_coordinator_is_looked_for_once_a_broker_is_connected(broker, topic, monkeypatch):
-    """Without one the client looks again only half a second later."""
+    """If no broker is connected, the client searches again only after half a second."""
     found = []
 
     ask = ArrayProducer.init_transactions
@@ -179,7 +179,7 @@ def test_a_claim_that_is_refused_leaves_an_earlier_one_as_it_was(broker, topic, 
 
 
 def test_an_instance_that_is_let_go_of_connects_no_longer():
-    """Nobody is there, and so it would for a good part of the time that a request has."""
+    """No broker listens there, so the client would try for a large part of the request timeout."""
     before = {*enumerate_threads()}
     with held_ports(1) as [port]:
         instance = TransactionalProducer(KafkaSpec(f"127.0.0.1:{port}", "topic"), "id")
@@ -271,7 +271,7 @@ def test_what_is_told_of_a_topic_behind_an_append_is_what_the_next_claim_knows_o
 def test_who_took_the_records_is_asked_whether_they_are_in_the_planned_topic(
     broker, topic, monkeypatch, told, becomes
 ):
-    """Whatever else is told of it, one of the brokers may lag behind. Numbers: attempts, and rows taken back."""
+    """Other brokers may have stale metadata. A pair in ``becomes`` holds the attempts and the aborted rows."""
     own = TransactionalProducer.describe
 
     def once(instance):
@@ -305,7 +305,7 @@ def test_nothing_is_known_of_a_topic_that_is_gone(broker, topic, monkeypatch):
 
 
 def test_an_attempt_that_was_overtaken_before_its_fence_stays_refused(broker, topic, monkeypatch):
-    """Its instance is as good as new, but was made after the ledger was read that the claim rests on."""
+    """The producer instance is unused, but the claim has read the ledger before the instance was initialized."""
     put_up = Fence.put_up
     spec = KafkaSpec(broker.bootstrap, topic, topic)
     with KafkaLog(spec) as first, KafkaLog(spec) as second:
@@ -324,7 +324,7 @@ def test_an_attempt_that_was_overtaken_before_its_fence_stays_refused(broker, to
 
 
 def test_a_topic_that_was_deleted_is_not_made_anew_by_who_asks_for_it(conf):
-    """On brokers that make a topic when a client asks for one: Kafka's own default."""
+    """The brokers create a topic when a client requests its metadata, which is Kafka's default."""
     with KafkaBroker(conf, settings={"auto.create.topics.enable": "true"}) as broker:
         topic = create_topic(broker.bootstrap)
         spec = KafkaSpec(broker.bootstrap, topic, topic)
@@ -339,7 +339,8 @@ def test_a_topic_that_was_deleted_is_not_made_anew_by_who_asks_for_it(conf):
                 log.bounds(0)
             admin_client(spec).client.list_topics(topic, SECONDS)
             TransactionalProducer(spec, f"{topic}/new").init(SECONDS)
-            # What others ask for after that is made: then what was asked for before would have been.
+            # The brokers create a topic for the request of another client. After that, they would have created the
+            # deleted one.
             wait_until(
                 lambda: "asked-for" in topics_after_asking(broker.bootstrap), SECONDS, lambda: "no topic was made"
             )
@@ -347,7 +348,7 @@ def test_a_topic_that_was_deleted_is_not_made_anew_by_who_asks_for_it(conf):
 
 
 def topics_after_asking(address):
-    """Ask for a topic as any other client does, and return what is there then."""
+    """Request the metadata of a topic as any other client does, and return the topics that exist then."""
     client = Producer({"bootstrap.servers": address})
     client.list_topics("asked-for", SECONDS)
     return client.list_topics(timeout=SECONDS).topics
@@ -360,7 +361,7 @@ def test_a_user_may_say_how_long_a_client_waits_to_connect_again(broker, topic):
 
 
 def test_a_ledger_entry_that_comes_while_it_is_missed_is_found(broker, topic, monkeypatch):
-    """Others' records may be a job's own where the ledger has nothing: it is read after the look that met them."""
+    """Without a ledger entry, new records may be the job's own. So the writer reads the ledger after the check."""
     spec = KafkaSpec(broker.bootstrap, topic, topic)
     with KafkaLog(spec) as log, KafkaLog(spec) as other:
         plan = replace(pin_plan(log, "job", ExpectedOffsets("none")), rejoined=True)

@@ -1,4 +1,4 @@
-"""What a login reads as. No broker."""
+"""Parsing of JAAS logins. Runs without a broker."""
 
 import traceback
 
@@ -23,7 +23,7 @@ def single(value: str) -> str:
 
 
 def backslashed(value: str) -> str:
-    """Every character escaped, but for those that would become others by it."""
+    """Escape every character, except those that would become other characters."""
     return '"' + "".join(c if c in "01234567abfnrtv" else f"\\{c}" for c in value) + '"'
 
 

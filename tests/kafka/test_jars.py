@@ -1,4 +1,4 @@
-"""Jars are downloaded once and whole. Java is a script here, which does what Ivy would, or fails to."""
+"""The jars of Kafka are downloaded once and completely. Instead of Java, a script acts like Ivy, or fails."""
 
 import os
 import signal

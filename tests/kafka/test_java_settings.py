@@ -1,4 +1,4 @@
-"""Every setting that Kafka's Java client has, of which Spark's guide says that it is given as ``kafka.<name>``.
+"""All settings of Kafka's Java client. According to Spark's guide, users set them as ``kafka.<name>``.
 
 They are those of ``ProducerConfig.configNames()`` and ``ConsumerConfig.configNames()`` of kafka-clients 4.1.1, which
 the guide (docs/streaming/structured-streaming-kafka-integration.md, "Kafka Specific Configurations") refers to.
@@ -56,7 +56,7 @@ TAKEN_FOR_WHAT_HOLDS_ANYWAY = {
     "sasl.oauthbearer.header.urlencode": ("false", "true"),
     "transaction.two.phase.commit.enable": ("false", "true"),
 }
-"""A value that is taken, and one that is refused."""
+"""An accepted value and a rejected one."""
 REFUSED = words("""
     auto.offset.reset bootstrap.servers enable.auto.commit interceptor.classes key.deserializer key.serializer
     metric.reporters partitioner.class sasl.client.callback.handler.class sasl.kerberos.kinit.cmd
@@ -80,7 +80,7 @@ HARMFUL = [(name, "1") for name in REFUSED] + [
     (name, refused) for name, (_, refused) in TAKEN_FOR_WHAT_HOLDS_ANYWAY.items()
 ]
 LIMITED = "known to be safe"
-"""What is said of a setting that nobody thought of."""
+"""The text of the error for an unknown setting."""
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +95,7 @@ def page_of_settings():
 
 @pytest.mark.parametrize("name", HONOURED)
 def test_what_has_an_equivalent_is_honoured(name, caplog):
-    """Of no value at all: what a value becomes is in tests/kafka/test_settings.py."""
+    """The test uses an invalid value. tests/kafka/test_settings.py tests the translation of valid ones."""
     with pytest.raises(OptionError) as caught:
         parse_write({**TOPIC, f"kafka.{name}": "\0"})
     assert "may not be set" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Clients that one log hands on to the next in its process, and when it does not."""
+"""The clients that successive logs of a process share, and the cases in which they do not."""
 
 import os
 import signal
@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 STILL_SECONDS = 0.3
 NOTHING_NAMED = ExpectedOffsets("latest")
 API_VERSIONS = 18
-"""What a client asks first on each connection."""
+"""The API of the first request of a client on each connection."""
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ def is_another(log, log_id):
 
 
 def look(log, job="job"):
-    """Ask with each client: of the topic, of a group, of the registry."""
+    """Send a request with each client: about the topic, a group and the registry."""
     return log.bounds_of([0], waiting=True), log.progress_of([0], job), log.plan(job)
 
 
@@ -93,7 +93,7 @@ def test_other_settings_and_brokers_have_clients_of_their_own(broker, topic):
         with handed_on(spec) as log:
             sets.append(log._clients)
     assert len({id(each) for each in sets}) == 3
-    assert [each for _, each in kept_clients._at_rest.values()] == sets[1:]  # the oldest was let go of
+    assert [each for _, each in kept_clients._at_rest.values()] == sets[1:]  # the oldest set was closed
 
 
 def test_after_an_error_the_next_log_begins_with_new_ones(broker, topic):
@@ -128,9 +128,9 @@ def test_those_of_other_brokers_that_rested_for_long_are_let_go_of(broker, topic
         assert kept_clients._at_rest == {}
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # Python 3.12 says what this is about
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # Python 3.12 warns about forks with threads
 def test_those_of_the_process_before_a_fork_are_left_alone(broker, topic):
-    """None of their threads is in the child, so to close one never ends there."""
+    """Their threads do not exist in the child, so a call to close them would hang there."""
     specs = [KafkaSpec(broker.bootstrap, topic, prefix) for prefix in ("a", "b")]
     for spec in specs:
         with handed_on(spec) as log:
@@ -138,7 +138,7 @@ def test_those_of_the_process_before_a_fork_are_left_alone(broker, topic):
     held = list(kept_clients._at_rest.values())
     child = os.fork()
     if not child:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a handler of Python's would wait for the call that hangs
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a handler in Python would wait for the hanging call
         signal.alarm(20)
         taken = ClientSet.taken(specs[0])
         taken.rest()
@@ -241,7 +241,7 @@ def test_of_the_registry_the_next_log_reads_what_came_since(proxied):
         pin_plan(log, "job", NOTHING_NAMED)
         first = log.plan("job")
     assert first is not None
-    time.sleep(STILL_SECONDS)  # a fetch may be under way
+    time.sleep(STILL_SECONDS)  # a fetch may be in flight
     fetched = proxied.proxy.add(Fault.WATCH, Api.FETCH, times=None)
     with handed_on(spec) as log:
         assert log.plan("job") == first

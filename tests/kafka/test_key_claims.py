@@ -1,4 +1,4 @@
-"""Conditions by key on what only Kafka has: compaction, which removes deletions, and ids that fence."""
+"""Expected offsets of keys on Kafka: compaction, which removes tombstones, and transactional ids that fence."""
 
 import pytest
 from confluent_kafka import Producer

@@ -1,4 +1,4 @@
-"""The cases of KIP-27 (conditional publish), each on a real broker that knows nothing of expected offsets."""
+"""The cases of KIP-27 (conditional publish), each on a real broker without support for expected offsets."""
 
 from dataclasses import replace
 from functools import partial
@@ -49,7 +49,7 @@ def log(spec):
 
 
 def chunks_among(values: list[str]) -> list[str]:
-    """The names of chunks of three, each of which lies there whole; the rest is taken out."""
+    """Return the names of the chunks of three, without foreign values. Asserts that each chunk is complete."""
     ours = [value for value in values if not value.startswith("foreign")]
     names = [value.partition("/")[0] for value in ours[::3]]
     assert ours == [f"{name}/{row}" for name in names for row in range(3)]
@@ -57,7 +57,7 @@ def chunks_among(values: list[str]) -> list[str]:
 
 
 def require_whole_chunks(seen: list[tuple[int, str]]) -> None:
-    """Each chunk of three was read at three consecutive offsets: nobody's record lies within it."""
+    """Assert that each chunk of three has consecutive offsets, without a record of another producer among them."""
     for at, (offset, value) in enumerate(seen):
         name, _, row = value.partition("/")
         if row in ("1", "2"):
@@ -116,7 +116,7 @@ def test_no_expectation_appends_wherever_the_end_is(broker, log, topic):
 
 @pytest.mark.parametrize("fenced", [True, False], ids=["one-prefix", "two-prefixes"])
 def test_two_writers_with_one_expectation_never_both_append(broker, spec, topic, *, fenced):
-    """With one prefix the broker's own fence helps; with two only the delivered offsets decide."""
+    """With one prefix, the broker also fences a writer. With two, only the delivered offsets decide."""
     other_prefix = spec.prefix if fenced else "another-team"
     with (
         KafkaLog(spec) as one,
@@ -176,7 +176,7 @@ def test_an_ordinary_producer_at_random_moments_is_found_out_before_the_commit(b
 
 
 def test_writers_that_lose_the_race_bootstrap_again_and_converge(spec):
-    """Each appends the count that it has read, plus one, only where nobody was faster: no count is lost."""
+    """Each writer appends the count that it has read, plus one, if no other writer was faster: no count is lost."""
 
     def count_up(name: str) -> int:
         refusals = 0
@@ -232,7 +232,7 @@ def test_another_system_s_open_transaction_is_waited_for_and_then_named(broker, 
 
 
 def test_right_behind_its_own_chunk_a_writer_passes_over_aborted_records_and_finds_committed_ones(broker, log, topic):
-    """It asks nobody where the partition ends: the place of its records tells, and the ledger tells that place."""
+    """The writer requests no end offset. It checks the offsets of its records, which are in the ledger too."""
     job = JobWriter(log, plan_of(log, "goes-on"))
     job.must_append("a")
     append_as_others_do(broker.bootstrap, topic, "aborted", commit=False)
@@ -288,7 +288,7 @@ def test_one_record_behind_the_marker_is_no_marker_for_a_writer_that_starts_anew
 def test_an_attempt_that_was_overtaken_at_its_commit_does_not_take_the_others_rows_for_its_own(
     log, spec, monkeypatch
 ):
-    """The ledger has the same rows and digest; but where this attempt says that they lie, they were aborted."""
+    """The ledger has the same rows and digest, but the records at the offsets of this attempt were aborted."""
     plan = plan_of(log, "twice")
     commit = TransactionalProducer.commit
 
@@ -341,7 +341,7 @@ def delete_ledgers(address: str, spec: KafkaSpec, *jobs: str) -> None:
 
 
 def test_ordinary_clients_go_on_reading_and_writing(broker, log, topic):
-    """What a log appends is what any consumer sees, and what any producer appends is what a log reads."""
+    """Any consumer sees the records that a log appends, and a log reads the records that any producer appends."""
     append_as_others_do(broker.bootstrap, topic, "theirs")
     append_foreign(log, 0, "ours")
     append_as_others_do(broker.bootstrap, topic, "aborted", commit=False)

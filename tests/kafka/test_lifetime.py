@@ -1,4 +1,4 @@
-"""What may be in calls of several threads ends with the last of them."""
+"""An object in use by calls of several threads ends with the last of these calls."""
 
 import pytest
 from confluent_kafka import KafkaException

@@ -1,4 +1,4 @@
-"""The progress of a load says when the brokers give no answer, and goes on when they do."""
+"""The progress of a load reports that the brokers do not respond, and continues when they do."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from spark_cas.testing.writing import JobWriter, plan_of
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 PATIENCE = 60
-"""Seconds: a look may take as long as one request of the client."""
+"""In seconds: one check may take as long as a request of the client."""
 
 
 def test_brokers_that_give_no_answer_are_named(broker, topic):

@@ -1,4 +1,4 @@
-"""The offset of a time on brokers, which also report transaction markers and records without a commit."""
+"""The offset of a timestamp on brokers, which also report transaction markers and uncommitted records."""
 
 import random
 import time
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 
 
 class Writer:
-    """A transactional producer that appends records with given timestamps to partition 0."""
+    """A transactional producer that appends records with the given timestamps to partition 0."""
 
     def __init__(self, address: str, topic: str) -> None:
         self._topic = topic
@@ -49,7 +49,7 @@ class Writer:
         self._await_marker()
 
     def _await_marker(self) -> None:
-        """Wait for the marker of the transaction, which may be written after the client's call returned."""
+        """Wait for the marker of the transaction, which the broker may write after the client's call has returned."""
         wait_until(
             lambda: self._end(IsolationLevel.READ_COMMITTED) == self._end(IsolationLevel.READ_UNCOMMITTED),
             SECONDS,
@@ -137,10 +137,10 @@ def test_a_record_in_an_open_transaction_matches_after_its_commit(log, writer, b
 
 def test_an_open_transaction_is_not_read(log, writer, monkeypatch):
     writer.commit(TIME_MS)
-    log.bounds(0)  # waits for the marker, which may come after the commit returns
+    log.bounds(0)  # waits for the marker, which the broker may write after the commit returns
     since = clock.now_ms() + 1
     wait_until(lambda: clock.now_ms() > since, SECONDS, lambda: "the clock does not advance")
-    writer.begin(0)  # the client replaces 0 by the present time
+    writer.begin(0)  # the client replaces 0 by the current time
     with monkeypatch.context() as without_reads:
         without_reads.setattr(log_module, "first_offset_since", None)
         assert log.offset_since(0, since) is None
@@ -201,7 +201,7 @@ def test_a_lookup_stops_at_its_record(log, writer, monkeypatch):
 
 
 def test_a_lookup_costs_one_round_trip_and_one_fetch(proxied):
-    """Old and new records, with a marker or an aborted transaction before the match or without."""
+    """Old and new records, with or without a marker or an aborted transaction before the match."""
     topic = create_topic(proxied.direct)
     writer = Writer(proxied.direct, topic)
     for _ in range(20):
@@ -214,7 +214,7 @@ def test_a_lookup_costs_one_round_trip_and_one_fetch(proxied):
         end_offset = log.bounds_of((0,), waiting=False)[0].end_offset.to_bytes(8, "big")
 
         def before_the_end(request: Request) -> bool:
-            """Select no fetch from the end: the client sends one after another until the read stops it."""
+            """Exclude fetches at the end, which the client repeats until the read stops."""
             return request.client_id == topic and end_offset not in request.frame
 
         lookups = proxied.proxy.add(Fault.WATCH, Api.LIST_OFFSETS, times=None, where=of_client(topic))

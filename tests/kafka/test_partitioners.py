@@ -1,4 +1,4 @@
-"""Keys that other producers put into a topic: the same partitions here, and a note if they are in others."""
+"""Keys that other producers wrote: this package chooses the same partitions, and notes keys in other ones."""
 
 import json
 import os
@@ -25,7 +25,7 @@ KEYS = [b"N%d" % number for number in range(300)]
 
 
 def produce(broker, topic, keys, **settings):
-    """Produce records of these keys, and return the partition of each."""
+    """Produce records with these keys, and return the partition of each key."""
     placed = {}
 
     def delivered(error, message):
@@ -51,7 +51,7 @@ def look(spec, placement, **more):
 
 @pytest.mark.parametrize("name", ["murmur2", "murmur2_random", "consistent", "consistent_random", None])
 def test_a_producer_puts_each_key_into_the_same_partition(broker, name):
-    """Of librdkafka's names for a partitioner; without one its default is ``consistent_random``."""
+    """The names of partitioners in librdkafka. Its default is ``consistent_random``."""
     topic = create_topic(broker.bootstrap, 7)
     keys = [*KEYS, *(os.urandom(1 + number % 40) for number in range(300))]
     placed = produce(broker, topic, keys, **({"partitioner": name} if name else {}))
@@ -116,13 +116,13 @@ def test_a_key_is_judged_by_the_partition_count_of_its_time(broker):
 def test_partitions_that_another_tool_added_put_keys_elsewhere(broker):
     topic = create_topic(broker.bootstrap, 2)
     produce(broker, topic, KEYS, partitioner="consistent")
-    admin = admin_of(broker.bootstrap)  # its futures fail when it is no longer held
+    admin = admin_of(broker.bootstrap)  # its futures fail after it is garbage-collected
     admin.create_partitions([NewPartitions(topic, 5)])[topic].result(SECONDS)
     assert look(spec_of(broker, topic), CRC32).keys_elsewhere != ""
 
 
 def test_the_newest_records_of_each_partition_are_sampled(broker):
-    """Two in each partition are others than the thousands before them."""
+    """About two records at the end of each partition are placed differently from the thousands before them."""
     topic = create_topic(broker.bootstrap, 3)
     produce(broker, topic, [b"%d" % number for number in range(5_000)], partitioner="consistent")
     spec = spec_of(broker, topic)

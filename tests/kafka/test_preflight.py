@@ -1,4 +1,4 @@
-"""What a look at a topic finds before the first row, each on a real topic."""
+"""The results of a preflight, which runs before the first row, on real topics."""
 
 import random
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ ROOMY = ChunkLimits(max_records=100_000, max_bytes=64_000_000, max_seconds=1_000
 
 
 def spec_of(broker, topic: str | None = None, **config: str) -> KafkaSpec:
-    """A topic with these settings; its name is the prefix, so that it has a registry of its own."""
+    """Return the spec of a topic with these settings. Its name is the prefix, so it has a registry of its own."""
     name = topic or create_topic(broker.bootstrap, 1, **config)
     return KafkaSpec(broker.bootstrap, name, name)
 
@@ -52,7 +52,7 @@ def batch(*rows: Mapping[str, object]) -> pa.RecordBatch:
 
 
 def append(spec: KafkaSpec, records: pa.RecordBatch, limits: ChunkLimits = ROOMY) -> int:
-    """How many rows a job appended."""
+    """Append records as a job, and return the number of appended rows."""
     with KafkaLog(spec) as log:
         plan = pin_plan(log, "job", ExpectedOffsets.parse("end"))
         results = load_rows(log, plan, [(0, records)], task="t", limits=limits, fenced_wait_seconds=1.0)
@@ -60,7 +60,7 @@ def append(spec: KafkaSpec, records: pa.RecordBatch, limits: ChunkLimits = ROOMY
 
 
 def noise(size: int) -> bytes:
-    """Bytes that no compression makes smaller."""
+    """Return bytes that no compression makes smaller."""
     return random.Random(size).randbytes(size)
 
 
@@ -86,7 +86,7 @@ def test_it_leaves_nothing_behind(broker):
 
 
 def test_many_at_once_do_not_disturb_each_other(broker):
-    """They share a transactional id, and each fences the one before."""
+    """They share a transactional id, and each one fences the one before."""
     spec = spec_of(broker)
     with ThreadPoolExecutor(6) as pool:
         assert all(found.notes == () for found in pool.map(look, [spec] * 6))
@@ -143,7 +143,7 @@ def test_a_record_larger_than_the_topic_takes_is_named_before_anything_is_append
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 def test_a_record_that_the_broker_rejects_is_named(broker, compression):
-    """With compression only the broker knows: a larger row before it is taken, because its batch is smaller."""
+    """With compression, only the broker can detect it. It accepts the larger row before, whose batch is smaller."""
     made = spec_of(broker, max_message_bytes="20000")
     spec = replace(made, client_options=(("compression.type", compression),))
     before = [{"value": b"fits"}, *([{"value": bytes(90_000)}] if compression == "zstd" else [])]
@@ -152,7 +152,7 @@ def test_a_record_that_the_broker_rejects_is_named(broker, compression):
     assert f"row {len(before)} of partition 0 " in rejected.value.message
     assert f"max.message.bytes of topic {spec.topic} is 20000" in rejected.value.message
     with KafkaLog(replace(spec, claim_timeout_ms=5_000)) as log:
-        log.bounds(0)  # and no transaction is left open
+        log.bounds(0)  # waits for open transactions, of which none may be left
 
 
 @pytest.mark.parametrize("guarantee", [IDEMPOTENT, AT_LEAST_ONCE])
@@ -203,7 +203,7 @@ def test_a_transaction_timeout_that_the_brokers_do_not_allow(broker):
 
 
 def registry_of(broker, spec: KafkaSpec, partitions: int = 1, **config: str) -> None:
-    """The topic of jobs, made by an administrator."""
+    """Create the topic of jobs, as an administrator does."""
     settings = {key.replace("_", "."): value for key, value in config.items()}
     admin = admin_of(broker.bootstrap)
     made = admin.create_topics([NewTopic(spec.registry_topic, partitions, config=settings)])
@@ -247,6 +247,6 @@ def test_settings_of_the_brokers_that_shorten_a_promise_are_notes(secured):
 
 
 def test_brokers_that_know_no_ids_of_topics_are_too_old():
-    """Kafka 2.7 and before, which is not run here."""
+    """This is Kafka 2.7 and earlier, which the test does not run."""
     with pytest.raises(StorageError, match=r"older than Kafka 2\.8"):
         preflight_module._require_id(SimpleNamespace(name="flights", topic_id="A" * 22))  # type: ignore[arg-type]

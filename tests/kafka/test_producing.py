@@ -1,4 +1,4 @@
-"""Records that are produced are on the broker as they were given. An ordinary consumer looks."""
+"""Produced records are on the broker exactly as the caller gave them. An ordinary consumer verifies this."""
 
 import ctypes
 import socket
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.kafka
 
 TIME_MS = 1_700_000_000_123
 STILL_SECONDS = 0.5
-"""Far longer than the client takes to send what it does not hold back."""
+"""Much longer than the client takes to send records that it does not hold back."""
 
 LIBRARIES = {ArrayProducer: librdkafka.library, ObjectProducer: lambda: None}
 
@@ -55,7 +55,7 @@ def producer(request, broker, topic, monkeypatch) -> Iterator[TransactionalProdu
 
 
 def records(*rows: dict, slices: int | None = None) -> pa.Table:
-    """Rows by their fields; the batches of the table have ``slices`` rows."""
+    """Return a table with these fields of its rows. Its batches have at most ``slices`` rows."""
     filled = [{"key": None, "value": b"v", "headers": None, "timestamp": TIME_MS, **row} for row in rows]
     columns = [pa.array([row[name] for row in filled], RECORDS.field(name).type) for name in RECORDS.names]
     table = pa.table(columns, schema=RECORDS)
@@ -63,7 +63,7 @@ def records(*rows: dict, slices: int | None = None) -> pa.Table:
 
 
 def messages(address: str, topic: str, partition: int = 0) -> list[Message]:
-    """All that a reader of committed records is given."""
+    """Return all messages that a reader of committed records gets."""
     consumer = Consumer(
         {
             "bootstrap.servers": address,
@@ -96,13 +96,13 @@ def send(producer: TransactionalProducer, topic: str, rows: pa.Table) -> Reports
 
 @pytest.mark.parametrize("size", [10, 900])
 def test_the_client_holds_back_what_fills_no_request_and_not_one_more(producer, size):
-    """Whether the number or the bytes of records fill it. A chunk's last ones wait for a flush, and no longer."""
+    """The number of records or their bytes can fill a request. Only the last records of a chunk wait for a flush."""
     many = records(*[{"key": b"key", "value": bytes(size), "timestamp": None}] * 12_000)
     count = held_back(many, producer.request_bytes)
     assert 0 < count < many.num_rows - 1
 
     def waiting() -> int:
-        producer.client.poll(0.01)  # lines of its log count, too, until they are taken
+        producer.client.poll(0.01)  # the count includes unread log lines of the client
         return len(producer.client)
 
     producer.client.hand_over(0, many.slice(many.num_rows - count), TIME_MS)
@@ -271,7 +271,7 @@ def test_values_are_held_until_they_were_sent(broker, topic, producer, times):
         0, records(*({"value": each, "timestamp": times} for each in values)), TIME_MS
     )
     producer.client.poll(0)
-    # Nobody else holds them. What is made now would lie where they were.
+    # Only the client references the values. If their memory were free, these arrays would overwrite it.
     others = [pa.array([b"x" * 99] * len(values)) for _ in range(20)]
     wait_until(lambda: not producer.client.flush(0.05) and not len(producer.client), SECONDS, lambda: "not sent")
     producer.commit()
@@ -282,7 +282,7 @@ def test_values_are_held_until_they_were_sent(broker, topic, producer, times):
 
 def test_values_are_let_go_of_once_they_were_sent(topic, producer):
     def at_rest():
-        producer.client.poll(0)  # a line of the client's log may have come behind the last report
+        producer.client.poll(0)  # the client may log a line after the last report
         return not len(producer.client)
 
     send(producer, topic, records({"value": b"first"}))
@@ -305,7 +305,7 @@ def test_a_transaction_is_aborted_while_records_are_on_their_way(broker, topic, 
 
 def test_a_broken_instance_is_told_of_by_the_next_poll(topic, producer):
     if not isinstance(producer.client, ArrayProducer):
-        return  # its client cannot be reached from here
+        return  # the test cannot access this client
     breaking = ctypes.CDLL(cimpl.__file__).rd_kafka_test_fatal_error
     breaking.argtypes = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
     breaking(producer.client._client, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, b"made up")
@@ -365,7 +365,7 @@ def test_what_is_in_an_open_transaction_is_not_decided_and_what_was_committed_so
         assert producer.decided_bounds(0) == Bounds(0, 0)
     producer.commit()
     admin = admin_client(KafkaSpec(broker.bootstrap, topic))
-    # Its commit record has an offset. A client that cannot be asked has another ask.
+    # The commit marker has an offset too. If the producer cannot request bounds, the admin client does.
     assert await_visible(admin, at, OffsetRange(0, 2), producer) == Bounds(0, 3)
 
 
@@ -378,14 +378,14 @@ def test_what_its_topic_is_who_took_the_records_tells_at_once_or_nobody(broker, 
             return producer.describe()
         return None
 
-    assert told() is None  # nobody took any yet
+    assert told() is None  # no broker has acknowledged records yet
     assert produce(producer, TopicPartition(topic, 0), records({}, {}), TIME_MS, SECONDS) is not None
     if isinstance(producer.client, ObjectProducer):
         assert told() is None
         return
     assert told() == planned
     producer.client._acknowledged_by += 1
-    assert told() is None  # another broker is not asked in its place
+    assert told() is None  # no other broker gets the request instead
     producer.client._acknowledged_by -= 1
     broker.freeze()
     try:
@@ -423,7 +423,7 @@ def threads() -> set[Path]:
 
 
 def test_its_threads_end_with_it_whoever_holds_an_error_of_it(broker, topic):
-    """Of a client that nobody polls any more, one may come to take all of a processor (decision 0038)."""
+    """A thread of a client that is no longer polled can use a whole processor (decision 0038)."""
     spec, own_id = KafkaSpec(broker.bootstrap, topic), f"test/{uuid.uuid4()}"
     before = threads()
     first, second = TransactionalProducer(spec, own_id), TransactionalProducer(spec, own_id)

@@ -1,4 +1,4 @@
-"""An append without records shows that a claim is the newest, before the next claimant has appended anything."""
+"""An append without records proves that a claim is the newest, before the next claimant has appended anything."""
 
 import pytest
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 
 
 def proof(writer):
-    """The chunk that changes nothing."""
+    """Return the chunk that changes nothing."""
     held = writer.claim.progress
     nothing = RECORDS.empty_table()
     return Chunk(nothing, held.rows, held.digest, complete=False, task=held.task, time_ms=held.committed_at_ms)

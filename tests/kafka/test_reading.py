@@ -1,4 +1,4 @@
-"""Reading what ordinary producers wrote: every committed record of a range, in order, as it is."""
+"""Reads of ordinary producers' records: every committed record of a range, in order and unchanged."""
 
 import gc
 import time
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.kafka
 
 TIME_MS = 1_700_000_000_123
 STILL_SECONDS = 0.3
-"""In which a client that goes on asks some fifty times."""
+"""In this time, a client that continues to fetch sends some fifty requests."""
 ALL = tuple(RECORDS.names)
 
 
@@ -57,7 +57,7 @@ def readers(spec):
 
 
 def transaction(producer: Producer, topic: str, rows: Iterable[dict], *, commit: bool = True) -> None:
-    """Each row has the arguments of the client's call."""
+    """Produce rows in a transaction. Each row holds the arguments of the client's call."""
     producer.begin_transaction()
     for row in rows:
         producer.produce(topic, partition=0, **{"timestamp": TIME_MS, **row})
@@ -74,7 +74,7 @@ def read(
 
 
 def rows_of(batches: Iterable[tuple[int, pa.RecordBatch]]) -> list[tuple[int, dict]]:
-    """Each record with its offset. Each batch must begin behind the one before."""
+    """Return each record with its offset, after a check that batches are in order and do not overlap."""
     pairs = list(batches)
     assert all(at + batch.num_rows <= following for (at, batch), (following, _) in pairwise(pairs))
     return [(at + i, row) for at, batch in pairs for i, row in enumerate(batch.to_pylist())]
@@ -102,7 +102,7 @@ def test_how_long_a_broker_waits_for_more_is_for_the_user_to_say_where_records_a
 
 
 def test_a_read_asks_no_more_once_its_last_records_are_handed_on(proxied):
-    """Whoever takes them may take his time: a function of Spark's users, or a disk."""
+    """The consumer of the records may be slow: a user's function in Spark, or a disk."""
     topic = create_topic(proxied.direct)
     writing = Producer({"bootstrap.servers": proxied.direct, "linger.ms": 100})
     for _ in range(3):
@@ -111,7 +111,7 @@ def test_a_read_asks_no_more_once_its_last_records_are_handed_on(proxied):
     spec = KafkaSpec(proxied.bootstrap, topic, client_options=(("client.id", topic),))
     rows = read(spec, 0, 3, ("value",))
     assert next(rows)[1].num_rows == 3
-    time.sleep(STILL_SECONDS)  # a question may be under way
+    time.sleep(STILL_SECONDS)  # a fetch may be in flight
     asked = proxied.proxy.add(Fault.WATCH, Api.FETCH, times=None, where=of_client(topic))
     time.sleep(STILL_SECONDS)
     assert not asked.met.has_come
@@ -221,7 +221,7 @@ def test_nothing_is_given_of_a_read_that_is_refused(producer, spec, readers):
 
 
 def test_a_read_that_nobody_takes_from_fetches_a_part_ahead(proxied):
-    """What lies behind its range is fetched for nothing, and the client does not know where it ends."""
+    """The client does not know where the range ends, and fetches records after it for nothing."""
     topic, sent, value = create_topic(proxied.direct), 120_000, b"x" * 100
     writing = Producer({"bootstrap.servers": proxied.direct, "linger.ms": 100, "queue.buffering.max.messages": 0})
     for _ in range(sent):
@@ -351,7 +351,7 @@ def test_what_was_trimmed_between_the_planning_of_a_read_and_its_task(producer, 
 
 
 def test_whose_a_records_time_is(producer, broker, spec):
-    """It is each record's own, as the topic was when that was appended."""
+    """Each record keeps the timestamp type that the topic had when the record was appended."""
     wanted = parse_read({"kafka.bootstrap.servers": broker.bootstrap, "subscribe": spec.topic})
 
     def after_another() -> list[int]:
@@ -389,7 +389,7 @@ def test_a_range_that_was_removed_is_told(producer, spec, readers):
         log.trim(0, 5)
     with pytest.raises(TrimmedError, match=r"offsets 2 to 4 were removed .* from offset 5 on"):
         list(read(spec, 2, 9))
-    # A writer that looks for a record asks again: this alone neither refuses nor allows its append.
+    # A writer that searches for a record retries: this error alone neither rejects nor permits its append.
     with pytest.raises(StorageError, match="offsets 2 to 4 were removed"):
         first_record(readers, TopicPartition(spec.topic, 0), OffsetRange(2, 9))
 
@@ -419,7 +419,7 @@ def test_the_collector_is_left_as_it_was(producer, spec, enabled):
 
 @pytest.fixture
 def opened(monkeypatch):
-    """The consumers that are opened."""
+    """The consumers that were opened, in order."""
     opened: list[Consumer] = []
 
     def open_one(*arguments, **named):
@@ -450,7 +450,7 @@ def test_a_consumer_is_kept_for_the_next_read(producer, spec, readers, opened):
 
 
 def test_a_consumer_serves_one_topic(producer, broker, spec, readers, opened):
-    """It would ask for the leaders of another only after a second."""
+    """For another topic, the consumer would request the leaders only after a second."""
     other = create_topic(broker.bootstrap)
     for topic in (spec.topic, other):
         transaction(producer, topic, [{"value": b"v"}])

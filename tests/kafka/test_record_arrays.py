@@ -1,4 +1,4 @@
-"""The arguments that librdkafka is given for a record, as it would read them from memory."""
+"""The arguments that librdkafka gets for a record, as it reads them from memory."""
 
 import ctypes
 import subprocess
@@ -21,7 +21,7 @@ LIKE_ALL = [(c.V_RKT, TOPIC), (c.V_PARTITION, PARTITION), (c.V_OPAQUE, TAG)]
 
 
 def read(batch: pa.RecordBatch) -> Iterator[dict]:
-    """The records of all arguments. Each has those that are alike in all, and none beside its own."""
+    """Yield the records of all arguments. Asserts that each has the common arguments, and otherwise only its own."""
     for addresses, counts in arguments_of(batch, TOPIC, PARTITION, TAG):
         assert len(addresses) == len(counts)
         for address, count in zip(addresses, counts, strict=True):
@@ -72,7 +72,7 @@ def test_one_record_with_many_headers_makes_the_array_no_larger():
 
 
 def test_what_a_planner_sends_takes_no_import_of_pandas():
-    """Of 0.7 s: a plan, and the tombstone of one."""
+    """The import of pandas takes 0.7 s. The records are a plan and the tombstone of another one."""
     program = """
 import sys
 from spark_cas.core.records import record_sizes, records_of_bytes

@@ -1,4 +1,4 @@
-"""The registry topics: what is read of them, who may write at once, what older versions left, what is no entry."""
+"""The registry topics: reads, concurrent writers, entries of older versions, and records that are not entries."""
 
 import json
 import logging
@@ -46,7 +46,7 @@ def spec(broker) -> KafkaSpec:
 
 
 def make_topic(address: str, name: str, partitions: int = 1) -> None:
-    admin = admin_of(address)  # its futures fail when it is no longer held
+    admin = admin_of(address)  # its futures fail after it is garbage-collected
     made = admin.create_topics([NewTopic(name, partitions, config={"cleanup.policy": "compact"})])
     made[name].result(SECONDS)
 
@@ -54,7 +54,7 @@ def make_topic(address: str, name: str, partitions: int = 1) -> None:
 def record(
     address: str, topic: str, *entries: tuple[str | bytes | None, str | bytes | None], partitions: int = 1
 ) -> None:
-    """Append entries to each of the first partitions, as anybody can."""
+    """Append entries to each of the first partitions with an ordinary producer."""
     producer = Producer({"bootstrap.servers": address, "enable.idempotence": True, "queue.buffering.max.messages": 0})
     for key, value in entries:
         for partition in range(partitions):
@@ -67,7 +67,7 @@ def key_of(spec: KafkaSpec, kind: str, *rest: object) -> str:
 
 
 def completion_of(plan: Plan, partitions: int) -> Completion:
-    """Of a job that filled so many partitions, with nothing in it that could be left out."""
+    """Return the completion of a job that filled so many partitions, with distinct values for each of them."""
     results = [
         PartitionResult(
             Progress(
@@ -103,7 +103,7 @@ def test_what_a_claim_reads_does_not_grow_with_the_jobs_of_the_past(proxied):
                 ("completion", Completion(job, plan.log_id, 1, (), 1)),
             )
         ]
-        # All in one partition: whatever partition a job's entries lie in, no claim reads it.
+        # All are in one partition. A claim must not read the entries of jobs in any partition.
         record(proxied.direct, spec.registry_topic, *entries)
         assert len(log.jobs()) == JOBS + 1
     traffic = proxied.proxy.traffic
@@ -146,7 +146,7 @@ def test_an_entry_that_came_to_lie_behind_another_of_its_key_is_never_committed(
         first, second = (replace(plan_of(log, "job"), pinned_at_ms=number) for number, log in ((1, quick), (2, slow)))
 
         def after_the_other(producer, at, *given):
-            # What a driver records of the layout goes before its plan, to another topic.
+            # Before its plan, a driver records the layout in another topic.
             if at.topic == spec.registry_topic:
                 monkeypatch.undo()
                 assert quick.record_plan(first) == first
@@ -154,7 +154,7 @@ def test_an_entry_that_came_to_lie_behind_another_of_its_key_is_never_committed(
 
         monkeypatch.setattr(first_writer_wins, "produce", after_the_other)
         assert slow.record_plan(second) == first
-    with KafkaLog(spec) as log:  # behind a barrier, for a commit returns before readers see it
+    with KafkaLog(spec) as log:  # reads up to a barrier, because a commit returns before readers see it
         assert log.plan("job") == first
     assert committed_values(spec.bootstrap_servers, spec.registry_topic) == [to_json(first)]
 
@@ -189,7 +189,7 @@ def test_what_an_older_version_recorded_is_found_and_stays(spec):
         assert log.claim(0, old) == LayoutChanged(1, 2)
         pending = log.layouts().pending
         assert pending is not None
-        # Whoever records something has the expansions of the whole prefix where claims look for them from then on.
+        # The writer of a new entry copies the expansions of the whole prefix to the topic that claims read.
         new = log.record_plan(plan_of(log, "new"))
     with KafkaLog(spec) as log:
         assert (log.plan("old"), log.completion("old"), log.jobs()) == (old, done, ("new", "old"))
@@ -271,7 +271,7 @@ def test_a_record_without_a_key_is_passed_over_where_the_topic_takes_one(broker)
 def test_an_entry_that_cannot_be_read_stops_the_job_that_it_is_of_and_no_other(spec):
     with KafkaLog(spec) as log:
         log.record_plan(plan_of(log, "job"))
-    # In all partitions, so also in that of the job which it names.
+    # In all partitions, including the one of the job that the key names.
     record(spec.bootstrap_servers, spec.registry_topic, (key_of(spec, "plan", "damaged"), b"\xff"), partitions=16)
     with KafkaLog(spec) as log:
         assert log.plan("job") is not None
@@ -305,7 +305,7 @@ def test_a_driver_that_died_in_the_middle_of_a_put_keeps_nobody_waiting_for_long
         assert produce(dead, TopicPartition(spec.registry_topic, 0), entry, 0, SECONDS) is not None
         dead.close()
         claimed_after = time.monotonic()
-        # Expansions lie elsewhere: a claim does not wait at all.
+        # Expansions are in another topic, so a claim does not wait at all.
         assert isinstance(log.claim(0, plan_of(log, "job")), Claim)
         assert time.monotonic() - claimed_after < 10
         mine = plan_of(log, "other")
@@ -314,7 +314,7 @@ def test_a_driver_that_died_in_the_middle_of_a_put_keeps_nobody_waiting_for_long
 
 
 def test_whoever_slept_with_an_id_that_only_a_forgotten_plan_named_appends_no_more(spec):
-    """An expansion knows such ids by the plans in the registry: so they are fenced before one goes."""
+    """An expansion finds such ids by the plans in the registry. So an id is fenced before its plan is removed."""
     with KafkaLog(spec) as log, KafkaLog(spec) as sleeper:
         plan = log.record_plan(plan_of(log, "job", "none"))
         writer = JobWriter(sleeper, plan)

@@ -1,4 +1,4 @@
-"""Rows that a topic has lost by the end of their load are in its report and its log."""
+"""Rows that a topic removes before the end of their load: the report counts them, and the driver logs them."""
 
 import logging
 

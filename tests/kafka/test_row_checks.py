@@ -1,4 +1,4 @@
-"""Rows that brokers reject because of their topic's settings are named before they are sent, in every write."""
+"""Rows that brokers reject because of topic settings: every write names them before it sends anything."""
 
 from collections.abc import Callable
 
@@ -28,7 +28,7 @@ BAD_ROW = 7
 
 
 def rows_with(row: dict[str, object]) -> pa.RecordBatch:
-    """Ten rows, of which one is this."""
+    """Return ten rows that include this one."""
     good = {"key": b"k", "value": b"v"}
     return pa.RecordBatch.from_pylist([row if at == BAD_ROW else good for at in range(10)], schema=RECORDS)
 
@@ -116,7 +116,7 @@ def test_settings_that_were_changed_count_at_once(broker):
 
 
 def test_rows_that_are_in_the_log_are_not_checked_again(broker):
-    """A job that is run again much later reads its old rows again, and does not append them."""
+    """A job that is rerun much later reads its old rows again, and does not append them."""
     spec = spec_on(broker)
     rows = rows_with({"key": b"k", "timestamp": at(-2 * DAY)})
     with KafkaLog(spec) as log:

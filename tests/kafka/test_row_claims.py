@@ -1,4 +1,4 @@
-"""Rows that expect offsets, among what takes up offsets on Kafka: markers, aborted records, foreign records."""
+"""Rows with expected offsets, among markers, aborted records and records of other producers."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def log(broker, topic):
 
 
 def test_the_example_of_the_documentation(broker, log, topic):
-    """docs/conditions.md, "On Kafka"."""
+    """The example is in docs/conditions.md, "On Kafka"."""
     append_as_others_do(broker.bootstrap, topic, "x", "y")
     append_as_others_do(broker.bootstrap, topic, "aborted", commit=False)
     assert log.bounds(0).end_offset == 5

@@ -1,4 +1,4 @@
-"""References to secrets, read where clients are made. No broker."""
+"""References to secrets, resolved when clients are created. Runs without a broker."""
 
 import traceback
 

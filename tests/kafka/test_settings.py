@@ -1,4 +1,4 @@
-"""Settings of Java's client for librdkafka. No broker: real clients are made, which check all that they are given."""
+"""Translation of Java settings to librdkafka. Real clients check the results, without a broker."""
 
 import re
 import traceback
@@ -16,13 +16,13 @@ from spark_cas.log.kafka.settings.translate import ALLOWED, for_client, librdkaf
 from spark_cas.log.kafka.settings.transport import check_transport
 from spark_cas.log.kafka.settings.unused import UNUSED, holds_instead, tell
 
-CANARY = "canary\\\"'=;"  # unquoted it is no value of any setting, nor of a login
+CANARY = "canary\\\"'=;"  # unquoted, it is not a valid value of any setting or login
 NOBODY = "127.0.0.1:1"
 
 EVERY, PRODUCER, CONSUMER = set(Client), {Client.PRODUCER}, {Client.CONSUMER}
 BIG = str(2**31 - 1)
 
-# Java's name, values to give, librdkafka's name, what it then holds, and who takes it.
+# Java's name, the values to set, librdkafka's name, its values then, and the clients that accept the setting.
 TABLE = [
     ("batch.size", ["1", BIG], "batch.size", ["1", BIG], PRODUCER),
     ("buffer.memory", ["1", "1024", "33554433"], "queue.buffering.max.kbytes", ["1", "1", "32769"], PRODUCER),
@@ -130,7 +130,7 @@ def login(module: str, options: str = 'username="u" password="p"') -> str:
 
 
 def refusal(java: dict[str, str]) -> str:
-    """The text of the refusal, which shows no value anywhere, not even in a traceback."""
+    """Return the text of the refusal, after a check that it and its traceback contain no value."""
     with pytest.raises(OptionError) as refused:
         librdkafka_settings(java)
     assert "canary" not in "".join(traceback.format_exception(refused.value))
@@ -139,7 +139,7 @@ def refusal(java: dict[str, str]) -> str:
 
 
 def start(client: Client, settings: dict[str, str]) -> None:
-    """Make a real client, which refuses unknown names and malformed values, and warns of another client's."""
+    """Create a real client. It rejects unknown names and malformed values, and warns of other clients' settings."""
     config: dict[str, str | int | float | bool] = {"bootstrap.servers": NOBODY, "log_level": 4, **settings}
     match client:
         case Client.PRODUCER:
@@ -247,7 +247,7 @@ RUNS_CODE = [
     ("ssl.providers", "library"),
 ]
 ELSEWHERE = [
-    ("compression.codec", None),  # a name of librdkafka's that no row has: the nearest is told
+    ("compression.codec", None),  # a name of librdkafka that no row has: the error suggests the nearest one
     ("enable.ssl.certificate.verification", "kafka.ssl.truststore.location"),
     ("fetch.wait.max.ms", "Write kafka.fetch.max.wait.ms"),
     ("message.timeout.ms", "Write kafka.delivery.timeout.ms"),
@@ -320,7 +320,7 @@ def test_no_error_tells_a_value(name, protocol, value):
         refusal(given)
 
 
-# Security.
+# Security
 
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "ssl", "SASL_PLAINTEXT", "Sasl_Ssl"])

@@ -1,4 +1,4 @@
-"""Key stores and trust stores, made by openssl on the spot and loaded by real clients. No broker."""
+"""Key stores and trust stores, created with openssl and loaded by real clients. Runs without a broker."""
 
 import shlex
 import shutil
@@ -28,7 +28,7 @@ def run(command: str, folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
-    """A certificate with its key in every form that is taken, and a key that belongs to another one."""
+    """A certificate with its key in every accepted form, and a key that belongs to another certificate."""
     folder = tmp_path_factory.mktemp("stores")
     for command in (
         "openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 -subj /CN=client",
@@ -44,7 +44,7 @@ def stores(tmp_path_factory):
 
 
 def tls(**given: str) -> dict[str, str]:
-    """Settings by the last part of their names: ``keystore_type`` for ``ssl.keystore.type``."""
+    """Return settings from the last part of their names: ``keystore_type`` for ``ssl.keystore.type``."""
     return {"security.protocol": "SSL", **{f"ssl.{name.replace('_', '.')}": value for name, value in given.items()}}
 
 
@@ -190,7 +190,7 @@ def test_every_setting_of_a_store_is_tried_here():
     assert tried == TLS_NAMES
 
 
-@pytest.mark.spark  # keytool is a program of Java's
+@pytest.mark.spark  # keytool is part of Java
 def test_the_commands_in_the_refusals_do_convert(stores, tmp_path):
     assert shutil.which("keytool"), "keytool comes with Java, which the tests with a JVM need"
     shutil.copy(stores / "client.p12", tmp_path / "given.p12")

@@ -1,4 +1,4 @@
-"""A log behind the proxy, and past it."""
+"""A log through the proxy, and the same log without the proxy."""
 
 import pytest
 
@@ -8,13 +8,13 @@ from tests.kafka.faulted import spec_of
 
 @pytest.fixture
 def direct(proxied, proxied_topic):
-    """The log past all faults."""
+    """The log without the proxy and its faults."""
     with KafkaLog(spec_of(proxied.direct, proxied_topic)) as log:
         yield log
 
 
 @pytest.fixture
 def log(proxied, proxied_topic):
-    """The same, by clients that soon give up waiting."""
+    """The same log through the proxy."""
     with KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log:
         yield log

@@ -1,7 +1,7 @@
-"""A process that loads `ROWS` in chunks, a request for each row, and stops at a step of each until it is killed.
+"""A process that loads `ROWS` in chunks, and stops at a step of each chunk until a test kills it.
 
-Arguments: bootstrap servers, topic, the step: one of `STEPS`, or any other word to go through without a stop. It says
-``here`` at the step and waits there for a word.
+Each row has a request of its own. Arguments: bootstrap servers, topic, step. The step is one of `STEPS`; any other
+word disables the stop. At the step, the process prints ``here`` and waits for a line on stdin.
 """
 
 import sys
@@ -20,10 +20,10 @@ CHUNK = 20
 LIMITS = ChunkLimits(max_records=CHUNK, max_bytes=1_000_000, max_seconds=1_000)
 ROWS = {0: [f"{at}" for at in range(3 * CHUNK)]}
 ONE_BY_ONE = "1"
-"""The ``batch.size`` with which each request holds one record, so that several are in flight."""
+"""The ``batch.size`` at which each request holds one record, so that several requests are in flight."""
 
 STEPS = {"claim": (KafkaLog, "claim", AFTER), "sent": (Sending, "__init__", AFTER), **stopped_writer.STEPS}
-"""``sent`` is when the rows were handed to the client, which sends them meanwhile."""
+"""At ``sent``, the client has queued the rows and sends them."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The rig itself: brokers that keep what they acknowledged, do as they are told, and leave nothing behind."""
+"""The test brokers themselves: they keep committed records, stop and resume on request, and leave nothing running."""
 
 import os
 import socket
@@ -32,7 +32,7 @@ def port_of(address: str) -> int:
 
 def test_readers_see_committed_records_and_no_aborted_ones(broker, topic):
     assert append(broker.bootstrap, topic, "a", "b") == [0, 1]
-    assert append(broker.bootstrap, topic, "x", commit=False) == [3]  # a marker took 2
+    assert append(broker.bootstrap, topic, "x", commit=False) == [3]  # offset 2 is a commit marker
     assert append(broker.bootstrap, topic, "c") == [5]
     assert committed_values(broker.bootstrap, topic) == ["a", "b", "c"]
 
@@ -93,7 +93,7 @@ def test_a_proxy_can_stand_between_and_nothing_is_left_behind(conf):
     settings = {"message.max.bytes": "4321"}
     with held_ports(1) as [advertised], KafkaBroker(conf, settings=settings, advertised_port=advertised) as broker:
         pid, folder = broker.node(1).pid, broker.folder
-        assert (folder / "node-1" / "pid").read_text() == str(pid)  # who cleans up after us finds it here
+        assert (folder / "node-1" / "pid").read_text() == str(pid)  # the cleanup process reads the pid there
         topic = create_topic(broker.bootstrap)
         told = admin_of(broker.proxied_address).list_topics(topic, SECONDS).brokers[1]
         assert told.port == advertised

@@ -1,4 +1,4 @@
-"""Three brokers, of which the one that matters most is killed or frozen in the middle of a load."""
+"""Three brokers, of which the test kills or freezes the most important one in the middle of a load."""
 
 import json
 import os
@@ -38,16 +38,16 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 ROWS = rows_of(10, 0)
 REQUEST_SECONDS = 3.0
 STANDS_STILL_SECONDS = 6 * REQUEST_SECONDS
-"""Half of the patience, as 60 s are in real use."""
+"""Half of the retry timeout. With the default settings, this is 60 s."""
 NODES = {1, 2, 3}
 _ASKED_SECONDS = 3.0
-"""After so long a claim has asked what the ledger holds, or a reader where a partition ends, and is not told."""
+"""The time after which a claim or a read has sent its request to the frozen broker, and waits for the response."""
 COORDINATORS = 4
-"""Partitions of the topic of transactions, see conf/kafka."""
+"""The number of partitions of each internal topic; see conf/kafka."""
 
 
 def partition_of(name):
-    """The partition of an internal topic that a transactional id or a group belongs to, as Java hashes it."""
+    """Return the partition of an internal topic for a transactional id or a group, by the hash of a Java string."""
     hashed = 0
     for unit in name:
         hashed = (31 * hashed + ord(unit)) & 0x7FFFFFFF
@@ -55,12 +55,12 @@ def partition_of(name):
 
 
 def internal_leader(address, topic, name):
-    """The node that coordinates a transactional id or a group."""
+    """Return the node that coordinates a transactional id or a group."""
     return leader_of(address, topic, partition_of(name))
 
 
 def topic_on(cluster, name, nodes, **config):
-    """A topic of one partition on these nodes, once everyone knows that the first of them leads it."""
+    """Create a topic of one partition on these nodes, and wait until all nodes know that the first one leads it."""
     admin = admin_of(cluster.bootstrap)
     topic = NewTopic(name, 1, replica_assignment=[nodes], config=config)
     admin.create_topics([topic])[name].result(SECONDS)
@@ -73,7 +73,7 @@ def topic_on(cluster, name, nodes, **config):
 
 
 def in_sync(address, topic):
-    """The leader of partition 0 and then who else is in sync; nobody while the broker that is asked knows none."""
+    """Return the leader of partition 0 and then its other in-sync replicas. Empty if the broker knows no leader."""
     found = admin_of(address).list_topics(topic, SECONDS).topics[topic].partitions
     if not found or found[0].leader == -1:
         return []
@@ -81,7 +81,10 @@ def in_sync(address, topic):
 
 
 def placed(cluster, *, together):
-    """The spec of a topic that is not made yet, and which nodes will serve its transactions and its ledger."""
+    """Return the spec of a topic that does not exist yet, and the coordinators of its transactions and of its ledger.
+
+    With ``together``, both are the same node, otherwise two different nodes.
+    """
     for _ in range(200):
         spec = spec_of(cluster.bootstrap, f"t-{os.urandom(4).hex()}", request_seconds=REQUEST_SECONDS)
         transactions = internal_leader(cluster.bootstrap, "__transaction_state", spec.transactional_id(0, None))
@@ -92,7 +95,7 @@ def placed(cluster, *, together):
 
 
 def controller_of(cluster):
-    """The node that leads the quorum of controllers, as the nodes last noted it."""
+    """Return the node that leads the quorum of controllers, as node 1 last recorded it."""
     [found] = cluster.folder.glob("node-1/**/__cluster_metadata-0/quorum-state")
     return json.loads(found.read_text())["leaderId"]
 
@@ -104,11 +107,11 @@ def all_well(cluster):
 
 
 def coordinators_are_spread(cluster):
-    """Whether every node knows the first replica as the leader of each internal partition, which they are asked for.
+    """Elect the preferred leaders, and return whether all nodes know them for the partitions of the internal topics.
 
-    A node that was gone leads nothing when it is back, and is elected only once it is in sync.
+    A node that was down leads nothing when it is back. It is elected only after it is in sync.
     """
-    admin = admin_of(cluster.bootstrap)  # its futures fail when it is no longer held
+    admin = admin_of(cluster.bootstrap)  # its futures fail after it is garbage-collected
     admin.elect_leaders(ElectionType.PREFERRED).result(SECONDS)
     known = [node.known().topics for node in cluster.nodes]
     internal = [topics.get(name) for topics in known for name in ("__transaction_state", "__consumer_offsets")]
@@ -117,7 +120,10 @@ def coordinators_are_spread(cluster):
 
 @pytest.fixture
 def ready(cluster):
-    """The cluster, whose internal topics exist, each partition led by its first replica; whole again afterwards."""
+    """The cluster with its internal topics, each partition led by its first replica.
+
+    After the test, the fixture restarts or resumes all nodes.
+    """
     all_well(cluster)
     spec = spec_of(cluster.bootstrap, f"t-{os.urandom(4).hex()}")
     topic_on(cluster, spec.topic, [1, 2, 3])
@@ -134,7 +140,7 @@ def ready(cluster):
 
 
 def told_at_last(spec, job, values):
-    """What becomes of a writer's next chunk, asked with new clients until the brokers that are left can tell."""
+    """Append a writer's next chunk with new clients until the remaining brokers report its outcome. Return it."""
     deadline = time.monotonic() + SECONDS
     while True:
         with KafkaLog(spec) as job._log:
@@ -147,7 +153,7 @@ def told_at_last(spec, job, values):
 
 
 def before_commit(monkeypatch, number, strike):
-    """Let something happen once, when so many commits are about to be asked for in a partition."""
+    """Call ``strike`` once, before the ``number``th commit of a transaction."""
     commit, seen = TransactionalProducer.commit, []
 
     def struck(producer):
@@ -179,7 +185,7 @@ def test_a_load_gets_over_the_loss_of_a_node(ready, monkeypatch, fault, role):
         struck.append(node.id)
         getattr(node, fault)()
 
-    # The plan is the first commit, so this is the second chunk's.
+    # The first commit records the plan, so the third one is that of the second chunk.
     before_commit(monkeypatch, 3, strike)
     run_as_spark_does(spec, ROWS)
     assert struck == [node.id]
@@ -254,7 +260,10 @@ def test_acknowledged_records_that_an_unclean_election_lost_are_missed_aloud(rea
 
 
 def test_a_coordinator_that_was_deposed_while_it_stood_still_tells_no_claim_what_was(ready):
-    """Nothing else tells what the job appended: it expects no offset. It answers what it was asked meanwhile."""
+    """When the broker resumes, it answers the requests that it received while it was frozen.
+
+    The job expects no offset, so only its ledger entry shows the rows that it appended.
+    """
     topic = create_topic(ready.bootstrap)
     spec = spec_of(ready.bootstrap, topic, request_seconds=10)
     deposed = internal_leader(ready.bootstrap, "__consumer_offsets", spec.group(JOB))
@@ -286,7 +295,7 @@ def test_a_coordinator_that_was_deposed_while_it_stood_still_tells_no_claim_what
 
 
 def test_a_leader_that_was_deposed_while_it_stood_still_tells_nobody_where_the_partition_ended(ready):
-    """It answers what it was asked meanwhile."""
+    """When the broker resumes, it answers the requests that it received while it was frozen."""
     topic = create_topic(ready.bootstrap)
     deposed = leader_of(ready.bootstrap, topic, 0)
     others = ",".join(node.address for node in ready.nodes if node.id != deposed)
@@ -309,7 +318,7 @@ def test_a_leader_that_was_deposed_while_it_stood_still_tells_nobody_where_the_p
 
 
 def test_a_broker_that_stood_still_since_before_the_registry_was_made_hides_nothing_that_is_recorded(ready):
-    """It answers what it was asked meanwhile: that there is no such topic."""
+    """When the broker resumes, it answers the earlier request: there is no such topic."""
     topic = create_topic(ready.bootstrap)
     slept = next(iter(NODES - {controller_of(ready)}))
     others = ",".join(node.address for node in ready.nodes if node.id != slept)

@@ -1,5 +1,7 @@
-"""A writer that ends in the middle of a chunk, killed or by an error of its client: the last committed record decides
-where the next one goes on (KAFKA-5494). Five requests are in flight, and chunks follow one another.
+"""A writer that ends in the middle of a chunk, killed or by an error of its client.
+
+The next writer resumes after the last committed record (KAFKA-5494). Five requests are in flight, and the load has
+several chunks.
 """
 
 import os
@@ -49,14 +51,17 @@ COMMITTED = {
     "commit": CHUNK,
     "committed": 2 * CHUNK,
 }
-"""By the step of the second chunk at which a writer was killed: the rows that are committed. A claim has no chunk."""
+"""The number of committed rows, by the step of the second chunk at which the test killed the writer.
+
+At ``claim``, the writer has not begun a chunk.
+"""
 SEVENTH = CHUNK + 7
-"""Of the second chunk."""
+"""The seventh request of the second chunk."""
 
 
 @contextmanager
 def loading(address, topic, step):
-    """A process that loads; it is killed by signal 9 at the end."""
+    """Run a process that loads, and kill it with SIGKILL at the end."""
     root = Path(__file__).parents[3]
     environment, pipe = {**os.environ, "PYTHONPATH": str(root)}, subprocess.PIPE
     command = [sys.executable, str(WRITER), address, topic, step]
@@ -71,7 +76,7 @@ def loading(address, topic, step):
 
 
 def go_on(address, topic):
-    """Have a next writer finish the job. Returns what it found: the rows that are committed and in the ledger."""
+    """Finish the job with a new writer. Return how many rows were committed before; the ledger must have as many."""
     spec = spec_of(address, topic)
     progress = progress_now(spec)
     found = committed_values(address, topic)
@@ -86,7 +91,7 @@ def go_on(address, topic):
 def test_the_last_committed_record_decides_whatever_step_a_writer_was_killed_at(broker, topic, step):
     with loading(broker.bootstrap, topic, step) as writer:
         if step != "claim":
-            writer.stdin.write("go on\n")  # for the first chunk
+            writer.stdin.write("go on\n")  # to pass the step of the first chunk
             writer.stdin.flush()
             assert writer.stdout.readline() == "here\n"
         assert writer.stdout.readline() == "here\n"
@@ -100,7 +105,7 @@ def test_what_was_in_flight_of_a_writer_that_was_killed_comes_to_nothing_when_it
     spec = spec_of(proxied.bootstrap, proxied_topic)
     watched = proxied.proxy.add(Fault.WATCH, Api.PRODUCE, times=None, where=by_writer(spec))
     held = proxied.proxy.add(kind, Api.PRODUCE, nth=SEVENTH, where=by_writer(spec))
-    # Five places in flight: the ledger's entry may have one of them.
+    # Five requests can be in flight. The ledger entry may be one of them.
     fourth = proxied.proxy.add(Fault.WATCH, Api.PRODUCE, nth=SEVENTH + 3, where=by_writer(spec))
     with loading(proxied.bootstrap, proxied_topic, "no step"):
         (held if kind is Fault.HOLD_REQUEST else fourth).met.wait(SECONDS)
@@ -113,7 +118,7 @@ def test_what_was_in_flight_of_a_writer_that_was_killed_comes_to_nothing_when_it
 
 @pytest.fixture
 def ended(monkeypatch):
-    """By topic, the fatal errors of the clients that were let go, None of those that had none."""
+    """By topic, the fatal error code of each closed client, None if it had no fatal error."""
     close, errors = TransactionalProducer.close, defaultdict(list)
 
     def closed(producer):
@@ -125,10 +130,10 @@ def ended(monkeypatch):
 
 
 ERRORS = [
-    # The broker refuses what follows the last acknowledged request: nobody knows what became of that one.
+    # The broker rejects the request after the last acknowledged one, so the outcome of that one is unknown.
     (Fault.FAIL_RESPONSE, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, True),
     (Fault.FAIL_RESPONSE, KafkaError.UNKNOWN_PRODUCER_ID, False),
-    # The broker itself refuses the four requests behind one that was lost.
+    # The broker itself rejects the four requests after a lost one.
     (Fault.DROP_REQUEST, KafkaError.NO_ERROR, False),
 ]
 
@@ -152,7 +157,7 @@ def test_a_load_goes_on_from_the_last_committed_record_whatever_error_a_client_e
 
 
 def test_an_error_that_is_none_or_passes_loses_and_doubles_nothing(proxied):
-    """A duplicate is acknowledged without an offset; what passes is sent again, and the broker knows it."""
+    """The client gets no offset for a duplicate. After a transient error, it retries, and the broker detects that."""
 
     def append_through(case):
         error, nth = case

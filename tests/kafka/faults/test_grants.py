@@ -1,4 +1,4 @@
-"""Grants, where the brokers stumble over a change of them."""
+"""Changes of the load lock while brokers fail or stall."""
 
 from threading import Thread
 
@@ -31,7 +31,7 @@ def test_of_a_change_whose_commit_went_wrong_in_the_broker_it_is_learnt_whether_
 
 
 def test_a_change_is_made_once_a_broker_that_stands_still_goes_on(own_broker, monkeypatch):
-    """For longer than a question has."""
+    """The broker stalls for longer than the timeout of a request."""
     topic, threads = create_topic(own_broker.bootstrap), list[Thread]()
     stop = for_a_while(own_broker.freeze, own_broker.thaw, 2.5 * REQUEST_SECONDS, threads)
     read, reads = KafkaGrantor._read, []

@@ -1,4 +1,4 @@
-"""A broker that lags behind says what was: where partitions ended, and how many there were."""
+"""A stale broker, which returns old end offsets and partition counts, and does not know new topics."""
 
 import os
 import time
@@ -85,7 +85,7 @@ def test_an_end_of_then_keeps_nobody_from_reading(proxied, proxied_topic):
 
 @pytest.fixture
 def lagging(proxied, proxied_topic):
-    """The topic has two partitions, and the broker tells each connection for a moment that it has one."""
+    """A topic with two partitions, of which the broker reports only one for a moment, on each connection."""
     rule = proxied.proxy.add(Fault.OLD_RESPONSE, Api.METADATA, times=None)
     with (
         KafkaLog(spec_of(proxied.bootstrap, proxied_topic)) as log,
@@ -151,7 +151,7 @@ def test_a_plan_is_made_for_every_partition_that_was_added(proxied, proxied_topi
 
 @pytest.fixture
 def unheard(proxied):
-    """The name of a topic of which the broker tells each connection for a moment that it is not there."""
+    """The name of a topic that the broker reports as missing for a moment, on each connection."""
     topic = f"t-{os.urandom(4).hex()}"
     rules = [proxied.proxy.add(Fault.OLD_RESPONSE, api, times=None) for api in (Api.METADATA, Api.DESCRIBE_CONFIGS)]
     with KafkaLog(spec_of(proxied.bootstrap, topic)) as log, KafkaLog(spec_of(proxied.direct, topic)) as direct:
@@ -211,7 +211,7 @@ def test_who_makes_the_topic_is_told_at_once_that_there_is_none(proxied, monkeyp
 
 @pytest.fixture
 def unheard_registry(proxied, proxied_topic):
-    """The spec of a log of whose registry the broker tells each connection for a moment that it is not there."""
+    """The spec of a log whose registry the broker reports as missing for a moment, on each connection."""
     rule = proxied.proxy.add(Fault.OLD_RESPONSE, Api.METADATA, times=None)
     spec = spec_of(proxied.bootstrap, proxied_topic, request_seconds=2.5 * _LATE_SECONDS)
     with KafkaLog(spec) as log:
@@ -242,7 +242,7 @@ def test_a_registry_that_was_seen_is_not_gone_at_a_first_look(proxied, unheard_r
 def test_a_broker_that_answered_late_is_not_believed_that_there_is_no_registry(proxied, unheard_registry):
     """The broker may have stalled since before the topic was created.
 
-    librdkafka sends requests of its own for topics that it did not find, so the rule holds all requests of this one.
+    librdkafka sends requests of its own for missing topics, so the rule holds all requests of this client.
     """
     spec = replace(unheard_registry, client_options=(*unheard_registry.client_options, ("client.id", "late")))
     with KafkaLog(replace(spec, bootstrap_servers=proxied.direct)) as direct:
@@ -262,11 +262,11 @@ def test_a_broker_that_answered_late_is_not_believed_that_there_is_no_registry(p
 
 @pytest.fixture
 def depose(proxied):
-    """What has the leaders of a topic tell where it ends as of the first time, until they are to append to it."""
+    """A function that makes the leaders of a topic return its first end offsets, until the next append to it."""
     deposed = set[bytes]()
 
     def of_deposed(request):
-        # Beside a topic lie those whose names begin with its own and a dot.
+        # The names of some other topics begin with the name of this topic and a dot.
         return any(each in request.frame and each + b"." not in request.frame for each in deposed)
 
     def to_append(request):

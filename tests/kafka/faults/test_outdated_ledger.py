@@ -1,4 +1,4 @@
-"""A group's coordinator that was deposed and does not know it tells a job's entries of then, until it is to write."""
+"""A group coordinator that does not know it was demoted. It returns old ledger entries until its next write."""
 
 import threading
 
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
 
 @pytest.fixture
 def depose(proxied):
-    """What has the coordinator tell as of the first time that each was asked, until it is to note something."""
+    """A function that makes the coordinator repeat its first response to each request, until its next write."""
     deposed = threading.Event()
 
     def is_deposed(_request):
@@ -133,7 +133,7 @@ def test_who_is_refused_for_new_partitions_finds_what_another_call_of_the_job_co
 def test_who_appends_to_several_finds_likewise_what_another_call_of_the_job_committed(
     direct, log, depose, monkeypatch, step
 ):
-    """Refused for new partitions by its claim, or fenced when it sends."""
+    """The claim is rejected because of new partitions, or the send is fenced."""
     inner = getattr(*step)
     expand_log(direct, 2)
     given = {0: table_of("a"), 1: table_of("a")}

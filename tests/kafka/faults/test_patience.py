@@ -1,6 +1,6 @@
-"""A broker that stands still, or is killed and started again, at each step of a load: one attempt rides it out.
+"""A broker that stalls or restarts at each step of a load: one attempt waits until it is back.
 
-The times keep the ratios of those in use: it stands still for half of the patience, which is six requests.
+The timeouts keep the ratios of the defaults. The broker stalls for six request timeouts, half of the retry timeout.
 """
 
 import time
@@ -45,7 +45,7 @@ WHOLE_ROWS = rows_of(10, 0, 1)
 REQUEST_SECONDS = 2.0
 STANDS_STILL_SECONDS = 6 * REQUEST_SECONDS
 RESTART_REQUEST_SECONDS = 8.0
-"""To start again takes a broker some seconds, and more on a busy machine."""
+"""A broker takes some seconds to restart, and longer on a busy machine."""
 IS_GONE_SECONDS = 5.0
 STRIKES = 3
 
@@ -60,12 +60,12 @@ STEPS: dict[str, tuple[Any, str]] = {
     "visibility": (writer, "await_visible"),
     "completion": (KafkaLog, "record_completion"),
 }
-"""Before which call of which function the broker stops. Each is one that the step begins with."""
+"""By step, the function before whose first call the broker stops. The step begins with this call."""
 
 
 @contextmanager
 def struck(monkeypatch, place: tuple[Any, str], strike: Callable[[], object]):
-    """Let something happen before this thread's first call of a step's function."""
+    """Call ``strike`` before this thread's first call of a step's function, and require that call."""
     home, name = place
     function, calls, thread = getattr(home, name), list[str](), current_thread()
 
@@ -82,7 +82,7 @@ def struck(monkeypatch, place: tuple[Any, str], strike: Callable[[], object]):
 
 
 def test_a_broker_that_stands_still_is_waited_for_at_each_step(own_broker, monkeypatch):
-    """One load for each step: it stops once each of them is just before its own."""
+    """There is one load for each step. The broker stops when every load is just before its own step."""
     threads = list[Thread]()
     stop = for_a_while(own_broker.freeze, own_broker.thaw, STANDS_STILL_SECONDS, threads)
     all_there = Barrier(len(STEPS), action=stop)
@@ -115,11 +115,11 @@ WHOLE_STEPS: dict[str, tuple[Any, str]] = {
     "commit": (TransactionalProducer, "commit"),
     "visibility": (whole_load, "await_visible"),
 }
-"""Of a load in one transaction over all partitions."""
+"""The steps of an atomic load: one transaction over all partitions."""
 
 
 def run_whole_once(spec, rows):
-    """A load in one transaction, whose task has one attempt."""
+    """Run an atomic load with one attempt of its task."""
     with KafkaLog(spec) as log, Spool(batches_of(rows, 4)) as kept:
         plan = pin_plan(log, JOB, ExpectedOffsets.parse("end"), whole=True)
         append = partial(load_rows, log, plan, kept, task="run/0", limits=LIMITS)
@@ -169,7 +169,7 @@ def test_a_broker_that_is_killed_under_a_load_as_a_whole_is_waited_for(own_broke
 
 @pytest.mark.parametrize("connected_seconds", [0.0, 0.3], ids=["not yet connected", "connected"])
 def test_a_broker_that_stands_still_at_first_contact_is_waited_for(own_broker, connected_seconds):
-    """Not as a port that is closed: whoever plans a read or write may begin while it stands still."""
+    """A closed port fails at once. But a read or write may be planned while the broker stalls, and has to wait."""
     topic = create_topic(own_broker.bootstrap)
     with KafkaLog(spec_of(own_broker.bootstrap, topic, request_seconds=REQUEST_SECONDS)) as log:
         time.sleep(connected_seconds)
@@ -183,7 +183,7 @@ def test_a_broker_that_stands_still_at_first_contact_is_waited_for(own_broker, c
 
 
 def test_a_broker_that_is_back_and_knows_of_none_is_asked_again(proxied, proxied_topic):
-    """So it says for as long as it is fenced. The client takes that for an answer, and would not ask for minutes."""
+    """A fenced broker reports no brokers. The client accepts that, and would not request metadata for minutes."""
     with KafkaLog(spec_of(proxied.bootstrap, proxied_topic, request_seconds=REQUEST_SECONDS)) as log:
         log.layout()
         proxied.proxy.add(Fault.RESET_BEFORE_REQUEST, Api.METADATA)
@@ -193,7 +193,7 @@ def test_a_broker_that_is_back_and_knows_of_none_is_asked_again(proxied, proxied
 
 
 def test_questions_are_asked_by_another_client_once_theirs_was_told_of_no_brokers(proxied, proxied_topic):
-    """With the other strategy the client goes back to the addresses that it was given, but for one time in twenty."""
+    """With the other strategy, the client returns to its bootstrap servers in 19 of 20 cases."""
     spec = spec_of(
         proxied.bootstrap, proxied_topic, request_seconds=REQUEST_SECONDS, metadata_recovery_strategy="none"
     )
@@ -207,13 +207,13 @@ def test_questions_are_asked_by_another_client_once_theirs_was_told_of_no_broker
 
 def test_records_are_read_by_another_client_once_theirs_was_told_of_no_brokers(proxied, proxied_topic):
     spec = spec_of(proxied.bootstrap, proxied_topic, request_seconds=REQUEST_SECONDS / 2, queued_min_messages="1")
-    values = [f"{number:01000}" for number in range(12_000)]  # handed on as they come, and not all at once
+    values = [f"{number:01000}" for number in range(12_000)]  # so many that the reader returns them in several parts
     with KafkaLog(spec) as log:
         planned_writer(log).must_append(*values)
         found, fenced = list[str](), list[Moment]()
         for _, records in log.read(0, log.bounds(0).range):
             found += [each.decode() for each in records["value"].to_pylist()]
-            # The client goes back to the addresses that it was given, but for one time in two.
+            # The client returns to its bootstrap servers in only half of the cases.
             if len(fenced) < STRIKES and all(each.has_come for each in fenced):
                 proxied.proxy.add(Fault.RESET_BEFORE_REQUEST, Api.FETCH)
                 fenced.append(proxied.proxy.add(Fault.EMPTY_METADATA, Api.METADATA, times=2).met)
@@ -222,7 +222,7 @@ def test_records_are_read_by_another_client_once_theirs_was_told_of_no_brokers(p
 
 
 class Deaf(Consumer):
-    """One that has nobody left to ask, as the client of the test above now and then, and always when it is due."""
+    """A consumer without a broker to connect to, as sometimes in the test above. It never returns a record."""
 
     def poll(self, timeout=-1):
         time.sleep(timeout)
@@ -256,7 +256,7 @@ def test_a_slow_read_of_what_was_aborted_may_take_longer_than_the_patience(proxi
 
 
 SLOW_FETCHES = 5
-"""Fetches that it takes to read the aborted transaction. With their delays they take longer than the deadline."""
+"""The number of fetches that read the aborted transaction. With their delays, they take longer than the deadline."""
 
 
 def abort_large(address, topic):
@@ -284,9 +284,9 @@ def test_reader_passes_an_aborted_transaction_that_takes_longer_than_the_deadlin
 
 
 def test_slow_reader_does_not_double_its_fetches_in_an_aborted_transaction(proxied, aborted_transaction):
-    """Otherwise a response becomes so large that a slow network takes longer for it than the request timeout."""
+    """Otherwise, a response becomes so large that a slow network exceeds the request timeout."""
     at = TopicPartition(aborted_transaction.topic, 0, 0)
-    spec = spec_of(proxied.bootstrap, at.topic)  # with the default of the setting
+    spec = spec_of(proxied.bootstrap, at.topic)  # with the default of ``fetch.max.bytes``
     consumer, traffic = reader(spec, scanning=True, statistics=lambda _: None), proxied.proxy.traffic
     traffic.clear()
     consumer.assign([at])
@@ -316,7 +316,7 @@ def test_append_passes_an_aborted_transaction_that_takes_longer_than_the_deadlin
 
 
 def test_a_claim_is_made_by_another_client_once_its_own_was_told_of_no_brokers(proxied, proxied_topic):
-    """A client that knew a broker, is cut off and told of none, lets go of it and has nobody left to ask."""
+    """A disconnected client that reads metadata without brokers drops its broker, and has none left to connect to."""
     spec = spec_of(proxied.bootstrap, proxied_topic, request_seconds=REQUEST_SECONDS)
     cut_off = proxied.proxy.add(Fault.RESET_BEFORE_REQUEST, Api.INIT_PRODUCER_ID)
     fenced = proxied.proxy.add(Fault.EMPTY_METADATA, Api.METADATA, nth=2, times=2)
@@ -331,7 +331,7 @@ def test_a_claim_is_made_by_another_client_once_its_own_was_told_of_no_brokers(p
 
 def test_records_are_sent_by_another_client_once_theirs_was_told_of_no_brokers(proxied, proxied_topic):
     spec = spec_of(proxied.bootstrap, proxied_topic, request_seconds=REQUEST_SECONDS)
-    # So that records are waited for as long as the patience lasts.
+    # Wait for the records until the retry timeout, and not only until the transaction timeout.
     spec = replace(spec, transaction_timeout_ms=60_000)
     with KafkaLog(spec) as log:
         job = planned_writer(log)

@@ -1,4 +1,4 @@
-"""What a look at a topic finds on three brokers, and when one of them is gone."""
+"""The preflight of a topic on three brokers, and with one of them down."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 
 
 def impatient(spec: KafkaSpec) -> KafkaSpec:
-    """What passes is waited for; here it does not."""
+    """Return the spec with a retry timeout of one second, because retries cannot succeed here."""
     return replace(spec, client_options=(("message.timeout.ms", "1000"),))
 
 
@@ -42,7 +42,7 @@ def test_brokers_that_are_gone(cluster):
         assert "partition 1 of topic" in refusal(orphan)
         assert "no leader" in refusal(orphan)
         assert "has 2 of 3 replicas in sync, and min.insync.replicas is 3" in refusal(strict)
-        # And not that the topic is not there, which would be a reason to go on without its plans.
+        # The error must not report a missing topic, because a caller would then continue without its plans.
         with KafkaLog(orphan) as log, pytest.raises(StorageError, match="asking for offsets"):
             log.bounds(1)
     finally:

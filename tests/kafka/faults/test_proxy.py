@@ -1,4 +1,4 @@
-"""The rig itself: a proxy that passes all on, breaks what it is told to break, and leaves nothing behind."""
+"""The proxy itself: it forwards all frames, injects the faults of its rules, and leaves nothing open."""
 
 import asyncio
 import errno
@@ -24,11 +24,11 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 API_VERSIONS = 18
 PATIENT_MS = 60_000
-"""A request timeout that no test outlasts: what ends sooner was not ended by it."""
+"""A request timeout that exceeds every test, so that anything that ends sooner has another cause."""
 
 
 def once(address, name="p", **settings):
-    """A producer that has no memory of what it sent: what it sends twice is there twice."""
+    """Return a producer without idempotence. The broker stores twice the values that it sends twice."""
     return plain_producer(address, name, enable_idempotence=False, **settings)
 
 
@@ -42,7 +42,7 @@ def connected(address):
 
 
 def ask(client, correlation_id):
-    """The shortest request, which has nothing but a header without a client id."""
+    """Send the shortest request, which consists of a header without a client id."""
     client.sendall(struct.pack(">ihhih", 10, API_VERSIONS, 0, correlation_id, -1))
 
 
@@ -55,7 +55,7 @@ def answer(client):
     return frame
 
 
-# Passing on
+# Forwarding
 
 
 def test_clients_behind_the_proxy_find_all_as_without_it(proxied, proxied_topic):
@@ -96,7 +96,7 @@ def test_what_passes_is_counted_and_what_goes_past_is_not(proxied, proxied_topic
 def test_a_broker_that_is_restarted_is_found_again(proxied, proxied_topic):
     send(once(proxied.bootstrap), proxied_topic, ["a"])
     proxied.broker.kill()
-    # On a busy machine a broker takes half a minute to be back.
+    # On a busy machine, a broker takes half a minute to restart.
     producer = once(proxied.bootstrap, message_timeout_ms=1000 * SECONDS)
     reports = []
     producer.produce(proxied_topic, "b", partition=0, on_delivery=lambda error, _: reports.append(error))
@@ -143,7 +143,7 @@ def test_a_held_request_arrives_even_when_its_client_has_gone(proxied, proxied_t
     rule.met.wait(SECONDS)
     producer.purge()
     del producer
-    # Its other connections end with it. The one that is held does not.
+    # The client's other connections close with it. The held one does not.
     wait_until(lambda: proxied.proxy.connections_of("leaves") == 1, SECONDS, lambda: "the client has not gone")
     assert values_of(proxied, proxied_topic) == []
     rule.release()
@@ -222,7 +222,7 @@ def test_order_and_number_survive_resets_with_five_requests_in_flight(proxied, p
 def test_the_client_sends_the_next_request_only_while_fewer_than_five_records_are_unanswered(
     proxied, proxied_topic, records_each, requests
 ):
-    """Of librdkafka up to 2.16, pull request 4989. What docs/performance.md says of maxInFlight rests on it."""
+    """This is true of librdkafka up to 2.16 (pull request 4989). docs/performance.md relies on it for maxInFlight."""
     full = {"batch_num_messages": records_each, "linger_ms": 100}
     producer = plain_producer(proxied.bootstrap, "p", enable_idempotence=True, max_in_flight=5, **full)
     send(producer, proxied_topic, ["first"])
@@ -261,7 +261,7 @@ def test_what_is_held_when_rules_are_cleared_never_arrives(proxied, proxied_topi
     assert values_of(proxied, proxied_topic) == ["next"]
 
 
-# The central fact, see tearing.py
+# Late commits, see tearing.py
 
 
 def test_a_late_commit_tears_the_next_transaction_of_the_same_instance(proxied, proxied_topic):
@@ -269,7 +269,7 @@ def test_a_late_commit_tears_the_next_transaction_of_the_same_instance(proxied, 
     assert torn.late_error == KafkaError.NO_ERROR
     assert torn.abort_error is not None
     assert torn.abort_error.code() == KafkaError.INVALID_TXN_STATE
-    # The other half is there, too, when it overtakes the marker of the late commit: nobody waits for that one.
+    # The other half is visible too if it overtakes the marker of the late commit, for which the client does not wait.
     assert torn.visible in ([*FIRST, *HALF], [*FIRST, *HALF, *OTHER_HALF])
 
 
@@ -282,7 +282,7 @@ def test_a_late_commit_does_not_touch_the_next_transaction_of_a_new_instance(pro
     assert torn.visible == [*FIRST]
 
 
-# Its own ends
+# Shutdown and errors of the proxy
 
 
 def test_nothing_is_left_when_it_ends_whatever_it_holds(proxied, proxied_topic):
@@ -305,7 +305,7 @@ def test_nothing_is_left_when_it_ends_whatever_it_holds(proxied, proxied_topic):
 
 
 def test_who_connects_as_it_ends_is_told_so(proxied):
-    """It is accepted in the very turn of the proxy's loop in which that is told to end."""
+    """The event loop accepts the connection in the same iteration in which the proxy stops."""
     standing = threading.Event()
     with held_ports(1) as [port], ExitStack() as stop:
         proxy = stop.enter_context(Proxy(port, proxied.broker.proxied_address))
@@ -319,7 +319,7 @@ def test_who_connects_as_it_ends_is_told_so(proxied):
 
 
 def test_a_broker_that_is_killed_as_its_client_leaves_is_no_failure_of_the_proxy(proxied, monkeypatch):
-    """It is not connected any more, and the proxy was not told yet."""
+    """The broker's connection is closed, but the proxy has not noticed yet."""
 
     def not_connected(_writer):
         raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
@@ -333,7 +333,7 @@ def test_a_broker_that_is_killed_as_its_client_leaves_is_no_failure_of_the_proxy
 
 def test_a_broker_that_is_not_there_is_no_broker(proxied):
     with held_ports(2) as [port, nobody], Proxy(port, f"{HOST}:{nobody}") as proxy:
-        # Which may be as soon as it is connected.
+        # The reset may arrive as soon as the client is connected.
         with pytest.raises(ConnectionResetError), connected(proxy.bootstrap) as client:
             client.recv(1)
         wait_until(lambda: proxy.connections == 0, SECONDS, lambda: "the connection stayed")

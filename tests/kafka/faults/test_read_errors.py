@@ -1,4 +1,7 @@
-"""A read of which the brokers tell errors without an end. librdkafka's mock of a cluster: no real one stays so."""
+"""A read that the brokers answer only with errors.
+
+A real broker does not stay in that state, so the test uses librdkafka's mock cluster.
+"""
 
 import ctypes
 from contextlib import closing
@@ -35,7 +38,7 @@ def test_a_read_that_only_errors_answer_ends_within_the_patience(code):
     settings = {"test.mock.num.brokers": 1, "message.max.bytes": 1_000_000, "log_level": 2}
     lib = library()
     assert lib is not None
-    # Of another topic: to ask for one makes the mock create it.
+    # A client of another topic: the mock creates each topic that a client requests.
     owner = ArrayProducer(lib, settings, "none", Connections())
     mock = _LIB.rd_kafka_handle_mock_cluster(owner._client)
     assert not _LIB.rd_kafka_mock_topic_create(mock, b"flights", 1, 1)

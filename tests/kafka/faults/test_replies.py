@@ -1,4 +1,4 @@
-"""Requests and replies that are lost or late, of one kind after the other: each row once, each outcome a true one."""
+"""Lost and late requests and responses of each kind: each row is stored once, and each outcome is true."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -55,13 +55,13 @@ def test_a_load_has_every_row_once_and_in_order(proxied, fault):
 
 
 def outcome_under(proxied, fault, api, times) -> tuple[str, Outcome | StorageError]:
-    """What an append comes to, whose first or all requests of an API meet a fault, and the topic."""
+    """Return a topic, and the outcome of an append whose first or all requests of an API meet a fault."""
     topic = create_topic(proxied.direct)
     spec = spec_of(proxied.bootstrap, topic)
     with KafkaLog(spec) as log:
         job = planned_writer(log)
         job.must_append(*"ab")
-        # A claim of its own, so that InitProducerId is among what the append itself asks.
+        # Close the pooled producers, so that the append itself has to send InitProducerId.
         log._fences.close()
         rule = proxied.proxy.add(fault, api, where=by_writer(spec), times=times)
         outcome: Outcome | StorageError
@@ -85,7 +85,7 @@ def test_a_commit_that_never_gets_a_reply_is_found_in_the_ledger(proxied):
     [
         *((fault, 1) for fault in LOST),
         pytest.param(Fault.DROP_RESPONSE, None, marks=pytest.mark.full),
-        # As long as the patience, each time.
+        # Each of these takes the whole retry timeout.
         pytest.param(Fault.RESET_BEFORE_REQUEST, None, marks=pytest.mark.full),
         pytest.param(Fault.RESET_BEFORE_RESPONSE, None, marks=pytest.mark.full),
     ],
@@ -106,7 +106,7 @@ def test_an_outcome_tells_what_is_visible(proxied, fault, times):
     assert all(isinstance(found, StorageError) for found in outcomes[:-1]), outcomes
     committed = outcomes[-1]
     if fault is Fault.RESET_BEFORE_REQUEST:
-        # The ledger told each time that nothing was committed.
+        # The ledger showed each time that the chunk was not committed.
         assert isinstance(committed, StorageError), committed
     else:
         assert isinstance(committed, Appended), committed

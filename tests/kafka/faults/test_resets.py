@@ -1,4 +1,7 @@
-"""Connections that break with one to five requests in flight, deliveries without an offset: in order, and once."""
+"""Connections that break with one to five requests in flight, and deliveries without an offset.
+
+In both cases, rows are stored once and in order.
+"""
 
 from dataclasses import replace
 
@@ -33,13 +36,16 @@ IN_FLIGHT = (1, 5, *full(2, 3, 4))
 
 
 def one_by_one(proxied, topic, in_flight=5):
-    """A request for each record: librdkafka (2.16) sends several at once only while they hold few records."""
+    """Return a spec that sends each record in a request of its own.
+
+    librdkafka (2.16) sends several requests at once only while they hold few records.
+    """
     return replace(spec_of(proxied.bootstrap, topic, batch_size="1"), max_in_flight=in_flight)
 
 
 @pytest.fixture
 def entered_first(monkeypatch):
-    """The ledger's entry is there before the records: on its way beside them it has one of the places in flight."""
+    """Write the ledger entry before the records, because it would otherwise be one of the requests in flight."""
     enter, send = Attempt._entering, Attempt._send
 
     def send_after(attempt, bounds):
@@ -65,7 +71,7 @@ def test_whatever_is_in_flight_is_lost_together(proxied, in_flight):
 
             def lose():
                 held.met.wait(SECONDS)
-                # Behind a held request none is read, and behind a held response none is answered.
+                # The proxy reads no request after a held one, and returns no response after a held one.
                 if kind is Fault.HOLD_RESPONSE:
                     held.answered.wait(SECONDS)
                     last.met.wait(SECONDS)
@@ -77,7 +83,7 @@ def test_whatever_is_in_flight_is_lost_together(proxied, in_flight):
 
     (rows, _), (others, watched) = all_at_once(append_through_a_reset, [Fault.HOLD_REQUEST, Fault.HOLD_RESPONSE])
     assert rows == others == ["a", *ROWS]
-    # So many were on their way when the connection broke, and each of them once more.
+    # This many requests were in flight when the connection broke, and the client sent each of them again.
     assert (watched.most_at_once, watched.seen) == (in_flight, len(ROWS) + in_flight)
 
 
@@ -93,11 +99,11 @@ def test_a_load_over_connections_that_break_again_and_again(proxied, proxied_top
     assert committed_values(proxied.direct, proxied_topic) == ROWS
 
 
-# A delivery without an offset (KIP-192), as a client reports DUPLICATE_SEQUENCE
+# Deliveries without an offset (KIP-192), as a client reports them for duplicate sequence numbers
 
 
 def without_offsets(monkeypatch, before_report):
-    """Let every delivery report come without its offset; first call what is given, while the chunk is in the log."""
+    """Remove the offset from every delivery report, after a call of ``before_report`` with the chunk in the log."""
     take = Reports.take
 
     def strip(reports, count, *_offsets):
@@ -132,7 +138,7 @@ def test_a_delivery_without_offset_among_others_records_is_aborted(monkeypatch, 
 
 
 def test_rows_that_were_sent_and_taken_back_are_counted(monkeypatch, proxied, proxied_topic):
-    """Without a check the same chunk is appended behind whoever came in between."""
+    """Without a check, the writer appends the same chunk again after the record of the other producer."""
     spec = spec_of(proxied.direct, proxied_topic)
     with KafkaLog(spec) as log:
         job = planned_writer(log, expected="none")
@@ -148,7 +154,10 @@ def test_rows_that_were_sent_and_taken_back_are_counted(monkeypatch, proxied, pr
 
 
 def test_others_records_among_ours_do_not_prove_a_commit(monkeypatch, proxied, proxied_topic):
-    """Without a check they may lie there. The commit is not sent: nobody can tell that from a lost one."""
+    """Without a check, other records may be among those of the chunk.
+
+    The test drops the commit, which the writer cannot distinguish from a commit with a lost response.
+    """
     commit, lost = TransactionalProducer.commit, [KafkaException(KafkaError(KafkaError._TIMED_OUT))]
 
     def lost_once(producer):

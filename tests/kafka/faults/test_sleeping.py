@@ -1,4 +1,4 @@
-"""Whoever waits for a broker sleeps: by the processor time of this process, a broker standing still meanwhile."""
+"""A process that waits for a stalled broker sleeps: the tests measure its processor time."""
 
 import os
 import time
@@ -25,21 +25,24 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(180)]
 
 RECORDS = 500_000
 SMALL_REQUESTS = (("batch.size", "100000"),)
-"""Five of them fit a connection's buffers. One that is written in part keeps the client from looking for more."""
+"""Five such requests fit the buffers of a connection.
+
+While a request is partly written, the client does not check for more records.
+"""
 STANDS_STILL_SECONDS = 5.0
 AT_REST_SECONDS = 0.5
 WAITING_SECONDS = 1.0
-"""A fifth of a core; a loop takes all of it.
+"""The limit of processor time while records are in flight: a fifth of a core. A busy loop uses a whole core.
 
-Once a second the client looks for records whose time is over: 0.1 s in all, and more on a busy machine.
+Once a second, the client checks for expired records. That takes 0.1 s in total, and longer on a busy machine.
 """
 
 
 def processor_seconds():
-    """Of each thread, so that a test which fails names the one that does not sleep."""
+    """Return the processor time of each thread, so that a failing test names the thread that does not sleep."""
     spent = {}
     for thread in Path("/proc/self/task").iterdir():
-        with suppress(FileNotFoundError):  # it has ended
+        with suppress(FileNotFoundError):  # the thread has ended
             name, _, rest = (thread / "stat").read_text().rpartition(")")
             user, system = rest.split()[11:13]
             spent[f"{name})"] = (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
@@ -57,7 +60,7 @@ def standing_still(broker: KafkaBroker):
 
 
 def spent_in(seconds):
-    """The processor time that the threads of this process take while its main thread sleeps."""
+    """Return the processor time that the threads of this process use while its main thread sleeps."""
     before = processor_seconds()
     time.sleep(seconds)
     return processor_seconds() - before
@@ -69,7 +72,7 @@ def many():
 
 
 def spent_while_sending(broker, monkeypatch, module, append):
-    """The processor time of the threads of a process whose records are under way to a broker that stands still."""
+    """Return the processor time of each thread while records are in flight to a stalled broker."""
     wait, under_way = module.await_delivery, Event()
 
     def waiting(producer, *arguments, until):
@@ -86,7 +89,7 @@ def spent_while_sending(broker, monkeypatch, module, append):
     sender.start()
     assert under_way.wait(SECONDS)
     with standing_still(broker):
-        # What was sent before arrives, and the client notices that nothing comes any more.
+        # The earlier records arrive, and the client notices that no further response does.
         time.sleep(1)
         spent = spent_in(STANDS_STILL_SECONDS)
     sender.join(SECONDS)
@@ -98,7 +101,7 @@ def test_a_writer_sleeps_while_its_records_are_under_way(broker, monkeypatch, ma
     topic = create_topic(broker.bootstrap)
     with KafkaLog(KafkaSpec(broker.bootstrap, topic, topic, client_options=SMALL_REQUESTS)) as log:
         job = JobWriter(log, pin_plan(log, "job", ExpectedOffsets("end")))
-        job.must_append("first")  # so that the time is that of the records alone
+        job.must_append("first")  # so that the measured time is that of the records alone
         spent = spent_while_sending(broker, monkeypatch, sending, lambda: job.append(many))
         assert log.bounds(0).end_offset > RECORDS
     assert spent.total() < WAITING_SECONDS, spent
@@ -125,7 +128,7 @@ def test_an_open_log_rests(broker):
 
 
 def test_the_client_is_still_kept_awake_by_records_that_it_may_not_send(broker):
-    """Decision 0021. When this fails the client was fixed: then records may linger, and be flushed, as usual."""
+    """See decision 0021. If this test fails, the client is fixed, and records may linger and be flushed as usual."""
     topic = create_topic(broker.bootstrap)
     client = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "linger.ms": 1})
     client.produce(topic, b"so that it is connected", partition=0)

@@ -1,4 +1,4 @@
-"""What time and administrators do: transactions that time out, ledgers, records and topics that are deleted."""
+"""Effects of time and administrators: expired transactions, and deleted ledgers, records and topics."""
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -40,7 +40,7 @@ def test_a_writer_that_sleeps_longer_than_its_transaction_may(broker, topic, ove
             with KafkaLog(spec) as log:
                 planned_writer(log).must_append("p", "q")
         wait_until(lambda: undecided(broker.bootstrap, topic) == 0, SECONDS, lambda: "the transaction stays open")
-    # Alone it sees that nobody was at work, claims again, and goes on.
+    # If no other writer was active, the writer detects this, claims the partition again and continues.
     assert told == ["Fenced" if overtaken else "Appended"]
     assert committed_values(broker.bootstrap, topic) == ([*"abpq"] if overtaken else [*"abxyz"])
 
@@ -70,7 +70,7 @@ def test_of_two_drivers_of_one_job_the_one_that_slept_while_it_planned_appends_n
 
 
 def forget(spec):
-    """As time does after `offsets.retention.minutes`."""
+    """Delete the job's ledger, as Kafka does after `offsets.retention.minutes`."""
     admin, group = admin_of(spec.bootstrap_servers), spec.group(JOB)
     admin.delete_consumer_groups([group])[group].result(SECONDS)
 
@@ -112,7 +112,7 @@ def test_an_incomplete_job_without_check_and_ledger_is_a_persons(broker, topic):
 
 @pytest.mark.parametrize("topic", [2], indirect=True)
 def test_a_stream_goes_on_where_all_that_others_wrote_was_deleted(broker, topic):
-    """Its ledger is not touched by that, so what is not in there was never appended."""
+    """The ledger does not change when records are deleted. Rows without a ledger entry were never appended."""
     with KafkaLog(spec_of(broker.bootstrap, topic)) as log:
         run_batch(log, 0, {0: ["a"]})
         log.trim(1, append_foreign(log, 1, "x").range.end_offset)

@@ -1,6 +1,7 @@
-"""Requests that arrive after their time, within the next transaction: a new instance refuses them, a used one obeys.
+"""Requests that arrive late, within the next transaction.
 
-Each case is also run by a build that reuses its instances blindly, so that it is known to tell the two apart.
+The broker rejects them if the writer uses a new producer instance, and applies them if it reuses the instance. Each
+case also runs with a build that always reuses its instances, to show that the test can detect the fault.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +25,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 FIRST = ["a", "b"]
 SECOND = [f"{at}".rjust(100) for at in range(20_000)]
-"""It takes two requests."""
+"""Enough values for two requests."""
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def second() -> pa.Table:
 
 
 def torn(proxied, topic, second):
-    """Append twice, with the first commit arriving in the middle of the second chunk."""
+    """Append twice, so that the first commit arrives in the middle of the second chunk."""
     spec = spec_of(proxied.bootstrap, topic)
     with KafkaLog(spec) as log:
         job = planned_writer(log)
@@ -76,7 +77,7 @@ def test_a_build_that_reuses_its_instances_is_torn(proxied, proxied_topic, secon
 
 
 def turned_back(proxied, topic):
-    """Append twice, with the first chunk's ledger entry arriving behind the second one's; the ledger then."""
+    """Append twice, so that the ledger entry of the first chunk arrives last. Return the row count in the ledger."""
     spec = spec_of(proxied.bootstrap, topic)
     with KafkaLog(spec) as log:
         job = planned_writer(log)

@@ -1,4 +1,4 @@
-"""A load in one transaction over all partitions, under faults: all rows once, or nothing, and nobody sees a part."""
+"""Atomic loads under faults, each a transaction over all partitions. Readers see all rows once, or none."""
 
 import os
 import subprocess
@@ -55,7 +55,7 @@ NOTHING: dict[int, list[str]] = {0: [], 1: []}
 
 
 def by_whole(spec: KafkaSpec) -> Where:
-    """Requests of the load's writer."""
+    """Select the requests of the load's writer."""
     return naming(spec.whole_id(JOB))
 
 
@@ -71,7 +71,7 @@ def in_one_step(
 
 
 def load_whole(log: Backend, plan: Plan) -> int:
-    """As the one task of a load does it, and its driver after that."""
+    """Load as the only task of an atomic load does, then complete the job as its driver does."""
     with Spool(batches_of(ROWS, 4)) as rows:
         results = in_one_step(log, plan, rows, "run/0")
     return complete_job(log, plan, results).rows
@@ -97,7 +97,7 @@ def test_whatever_is_lost_all_rows_are_there_once(proxied, fault):
 
 
 def test_what_a_claim_could_not_learn_behind_its_fence_the_next_one_does(broker, monkeypatch):
-    """The fence is up then, and the load aborted."""
+    """The first claim fails after it has acquired its fence. By then, the load is aborted."""
     topic = create_topic(broker.bootstrap, 2)
     with KafkaLog(spec_of(broker.bootstrap, topic)) as log, KafkaLog(spec_of(broker.bootstrap, topic)) as other:
         plan = pin(log)
@@ -137,7 +137,7 @@ def test_a_call_whose_commit_never_arrives_ends_once_the_patience_of_its_log_is_
 
 @pytest.mark.parametrize("asleep", [False, True])
 def test_who_sleeps_before_its_commit_for_longer_than_it_may_sends_all_again(broker, monkeypatch, asleep):
-    """Also where the machine sleeps, and the steady clock with it."""
+    """This includes the case in which the machine sleeps, so that the monotonic clock stops."""
     topic = create_topic(broker.bootstrap, 2)
     spec = replace(spec_of(broker.bootstrap, topic), transaction_timeout_ms=2_000)
     commit, commits = TransactionalProducer.commit, []
@@ -166,7 +166,7 @@ def test_who_sleeps_before_its_commit_for_longer_than_it_may_sends_all_again(bro
 
 @pytest.mark.parametrize("committed", [True, False])
 def test_of_a_commit_whose_reply_was_lost_the_ledger_tells(proxied, committed):
-    """Where it was not committed it is all sent again."""
+    """If the load was not committed, the writer sends all rows again."""
     topic = create_topic(proxied.direct, 2)
     spec = spec_of(proxied.bootstrap, topic)
     fault = Fault.RESET_BEFORE_RESPONSE if committed else Fault.DROP_REQUEST
@@ -288,7 +288,7 @@ def test_what_a_writer_that_was_killed_left_open_is_nothing_at_once(broker, then
             assert load_whole(log, pin(log)) == 20
             assert everything(log) == ROWS
         elif then == "another load":
-            # Its transaction is open until brokers end it, and that is waited for.
+            # The append waits until the brokers end the open transaction.
             append_foreign(log, 0, "next")
             assert everything(log) == {0: ["next"], 1: []}
         else:
@@ -320,7 +320,7 @@ def test_who_was_taken_over_leaves_the_other_alone(broker):
 
 
 def test_who_claims_after_it_was_aborted_commits_nothing(broker):
-    """As a task that Spark's driver had given up, and that only now begins to append."""
+    """The task begins to append only after Spark's driver has given it up."""
     topic = create_topic(broker.bootstrap, 2)
     with KafkaLog(spec_of(broker.bootstrap, topic)) as late, KafkaLog(spec_of(broker.bootstrap, topic)) as driver:
         plan = pin(driver)
@@ -349,7 +349,7 @@ def test_where_the_rows_lie_is_told_of_the_run_that_committed_them(broker):
 
 
 def test_who_lets_go_of_a_load_that_was_refused_keeps_nobody_waiting(broker):
-    """As a task whose second partition was refused: its transaction would be open for a minute."""
+    """The second partition of the task is rejected. Its transaction would otherwise stay open for a minute."""
     topic = create_topic(broker.bootstrap, 2)
     spec = KafkaSpec(broker.bootstrap, topic)
     with KafkaLog(replace(spec, claim_timeout_ms=3_000)) as other:
@@ -364,7 +364,7 @@ def test_who_lets_go_of_a_load_that_was_refused_keeps_nobody_waiting(broker):
 
 
 def test_two_that_hold_what_the_other_wants_both_come_to_their_end(broker, monkeypatch):
-    """Each has a transaction open in one partition, and waits for that of the other before it looks at the second."""
+    """Each has a transaction open in one partition, and waits for that of the other before it checks the second."""
     topic = create_topic(broker.bootstrap, 2)
     meet, met, inner = Barrier(2, timeout=SECONDS), set[str](), KafkaLog.append
 
@@ -390,7 +390,7 @@ def test_two_that_hold_what_the_other_wants_both_come_to_their_end(broker, monke
 
 @pytest.mark.parametrize("batch_id", [None, 5])
 def test_what_is_committed_is_not_committed_again_with_rows_of_other_partitions(broker, batch_id):
-    """The driver of one run died behind the commit, and the rows of the next are placed elsewhere."""
+    """The driver of the first run dies after the commit. The next run places its rows in other partitions."""
     topic = create_topic(broker.bootstrap, 2)
 
     def run(run, rows):
@@ -413,7 +413,7 @@ def test_what_is_committed_is_not_committed_again_with_rows_of_other_partitions(
 
 
 def test_who_aborts_what_is_committed_leaves_its_writer_alone(broker):
-    """A driver that gives up late, when the batch is committed and the next one is under way."""
+    """A driver gives up late: the batch is committed, and the next one is in progress."""
     topic = create_topic(broker.bootstrap, 2)
     spec = spec_of(broker.bootstrap, topic)
     with KafkaLog(spec) as log, KafkaLog(spec) as late:
@@ -426,7 +426,10 @@ def test_who_aborts_what_is_committed_leaves_its_writer_alone(broker):
 
 
 def test_what_another_call_committed_before_partitions_were_added_is_no_conflict(broker, monkeypatch):
-    """Between the two looks of a claim: nobody is fenced any more, and what lies there is the job's own."""
+    """The other call commits between the two checks of the claim.
+
+    The claim then fences no other writer, and the rows that it finds are those of its own job.
+    """
     topic = create_topic(broker.bootstrap, 2)
     given, take_over = {0: table_of("a"), 1: table_of("b")}, WholeAppends._take_over
     with KafkaLog(spec_of(broker.bootstrap, topic)) as log, KafkaLog(spec_of(broker.bootstrap, topic)) as other:

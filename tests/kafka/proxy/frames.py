@@ -1,4 +1,4 @@
-"""Kafka's frames: a length, then a header of which a proxy needs the first fields only."""
+"""Kafka's frames: a length, then a header of which the proxy parses only the first fields."""
 
 import asyncio
 import struct
@@ -15,11 +15,11 @@ _FLEXIBLE_PRODUCE, _PRODUCE_BY_ID = 9, 13
 _FLEXIBLE_METADATA = 9
 _FLEXIBLE_END_TXN = 3
 _MAX_BYTES = 1 << 28
-"""No request of a test is as large: more means that this is not Kafka's protocol, as under TLS."""
+"""The limit of a frame. Tests send no larger one, so a larger length means another protocol, for example TLS."""
 
 
 class Api(IntEnum):
-    """Requests that faults are aimed at. Others pass, under their bare numbers."""
+    """The APIs of the requests that faults apply to. Other requests have their plain number as the API."""
 
     PRODUCE = 0
     FETCH = 1
@@ -39,7 +39,7 @@ class Api(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as it was read; ``frame`` is all of it, with its length."""
+    """A request. ``frame`` holds all of it, including its length."""
 
     api: int
     version: int
@@ -49,12 +49,12 @@ class Request:
 
     @property
     def question(self) -> bytes:
-        """What is asked, whoever asks: equal of two requests that ask the same."""
+        """The content without correlation id and client id. It is equal for equal requests of different clients."""
         return self.frame[4:8] + self.frame[_REQUEST.size + len(self.client_id.encode()) :]
 
 
 def parse_request(frame: bytes) -> Request:
-    """The fields that every version of every request begins with."""
+    """Parse the fields with which every version of every request begins."""
     _, api, version, correlation_id, client_length = _REQUEST.unpack_from(frame)
     start = _REQUEST.size
     client_id = frame[start : start + max(client_length, 0)].decode()
@@ -62,25 +62,25 @@ def parse_request(frame: bytes) -> Request:
 
 
 def correlation_id_of(response: bytes) -> int:
-    """Which request a response answers: the connection's request of the same id."""
+    """Return the correlation id of a response, which is that of its request on the connection."""
     return int(_RESPONSE.unpack_from(response)[1])
 
 
 def without_correlation_id(response: bytes) -> bytes:
-    """What a response says."""
+    """Return the content of a response, without its length and correlation id."""
     return response[_RESPONSE.size :]
 
 
 def in_answer_to(said: bytes, response: bytes) -> bytes:
-    """A response that says what another one said, to the request that this one answers."""
+    """Return the content of the response ``said`` with the correlation id of ``response``."""
     return said[: _LENGTH.size] + response[_LENGTH.size : _RESPONSE.size] + without_correlation_id(said)
 
 
 def fail_produce(response: bytes, version: int, error: int) -> bytes:
-    """The response to a Produce request for one partition, with an error and no offset in place of what it says."""
+    """Return the response to a Produce request for one partition, with an error code instead of the offset."""
     at = _RESPONSE.size
     if version >= _FLEXIBLE_PRODUCE:
-        # Tagged fields, one topic; its name behind a length of one byte, or its id; one partition.
+        # Tagged fields, one topic with its id or its name after a length of one byte, one partition.
         at += 2 + (response[at + 2] if version < _PRODUCE_BY_ID else 16) + 1
     else:
         at += 4 + 2 + int.from_bytes(response[at + 4 : at + 6]) + 4
@@ -90,27 +90,27 @@ def fail_produce(response: bytes, version: int, error: int) -> bytes:
 
 
 def fail_end_txn(response: bytes, version: int, error: int) -> bytes:
-    """The response to an EndTxn request with an error in place of what it says."""
+    """Return the response to an EndTxn request with this error code."""
     failed = bytearray(response)
     _ERROR.pack_into(failed, end_txn_error_at(version), error)
     return bytes(failed)
 
 
 def end_txn_error_at(version: int) -> int:
-    """Where the error code of the response to an EndTxn request begins."""
-    # Tagged fields, empty; throttle time.
+    """Return the position of the error code in the response to an EndTxn request."""
+    # Empty tagged fields, throttle time.
     return _RESPONSE.size + (1 if version >= _FLEXIBLE_END_TXN else 0) + 4
 
 
 def empty_metadata(response: bytes, version: int) -> bytes:
-    """The response to a Metadata request without its brokers, as of one that is fenced and knows of no other."""
+    """Return the response to a Metadata request without brokers, as from a fenced broker that knows no other one."""
     if version < _FLEXIBLE_METADATA:
         raise ValueError(f"Metadata of version {version}: only flexible versions are known here")
     begin = _RESPONSE.size + 1 + 4  # tagged fields, throttle time
     count, at = response[begin] - 1, begin + 1
     for _ in range(count):
         at += 4  # the node's id
-        at += max(response[at], 1)  # its host, behind a length that is one too large
+        at += max(response[at], 1)  # its host, after a length that is one too large
         at += 4  # its port
         at += max(response[at], 1)  # its rack
         at += 1  # tagged fields
@@ -126,7 +126,7 @@ def empty_metadata(response: bytes, version: int) -> bytes:
 
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes | None:
-    """The next frame, whole; None when the other side has ended, even within a frame."""
+    """Read a complete frame. Return None if the other side has closed the connection, even within a frame."""
     try:
         prefix = await reader.readexactly(_LENGTH.size)
         (size,) = _LENGTH.unpack(prefix)

@@ -1,4 +1,4 @@
-"""One client's connection, and the connection to the broker that carries it on."""
+"""A client's connection, and the connection to the broker that carries its frames."""
 
 import asyncio
 import socket
@@ -26,7 +26,7 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 @dataclass
 class Traffic:
-    """Frames by API: requests that clients sent, responses that the broker sent, whatever became of them."""
+    """Frames by API: the requests of clients and the responses of the broker, including those that a rule drops."""
 
     requests: Counter[int] = field(default_factory=Counter)
     responses: Counter[int] = field(default_factory=Counter)
@@ -50,7 +50,7 @@ class Stream:
         await self.writer.drain()
 
     def reset(self) -> None:
-        """End it without a farewell: the other side finds its connection broken."""
+        """Reset the connection, so that the other side gets an error instead of an orderly end."""
         connection = self.writer.get_extra_info("socket")
         if connection.fileno() >= 0:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
@@ -59,7 +59,7 @@ class Stream:
 
 @dataclass
 class _Exchange:
-    """A request and the rules that took it."""
+    """A request and the rules that apply to it."""
 
     request: Request
     rules: list[Rule]
@@ -69,7 +69,7 @@ class _Exchange:
         return any(rule.fault in faults for rule in self.rules)
 
     def as_told(self, response: bytes, connection: object) -> bytes:
-        """The response that the client gets."""
+        """Return the response that the client gets."""
         for rule in self.rules:
             if rule.fault is Fault.FAIL_RESPONSE:
                 return _FAILED[Api(self.request.api)](response, self.request.version, rule.error)
@@ -81,9 +81,9 @@ class _Exchange:
 
 
 class Link:
-    """Carries frames both ways in their order, and lets rules interfere.
+    """A pair of connections that carries frames both ways, in order, and applies the rules.
 
-    ``client_id`` is the client's, once it has sent a request.
+    ``client_id`` is set by the client's first request.
     """
 
     def __init__(self, client: Stream, broker: Stream, rules: Callable[[], Sequence[Rule]], traffic: Traffic) -> None:
@@ -96,13 +96,13 @@ class Link:
         self._unanswered: dict[int, _Exchange] = {}
 
     async def run(self) -> None:
-        """Until both sides have ended. Whatever ends it ends both connections."""
+        """Carry frames until both sides have ended, then reset both connections. Errors of connections end it too."""
         try:
             async with asyncio.TaskGroup() as directions:
                 directions.create_task(self._carry_requests())
                 directions.create_task(self._carry_responses())
         except* ConnectionError:
-            pass  # a rule's, or a broker's that was killed: the client is to feel it
+            pass  # from a rule or a killed broker: the client gets the reset below
         finally:
             self._client.reset()
             self._broker.reset()
@@ -121,13 +121,14 @@ class Link:
             self._unanswered[exchange.request.correlation_id] = exchange
             if not exchange.suffers(Fault.DROP_REQUEST):
                 await self._broker.send(frame)
-        # The client has left. Brokers drop what comes from one that has, so not before late requests are handled.
+        # The client has disconnected. Brokers drop the requests of a closed connection, so wait until the late ones
+        # are handled.
         for exchange in held:
             await exchange.answered.wait()
         try:
             self._broker.writer.write_eof()
         except OSError as error:
-            # A broker that was killed this very moment is not connected: ENOTCONN, which is no ConnectionError.
+            # A broker killed at this moment is not connected: ENOTCONN, which is no ConnectionError.
             raise ConnectionResetError from error
 
     async def _carry_responses(self) -> None:
@@ -157,7 +158,7 @@ class Link:
         return exchange
 
     async def _respond(self, frame: bytes) -> None:
-        with suppress(ConnectionError):  # the client has left; what it sent may still have to be carried on
+        with suppress(ConnectionError):  # the client has disconnected, but its requests may still be in flight
             await self._client.send(frame)
 
 

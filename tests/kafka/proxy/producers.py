@@ -1,4 +1,4 @@
-"""Producers that soon give up waiting for a response, so that a fault costs a second and not a minute."""
+"""Producers with short timeouts, so that a fault costs a second instead of a minute."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from tests.kafka.clients import SECONDS
 
 REQUEST_TIMEOUT_MS = 1000
-"""Not less: on a busy machine a broker that is well needs some of it."""
+"""A shorter timeout would fail on a busy machine with a healthy broker."""
 
 _HASTY = {
     "socket.timeout.ms": REQUEST_TIMEOUT_MS,
@@ -22,7 +22,7 @@ _HASTY = {
 
 
 def plain_producer(address: str, client_id: str, **settings: Any) -> Producer:
-    """A producer without transactions; underscores in the names of settings stand for dots."""
+    """Return a producer, by default without transactions. Names of settings have underscores instead of dots."""
     return Producer(
         {
             **_HASTY,
@@ -34,7 +34,7 @@ def plain_producer(address: str, client_id: str, **settings: Any) -> Producer:
 
 
 def transactional_producer(address: str, transactional_id: str, **settings: Any) -> Producer:
-    """A producer whose transactions are initialised; its client id is its transactional id."""
+    """Return a producer with initialized transactions. Its client id is its transactional id."""
     producer = plain_producer(
         address, transactional_id, transactional_id=transactional_id, transaction_timeout_ms=30_000, **settings
     )
@@ -43,7 +43,7 @@ def transactional_producer(address: str, transactional_id: str, **settings: Any)
 
 
 def send(producer: Producer, topic: str, values: Sequence[str]) -> list[KafkaError | None]:
-    """Send values to partition 0, wait until each is delivered or given up, and return what was reported of each."""
+    """Send values to partition 0, wait for the delivery report of each, and return the errors of the reports."""
     reports: list[KafkaError | None] = []
 
     def report(error: KafkaError | None, _message: Message) -> None:

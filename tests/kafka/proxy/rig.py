@@ -1,4 +1,4 @@
-"""A broker with a proxy in front of it."""
+"""A broker and the proxy for it."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,14 +12,14 @@ from tests.kafka.proxy.server import Proxy
 
 @dataclass(frozen=True)
 class Proxied:
-    """One broker, two ways to it."""
+    """One broker with two addresses."""
 
     broker: KafkaBroker
     proxy: Proxy
 
     @property
     def direct(self) -> str:
-        """``bootstrap.servers`` past the proxy: for topics, for rivals, and to see what is there."""
+        """``bootstrap.servers`` without the proxy: for topics, for other writers, and to verify the log."""
         return self.broker.bootstrap
 
     @property
@@ -30,7 +30,7 @@ class Proxied:
 
 @contextmanager
 def proxied_broker(conf: Path, settings: Mapping[str, str] | None = None) -> Iterator[Proxied]:
-    """A broker of one's own, and a proxy that passes all on until it is given rules."""
+    """Start a broker, and a proxy that forwards everything until a test adds rules."""
     with (
         held_ports(1) as [port],
         KafkaBroker(conf, settings=settings, advertised_port=port) as broker,

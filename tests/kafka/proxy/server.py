@@ -1,4 +1,4 @@
-"""The proxy: a port that clients connect to instead of a broker's, served by one thread of its own."""
+"""The proxy: a port that clients connect to instead of the broker's, served by a thread of its own."""
 
 import asyncio
 import threading
@@ -13,15 +13,15 @@ from tests.kafka.proxy.rules import EveryNth, Fault, Rule, Where, anywhere
 
 _SECONDS = 10
 _ACCEPTING_SECONDS = 0.01
-"""Some turns of the loop, in which what was accepted becomes a link."""
+"""Some iterations of the event loop, in which each accepted connection becomes a link."""
 
 
 class Proxy:
-    """Stands between clients and one broker, and passes every byte on unless a rule says otherwise.
+    """A proxy between clients and one broker. It forwards every byte unless a rule applies.
 
-    ``port`` is the one that the broker's second listener advertises, and ``upstream`` that listener's own address:
-    a client that bootstraps through the proxy stays behind it. Use it as a context manager; on exit its
-    connections, port and thread are gone, and what went wrong within is raised.
+    ``port`` is the port that the broker's second listener advertises, and ``upstream`` is that listener's own
+    address. So a client that bootstraps through the proxy continues to use it. Use the proxy as a context manager.
+    The exit closes its connections and port, ends its thread, and raises the errors that occurred in the proxy.
     """
 
     def __init__(self, port: int, upstream: str) -> None:
@@ -53,16 +53,16 @@ class Proxy:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients connect to."""
+        """The address that clients connect to."""
         return f"{HOST}:{self._port}"
 
     @property
     def connections(self) -> int:
-        """How many there are now."""
+        """The number of open connections."""
         return len(self._links)
 
     def connections_of(self, client_id: str) -> int:
-        """How many there are now of clients with this ``client.id``."""
+        """Return the number of open connections of clients with this ``client.id``."""
         return sum(link.client_id == client_id for link in tuple(self._carrying))
 
     def add(
@@ -76,20 +76,21 @@ class Proxy:
         error: int = 0,
         deposed_for: Where | None = None,
     ) -> Rule:
-        """A rule for requests that arrive from now on; see `Rule`. It stays until `clear`."""
+        """Add a rule for requests that arrive from now on; see `Rule`. It applies until `clear`."""
         rule = Rule(self._loop, fault, api, nth=nth, times=times, where=where, error=error, deposed_for=deposed_for)
         return self._added(rule)
 
     def reset_every(self, requests: int, api: int | None = None, *, where: Where = anywhere) -> Rule:
-        """Break every connection at each of its ``requests``th request, before that one is passed on.
+        """Break every connection at each ``requests``th request, before the proxy forwards that request.
 
-        A connection begins with a request or two of the client's own. With an API, only its requests break it.
+        All requests of a connection count, also the one or two that the client itself sends first. With ``api``, only
+        requests of that API break the connection.
         """
         rule = EveryNth(self._loop, Fault.RESET_BEFORE_REQUEST, api, nth=requests, where=where)
         return self._added(rule)
 
     def clear(self) -> None:
-        """Forget all rules and counts. What is still held never arrives: its connections break."""
+        """Remove all rules and counts. Held frames never arrive, because their connections break."""
         rules, self._rules = self._rules, ()
         for rule in rules:
             rule.discard()
@@ -106,7 +107,7 @@ class Proxy:
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
-        except OSError as error:  # the port is taken
+        except OSError as error:  # the port is in use
             self._started.set_exception(error)
 
     async def _serve(self) -> None:
@@ -115,8 +116,9 @@ class Proxy:
         try:
             await self._stop.wait()
         finally:
-            # A server that is closed between accepting a connection and making its transport leaks it, up to Python
-            # 3.11 at least. So nothing more is accepted first, and what was becomes links.
+            # If a server closes after it accepted a connection and before it created the transport, it leaks the
+            # connection, up to Python 3.11 at least. So stop accepting first, and let the accepted connections become
+            # links.
             for listening in server.sockets:
                 asyncio.get_running_loop().remove_reader(listening)
             await asyncio.sleep(_ACCEPTING_SECONDS)
@@ -137,7 +139,7 @@ class Proxy:
         try:
             broker = Stream(*await asyncio.open_connection(host, int(port)))
         except OSError:
-            return  # the broker is down, and its client is to see it so
+            return  # the broker is down, and the client gets a reset
         link = Link(client, broker, lambda: self._rules, self.traffic)
         self._carrying.add(link)
         try:

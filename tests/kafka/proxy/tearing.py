@@ -1,9 +1,9 @@
-"""The torn transaction: a commit that arrives late, and ends the transaction after the one it was sent for.
+"""A torn transaction: a late commit ends the transaction after the one that it was sent for.
 
-A client asks to commit transaction 1. The request is delayed; the client gives up waiting, asks again on another
-connection, and the commit succeeds. The client begins transaction 2 and has produced half of it when the delayed
-request arrives. To the coordinator it is a commit of what is open now: half of transaction 2 becomes visible, and no
-abort takes it back. Only a new instance, which has another epoch, has the late request refused.
+A client sends the commit of transaction 1, and the request is delayed. The client times out, sends the commit again
+on another connection, and succeeds. It begins transaction 2, and has produced half of it when the delayed request
+arrives. The coordinator commits the transaction that is open now: half of transaction 2 becomes visible, and no abort
+can undo that. Only a new producer instance has another epoch, so that the coordinator rejects the late request.
 """
 
 import struct
@@ -33,13 +33,13 @@ def tear(
     nth: int = 2,
     where: Where = anywhere,
 ) -> int:
-    """Deliver the commit of ``first`` in the middle of ``second``, and return the error code that answered it.
+    """Deliver the commit of ``first`` in the middle of ``second``, and return the error code in its response.
 
-    Both are whole transactions. ``first`` must get over a commit that is not answered, by trying again or by looking
-    what became of it; it takes its client's request timeout. The middle of ``second`` is its ``nth`` request
-    ``middle``, held back until the late commit was answered. By default what the first Produce request carried is in
-    the open transaction by then, and the rest is not: ``second`` needs two requests, and deadlines of its own.
-    ``where`` tells the writer from others.
+    Both are complete transactions. ``first`` must handle a commit without a response, by a retry or by a check of the
+    outcome. It takes its client's request timeout. The middle of ``second`` is its ``nth`` request of the API
+    ``middle``, which the proxy holds until the late commit has a response. By default, the records of the first
+    Produce request are in the open transaction by then, and the other records are not. So ``second`` needs two
+    requests, and deadlines of its own. ``where`` selects the requests of the writer.
     """
     late = proxy.add(Fault.HOLD_REQUEST, Api.END_TXN, where=where)
     first()
@@ -59,19 +59,20 @@ def tear(
 
 @dataclass(frozen=True)
 class Torn:
-    """What became of two transactions, of which the first was committed and the second aborted."""
+    """The results of two transactions, of which the client committed the first and aborted the second."""
 
     late_error: int
-    """How the coordinator answered the late commit: 0 when it obeyed."""
+    """The error code in the response to the late commit, 0 if the coordinator executed it."""
     abort_error: KafkaError | None
-    """Why the client could not abort the second."""
+    """The error of the abort of the second transaction, None if it succeeded."""
     visible: list[str]
-    """What readers of committed records see in the end."""
+    """The values that readers of committed records see at the end."""
 
 
 def tear_producers(proxied: Proxied, topic: str, next_producer: Callable[[Producer], Producer]) -> Torn:
-    """`tear` with the bare client. ``next_producer`` gets the instance that committed the first transaction, and
-    returns the one for the second.
+    """Run `tear` with plain producers.
+
+    ``next_producer`` gets the instance that committed the first transaction, and returns the one for the second.
     """
     transactional_id = f"{topic}-0"
     used = transactional_producer(proxied.bootstrap, transactional_id)
@@ -98,7 +99,7 @@ def tear_producers(proxied: Proxied, topic: str, next_producer: Callable[[Produc
 
 
 def _wait(rule: Rule, running: Future[object]) -> None:
-    """Wait until the rule is met; when the transaction ended before it came so far, its own error tells more."""
+    """Wait until the rule is met. If the transaction has failed instead, raise its error."""
     try:
         rule.met.wait(SECONDS)
     except TimeoutError:
