@@ -11,7 +11,7 @@ SMALL_ROWS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
 }
-"""The settings that docs/performance.md recommends for small rows (decision 0044)."""
+"""The settings that docs/performance.md recommends for small rows (decision 0013)."""
 
 
 def start_session(jars: Sequence[Path] = ()) -> SparkSession:

@@ -142,7 +142,7 @@ def test_no_import_takes_that_of_pandas():
 
 
 def test_no_group_is_asked_for_by_an_admin_client():
-    """Its librdkafka crashes the process while a coordinator moves: docs/decisions/0005."""
+    """Its librdkafka crashes the process while a coordinator moves: docs/decisions/0002."""
     calls = [str(file) for file in PACKAGE.rglob("*.py") if "list_consumer_group_offsets" in file.read_text()]
     assert calls == []
 

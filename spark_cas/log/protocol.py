@@ -45,7 +45,7 @@ class Log(Protocol):
         """Claim a partition for the job of ``plan``, and return the progress of that job.
 
         If the backend can fence, the claim fences every earlier writer. An earlier writer that was idle can claim the
-        partition back as long as nothing has been appended since (decision 0019). If the backend cannot fence, a
+        partition back as long as nothing has been appended since (decision 0011). If the backend cannot fence, a
         claim is only advisory, and `append` alone is safe.
 
         Changes that other tools made a moment ago may be detected only by `append`.

@@ -22,8 +22,9 @@ override the defaults below. The file can set options with a ✓. This page is g
 """
 
 _LESS = """Filters on the columns of a read return the correct rows, but the read still fetches all records, with any
-value of `spark.sql.python.filterPushdown.enabled` ([why](decisions/0008-filters-do-not-prune.md)). To read less, set
-`assign`, the starting and ending options, and a schema with only the columns that you need.
+value of `spark.sql.python.filterPushdown.enabled`
+([why](decisions/0012-one-pyspark-data-source-without-filter-pushdown.md)). To read less, set `assign`, the starting
+and ending options, and a schema with only the columns that you need.
 """
 
 _STREAM = "`spark.readStream` takes all of these, except for {}.\nIt also takes the following options.\n"

@@ -423,7 +423,7 @@ def threads() -> set[Path]:
 
 
 def test_its_threads_end_with_it_whoever_holds_an_error_of_it(broker, topic):
-    """A thread of a client that is no longer polled can use a whole processor (decision 0038)."""
+    """A thread of a client that is no longer polled can use a whole processor (decision 0010)."""
     spec, own_id = KafkaSpec(broker.bootstrap, topic), f"test/{uuid.uuid4()}"
     before = threads()
     first, second = TransactionalProducer(spec, own_id), TransactionalProducer(spec, own_id)

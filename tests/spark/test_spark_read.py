@@ -167,7 +167,7 @@ class PruningSource(DataSource):
 
 
 def test_what_spark_does_with_a_pruned_plan(spark):
-    """When this fails, Spark plans each scan by itself, and reads can prune: see docs/decisions/0008."""
+    """When this fails, Spark plans each scan by itself, and reads can prune: see docs/decisions/0012."""
     switch = "spark.sql.python.filterPushdown.enabled"
     spark.conf.set(switch, "true")
     try:

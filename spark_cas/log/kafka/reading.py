@@ -56,7 +56,7 @@ def _unchecked() -> None:
 class _QuietError(Exception):
     """A consumer made no progress for a while.
 
-    It may never make any: the brokers reported an empty list of brokers (decision 0022). Or it reads an aborted
+    It may never make any: the brokers reported an empty list of brokers (decision 0011). Or it reads an aborted
     transaction, which its position does not show.
     """
 

@@ -1,4 +1,4 @@
-"""Kafka's partitioners in Spark's JVM, so that no row is sent to Python (decision 0042).
+"""Kafka's partitioners in Spark's JVM, so that no row is sent to Python (decision 0013).
 
 Spark SQL has `crc32`, but not Kafka's murmur2; its `hash` is another function. Apache Commons Codec, a dependency of
 Spark, has murmur2 with Kafka's seed. `StaticInvoke` calls it, the expression with which Spark's Datasets call Java

@@ -3,7 +3,7 @@
 While `flush` runs, or a record is older than ``linger.ms``, librdkafka (2.16) keeps the broker thread busy if it may
 not send a queued record yet. The wait for one reply then takes a whole core, which a broker on the same machine may
 need. So records do not linger: the client sends full requests by itself. Only the remaining records, less than a
-request, are flushed, for a moment at a time (decision 0021).
+request, are flushed, for a moment at a time (decision 0009).
 """
 
 import time

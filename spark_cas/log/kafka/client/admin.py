@@ -81,7 +81,7 @@ class Admin:
 
         A broker that has just restarted reports no brokers, not even itself. librdkafka (2.16) accepts that answer,
         and does not refresh it for minutes on an open connection. It can also drop the last broker it knows, and then
-        never reconnects (decision 0022).
+        never reconnects (decision 0011).
         """
         try:
             with self.noticing_late():
@@ -122,7 +122,7 @@ class Admin:
         """Return whether the client knows the leaders of these partitions. If its metadata is old, request it first.
 
         Without a known leader, librdkafka (2.16) requests the metadata itself when it reads offsets. That takes
-        longer, and a reply at a bad moment can crash the process (decision 0018).
+        longer, and a reply at a bad moment can crash the process (decision 0011).
         """
         since, known = self._leaders.get(topic, (-math.inf, frozenset[int]()))
         if time.monotonic() - since > _LEADERS_HOLD_SECONDS or not known.issuperset(partitions):

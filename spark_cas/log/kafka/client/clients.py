@@ -39,7 +39,7 @@ _READ_FETCH_MS = 10
 """The same for other reads: the client repeats its fetches while the reader processes records."""
 _READ_AHEAD_RECORDS = 20_000
 """As many as a read takes in two polls. The client does not know the end of a task's range, and records that it
-prefetches past that end are wasted (decision 0041)."""
+prefetches past that end are wasted (decision 0011)."""
 _STATISTICS_MS = 250
 _FETCH_BYTES = {"max.partition.fetch.bytes": 1_048_576, "fetch.max.bytes": 52_428_800}
 """The defaults of the client for one partition, and for all partitions of a broker."""

@@ -49,7 +49,7 @@ def producer_settings(spec: KafkaSpec, most_batch_bytes: int | None, delivery_ms
     """Return the settings of every producer. A record is acknowledged when all in-sync replicas have it.
 
     Records do not linger. A request is sent when it is full, and the last request of a chunk when it is flushed
-    (decision 0021).
+    (decision 0009).
     """
     given = settings_of(spec, Client.PRODUCER)
     batch_bytes = int(given.get("batch.size", _BATCH_BYTES))

@@ -33,7 +33,7 @@ class Connections:
         """Whether the client has no brokers left to connect to, because a broker reported none.
 
         A restarted broker that is still fenced reports no brokers. The state is permanent if
-        ``metadata.recovery.strategy`` is none, and often also with rebootstrap (librdkafka 2.16, decision 0022).
+        ``metadata.recovery.strategy`` is none, and often also with rebootstrap (librdkafka 2.16, decision 0011).
         """
 
     @property
