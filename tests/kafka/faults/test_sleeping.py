@@ -128,11 +128,7 @@ def test_an_open_log_rests(broker):
 
 
 def test_the_client_is_still_kept_awake_by_records_that_it_may_not_send(broker):
-<<<<<<< HEAD
-    """See decision 0021. If this test fails, the client is fixed, and records may linger and be flushed as usual."""
-=======
-    """Decision 0009. When this fails the client was fixed: then records may linger, and be flushed, as usual."""
->>>>>>> h-dec
+    """See decision 0009. If this test fails, the client is fixed, and records may linger and be flushed as usual."""
     topic = create_topic(broker.bootstrap)
     client = Producer({"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, "linger.ms": 1})
     client.produce(topic, b"so that it is connected", partition=0)
