@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from spark_cas.spark.source import ConditionalLogSource
     from spark_cas.spark.writing.append_if_unchanged import IfUnchanged, append_if_unchanged
     from spark_cas.spark.writing.preflight import LogSettingsWarning
-    from spark_cas.spark.writing.route import JobNotNamedWarning, route
+    from spark_cas.spark.writing.route import route
 
 __version__ = "0.1.0"
 
@@ -28,7 +28,6 @@ __all__ = [
     "ConditionalLogSource",
     "Difference",
     "IfUnchanged",
-    "JobNotNamedWarning",
     "LogSettingsWarning",
     "Verification",
     "append_if_unchanged",
@@ -48,7 +47,6 @@ _HOMES = {
     "ConditionalLogSource": "spark_cas.spark.source",
     "Difference": "spark_cas.spark.reading.verify_log",
     "IfUnchanged": "spark_cas.spark.writing.append_if_unchanged",
-    "JobNotNamedWarning": "spark_cas.spark.writing.route",
     "LogSettingsWarning": "spark_cas.spark.writing.preflight",
     "Verification": "spark_cas.spark.reading.verify_log",
     "append_if_unchanged": "spark_cas.spark.writing.append_if_unchanged",

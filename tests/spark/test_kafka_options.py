@@ -162,7 +162,19 @@ def test_one_topic_is_named_and_no_pattern(value):
 
 
 @pytest.mark.parametrize(
-    "servers", ["", "a", "a:", f"{CANARY}", f"me:{CANARY}@a:9092", "kafka://a:9092", "a:9092/x", "SASL_SSL://a:9092"]
+    "servers",
+    [
+        "",
+        "a",
+        "a:",
+        f"{CANARY}",
+        f"me:{CANARY}@a:9092",
+        "kafka://a:9092",
+        "a:9092/x",
+        "SASL_SSL://a:9092",
+        "a:0",
+        "a:65536",
+    ],
 )
 def test_brokers_are_hosts_and_ports(servers):
     assert "host:port" in refused(parse_write, {**TOPIC, "kafka.bootstrap.servers": servers})

@@ -1,13 +1,12 @@
 """Routing: where rows go, in which order, and the mark; on classic sessions and on Spark Connect."""
 
-import warnings
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as sf
 
-from spark_cas import JobNotNamedWarning, open_log, route
+from spark_cas import open_log, route
 from spark_cas.core.errors import LogNotFoundError, OptionError, SchemaError
 from spark_cas.core.partitioner import partition_of
 from spark_cas.core.records import RECORDS
@@ -188,17 +187,6 @@ def test_bad_calls_are_refused(spark, log_path):
         route(some(spark, "id"), log_path)
     with pytest.raises(SchemaError, match="partition must be int, found bigint"):
         route(some(spark).withColumn("partition", sf.lit(1).cast("long")), log_path, by="partition")
-
-
-def test_a_job_without_a_name_is_warned_of(spark, log_path):
-    with pytest.warns(JobNotNamedWarning, match="again") as caught:
-        route(some(spark), {"path": log_path})
-    assert caught[0].filename == __file__
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        route(some(spark), {"path": log_path, "job": "j"})
-        route(some(spark), log_path)
-        route(some(spark), {"path": log_path, "idempotence": "off"})
 
 
 def test_workers_are_asked_until_one_has_shown_that_it_runs_this_package(spark, path, monkeypatch):

@@ -14,13 +14,15 @@ from spark_cas.log.patience import PATIENCE_MS
 SCHEME = "kafka"
 _ID_PREFIX = "idprefix"
 
-_SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
+_SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
+_HIGHEST_PORT = 65535
 
 
 def check_servers(text: str) -> str:
     """Return ``host:port`` pairs separated by commas, without blanks. Raises ValueError with the expected format."""
     servers = [each.strip() for each in text.split(",") if each.strip()]
-    if not servers or not all(_SERVER.fullmatch(each) for each in servers):
+    found = [_SERVER.fullmatch(each) for each in servers]
+    if not found or not all(each and 0 < int(each[1]) <= _HIGHEST_PORT for each in found):
         raise ValueError("host:port, or several separated by commas")
     return ",".join(servers)
 

@@ -1,6 +1,5 @@
 """`route`: move the rows of each log partition into one task, sort them, and mark the frame."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
@@ -11,7 +10,7 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, Strin
 from pyspark.sql.utils import is_remote
 
 from spark_cas.core.errors import LogNotFoundError, OptionError, SchemaError, StorageError
-from spark_cas.core.guarantee import OFF, REQUIRED
+from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, known_partitioner
 from spark_cas.core.plan import EarlierRows
 from spark_cas.core.row_claims import COLUMN, NO_CHECK
@@ -33,10 +32,6 @@ if TYPE_CHECKING:
 
 # Of rows with the same key, those read from a log keep its order, and others are ordered by time.
 _TIE_BREAKERS = ("offset", "timestamp", "value", "headers")
-
-
-class JobNotNamedWarning(UserWarning):
-    """The options of a write name no job, so running the write again appends all rows again."""
 
 
 def route(
@@ -65,8 +60,6 @@ def route(
     The session of ``df`` becomes the active session of the calling thread. Otherwise Spark does not find the format
     when the thread writes.
 
-    Warns with `JobNotNamedWarning` if a dict names no job, unless it has ``idempotence=off``.
-
     Args:
         df: The rows to write.
         path_or_options: The path of the log (``kafka://host:9092/flights`` for a topic), or a dict of the options of
@@ -87,12 +80,6 @@ def route(
     """
     given = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
     options = parse_route({name: str(value) for name, value in given.items()})
-    if not isinstance(path_or_options, str) and options.job is None and options.idempotence != OFF:
-        warnings.warn(
-            "the options name no job: running this write again would append all rows again. Add 'job'.",
-            JobNotNamedWarning,
-            stacklevel=2,
-        )
     if df.isStreaming and order_by:
         raise OptionError(
             "Spark sorts no stream, and route was given order_by. Leave it out; the write's option orderBy sorts "
