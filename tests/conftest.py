@@ -1,4 +1,4 @@
-"""What tests share: how hard property tests try (HYPOTHESIS_PROFILE: default, nightly), a broker, Spark."""
+"""Shared fixtures: a broker, Spark, and the effort of property tests (HYPOTHESIS_PROFILE: default, nightly)."""
 
 import os
 import signal
@@ -22,8 +22,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("SPARK_SUBMIT_OPTS", OPTIONS)
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1")
 
-# No deadline anywhere: the machine's load is no property of the code. Time is bounded per test.
-# To explain an example it traces each line (before Python 3.12), and then is cut off before it has found a short one.
+# No deadline anywhere: the load of the machine is not a property of the code. Each test has a timeout. The explain
+# phase traces each line (before Python 3.12), and then times out before it has found a short example.
 PHASES = [each for each in Phase if each is not Phase.explain]
 settings.register_profile("default", max_examples=25, deadline=None, print_blob=True, phases=PHASES)
 settings.register_profile("nightly", max_examples=5000, deadline=None, print_blob=True, phases=PHASES)
@@ -48,13 +48,13 @@ def _one_by_one(request):
 
 @pytest.fixture(scope="session")
 def conf():
-    """The settings of the brokers, for tests that start one of their own."""
+    """The settings of the brokers, for tests that start their own broker."""
     return ROOT / "conf" / "kafka"
 
 
 @pytest.fixture(scope="session")
 def broker(conf):
-    """One Kafka broker, shared: who breaks it restarts it."""
+    """One Kafka broker for all tests. A test that breaks it restarts it."""
     with KafkaBroker(conf) as broker:
         yield broker
 
@@ -67,7 +67,7 @@ def _own_broker(conf):
 
 @pytest.fixture
 def own_broker(_own_broker):
-    """A broker of the module's own, to stop and start, once it is alive again after the test before."""
+    """A broker of the module, to stop and start. The fixture waits until it is alive again."""
     _own_broker.node(1).wait_until_alive()
     return _own_broker
 
@@ -80,9 +80,9 @@ def connect_port():
 
 @pytest.fixture(scope="session")
 def spark(connect_port, tmp_path_factory):
-    """One Spark application for all, and a Spark Connect server in its JVM.
+    """One Spark application for all tests, with a Spark Connect server in its JVM.
 
-    Two threads, four attempts per task: plain local mode never retries.
+    It has two threads and four attempts per task. Plain local mode never retries.
     """
     from pyspark.sql import SparkSession
 
@@ -113,7 +113,7 @@ def spark(connect_port, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def connect(spark, connect_port):
-    """A Spark Connect session. While it is there, functions of columns are those of Connect."""
+    """A Spark Connect session. While it exists, column functions belong to Connect."""
     from pyspark.sql.connect.session import SparkSession
 
     with pytest.MonkeyPatch.context() as env:
@@ -125,5 +125,5 @@ def connect(spark, connect_port):
 
 @pytest.fixture
 def path(tmp_path):
-    """Where a log is, or will be."""
+    """The path of a log, which need not exist yet."""
     return str(tmp_path / "flights")

@@ -1,4 +1,4 @@
-"""Writers that count shared counters up in a log, each increment only if nothing happened to its counter."""
+"""Writers that increment shared counters in a log, each increment only if its counter has not changed."""
 
 import random
 
@@ -11,11 +11,11 @@ from spark_cas.log.backend import Backend
 
 COUNTERS = [f"counter-{number}".encode() for number in range(5)]
 MOST_REFUSALS = 200
-"""More than so many refusals of one increment is no end in sight."""
+"""The maximum number of rejections of one increment."""
 
 
 def count_up(log: Backend, writer: int, increments: int) -> None:
-    """Append so many increments to counters by chance. A refused one is made again with what is there now."""
+    """Append this many increments to random counters. After a rejection, read the new values and retry."""
     choose = random.Random(writer)
     values, seen = dict.fromkeys(COUNTERS, 0), 0
     for number in range(increments):
@@ -37,7 +37,7 @@ def count_up(log: Backend, writer: int, increments: int) -> None:
 
 
 def require_all_counted(log: Backend, increments: int) -> None:
-    """Each counter went up by one each time, and all of them together as often as that."""
+    """Check that each counter increased by one each time, and that the total matches."""
     counted: dict[bytes, list[int]] = {counter: [] for counter in COUNTERS}
     for _, batch in log.read(0, log.bounds(0).range, ("key", "value")):
         for row in batch.to_pylist():

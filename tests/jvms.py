@@ -1,8 +1,8 @@
-"""How the JVMs of tests run: they live for short, on few cores."""
+"""The JVM options of tests, for short runs on few cores."""
 
 OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""Without the second compiler, which short runs pay for and have nothing of."""
+"""Without the second compiler, which does not pay off in short runs."""
 
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""Settings of Spark: to compile each query takes a quarter of the processor time of small ones. Programs of
-`tests/programs` have their own settings, those of a user."""
+"""Settings of Spark without compiled queries: compiling takes a quarter of the CPU time of small ones. The programs
+of `tests/programs` have the settings of a user."""

@@ -1,8 +1,8 @@
-"""Rows of a matrix that `make test` leaves to `make test-full`."""
+"""Cases of a matrix that `make test` leaves to `make test-full`."""
 
 import pytest
 
 
 def full(*values, also=()):
-    """The values of a parameter, each in the long suite alone, with what other marker it needs."""
+    """Return parameter values that only the long suite runs, with another marker if given."""
     return [pytest.param(value, marks=[pytest.mark.full, *([also] if also else [])]) for value in values]

@@ -1,4 +1,4 @@
-"""Processes that are known by a variable of their environment, which all that they start inherits."""
+"""Processes that share an environment variable, which their child processes inherit."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def end_marked(environment: Mapping[str, str]) -> list[int]:
-    """Kill whatever still runs of the processes that were started with these variables, also if stopped."""
+    """Kill all processes that were started with these variables, also stopped ones. Return their ids."""
     left = _marked(environment)
     for pid in left:
         with suppress(ProcessLookupError):
@@ -24,7 +24,7 @@ def _marked(environment: Mapping[str, str]) -> list[int]:
             continue
         try:
             variables = (folder / "environ").read_bytes().split(b"\0")
-        except OSError:  # ended meanwhile, or somebody else's
+        except OSError:  # the process has ended, or another user owns it
             continue
         if marks.issubset(variables):
             found.append(int(folder.name))

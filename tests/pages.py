@@ -1,4 +1,4 @@
-"""The code blocks of the pages of documentation."""
+"""The code blocks of the documentation pages."""
 
 import re
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ _BLOCK = re.compile(r"(?:<!-- not run: (.+?) -->\n)?^```(\w+)\n(.*?)^```$", re.D
 
 @dataclass(frozen=True)
 class Block:
-    """A block that says its language."""
+    """A code block with a language."""
 
     language: str
     text: str
     why_not_run: str
-    """Why no test runs it, in a comment right before it; empty where one does."""
+    """The reason why no test runs it, from a comment right before it. Empty if a test does."""
 
 
 def blocks(page: str) -> Iterator[Block]:
-    """Those of a page, in their order."""
+    """Yield the code blocks of a page in order."""
     for why_not, language, text in _BLOCK.findall((ROOT / page).read_text()):
         yield Block(language, text, why_not)

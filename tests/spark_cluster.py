@@ -1,4 +1,4 @@
-"""A standalone Spark cluster as real processes, and what drivers of it are started with."""
+"""A standalone Spark cluster of real processes, and the settings of its drivers."""
 
 import os
 import socket
@@ -26,16 +26,16 @@ DRIVER_CONF = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "512m",
     "spark.sql.adaptive.enabled": "true",
-    "spark.sql.files.openCostInBytes": "0",  # small files are read by few tasks
+    "spark.sql.files.openCostInBytes": "0",  # few tasks read small files
     "spark.sql.shuffle.partitions": "4",
     "spark.ui.enabled": "false",
 }
 
 
 class Cluster:
-    """A master on 127.0.0.1, and workers of some cores each on 127.0.0.2 and 127.0.0.3.
+    """A master on 127.0.0.1, and workers with some cores each on 127.0.0.2 and 127.0.0.3.
 
-    All that is started inherits ``environment``. An executor has one core and 512 MB.
+    All processes inherit ``environment``. An executor has one core and 512 MB.
     """
 
     def __init__(self, folder: Path, environment: Mapping[str, str], *, cores: int = 1) -> None:
@@ -50,7 +50,7 @@ class Cluster:
 
     @property
     def conf(self) -> dict[str, str]:
-        """What a driver of this cluster is started with. Speculation begins early."""
+        """The settings of a driver of this cluster. Speculation begins early."""
         return {
             **DRIVER_CONF,
             "spark.executor.cores": "1",
@@ -66,7 +66,7 @@ class Cluster:
 
     @property
     def worker_pids(self) -> list[int]:
-        """The two workers' processes, which start the executors."""
+        """The process ids of the two workers, which start the executors."""
         return [each.pid for each in self._processes[1:]]
 
     def __enter__(self) -> Self:
@@ -118,7 +118,7 @@ class Cluster:
 
 
 def spark_environment(environment: Mapping[str, str], host: str, folder: Path) -> dict[str, str]:
-    """The variables of a process and of all that it starts: nothing from outside configures Spark."""
+    """Return the variables of a process and of its children. No variable from outside configures Spark."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     return {
         **inherited,

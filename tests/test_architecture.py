@@ -1,4 +1,4 @@
-"""The rules of the tree that no type and no linter holds. Each check is also shown something it refuses."""
+"""The rules of the source tree that no type and no linter checks. Each check is also tested with a violation."""
 
 import re
 import shutil
@@ -52,7 +52,7 @@ def test_every_layer_contract_can_be_broken(tmp_path):
     ]:
         with (tmp_path / "spark_cas" / module).open("a") as source:
             source.write(f"\n{line}\n")
-    linted = re.sub(r"\x1b\[\d*m", "", lint_imports(tmp_path).stdout)  # it may come in colours
+    linted = re.sub(r"\x1b\[\d*m", "", lint_imports(tmp_path).stdout)  # the output may be coloured
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     kept = [c["name"] for c in contracts if f"{c['name']} BROKEN" not in linted]
     assert not kept, linted
@@ -92,7 +92,7 @@ def test_a_backend_has_six_data_methods_and_twenty_to_write_in_all():
 
 
 def test_what_a_backend_need_not_write_is_there():
-    """A protocol's own body returns nothing, so what no class has would be found out late, as a missing answer."""
+    """A protocol's own body returns None, so a missing method would appear late, as a missing result."""
     for backend in (MemoryLog, ObjectLog, KafkaLog):
         for name in public_methods(backend):
             owner = next(base for base in backend.__mro__ if name in vars(base))
@@ -100,7 +100,7 @@ def test_what_a_backend_need_not_write_is_there():
 
 
 def option_names(source: str) -> list[str]:
-    """The options of Spark that a text names, of those whose names are no plain words; in backquotes it is code."""
+    """Return the options of Spark in a text, except in backquotes, if their names are not plain words."""
     names = [option.name for option in OPTIONS if not option.name.islower()]
     return [name for name in names if re.search(rf"(?<!`){re.escape(name)}(?!`)", source)]
 
@@ -124,14 +124,14 @@ def has_status(decision: str) -> bool:
 
 
 def imported_with(modules: list[str]) -> set[str]:
-    """What a process that imports these has imported."""
+    """Return the modules of a process that has imported these."""
     program = f"import sys, importlib\nfor each in {modules}: importlib.import_module(each)\nprint(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     return set(ran.stdout.split())
 
 
 def test_no_import_takes_that_of_pandas():
-    """It takes 0.7 s in each process that Spark starts. pyarrow imports it for the first list or scalar."""
+    """It takes 0.7 s in each process that Spark starts. pyarrow imports pandas for the first list or scalar."""
     files = [file.relative_to(ROOT).with_suffix("") for file in PACKAGE.rglob("*.py") if file.stem != "__main__"]
     modules = [".".join(file.parts).removesuffix(".__init__") for file in files if "testing" not in file.parts]
     assert len(modules) > 100
@@ -175,7 +175,7 @@ def foreign(text: str) -> list[str]:
 
 
 def project_files() -> list[Path]:
-    """All that is or would be committed, but for this file, which has to name what it looks for."""
+    """Return all files that are or would be committed, except this one, which contains the patterns."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     paths = [ROOT / line for line in listed.splitlines()]
@@ -213,7 +213,7 @@ def test_the_sample_configuration_shows_the_real_defaults():
 
 
 def test_no_contract_hides_a_test_of_another():
-    """Backends inherit from all of them: of two tests of one name only one would run."""
+    """Backends inherit all contracts. If two tests had one name, only one of them would run."""
     sources = [file.read_text() for file in (PACKAGE / "testing" / "contract").glob("*.py")]
     assert len(sources) > 10
     assert names_twice(sources) == []

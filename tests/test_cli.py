@@ -1,4 +1,4 @@
-"""`spark-cas` without Spark: looking at a log, trimming it, and how it says what is wrong."""
+"""`spark-cas` without Spark: reading and trimming a log, and the error messages."""
 
 import os
 import re
@@ -25,7 +25,7 @@ runner = CliRunner()
 
 @pytest.fixture
 def log(tmp_path):
-    """Two partitions; a job that completed in the first and stopped in the second."""
+    """A log with two partitions, and a job that completed in the first and stopped in the second."""
     address = str(tmp_path / "flights")
     with open_log(address) as opened:
         opened.create(2)
@@ -39,7 +39,7 @@ def log(tmp_path):
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """Runs the program as its entry point does: (exit code, stdout, stderr)."""
+    """A function that runs the program as its entry point does, and returns (exit code, stdout, stderr)."""
 
     def run(*argv):
         monkeypatch.setattr(sys, "argv", ["spark-cas", *argv])
@@ -180,7 +180,7 @@ sys.modules["pyspark"] = None
 from spark_cas import cli
 cli.main()
 """
-"""The program where pyspark cannot be imported."""
+"""The program in a process that cannot import pyspark."""
 
 
 def test_a_complete_job_is_found_without_spark(tmp_path):
@@ -196,7 +196,7 @@ def test_a_complete_job_is_found_without_spark(tmp_path):
     assert found.returncode == 0, found.stderr
     assert '"already_complete": true' in found.stdout
     assert "was complete before" in found.stderr
-    # Another job needs Spark, which really is not there.
+    # Another job needs Spark, which this process cannot import.
     unable = load_without_spark(address, "load-2")
     assert unable.returncode == 2
     assert "[SPARK_SETUP]" in unable.stderr

@@ -1,4 +1,4 @@
-"""`spark-cas read` and `tail`: which records, how they look, and how the programs end."""
+"""`spark-cas read` and `tail`: the selected records, their format, and the exit codes."""
 
 import json
 import os
@@ -33,7 +33,7 @@ runner = CliRunner()
 
 @pytest.fixture
 def log(tmp_path):
-    """Two partitions: 0 to 7 in the first, odd ones in the second."""
+    """A log with two partitions: 0 to 7 in the first, odd records in the second."""
     address = str(tmp_path / "flights")
     with open_log(address) as opened:
         opened.create(2)
@@ -101,7 +101,7 @@ def test_tail_shows_the_newest_of_each_partition(log):
 
 
 def started(*argv):
-    """The program where pyspark cannot be imported."""
+    """Start the program in a process that cannot import pyspark."""
     return subprocess.Popen(
         [sys.executable, "-c", WITHOUT_SPARK, *argv],
         env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
@@ -129,7 +129,7 @@ def test_looking_needs_no_spark_and_a_closed_pipe_ends_it_quietly(log):
 
 
 def follow(address):
-    """Records that are appended while they are looked at, until Ctrl-C."""
+    """Append records while the program follows the log, until Ctrl-C."""
     following = started("tail", address, "--follow", "-n", "1")
     assert following.stdout is not None
     assert following.stderr is not None
@@ -148,7 +148,7 @@ def follow(address):
 
 @pytest.fixture
 def followed(log, monkeypatch, capsys):
-    """Follows the log as the program does, each step in place of one wait, then Ctrl-C: (code, stdout, stderr)."""
+    """A function that follows the log, with a step at each wait, and then Ctrl-C. Returns (code, stdout, stderr)."""
 
     def followed(*steps):
         left = iter(steps)
@@ -189,7 +189,7 @@ def test_tail_of_a_log_that_lost_records_ends_with_an_error(log, followed, monke
     def loses_some():
         monkeypatch.setattr(ObjectLog, "bounds_of", looked)
 
-    # What one look says may be a leader that is behind; a second look that says so too is believed.
+    # A single lower end offset may be that of a stale leader. If a second read confirms it, the program fails.
     code, out, told = followed(loses_some, lambda: None, lambda: None, lambda: None, lambda: None)
     assert (code, out) == (3, "")
     assert "partition 0 of log flights ends at 6, and was shown up to 8" in told

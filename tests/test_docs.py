@@ -1,4 +1,4 @@
-"""What the documentation names is there. Its examples in Python and SQL are run by spark/test_examples.py."""
+"""The documentation names only things that exist. spark/test_examples.py runs its examples in Python and SQL."""
 
 import re
 import shlex
@@ -28,7 +28,7 @@ def commands_of(page):
 
 
 def understood(line):
-    """Parse a command as the program would, which ends the process where it is wrong."""
+    """Parse a command as the program would, which exits if the command is wrong."""
     program, name, *arguments = line
     if program == "spark-submit":
         assert (ROOT / name).is_file()

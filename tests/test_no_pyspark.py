@@ -1,4 +1,4 @@
-"""Without pyspark, and with one that is too old: the log works, and the error names the missing package."""
+"""Without pyspark, or with one that is too old, the log works, and the error names the missing package."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Ports that are held for one server each, among all processes of the machine."""
+"""Ports that are reserved for one server each, among all processes of the machine."""
 
 import socket
 import subprocess

@@ -1,4 +1,4 @@
-"""The digest sees every row and every bit of it, and nothing of how Arrow holds them."""
+"""The digest covers every row and every bit of it, and not the Arrow representation of the rows."""
 
 import struct
 from datetime import UTC, datetime, timedelta
@@ -41,7 +41,7 @@ def digest_of(*batches: pa.RecordBatch) -> str:
 
 
 def reference(rows: list[Row]) -> str:
-    """The definition in the docstring of ``RunningDigest``, row by row."""
+    """Compute the digest by the definition in the docstring of ``RunningDigest``, row by row."""
     streams = [b""] * 10
 
     def put(stream: int, content: str | bytes | None, length_of_null: int = -1) -> None:
@@ -66,11 +66,11 @@ def reference(rows: list[Row]) -> str:
 
 
 def same(rows: list[Row]) -> list[Row]:
-    """Rows in the form in which equal digests mean equal rows."""
+    """Normalize rows, so that equal digests mean equal rows."""
     return [(key, value, row_headers or [], time) for key, value, row_headers, time in rows]
 
 
-# What the fixed vectors pin, from the plainest rows to all that a record may hold.
+# Fixed vectors, from the plainest rows to rows with all parts of a record.
 FIXED = [
     ([], "a9a34d1b342327ef0b1c8d196b47b119"),
     ([(None, None, None, None)], "160558baef47f060c3772358036918e7"),
@@ -94,7 +94,7 @@ FIXED = [
 
 @pytest.mark.parametrize(("rows", "expected"), FIXED)
 def test_the_definition_never_changes(rows: list[Row], expected: str) -> None:
-    """Jobs in progress hold such digests: whoever changes one of these refuses to resume them."""
+    """Jobs in progress store such digests. If one changed, these jobs could not resume."""
     assert digest_of(batch(rows)) == expected
 
 
@@ -137,7 +137,7 @@ def test_other_rows_or_another_order_change_it(some: list[Row], others: list[Row
 
 @given(st.binary(min_size=1, max_size=6), st.data())
 def test_moved_bytes_change_it(content: bytes, data: st.DataObject) -> None:
-    """The same bytes, cut in two ways into keys and values of two rows, or of two headers."""
+    """Cut the same bytes in two ways into the keys and values of two rows, or of two headers."""
     cut = st.tuples(*[st.integers(0, len(content))] * 3).map(sorted)
     one, other = data.draw(cut), data.draw(cut)
     assume(one != other)
@@ -164,7 +164,7 @@ def test_a_header_that_moves_to_the_next_row_changes_it() -> None:
 
 
 def with_garbage(rows: list[Row]) -> pa.RecordBatch:
-    """The rows, with a value in memory wherever one is null."""
+    """Return the rows as a batch that has a value in memory for each null."""
     garbage = (b"garbage", b"rubbish", [("junk", b"junk"), ("waste", b"waste")], EPOCH + timedelta(days=1))
     columns = []
     for i, field in enumerate(RECORDS):
@@ -190,7 +190,7 @@ def headers_with_garbage(filled: pa.ListArray) -> pa.StructArray:
 
 
 def masked(array: pa.Array, nulls: list[bool]) -> pa.Array:
-    """The array as it is in memory, with these slots declared null."""
+    """Return the array with the same memory, and with these slots declared null."""
     validity = pa.array([not null for null in nulls], pa.bool_()).buffers()[1]
     own, children = array.type.num_buffers, []
     if pa.types.is_list(array.type):
@@ -231,7 +231,7 @@ def test_hashing_goes_on_after_a_reading() -> None:
     ],
 )
 def test_another_schema_is_refused(schema: pa.Schema) -> None:
-    """Read as if it were RECORDS, another layout in memory would have a digest that means nothing."""
+    """If the digest read another memory layout as RECORDS, its result would be meaningless."""
     digest = RunningDigest()
     with pytest.raises(TypeError, match="RECORDS"):
         digest.update(pa.RecordBatch.from_pylist([{}], schema=schema))

@@ -56,7 +56,7 @@ def drawn(error: type[ConditionalLogError], depth: int = 0) -> list[str]:
     kind = f" {error.kind}" if "kind" in vars(error) else ""
     lines = [f"{'  ' * depth}{error.__name__}{kind}"]
     for each in error.__subclasses__():
-        if each.__module__ == ConditionalLogError.__module__:  # a backend may tell its own apart
+        if each.__module__ == ConditionalLogError.__module__:  # a backend may define subclasses of its own
             lines += drawn(each, depth + 1)
     return lines
 

@@ -10,11 +10,11 @@ from spark_cas.core.expected_offsets import ExpectedOffsets
 
 DOUBLINGS = (2, 4, 8, 16)
 STEPS = st.lists(st.one_of(st.integers(0, 40), st.just("expand")), max_size=60)
-"""The number of a key, of which one more record is appended; or an expansion."""
+"""The number of a key, for which one more record is appended, or an expansion."""
 
 
 class Log:
-    """Records, each its key and how many of the key came before, in partitions by key."""
+    """Records in partitions by key. Each record is its key and the number of earlier records of the key."""
 
     def __init__(self, counts, steps):
         self.partitions: list[list[tuple[int, int]]] = [[] for _ in range(counts[0])]
@@ -37,7 +37,7 @@ class Log:
 
 
 def read_all(log, draw, limits_of=reading_limits):
-    """The records in the order of a reader whose batches take what they like of what they may, and at last all."""
+    """Return the records in the order of a reader whose batches take random amounts within the limits."""
     positions = dict.fromkeys(range(len(log.partitions)), 0)
     taken: list[tuple[int, int]] = []
     while True:

@@ -15,18 +15,18 @@ from spark_cas.core.outcome import Conflict, Truncated
         (10, (0, 10), None, None),
         (10, (4, 10), None, None),
         (10, (10, 10), None, None),
-        # a record at or after the claim
+        # a record at or after the expected offset
         (9, (0, 10), 9, Conflict(9, 10, 0)),
         (0, (0, 10), 0, Conflict(0, 10, 0)),
         (3, (0, 10), 7, Conflict(3, 10, 0)),
-        # a gap below the end that holds no record: transaction markers, aborted batches
+        # a gap without records below the end: transaction markers, aborted batches
         (9, (0, 10), None, None),
         (4, (4, 10), None, None),
-        # the claim is older than what is kept: records may have been trimmed unseen, gap or not
+        # the expected offset is below the log start: records may have been trimmed unread, with a gap or without
         (3, (4, 10), None, Conflict(3, 10, 4)),
         (3, (4, 10), 4, Conflict(3, 10, 4)),
         (9, (10, 10), None, Conflict(9, 10, 10)),
-        # the log lost what the writer has seen
+        # the log lost records that the writer has read
         (11, (0, 10), None, Truncated(11, 10)),
         (1, (0, 0), None, Truncated(1, 0)),
         # no check

@@ -1,4 +1,4 @@
-"""Which grants are in whose way, and what becomes of them."""
+"""Conflicts between grants, and the grants that a new one replaces."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Claims about keys: the rule against a model that looks at every record, and who has no key."""
+"""Expected offsets of keys: the rule against a model that checks every record, and rows without a key."""
 
 import pyarrow as pa
 import pytest
@@ -23,7 +23,7 @@ def chunk_of(rows: list[tuple[str | None, int | None]], rows_before: int = 0) ->
 
 
 def seen_in(chunk: Chunk, log: list[str | None], own: list[tuple[int, int]], cut: int) -> KeyClaims:
-    """The claims, when the log was looked through from the smallest one on, in two pieces."""
+    """Return the claims after they have read the log from the lowest expected offset on, in two parts."""
     claims = KeyClaims(chunk)
     cut = max(cut, claims.lowest)
     for part in (OffsetRange(claims.lowest, cut), OffsetRange(cut, max(cut, len(log)))):

@@ -1,4 +1,4 @@
-"""What may be done with a batch, by what the ledger of a partition says: a table; and the one order of rows."""
+"""The actions on a batch by a partition's ledger entry, as a table, and the one order of a batch's rows."""
 
 from dataclasses import replace
 from itertools import permutations
@@ -113,7 +113,7 @@ def test_rows_come_in_one_order_however_they_came(
 
 
 def same_rows(one: pa.Table, other: pa.Table) -> bool:
-    """Null headers and an empty list are the same to a log, and in no order."""
+    """Compare two tables. Null headers are equal to an empty list, as in a log."""
 
     def plain(table: pa.Table) -> list[dict]:
         return [{**row, "headers": row["headers"] or []} for row in table.to_pylist()]

@@ -1,4 +1,4 @@
-"""The digest of a batch sees every row, how often it comes and every bit of it, and nothing of order or cuts."""
+"""The digest of a batch covers every row, its count and every bit of it, and neither order nor batch boundaries."""
 
 import struct
 from datetime import timedelta
@@ -20,7 +20,7 @@ def digest_of(*batches: pa.RecordBatch) -> str:
 
 
 def reference(rows: list[Row]) -> str:
-    """The definition in the docstring of ``multiset_digest``, row by row."""
+    """Compute the digest by the definition in the docstring of ``multiset_digest``, row by row."""
 
     def length(content: bytes | None) -> bytes:
         return struct.pack("<q", -1 if content is None else len(content))

@@ -1,4 +1,4 @@
-"""Leaving out what a newer record of its key makes old, for as many records at a time as there is room for."""
+"""Removal of records that a newer record of the same key supersedes, within a limit of memory."""
 
 import pyarrow as pa
 import pytest
@@ -12,7 +12,7 @@ KEYS = st.one_of(st.none(), st.sampled_from([b"", b"a", b"b", b"cc"]), st.binary
 
 
 def batches_of(keys, sizes):
-    """Records with these keys, whose values tell where they lie, in batches of these sizes and one of the rest."""
+    """Yield records with these keys in batches of these sizes and a last batch. The values are the positions."""
     rows = pa.record_batch({"key": pa.array(keys, pa.binary()), "value": pa.array(range(len(keys)), pa.int64())})
     at = 0
     for size in sizes:

@@ -1,4 +1,4 @@
-"""Rows go where Kafka's own clients put them."""
+"""Rows are placed in the same partitions as by Kafka's own clients."""
 
 import ctypes
 import struct
@@ -39,7 +39,7 @@ contents = st.tuples(maybe_bytes, headers, times)
 
 
 def java_murmur2(key: bytes) -> int:
-    """``Utils.murmur2`` of Kafka, byte by byte."""
+    """Compute ``Utils.murmur2`` of Kafka, byte by byte."""
     m, mask = 0x5BD1E995, 0xFFFFFFFF
     h = 0x9747B28C ^ len(key)
     whole = len(key) // 4 * 4
@@ -82,13 +82,13 @@ def partitions_of(record_keys: pa.Array, partitions: int, partitioner: Partition
     ],
 )
 def test_murmur2_is_that_of_kafka(key, expected):
-    """The vectors of Kafka's own ``UtilsTest.testMurmur2``."""
+    """These are the vectors of Kafka's own ``UtilsTest.testMurmur2``."""
     assert murmur2(pa.array([key])).tolist() == [expected]
     assert java_murmur2(key) == expected
 
 
 def test_crc32_is_the_common_one():
-    """The check value of CRC-32, and what librdkafka has for an empty key."""
+    """The check value of CRC-32, and librdkafka's value for an empty key."""
     assert crc32(pa.array([b"123456789", b""])).tolist() == [0xCBF43926, 0]
 
 
@@ -97,7 +97,7 @@ def test_crc32_is_the_common_one():
     [(b"", 0), (b"123456789", 5), (b"N14228", 2), (b"foobar", 6), (b"a-little-bit-long-string", 3)],
 )
 def test_the_crc32_partition_of_known_keys(key, expected):
-    """As confluent-kafka's producer with ``partitioner=consistent`` delivers them to a topic of 7 partitions."""
+    """confluent-kafka's producer with ``partitioner=consistent`` uses these partitions of a topic with 7."""
     assert partitions_of(pa.array([key]), 7, "crc32") == [expected]
     assert partition_of_key(key, 7, "crc32") == expected
 
@@ -136,7 +136,7 @@ def test_chunks_and_slices(chunks, start, length):
 @pytest.mark.parametrize("count", [1, 64, 65, 500])
 @pytest.mark.parametrize("longest", [3, 40, 1000])
 def test_many_keys_of_mixed_length(count, longest):
-    """More keys than are worth a step, fewer, and both in one array."""
+    """Cover arrays with many keys that are hashed in common steps, with few, and with both."""
     rng = np.random.default_rng(count * longest)
     some = [rng.bytes(n) for n in rng.integers(0, longest, count, endpoint=True)]
     assert murmur2(pa.array(some)).tolist() == [java_murmur2(key) for key in some]
@@ -156,7 +156,8 @@ def test_one_huge_key_costs_only_its_own_bytes(hashed, reference):
     column = pa.array(some)
     before = time.process_time()
     found = hashed(column)
-    # Some 30 ms; a step per word over all keys, or keys padded to one length, take many seconds or gigabytes.
+    # This takes about 30 ms. A step per word over all keys, or keys padded to one length, take many seconds or
+    # gigabytes.
     assert time.process_time() - before < 1
     assert found.tolist() == [reference(key) for key in some]
 
@@ -177,14 +178,14 @@ def test_the_partition_is_the_positive_hash_modulo_the_count(some, partitions, p
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
 @given(some=st.lists(keys), partitions=partition_counts)
 def test_librdkafka_computes_the_same(partitioner, some, partitions):
-    """Its own partitioner functions, for any number of partitions; both take an empty key for a key."""
+    """Compare with librdkafka's own partitioner functions. Both sides treat an empty key as a key."""
     native = librdkafka_partitioner(partitioner)
     found = partitions_of(pa.array(some, pa.binary()), partitions, partitioner)
     assert found == [native(key, partitions) for key in some]
 
 
 def librdkafka_partitioner(partitioner: Partitioner) -> Callable[[bytes, int], int]:
-    # The extension module is linked to librdkafka, wherever the wheel put it; symbols are found through it.
+    # The extension module is linked to librdkafka, wherever the wheel stores it, so its symbols are found through it.
     library = ctypes.CDLL(cimpl.__file__)
     native = library[f"rd_kafka_msg_partitioner_{LIBRDKAFKA_NAMES[partitioner]}"]
     pointer = ctypes.c_void_p
@@ -195,7 +196,7 @@ def librdkafka_partitioner(partitioner: Partitioner) -> Callable[[bytes, int], i
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
 def test_a_producer_delivers_to_the_same(partitioner):
-    """A real librdkafka producer on its built-in mock of a broker, which listens on the loopback only."""
+    """Use a real librdkafka producer with its built-in mock broker, which listens on the loopback interface only."""
     rng = np.random.default_rng(7)
     some = [b"", b"21", b"foobar", *(rng.bytes(n) for n in rng.integers(1, 40, 2_000))]
     delivered: list[int | None] = [None] * len(some)
@@ -223,14 +224,14 @@ def test_a_producer_delivers_to_the_same(partitioner):
 
 
 def batch(rows: list[tuple]) -> pa.RecordBatch:
-    """Rows of key, value, headers and timestamp."""
+    """Return a batch of rows of key, value, headers and timestamp."""
     columns = zip(*rows, strict=True) if rows else [[]] * 4
     arrays = [pa.array(column, field.type) for column, field in zip(columns, RECORDS, strict=True)]
     return pa.record_batch(arrays, schema=RECORDS)
 
 
 def content(value: bytes | None, row_headers: list[tuple] | None, at: datetime | None) -> bytes:
-    """What stands for the key of a row without one, as ``partition_of`` says."""
+    """Return the bytes that replace the key of a row without one, as ``partition_of`` defines them."""
 
     def framed(part: str | bytes | None) -> bytes:
         part = part.encode() if isinstance(part, str) else part

@@ -128,13 +128,13 @@ class TestResumeOffset:
             (5, (), came_to(4, 9), 9),
             (None, (), None, None),
             (None, (), came_to(4, 9), None),
-            # a person's claim holds for the row after those that the job had when it was given
+            # new expected offsets apply to the row after those that the job had when they were given
             (5, (Replacement(0, 0, 7),), None, 7),
             (5, (Replacement(0, 4, 12),), came_to(4, 9), 12),
             (5, (Replacement(0, 4, 12),), came_to(6, 14), 14),
             (5, (Replacement(0, 4, 12),), None, 5),
             (5, (Replacement(1, 4, 12),), came_to(4, 9), 9),
-            # from there on a partition stays with or without check, also in later attempts
+            # from then on the partition stays with or without a check, also in later attempts
             (5, (Replacement(0, 4, None),), came_to(4, 9), None),
             (5, (Replacement(0, 4, None),), came_to(6, 14), None),
             (None, (Replacement(0, 4, 12),), came_to(4, 9), 12),
@@ -183,7 +183,7 @@ class TestRejoin:
         first=st.integers(0, 50),
     )
     def test_the_same_offsets_given_again_resume(self, given_offset: int, chunks: list[int], first: int):
-        """The job went on from the given offset; wherever it was killed, the same command goes on from there."""
+        """The job continued from the given offset. Wherever it was killed, the same command resumes it."""
         wanted = ExpectedOffsets.parse(f'{{"0": {given_offset}}}')
         job = rejoin(plan(first), wanted, (None,))
         progress: Progress | None = None
@@ -234,9 +234,9 @@ class TestRejoin:
     ("known_end", "expected", "start", "lost"),
     [
         (10, None, 0, False),
-        (10, None, 10, False),  # all that was trimmed lay below what the writer knows
+        (10, None, 10, False),  # all trimmed records are below the end that the writer knows
         (10, None, 11, True),
-        (10, 10, 11, False),  # the claim decides: it ends in Conflict
+        (10, 10, 11, False),  # the expected offset decides: the result is Conflict
         (10, 30, 11, True),
         (10, 30, 30, True),
         (10, 30, 31, False),
@@ -294,7 +294,7 @@ def test_other_json_is_refused(text: str):
 
 
 def test_what_an_earlier_version_stored_is_read():
-    """Entries without what was added since: nothing was compared by key then, and no row had a claim."""
+    """Entries without the fields added later: no comparison by key, and no expected offsets of rows."""
     value = plan(0, None)
     before = Progress("job", 0, 3, "ab", 0, 3, 1, 0, complete=False, committed_at_ms=5, task="run/0")
     assert plan_from_json(stored_without(value, "compare", "named")) == value

@@ -1,4 +1,4 @@
-"""Claims of single rows: the rule against a model that looks at every offset, and what can be no claim."""
+"""Expected offsets of rows: the rule against a model that checks every offset, and invalid expected offsets."""
 
 import pyarrow as pa
 import pytest
@@ -28,10 +28,10 @@ def chunk_of(claims: list[int | None], rows_before: int = 0) -> Chunk:
 
 
 def model(claims: list[int | None], records: set[int], base_offset: int) -> tuple[int, int] | None:
-    """The first row, and its claim, that does not hold, looking at one offset after the other.
+    """Return the first row whose expected offset does not match, and that offset, by checking each offset.
 
-    When the row comes, the offsets hold what was there before the chunk, and the chunk's rows before it, each of
-    which the writer knows: it counted them.
+    When the row is appended, the log holds the records before the chunk and the chunk's earlier rows. The writer
+    knows the earlier rows, because it counted them.
     """
     for row, claim in enumerate(claims):
         if claim is None or claim == -1:

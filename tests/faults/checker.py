@@ -1,4 +1,4 @@
-"""Reads a log without Spark and says what is wrong with it: each row once, in order, and the ledger says so."""
+"""Read a log without Spark and report each deviation: each row once and in order, and a matching ledger."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from tests.faults.rows import Row, as_records
 
 @dataclass(frozen=True)
 class Held:
-    """What a partition is to hold of a job."""
+    """The expected rows of a job in a partition."""
 
     job: str
     rows: Sequence[Row]
@@ -21,12 +21,12 @@ class Held:
 
 
 def require_complete(log: Path, job: str, rows: Mapping[int, Sequence[Row]]) -> None:
-    """The log holds just these rows, of this job, and the registry says that it is complete."""
+    """Check that the log holds exactly the rows of this job, and that the registry records the job as complete."""
     require(log, {partition: [Held(job, found)] for partition, found in rows.items()}, completed=[job])
 
 
 def require_prefix(log: Path, job: str, rows: Mapping[int, Sequence[Row]]) -> int:
-    """Each partition holds the first of these rows and nothing else; returns how many they are in all."""
+    """Check that each partition holds a prefix of these rows and nothing else. Return the total number of rows."""
     held = {partition: [recorded_prefix(log, partition, job, expected)] for partition, expected in rows.items()}
     require(log, held, completed=[])
     return sum(len(found[0].rows) for found in held.values())
@@ -43,13 +43,13 @@ def recorded_prefix(log: Path, partition: int, job: str, rows: Sequence[Row]) ->
 
 
 def require(log: Path, held: Mapping[int, Sequence[Held]], completed: Sequence[str]) -> None:
-    """Each partition holds the rows of these jobs, one job after the other, and nothing else."""
+    """Check that each partition holds exactly the rows of these jobs, one job after the other."""
     problems = findings(log, held, completed)
     assert not problems, "\n".join(problems)
 
 
 def require_rows(log: Path, rows: Mapping[int, Sequence[Row]]) -> None:
-    """Each partition holds just these rows, in this order; offsets of what was aborted may lie between them."""
+    """Check that each partition holds exactly these rows in order. Aborted records may leave gaps in the offsets."""
     with open_log(str(log)) as opened:
         found = {
             partition: differences(_read(opened, partition)[0], expected) for partition, expected in rows.items()
@@ -58,7 +58,7 @@ def require_rows(log: Path, rows: Mapping[int, Sequence[Row]]) -> None:
 
 
 def findings(log: Path, held: Mapping[int, Sequence[Held]], completed: Sequence[str]) -> list[str]:
-    """All that is wrong with the log; nothing when all is well."""
+    """Return all deviations of the log; an empty list if there are none."""
     problems: list[str] = []
     with open_log(str(log)) as opened:
         if opened.layout().partitions != len(held):
@@ -75,7 +75,7 @@ def findings(log: Path, held: Mapping[int, Sequence[Held]], completed: Sequence[
 
 
 def differences(rows: Sequence[Row], expected: Sequence[Row]) -> list[str]:
-    """How rows differ from those expected: missing, not expected, twice, or in another order."""
+    """Describe how rows differ from the expected ones: missing, unexpected, duplicate, or in another order."""
     if list(rows) == list(expected):
         return []
     problems = []
@@ -94,7 +94,7 @@ def differences(rows: Sequence[Row], expected: Sequence[Row]) -> list[str]:
 
 
 def _read(log: Backend, partition: int) -> tuple[list[Row], list[str]]:
-    """The rows of a partition, and where their offsets leave a gap or overlap."""
+    """Return the rows of a partition, and the gaps and overlaps of its offsets."""
     rows: list[Row] = []
     problems = []
     bounds = log.bounds(partition)
@@ -153,5 +153,5 @@ def _of(progress: Progress) -> tuple[int, str, int, int, bool]:
 
 
 def files_of(log: Path) -> dict[str, bytes]:
-    """All chunks as they lie there, to see that nothing was added or touched."""
+    """Read all chunks, to detect later that a file was added or changed."""
     return {str(file.relative_to(log)): file.read_bytes() for file in log.glob("partition=*/*")}

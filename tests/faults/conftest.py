@@ -1,4 +1,4 @@
-"""One driver serves all modules, a cluster its own; each test has failpoints and a log of its own."""
+"""Fixtures of the fault tests: one driver for all modules, and failpoints and a log for each test."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ def failpoints(all_failpoints: Failpoints) -> Failpoints:
 
 @pytest.fixture(scope="session")
 def driver(all_failpoints: Failpoints, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    """A driver in local mode; the process is started again after a test that killed it."""
+    """A driver in local mode. The process is restarted after a test that killed it."""
     with Driver(tmp_path_factory.mktemp("rig") / "driver", all_failpoints) as started:
         yield started
 

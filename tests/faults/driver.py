@@ -1,6 +1,7 @@
-"""A driver: one Spark session that runs the writes it is told of, one JSON line each, and answers with a line.
+"""A driver: one Spark session that runs a write for each JSON line on stdin, and replies with a JSON line.
 
-Run as a program by `tests.faults.rig`. It ends at once when its standard input does: whoever started it is gone.
+`tests.faults.rig` runs it as a program. It exits as soon as its standard input is closed, because then the process
+that started it has ended.
 """
 
 import argparse
@@ -32,7 +33,7 @@ def main() -> None:
     arguments.add_argument("--executors", type=int, default=0)
     given = arguments.parse_args()
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what Spark prints is no answer
+    os.dup2(2, 1)  # output of Spark must not mix with the replies
     orders: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_take_orders, args=(orders,), daemon=True).start()
     builder = SparkSession.builder
@@ -54,7 +55,7 @@ def _take_orders(orders: SimpleQueue[str]) -> None:
 def _await_executors(spark: SparkSession, count: int) -> None:
     context = spark.sparkContext._jsc.sc()
     deadline = time.monotonic() + EXECUTORS_WITHIN_SECONDS
-    while context.getExecutorMemoryStatus().size() < count + 1:  # the driver counts as one
+    while context.getExecutorMemoryStatus().size() < count + 1:  # the status includes the driver
         if time.monotonic() > deadline:
             raise TimeoutError(f"fewer than {count} executors came")
         time.sleep(0.1)
@@ -67,7 +68,7 @@ def _run(spark: SparkSession, order: dict[str, Any]) -> dict[str, Any]:
     error = None
     try:
         _work_of(order)(spark, order)
-    except Exception as failure:  # noqa: BLE001 - the test looks at whatever it was
+    except Exception as failure:  # noqa: BLE001 - the test checks the error
         error = str(failure)
     stages = stages_of(context, group)
     kind = error_from_text(error) if error else None
@@ -82,7 +83,7 @@ def _run(spark: SparkSession, order: dict[str, Any]) -> dict[str, Any]:
 
 
 def _failures(context: SparkContext, stage: SparkStageInfo) -> list[str]:
-    """What the failed tasks of a stage's last attempt said. The listener that knows it is Spark's own."""
+    """Return the errors of the failed tasks in a stage's last attempt, from Spark's own status store."""
     tasks = context._jsc.sc().statusStore().taskList(stage.stageId, stage.currentAttemptId, 1000)
     errors = [tasks.apply(index) for index in range(tasks.size())]
     return [task.errorMessage().get() for task in errors if task.status() == "FAILED"]
@@ -95,7 +96,7 @@ def _work_of(order: dict[str, Any]) -> Callable[[SparkSession, dict[str, Any]], 
 
 
 def _save_state(spark: SparkSession, order: dict[str, Any]) -> None:
-    """The program, with these arguments."""
+    """Run the program that saves a state, with the arguments of the order."""
     code = bootstrap_state.main(["--log", order["log"], *order["state"]], "bootstrap_state.py", lambda _: spark)
     if code != 0:
         raise RuntimeError(f"bootstrap_state ended with exit code {code}")
@@ -110,7 +111,7 @@ def _write(spark: SparkSession, order: dict[str, Any]) -> None:
 
 
 def _stream(spark: SparkSession, order: dict[str, Any]) -> None:
-    """A query that takes the input in small batches, in its order, and ends when there is no more."""
+    """Run a query that reads the input in small batches, in order, and ends after the last one."""
     checkpoint = order["options"].pop("checkpointLocation")
     frame = (_log_stream if _is_log(order["input"]) else _file_stream)(spark, order)
     options = {"path": order["log"], **order["options"]}
@@ -119,13 +120,13 @@ def _stream(spark: SparkSession, order: dict[str, Any]) -> None:
 
 
 def _file_stream(spark: SparkSession, order: dict[str, Any]) -> DataFrame:
-    """One file after the other, the oldest first."""
+    """Read one file per batch, the oldest first."""
     files = spark.readStream.schema("key binary, value binary").option("maxFilesPerTrigger", 1)
     return files.parquet(order["input"])
 
 
 def _log_stream(spark: SparkSession, order: dict[str, Any]) -> DataFrame:
-    """A log from its start on; the option is one of the source alone."""
+    """Read a log from its start. Move the option of the source out of the options of the sink."""
     taken = order["options"].pop("maxOffsetsPerTrigger")
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": taken}
     records = spark.readStream.format("conditional-log").options(**options).load(order["input"])
@@ -133,12 +134,12 @@ def _log_stream(spark: SparkSession, order: dict[str, Any]) -> DataFrame:
 
 
 def _is_log(address: str) -> bool:
-    """Whether the input is a log, or a folder of files."""
+    """Return whether the input is a log rather than a folder of files."""
     return address.startswith("kafka://") or Path(address, "_log").is_dir()
 
 
 def _in_other_order_each_time(frame: DataFrame) -> DataFrame:
-    """As after a shuffle without a sort: the same rows, but every second attempt gets them backwards."""
+    """Reverse the rows in every second attempt of a task, as a shuffle without a sort may do."""
 
     def turn(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = pa.Table.from_batches(batches)

@@ -1,4 +1,4 @@
-"""The test's side of the failpoints in ``workers/sitecustomize.py``: arm them, see what happened, let go."""
+"""The test's side of the failpoints in ``workers/sitecustomize.py``: arm them, read their events, release them."""
 
 import json
 import os
@@ -16,33 +16,36 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Point:
-    """What a process does that reaches a put, a step of a source, or the offsets of a state that is saved."""
+    """The action of a process at a put, at a step of a source, or before it saves the offsets of a state."""
 
     at: str
-    """``before`` the put, ``staged`` (written, not yet linked), ``linked``, or ``refused`` (the name was taken); or
-    ``source``, when the answer is made and Spark does not have it yet; or ``saving``, when the rows are there."""
+    """``before`` the put, ``staged`` (written, not yet linked), ``linked``, or ``refused`` (the name existed).
+    ``source``: a step has returned its result, and Spark does not have it yet. ``saving``: the rows of a state are
+    written."""
     path: str
-    """A regular expression for the path below the log's root; for the source's method; for where the rows are."""
+    """A regular expression for the path below the log's root, for the method of the source, or for the path of the
+    rows."""
     action: str
-    """``kill``, ``stop``, ``kill_executor``, ``wait`` (for the test), ``overtaken`` (wait until it is), ``meet``."""
+    """``kill``, ``stop``, ``kill_executor``, ``wait`` (for the test), ``overtaken`` (wait until another process has
+    put the same chunk), or ``meet`` (wait until another process is at this point)."""
     once: bool = True
-    """Only the first process that comes here does it."""
+    """Only the first process that reaches the point fires it."""
     name: str = "point"
 
 
 @dataclass(frozen=True)
 class Event:
-    """A process was at such a place."""
+    """An event of a process at a failpoint."""
 
     at: str
     path: str
     what: str
-    """``reached``, or the action that was done there."""
+    """``reached``, or the action that the process performed."""
     pid: int
 
 
 class Failpoints:
-    """One folder of failpoints, shared by all processes that were started with `environment`."""
+    """A folder of failpoints, shared by all processes that are started with `environment`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -76,7 +79,7 @@ class Failpoints:
 
 
 def until(look: Callable[[], T | None], what: str, seconds: float = 150.0) -> T:
-    """What ``look`` finds, as soon as it finds something."""
+    """Call a function until it returns a true value, and return that value."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         found = look()
@@ -87,6 +90,6 @@ def until(look: Callable[[], T | None], what: str, seconds: float = 150.0) -> T:
 
 
 def chunk(partition: int | str, base_offset: int) -> str:
-    """A regular expression for the path of a chunk; ``partition`` may be an expression itself."""
+    """Return a regular expression for the path of a chunk; ``partition`` may be an expression itself."""
     number = f"{partition:05d}" if isinstance(partition, int) else partition
     return rf"^partition={number}/{base_offset:020d}\.parquet$"

@@ -1,4 +1,4 @@
-"""Drivers as real processes; they end with the test."""
+"""Drivers as real processes, which end with the test."""
 
 import json
 import os
@@ -22,11 +22,11 @@ ANSWER_WITHIN_SECONDS = 150.0
 _END_WITHIN_SECONDS = 10.0
 
 LOCAL_CONF = {**DRIVER_CONF, "spark.master": "local[2,4]"}
-"""Two tasks at a time, and four attempts of each, as on a cluster."""
+"""Two concurrent tasks with four attempts each, as on a cluster."""
 
 
 class Driver:
-    """A driver process that runs one write at a time; it is started when it is needed, also after a kill."""
+    """A driver process that runs one write at a time. It is started when needed, also after a kill."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Driver:
         self.end()
 
     def start(self) -> None:
-        """Start the process, unless it runs, and wait until its session is there."""
+        """Start the process unless it runs, and wait until its session is ready."""
         if self._process is not None and self._process.poll() is None:
             return
         with (self.folder / "driver.log").open("ab") as log:
@@ -73,14 +73,14 @@ class Driver:
     def write(
         self, source: str, log: Path | str, *, order_by: tuple[str, ...] = (), restless: bool = False, **options: str
     ) -> dict[str, Any]:
-        """Run a write to its end and return what came of it."""
+        """Run a write to its end and return its result."""
         self.begin(source, log, order_by=order_by, restless=restless, **options)
         return self.answer()
 
     def begin(
         self, source: str, log: Path | str, *, order_by: tuple[str, ...] = (), restless: bool = False, **options: str
     ) -> None:
-        """Begin a write, the same for the same arguments, with small chunks."""
+        """Begin a write with small chunks; the same arguments begin the same write."""
         defaults = {"partitions": str(PARTITIONS), "maxRecordsPerChunk": str(CHUNK), "fencedWaitMs": "20000"}
         order = {
             "state": (),
@@ -105,7 +105,7 @@ class Driver:
         self._process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
-        """What came of the write that was begun last."""
+        """Wait for the write that was begun last, and return its result."""
         while (answer := self._next_answer())["number"] != self._orders:
             pass
         return answer
@@ -114,14 +114,14 @@ class Driver:
         try:
             line = self._answers.get(timeout=ANSWER_WITHIN_SECONDS)
         except Empty:
-            self.kill()  # what it still does must not meet the next test
+            self.kill()  # its remaining work must not affect the next test
             raise TimeoutError(f"the driver gave no answer; its log ends:\n{self._log_end()}") from None
         if not line:
             raise RuntimeError(f"the driver ended; its log ends:\n{self._log_end()}")
         return json.loads(line)
 
     def kill(self) -> None:
-        """Kill the driver as an operator would: its Python process and its JVM, by signal 9, at once."""
+        """Kill the Python process and the JVM of the driver with SIGKILL, as an operator would."""
         assert self._process is not None
         assert self._process.stdin is not None
         os.killpg(self._process.pid, signal.SIGKILL)
@@ -129,7 +129,7 @@ class Driver:
         self._process.stdin.close()
 
     def end(self) -> None:
-        """End the driver and whatever it started: a task may append for a second more after its job has failed."""
+        """End the driver and all processes that it started: tasks may append for a second after their job fails."""
         if self._process is None:
             return
         assert self._process.stdin is not None
@@ -144,7 +144,7 @@ class Driver:
 
 
 def is_idle(pid: int) -> bool:
-    """Whether a process has ended, or does nothing for a while."""
+    """Return whether a process has ended, or uses no CPU time for a second."""
     before = _cpu_ticks(pid)
     time.sleep(1)
     return _cpu_ticks(pid) in (None, before)
@@ -156,7 +156,7 @@ def _cpu_ticks(pid: int) -> tuple[str, ...] | None:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields behind the name, from the state on; None when the process has ended."""
+    """Return the fields after the name, from the state on. Return None if the process has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -173,7 +173,7 @@ def _collect(process: subprocess.Popen[str], answers: SimpleQueue[str]) -> None:
 
 
 def _kill_session(session: int) -> None:
-    """Not the group: Spark's Python workers have their own."""
+    """Kill all processes of a session. The process group is not enough: Spark's Python workers have their own."""
     deadline = time.monotonic() + _END_WITHIN_SECONDS
     while left := [pid for pid in _processes() if _session_of(pid) == session]:
         if time.monotonic() > deadline:
@@ -189,6 +189,6 @@ def _processes() -> list[int]:
 
 
 def _session_of(pid: int) -> int | None:
-    """None when the process has ended."""
+    """Return the session of a process, or None if the process has ended."""
     fields = _stat(pid)
     return int(fields[3]) if fields else None

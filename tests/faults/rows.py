@@ -1,4 +1,4 @@
-"""Input for jobs, and, worked out without Spark, what a log must hold of it: each partition's rows in order."""
+"""Input rows of jobs, and the rows that each partition of a log must hold in order, computed without Spark."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,18 +14,18 @@ Row = tuple[bytes, bytes]
 
 PARTITIONS = 4
 CHUNK = 200
-"""Records of a chunk: each partition of `make_rows` gets several."""
+"""Records per chunk. Each partition of `make_rows` gets several chunks."""
 
 _FILES = 4
 
 
 def make_rows(count: int = 3200, tag: str = "row") -> list[Row]:
-    """Rows over a few hundred keys, most keys with several rows."""
+    """Return rows over a few hundred keys, most keys with several rows."""
     return [(f"key-{at % 307}".encode(), f"{tag}-{at:06d}".encode()) for at in range(count)]
 
 
 def write_input(folder: Path, rows: Sequence[Row]) -> str:
-    """The rows as Parquet in several files, so that several tasks read them."""
+    """Write the rows to several Parquet files, so that several tasks read them. Return the folder."""
     folder.mkdir()
     for number in range(_FILES):
         part = rows[number::_FILES]
@@ -36,7 +36,7 @@ def write_input(folder: Path, rows: Sequence[Row]) -> str:
 
 
 def routed(rows: Sequence[Row], partitions: int = PARTITIONS) -> dict[int, list[Row]]:
-    """The rows of each partition in the order that `route` gives them: by key, then value."""
+    """Return the rows of each partition in the order that `route` gives them: by key, then value."""
     placed: dict[int, list[Row]] = {partition: [] for partition in range(partitions)}
     for row, partition in zip(rows, partition_of(as_records(rows), partitions).to_pylist(), strict=True):
         placed[partition].append(row)

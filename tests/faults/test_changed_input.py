@@ -1,4 +1,4 @@
-"""A job is run again with other rows than it began with: it is told so, and nothing is appended."""
+"""A job is rerun with other rows than before: the rerun is rejected, and nothing is appended."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +31,7 @@ def drop_most(rows: list[Row]) -> list[Row]:
 
 @pytest.fixture
 def interrupted(driver: Driver, failpoints: Failpoints, log: Path, tmp_path: Path) -> str:
-    """The input of a job that was killed, at every attempt, after two chunks in its one partition."""
+    """Kill a job at every attempt, after two chunks in its only partition. Return its input."""
     source = write_input(tmp_path / "input", ROWS)
     failpoints.arm(Point("before", chunk(0, 2 * CHUNK), "kill", once=False))
     assert driver.write(source, log, job="load", partitions="1")["error"] is not None
@@ -73,7 +73,7 @@ def test_an_order_that_differs_between_attempts_of_a_task_is_refused(
     answer = driver.write(source, log, job="load", partitions="1", restless=True)
 
     assert answer["kind"] == "INPUT_CHANGED", answer["error"]
-    assert answer["failed_tasks"] == 1  # the one that was killed: the refusal is not tried again
+    assert answer["failed_tasks"] == 1  # only the killed attempt: Spark does not retry the rejection
     assert require_prefix(log, "load", routed(ROWS, 1)) == 2 * CHUNK
 
 

@@ -1,4 +1,4 @@
-"""The checker finds what it is there to find; else the tests beside it would prove nothing."""
+"""The checker detects wrong rows and ledgers. Otherwise the other fault tests would prove nothing."""
 
 from collections.abc import Callable
 from pathlib import Path

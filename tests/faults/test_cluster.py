@@ -1,4 +1,4 @@
-"""Executors lost, speculative copies and zombies on a standalone cluster of two workers."""
+"""Lost executors, speculative copies and zombie tasks on a standalone cluster of two workers."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(400)]
 ROWS = make_rows()
 LAST = chunk(0, (len(routed(ROWS)[0]) - 1) // CHUNK * CHUNK)
 OTHERS = Point("before", chunk("0000[1-3]", 0), "wait", once=False, name="others")
-"""Holds the tasks of the other partitions: as long as none of them ends, Spark starts no copy of partition 0's."""
+"""Holds the tasks of the other partitions. Until one of them ends, Spark starts no copy of partition 0's task."""
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +42,12 @@ def driver(
 
 
 def refused(failpoints: Failpoints) -> list[Event]:
-    """The puts of chunks whose name was taken."""
+    """Return the puts of chunks whose name already existed."""
     return [event for event in failpoints.events() if event.at == "refused" and event.path.startswith("partition=")]
 
 
 def refusals(answer: dict[str, Any]) -> list[str]:
-    """What tasks failed with that is ours: a cluster that just lost an executor may fail one for its own reasons."""
+    """Return the task failures that have an error of the package. A lost executor may cause other failures."""
     return [text for text in answer["failures"] if error_from_text(text)]
 
 
@@ -63,7 +63,7 @@ def test_an_executor_killed_while_it_writes_and_holds_map_output_costs_no_row(
     answer = driver.answer()
 
     assert answer["error"] is None
-    assert answer["stage_attempts"] > 1  # its part of the shuffle was gone
+    assert answer["stage_attempts"] > 1  # the executor's map output was lost
     require_complete(log, "load", routed(ROWS))
 
 
@@ -73,7 +73,7 @@ def test_a_speculative_copy_that_overtakes_its_original_leaves_one_copy_and_no_f
     source = write_input(tmp_path / "input", ROWS)
     failpoints.arm(
         Point("before", chunk(0, CHUNK), "overtaken"),
-        # Spark kills the slower attempt once the other has ended, so the other is held just before that.
+        # Spark kills the slower attempt when the other one ends, so the other one waits just before its end.
         Point("before", LAST, "wait", name="copy"),
         OTHERS,
     )
@@ -110,7 +110,7 @@ def test_nothing_of_a_stopped_worker_is_seen_when_it_wakes_after_its_copy_has_pu
     os.kill(stopped.pid, signal.SIGCONT)
 
     until(lambda: is_idle(stopped.pid), "the worker that was stopped to come to an end")
-    # The one that had put its chunk learns from the ledger that it was overtaken.
+    # A worker that has linked its chunk learns from the ledger that another attempt overtook it.
     assert [event.pid for event in refused(failpoints)] == ([] if at == "linked" else [stopped.pid])
     assert files_of(log) == before
     failpoints.release("copy")
@@ -133,7 +133,7 @@ def test_executors_that_outlive_their_driver_do_not_harm_the_job_that_is_run_aga
 
     assert driver.write(source, log, job="load")["error"] is None
     before = files_of(log)
-    with contextlib.suppress(ProcessLookupError):  # unless it went with its executor
+    with contextlib.suppress(ProcessLookupError):  # unless it ended with its executor
         os.kill(stopped.pid, signal.SIGCONT)
     until(lambda: is_idle(stopped.pid), "the worker that was stopped to come to an end")
     assert files_of(log) == before
@@ -144,8 +144,8 @@ def test_executors_that_outlive_their_driver_do_not_harm_the_job_that_is_run_aga
 def test_a_local_path_that_workers_do_not_share_is_refused(
     on_the_workers: str, cluster: Cluster, driver: Driver, failpoints: Failpoints, tmp_path: Path
 ):
-    # Below /proc/self/cwd each process finds its own working directory, as each machine finds its own disk. An
-    # executor runs in <worker's folder>/<application>/<number>.
+    # Each process resolves /proc/self/cwd to its own working directory, as each machine has its own disk. An executor
+    # runs in <worker's folder>/<application>/<number>.
     name = on_the_workers.replace(" ", "-")
     log = Path("/proc/self/cwd/../..") / name
     mine = driver.folder / "../.." / name

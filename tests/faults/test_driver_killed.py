@@ -1,4 +1,4 @@
-"""A driver, Python and JVM, is killed by signal 9; the same command is run again."""
+"""A driver (Python and JVM) is killed with SIGKILL, and the same command is run again."""
 
 import re
 from pathlib import Path
@@ -56,7 +56,7 @@ def test_another_load_does_not_wait_for_a_driver_that_was_killed(
     driver.kill()
 
     failpoints.arm()
-    # Nothing of it stands still for as long as it takes to believe that: its process is seen to have ended.
+    # The dead load is not yet idle for long enough to expire. The next load detects that its process has ended.
     assert driver.write(sources["next"], log, job="next", grantTimeout="0s")["error"] is None
     with open_log(str(log)) as opened:
         done = opened.completion("next")

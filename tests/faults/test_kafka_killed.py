@@ -1,4 +1,4 @@
-"""A load into a topic whose Python workers and drivers are killed by signal 9 at random moments."""
+"""A load into a topic whose Python workers and drivers are killed with SIGKILL at random moments."""
 
 import os
 import random
@@ -28,14 +28,14 @@ WORKERS_KILLED_EACH = 2
 
 
 class Watched:
-    """A topic by its high watermarks, which no open transaction holds: how much was sent, committed or not."""
+    """The high watermarks of a topic. They count the sent records, also those of open transactions."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._topic = topic
         self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none, for it only looks"})
 
     def offsets(self) -> int:
-        """Offsets that are taken in all partitions; 0 before the topic is there."""
+        """Return the sum of the high watermarks of all partitions, or 0 before the topic exists."""
         try:
             return sum(
                 self._consumer.get_watermark_offsets(TopicPartition(self._topic, each), 5)[1]
@@ -49,7 +49,7 @@ class Watched:
 
 
 def rows_of(log: Backend, partition: int) -> list[Row]:
-    """What a reader of committed records finds."""
+    """Return the rows that a reader of committed records gets."""
     return [
         row
         for _, records in log.read(partition, log.bounds(partition).range)
@@ -58,13 +58,13 @@ def rows_of(log: Backend, partition: int) -> list[Row]:
 
 
 def workers_of(failpoints: Failpoints) -> Iterator[int]:
-    """Python workers that serve tasks: forked by a daemon, which is one of their own kind."""
+    """Yield the Python workers that serve tasks. Their parent is a daemon of the same program."""
     mark = f"{VARIABLE}={failpoints.environment[VARIABLE]}".encode()
     serving = {int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit() and _serves(each, mark)}
     for pid in serving:
         try:
             parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:  # ended meanwhile
+        except OSError:  # the process has ended
             continue
         if parent in serving:
             yield pid

@@ -1,4 +1,4 @@
-"""A definite error is raised once, and cancels the run: Spark would retry a task that raised it."""
+"""A permanent error is raised once and cancels the run. Spark would retry a task that raised it."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def test_a_conflict_in_every_partition_is_raised_once_and_names_them_all(
 def test_a_task_that_is_killed_once_it_has_cancelled_the_run_does_not_hide_its_error(
     driver: Driver, failpoints: Failpoints, log: Path, tmp_path: Path
 ):
-    """Its next attempt reports the error, or finds it in the cancellation; and the job can be resumed."""
+    """The next attempt reports the error, or reads it from the cancellation. The job can be resumed."""
     rows = make_rows()
     source = write_input(tmp_path / "input", rows)
     failpoints.arm(Point("before", chunk(0, 2 * CHUNK), "kill", once=False))

@@ -1,4 +1,4 @@
-"""Two drivers write to one log at the same time: as they should, one after the other, and as nobody can forbid."""
+"""Two drivers write to one log at the same time, one after the other or without a valid grant."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 START = '{"0": 0, "1": 0, "2": 0, "3": 0}'
 BOTH_AT_THE_FIRST_CHUNK = Point("staged", chunk(r"\d+", 0), "meet", once=False)
-"""Each partition's first chunk is linked only when both drivers' tasks have staged theirs."""
+"""Each partition's first chunk is linked only after the tasks of both drivers have staged theirs."""
 BOTH_IN_THE_FIRST_TASKS = Point("staged", chunk(r"0000[01]", 0), "meet", once=False)
 """The same for the two partitions whose tasks run first. Later tasks of a rejected run may append nothing."""
 
@@ -37,7 +37,7 @@ def test_of_two_jobs_with_the_same_expected_offset_one_wins_each_partition(
 
     driver.begin(sources["mine"], log, job="mine", expectedOffsets=START)
     until(lambda: any(_staged_a_chunk(event) for event in failpoints.events()), "the first chunk of the first")
-    # Its grant is taken away while it is at work: the appends are left to decide.
+    # Revoke the grant of the running load, so that only the appends decide.
     with open_log(str(log)) as opened:
         abort_job(opened, "mine")
     rival.begin(sources["yours"], log, job="yours", expectedOffsets=START)

@@ -1,4 +1,4 @@
-"""A driver that saves the state of a log is killed by signal 9 while it writes: what was saved before stays good."""
+"""A driver is killed with SIGKILL while it saves the state of a log. An earlier saved state stays valid."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ BEFORE_THE_OFFSETS = Point("saving", "^state-", "wait")
 
 
 def keys_in(place: Path) -> list[str]:
-    """The keys of the state that is saved in a folder: rows that its offsets name, and no others."""
+    """Return the keys of the state that is saved in a folder: the rows that its offsets name, and no others."""
     (file,) = (place / "offsets").glob("part-*")
     rows = pq.read_table(place / json.loads(file.read_text())["state"], columns=["key"])
     return sorted(key.decode() for key in rows["key"].to_pylist())
@@ -39,7 +39,7 @@ def test_the_earlier_state_stays_good_and_the_same_command_succeeds_afterwards(
 
     for place, command in commands.items():
         failpoints.reset()
-        failpoints.arm(BEFORE_THE_OFFSETS)  # beyond which it does not come
+        failpoints.arm(BEFORE_THE_OFFSETS)  # no run passes this point
         driver.begin_state(log, *command)
         if place is whole:
             until(lambda: [*whole.glob("state-*/_temporary")], "rows that are being written")

@@ -1,4 +1,4 @@
-"""A driver, Python and JVM, that runs a stream into a log is killed by signal 9 over and over, and started again."""
+"""A driver (Python and JVM) that streams into a log is killed with SIGKILL repeatedly, and restarted."""
 
 import os
 from itertools import accumulate
@@ -18,14 +18,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
 
 ROWS = make_rows()
 FILES = 4
-"""As many as `write_input` makes: each is a batch."""
+"""The number of files that `write_input` writes. Each file is a batch."""
 CHUNK = 80
 """Each batch has several chunks in each partition."""
 BATCHES = [routed(ROWS[number::FILES]) for number in range(FILES)]
 
 
 def base_of(batch: int, partition: int) -> int:
-    """Where a batch begins in a partition."""
+    """Return the base offset of a batch in a partition."""
     return [0, *accumulate(len(rows[partition]) for rows in BATCHES)][batch]
 
 
@@ -50,7 +50,7 @@ def test_every_row_is_there_once_and_in_order_wherever_the_driver_was_killed(
 ):
     source = write_input(tmp_path / "input", ROWS)
     for number in range(FILES):
-        os.utime(Path(source, f"part-{number}.parquet"), (number, number))  # the source takes the oldest first
+        os.utime(Path(source, f"part-{number}.parquet"), (number, number))  # the source reads the oldest file first
 
     def begin() -> None:
         options = {"orderBy": "value", "checkpointLocation": str(tmp_path / "checkpoint")}

@@ -1,4 +1,4 @@
-"""A driver, Python and JVM, that copies a log as a stream is killed by signal 9 at each step of its source."""
+"""A driver (Python and JVM) that copies a log as a stream is killed with SIGKILL at each step of its source."""
 
 import uuid
 from pathlib import Path
@@ -18,19 +18,19 @@ from tests.faults.rig import Driver
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
 
 STEPS = ("latestOffset", "partitions", "read", "commit")
-"""In their order. Behind ``latestOffset``, which comes after ``initialOffset``, nothing is recorded yet; behind
-``partitions`` the batch is, behind ``read`` a part of it was read, behind ``commit`` it is done."""
+"""In this order. After ``latestOffset``, which follows ``initialOffset``, nothing is recorded yet. After
+``partitions`` the batch is recorded, after ``read`` a part of it was read, and after ``commit`` it is complete."""
 PARTITIONS = 2
 ROWS = 60
-"""That come into each partition before each run."""
+"""Rows that are appended to each partition before each run."""
 BATCH = 60
 ALL = 1000
 CHUNK = 20
-"""Records of a chunk of the source: a task reads one after the other."""
+"""Records per chunk of the source. A task reads one chunk after the other."""
 
 
 def fill(source: Backend, turn: int) -> None:
-    """More than a batch takes, a few rows a key: a batch that was planned anew would hold other records."""
+    """Append more rows than a batch takes, a few per key. A re-planned batch would hold other records."""
     for partition in range(PARTITIONS):
         rows = [{"key": f"{partition}-{at % 7}".encode(), "value": f"{turn}-{at:02d}".encode()} for at in range(ROWS)]
         writer = JobWriter(source, plan_of(source, f"fill-{turn}"), partition)
@@ -40,7 +40,7 @@ def fill(source: Backend, turn: int) -> None:
 
 
 def rows_by_key(log: Backend) -> dict[bytes, list[bytes]]:
-    """The values of each key in their order."""
+    """Return the values of each key in order."""
     found: dict[bytes, list[bytes]] = {}
     for partition in range(log.layout().partitions):
         for _, row in records_in(log, partition):
@@ -51,7 +51,7 @@ def rows_by_key(log: Backend) -> dict[bytes, list[bytes]]:
 def copy(
     steps: tuple[str, ...], driver: Driver, failpoints: Failpoints, addresses: tuple[str, str], folder: Path
 ) -> None:
-    """Copy a log that grows into another, killed at the steps: each row has to be there once, and in order."""
+    """Copy a growing log, killed at these steps. Check that each row is copied once and in order."""
     source_address, target_address = addresses
 
     def begin(taken: int) -> None:

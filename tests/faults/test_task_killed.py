@@ -1,4 +1,4 @@
-"""A Python worker is killed by signal 9 around the put of a chunk; Spark tries the task again."""
+"""A Python worker is killed with SIGKILL around the put of a chunk, and Spark retries the task."""
 
 from pathlib import Path
 

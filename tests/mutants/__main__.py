@@ -1,6 +1,7 @@
-"""Plants one defect after the other into a copy of the tree, and says which of them no test sees.
+"""Plant known defects one by one into a copy of the tree, and report those that no test detects.
 
-`make mutants` runs all; `python -m tests.mutants WORD` those whose file or description holds the word.
+`make mutants` runs all defects. `python -m tests.mutants WORD` runs those whose file or description contains the
+word.
 """
 
 import os
@@ -18,14 +19,14 @@ ROOT = Path(__file__).parents[2]
 _TAIL = 4000
 _SECONDS = 900
 _SHORT = ("-m", "not full")
-"""As `make test`: what only the long suite sees is not seen before each change."""
+"""The tests of `make test`. It runs before each change, so a defect must not need the long suite."""
 TESTS_FAILED = 1
-"""What pytest ends with when a test failed: anything higher is a broken call, which proves nothing."""
+"""The exit code of pytest if a test failed. A higher code means a broken call, which proves nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """A change of one place, and the tests that have to see it."""
+    """A change at one place, and the tests that must detect it."""
 
     what: str
     file: str
@@ -34,21 +35,21 @@ class Defect:
     tests: tuple[str, ...]
 
     def planted(self, source: str) -> str:
-        """The text of the file with the defect in it. Raises ValueError unless the place is there, once."""
+        """Return the text of the file with the defect. Raises ValueError unless the place occurs exactly once."""
         if source.count(self.old) != 1:
             raise ValueError(f"{self.file} holds {self.old!r} {source.count(self.old)} times: fix tests/mutants")
         return source.replace(self.old, self.new)
 
 
 def defects() -> list[Defect]:
-    """All of them, in the order of the list."""
+    """Return all defects, in the order of the list."""
     listed = tomllib.loads(Path(__file__).with_name("defects.toml").read_text())["defect"]
     return [Defect(**{**each, "tests": tuple(each["tests"])}) for each in listed]
 
 
 @contextmanager
 def copied_tree() -> Iterator[Path]:
-    """A copy of the tree as it is, to be changed, until the end of the block."""
+    """Copy the current tree, including uncommitted changes, for the duration of the block."""
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     files = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     with tempfile.TemporaryDirectory(prefix="spark-cas-mutants-") as folder:
@@ -61,7 +62,7 @@ def copied_tree() -> Iterator[Path]:
 
 @contextmanager
 def planted(defect: Defect, tree: Path) -> Iterator[dict[str, str]]:
-    """A tree with the defect until the end of the block; yields the environment to run its programs with."""
+    """Plant a defect into a tree for the duration of the block. Yields the environment for its programs."""
     file = tree / defect.file
     source = file.read_text()
     file.write_text(defect.planted(source))
@@ -72,9 +73,9 @@ def planted(defect: Defect, tree: Path) -> Iterator[dict[str, str]]:
 
 
 def is_seen(defect: Defect, tree: Path) -> bool:
-    """Whether a test fails in a tree that has the defect; the tree is as before afterwards."""
+    """Return whether a test fails in a tree with the defect. The tree is restored afterwards."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *_SHORT, *defect.tests]
-    # Into a file: a pipe is at its end only when whatever the tests left behind is.
+    # Into a file, because a pipe stays open as long as any process that the tests started.
     with planted(defect, tree) as environment, tempfile.TemporaryFile("w+") as said:
         ended = subprocess.run(
             command, cwd=tree, env=environment, stdout=said, stderr=said, timeout=_SECONDS, check=False
@@ -86,7 +87,7 @@ def is_seen(defect: Defect, tree: Path) -> bool:
 
 
 def main(argv: Sequence[str]) -> int:
-    """1 when a defect was seen by no test."""
+    """Return 1 if no test detected one of the defects, otherwise 0."""
     chosen = [each for each in defects() if all(word in f"{each.file} {each.what}" for word in argv)]
     unseen = []
     with copied_tree() as tree:

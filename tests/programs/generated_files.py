@@ -21,7 +21,7 @@ from pyarrow import orc
 from tests.programs.input.typed_rows import SCALARS, UTC, assert_equal
 
 ODD = " \t\n\r\0\ufeff\"'\\,;|/\x1a\x0b\x0c\x1c\x85\xa0\u2028\u0301\u0a0a\u0d0a\u0a01\u010a\u00e9\U0001f600\uffff"
-"""Characters that readers may take for something else."""
+"""Characters that readers may misinterpret."""
 LINE_ENDS = st.sampled_from(["\n", "\r\n", "\r"])
 ENCODINGS = st.sampled_from(
     ["utf-8", "utf-8", "utf-8", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "latin-1", "cp1252"]
@@ -47,13 +47,13 @@ class Load:
     same: Same
     """Asserts that a value that `parse` returned is in the log."""
     suffixes: list[str]
-    """Of the names of the files."""
+    """The suffixes of the file names."""
     is_valid: bool = True
     known: tuple[list[Rows], Same] | None = None
     """The rows of each valid file, if `parse` does not return all of each row."""
 
     def assert_equal(self, records):
-        """The rows of all files are these records, in this order."""
+        """Check that these records are the rows of all files, in this order."""
         if self.parse is not None:
             assert_same_rows([self.parse(each) for each in self.files], self.same, records)
         if self.is_valid and self.known is not None:
@@ -88,7 +88,7 @@ def sampled_texts(encoding, *choices):
 
 
 def compressed(draw, data):
-    """A file and its suffix. A file of gzip has two members."""
+    """Return a file and its suffix. A gzip file has two members."""
     suffix = draw(st.sampled_from(["", "", "", ".gz", ".bz2"]))
     if suffix == ".gz":
         cut = draw(st.integers(0, len(data)))
@@ -103,14 +103,14 @@ def plain(data):
 
 
 def damaged(draw, data):
-    """The bytes with one removed, added or replaced."""
+    """Return the bytes with one of them removed, added or replaced."""
     at = draw(st.integers(0, max(len(data) - 1, 0)))
     byte = draw(st.sampled_from([b"", b'"', b"\n", b"\r", b",", b"\xff", b"\0", b"}", b"a"]))
     return data[:at] + byte + data[at + draw(st.integers(0, 1)) :]
 
 
 def text_load(draw, name, contents, arguments, parse, same, encoding, known=None):  # noqa: PLR0917 - as many as a load has
-    """The load of texts. In few loads, one byte of a file is changed."""
+    """Return a load of text files. In a few loads, one byte of a file is changed."""
     mark = "\ufeff" if encoding == "utf-8" and draw(st.booleans()) else ""
     raw = [(mark + each).encode(encoding) for each in contents]
     is_valid = parse is None or draw(st.integers(0, 99)) % 32 != 7
@@ -184,7 +184,7 @@ def csv_text(draw, records, dialect):
 
 @st.composite
 def csv_files(draw):
-    """Columns of texts. Python's csv module returns null as an empty text, so the rows are known too."""
+    """Generate text columns. Python's csv module returns null as an empty text, so the rows are known too."""
     encoding, dialect = draw(ENCODINGS), draw(DIALECTS)
     names = draw(st.lists(sampled_texts(encoding, *NAMES), min_size=2, max_size=4, unique=True))
     value = st.none() | texts(encoding) | sampled_texts(encoding, "", " a ", "NA", "1,5", "\ufeffx", 'say "x"')
@@ -250,7 +250,7 @@ def typed_rows():
 
 
 def exact_json(kind):
-    """Compares a row with the JSON of the log, by the types of its columns."""
+    """Return a function that compares a row with its JSON in the log, by the types of the columns."""
 
     def same(expected, value):
         found = json.loads(value, parse_int=str, parse_float=str, object_pairs_hook=list)
@@ -261,7 +261,7 @@ def exact_json(kind):
 
 @st.composite
 def typed_csv_files(draw):
-    """Columns of each type. The rows are known."""
+    """Generate columns of each type. The rows are known."""
     dialect = draw(DIALECTS)
     rows = draw(st.lists(typed_rows(), min_size=2, max_size=5))
 
@@ -300,7 +300,7 @@ DOCUMENTS = st.fixed_dictionaries(
 
 
 def json_text(draw, value, spaces):
-    """A value as JSON, with spaces and escapes anywhere."""
+    """Return a value as JSON, with spaces and escapes in random places."""
     random = draw(st.randoms(use_true_random=False))
 
     def space():
@@ -332,7 +332,7 @@ def pairs_once(pairs):
 
 
 def json_document(text):
-    """The document of a text; ValueError if it is not exactly one object."""
+    """Return the document of a text. Raises ValueError unless the text is exactly one object."""
 
     def reject(name):
         raise ValueError(name)
@@ -347,14 +347,14 @@ def json_document(text):
 
 
 def scalar_text(value):
-    """The text of a value as JSON path and SQL expressions return it."""
+    """Return the text of a value as JSON path and SQL expressions return it."""
     if value is None:
         return None
     return (value.text if isinstance(value, Number) else value).encode()
 
 
 def json_load(draw, contents, parse, encoding, arguments):
-    """With a JSON path as the key, or with fields as the key and headers."""
+    """Return a load with a JSON path as the key, or with fields as the key and headers."""
     is_path = draw(st.booleans())
     key = "$.id" if is_path else "id"
     fields = [] if is_path else ["--header", "n=n", "--header", "x=o.x"]
@@ -396,7 +396,7 @@ def json_line_files(draw):
 
 @st.composite
 def json_document_files(draw):
-    """Files of documents over several lines, alone or in an array."""
+    """Generate files of documents over several lines, alone or in an array."""
     documents = draw(st.lists(st.lists(DOCUMENTS, min_size=1, max_size=4), min_size=2, max_size=5))
     documents[0].insert(0, first_document())
     spaces = [" ", "\t", "\n", "\r\n", "\r"]
@@ -457,7 +457,7 @@ def orc_kinds():
 
 
 def columns_of(draw, scalars):
-    """Arrow type and values of some columns; the first is the key."""
+    """Return the Arrow type and the values of some columns. The first one is the key."""
     names = draw(st.lists(st.sampled_from(sorted(scalars)), min_size=1, max_size=5, unique=True))
     columns = {"key": (pa.string(), texts()), **{name: scalars[name] for name in names}}
     inner, values = scalars[names[0]]
@@ -479,7 +479,7 @@ def columns_of(draw, scalars):
 
 
 def tables_of(draw, columns):
-    """Some files: all have the key, and each column is in the first file."""
+    """Return some tables. All have the key, and the first one has every column."""
     row = st.fixed_dictionaries({name: st.none() | each for name, (_, each) in columns.items()})
     schema = pa.schema([(name, kind) for name, (kind, _) in columns.items()])
     rows = draw(st.lists(st.lists(row, max_size=8), min_size=2, max_size=5))
@@ -492,7 +492,7 @@ def tables_of(draw, columns):
 
 
 def in_utc(kind):
-    """The type in which Spark has a column of ORC: timestamps of all kinds are in UTC."""
+    """Return the type that Spark gives to a column of ORC: all timestamps are in UTC."""
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", "UTC")
     if pa.types.is_struct(kind):

@@ -13,7 +13,7 @@ def all_records(log_path):
 
 
 class Loader:
-    """Runs the bulk load within the shared session."""
+    """A function that runs the bulk load within the shared session."""
 
     def __init__(self, spark, capsys, log):
         self.spark = spark
@@ -26,7 +26,7 @@ class Loader:
         return self.spark
 
     def __call__(self, *argv):
-        """The exit code, the JSON line and what was told on the side."""
+        """Return the exit code, the JSON line and the text on stderr."""
         code = main([*argv, "--log", self.log], "bulk_load.py", self.start)
         out, told = self.capsys.readouterr()
         report = json.loads(out.splitlines()[-1])

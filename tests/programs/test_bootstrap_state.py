@@ -1,4 +1,4 @@
-"""The program that saves a state: what it leaves, what a refresh is equal to, and what it refuses."""
+"""The program that saves a state: its output, refreshes, and the calls that it rejects."""
 
 import json
 import shutil
@@ -39,7 +39,7 @@ TEXTS = [
 
 @pytest.fixture
 def run(spark, capsys):
-    """Runs the program: (exit code, its result, what it told)."""
+    """A function that runs the program and returns its exit code, its result and the text on stderr."""
 
     def run(*argv):
         code = main(argv, "bootstrap_state.py", lambda _: spark)
@@ -52,7 +52,7 @@ def run(spark, capsys):
 
 
 def append(log, partition, pairs):
-    """Key and value of each record, None for a tombstone."""
+    """Append a record for each key and value; None is a tombstone."""
     rows = [{"key": key, "value": value} for key, value in pairs.items()]
     end = log.bounds(partition).end_offset
     records, job = pa.Table.from_pylist(rows, RECORDS), f"{log.topic}-{partition}-{end}"
@@ -94,7 +94,7 @@ def test_a_refresh_is_equal_to_a_bootstrap_of_everything(spark, run, path, tmp_p
 
             log.trim(0, len(TEXTS))
             append(log, 0, {b"new": None})
-            # Rows from before the earlier state are not read: they cannot be. A search for the end may pass them.
+            # Damage rows of the earlier state: the refresh must not read them. A search for the end may pass them.
             damaged = Path(path) / f"partition=00000/{len(TEXTS):020}.parquet"
             whole = damaged.read_bytes()
             damaged.write_bytes(whole[:4] + bytes(60) + whole[64:])
@@ -129,7 +129,7 @@ def test_what_a_stopped_run_leaves_is_no_state(spark, run, path, tmp_path, monke
     code, _, told = run("--log", path, "--output", f"{place}-2", "--since", place)
     assert code == 2
     assert "there are no offsets" in told
-    # The offsets of a stream's checkpoint, or a run that was stopped while it wrote them.
+    # The offsets of a stream's checkpoint, or of a run that was stopped while it wrote them.
     for name, lines in (("checkpoint", ["v1", "{}"]), ("halfway", [])):
         of_another = tmp_path / name / "offsets"
         of_another.mkdir(parents=True)
@@ -242,7 +242,7 @@ def test_a_state_of_a_topic(spark, run, broker, tmp_path, monkeypatch):
     found = bootstrap(spark, address)
     assert saved(spark, "parquet", second) == rows_of(found.state)
     assert place_of(spark, "parquet", second).load().at.expected_offsets == found.expected_offsets
-    # A deletion may be gone by the time it is looked for, also while everything is read.
+    # Kafka may remove a tombstone before the program reads it, also while the program reads everything.
     write_rows = saved_state._Folder.write_rows
 
     def write_slowly(*given):

@@ -1,4 +1,4 @@
-"""The bulk load: what it loads, and how it ends. Most runs share the session; two are real programs."""
+"""The bulk load: the loaded rows, and the exit codes. Most tests share the session, some start real programs."""
 
 import contextlib
 import json
@@ -28,11 +28,11 @@ ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 
 PATIENCE = 240
-"""Seconds that a program may take on a machine that is busy with other things."""
+"""Seconds that a program may take on a busy machine."""
 
 
 def flights(rows=1000):
-    """Each aircraft's flights in disorder; every seventh row has no key."""
+    """Return the flights of each aircraft in disorder. Every seventh row has no key."""
     tails = [None if row % 7 == 0 else f"N{row % 50}" for row in range(rows)]
     return pa.table({"tail": tails, "number": [(row * 37) % rows for row in range(rows)]})
 
@@ -111,7 +111,7 @@ def test_a_stale_expected_offset_is_refused(load, parquet):
     assert "error: [CONFLICT] partition 0: expected offset 0" in told
     assert "Traceback" not in told
     assert (report["partitions"], len(values(load.log))) == ([], 1000), "nothing anywhere"
-    # Ready to be pasted: the shell gives the program just these offsets.
+    # The printed option is ready to be pasted: a shell passes exactly these offsets to the program.
     (onward,) = re.findall(r"^to go on, add to the same command: (.+)$", told, re.MULTILINE)
     code, report, _ = load("--input", parquet, *BY_TAIL, "--job", "load-2", *shlex.split(onward))
     assert (code, report["rows"]) == (0, 1000)
@@ -255,7 +255,7 @@ def test_a_file_of_another_schema_is_told_with_column_and_types(load, parquet):
 def test_a_log_that_is_not_there_is_named(load, parquet):
     told = load("--input", parquet, "--value-json", "--job", "load-1")[2]
     assert f"[LOG_NOT_FOUND] there is no log at {load.log}." in told
-    assert "the log is" not in told  # It is named already.
+    assert "the log is" not in told  # the error names it already
 
 
 def test_several_inputs_in_an_order_of_columns_that_are_not_loaded(load, tmp_path):
@@ -313,7 +313,7 @@ def test_a_stack_trace_is_shown_when_asked_for(load, parquet):
 
 @pytest.fixture
 def programs(tmp_path):
-    """Starts real programs, each with a process group of its own; none survives the test."""
+    """A function that starts real programs in process groups of their own, which are killed after the test."""
     started = []
 
     def start(*command, without=()):
@@ -347,12 +347,12 @@ def test_spark_submit_shows_progress_and_the_sentence_also_without_settings_for_
     assert process.returncode == 2
     lines = [line for line in (out + told).splitlines() if not line.startswith(("starting: ", "routing: "))]
     assert sum(line.startswith("error: [INPUT_UNREADABLE] ") for line in lines) == 1
-    # Of Spark what it says before the program begins, of us the error, what is in the log, and the JSON.
+    # Spark's messages before the program begins, then the error, the rows in the log, and the JSON line.
     assert len(lines) <= 12, lines
 
 
 def submit(*argv):
-    """As a user submits it, with retries of tasks."""
+    """Return the command with which a user submits the load, with retries of tasks."""
     return (BIN / "spark-submit", "--master", "local[2,4]", ROOT / "jobs" / "bulk_load.py", *argv)
 
 
@@ -385,7 +385,7 @@ def test_ctrl_c_in_a_plain_process_then_the_same_command(programs, path, tmp_pat
     stopped = interrupt_while_appending(programs(*command), path)
     report = json.loads(stopped.splitlines()[-1])
     assert report["status"] == "interrupted"
-    # No worker outlives the session, so the count stays what it is.
+    # No worker outlives the session, so the count does not change.
     assert 0 < report["rows"] == len(values(path))
     told = (tmp_path / "told.txt").read_text()
     assert "interrupted: the same command goes on from here" in told
@@ -402,13 +402,13 @@ ROWS = 20_000
 
 
 def interruptible(path, tmp_path):
-    """A load of so many chunks that the workers, which append what their tasks hold, are far from the end."""
+    """Return a load of many chunks. Workers append the rows that their tasks hold, but do not finish the load."""
     parquet = write_parquet(flights(ROWS), tmp_path / "many.parquet")
     return ("--input", parquet, *BY_TAIL, "--log", path, "--job", "load-1", "--max-records-per-chunk", "20")
 
 
 def interrupt_while_appending(process, path):
-    """Ctrl-C goes to all processes of the terminal's group."""
+    """Send Ctrl-C to the process group, as a terminal does, after the first chunk was appended."""
     deadline = time.monotonic() + PATIENCE
     while not list(Path(path).glob("partition=*/*.parquet")):
         assert process.poll() is None, process.communicate()

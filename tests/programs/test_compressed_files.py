@@ -33,7 +33,7 @@ def zstd_with_checksum(data):
 
 
 SKIPPABLE = b"\x50\x2a\x4d\x18\x04\0\0\0abcd"
-"""A frame of zstd without data."""
+"""A zstd frame without data."""
 
 
 def flipped(data, byte):
@@ -47,7 +47,7 @@ def lines(first, end):
 
 
 RANDOM_LINES = random.Random(1).randbytes(1_200_000).hex().encode() + b"\n"
-"""More bytes than one block of bzip2 or zstd has."""
+"""More bytes than one block of bzip2 or zstd holds."""
 TWO_FRAMES = zstd(lines(0, ROWS)) + zstd(lines(ROWS, 2 * ROWS))
 TWO_MEMBERS = bz2.compress(lines(0, ROWS)) + bz2.compress(lines(ROWS, 2 * ROWS))
 FIRST = {"zst": len(zstd(lines(0, ROWS))), "bz2": len(bz2.compress(lines(0, ROWS)))}

@@ -1,4 +1,4 @@
-"""The programs that show what the project does: the demonstration, and the benchmark in its small sizes."""
+"""The programs that present the project: the demonstration, and the benchmark in small sizes."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 from spark_cas import open_log
 
 PATIENCE = 300
-"""Seconds that a program may take on a machine that is busy with other things."""
+"""Seconds that a program may take on a busy machine."""
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(PATIENCE + 20)]
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(folder, *arguments):
-    """Run a program that leaves what it makes in a folder, and give what it said."""
+    """Run a program that writes its files into a folder. Return the text on stdout."""
     settings = {
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(ROOT),
@@ -42,7 +42,7 @@ def run(folder, *arguments):
 
 
 def require_state(said, picture):
-    """The newest flight of an aircraft is in the table, and the year in the picture."""
+    """Check that the table shows the newest flight of an aircraft, and that the picture is a PNG file."""
     assert re.search(r"N14228 +│ 2013-12-28T\d\d:00:00Z │ EWR +│ DEN ", said)
     assert "These and 4,039 more are the state" in said
     assert picture.read_bytes().startswith(b"\x89PNG")

@@ -33,7 +33,7 @@ def address(broker, topic):
 
 @pytest.fixture
 def load(spark, capsys, tmp_path, address):
-    """Runs the bulk load of a hundred rows within the shared session: exit code, report, what was told."""
+    """A function that loads a hundred rows within the shared session. It returns exit code, report and stderr."""
     file = tmp_path / "flights.parquet"
     rows = {"tail": [f"N{row % 10}" for row in range(100)], "number": list(range(100))}
     pq.write_table(pa.table(rows), file)
@@ -52,7 +52,7 @@ def load(spark, capsys, tmp_path, address):
 
 @pytest.fixture
 def rows(broker, topic):
-    """All values of the topic, by partition."""
+    """A function that returns all values of the topic, by partition."""
 
     def rows():
         with open_log(f"kafka://{broker.bootstrap}/{topic}") as log:
@@ -115,7 +115,7 @@ def test_a_load_again_and_a_foreign_record_in_between(load, rows, broker, topic,
 def test_a_topic_that_was_made_anew_holds_nothing_of_a_complete_job(load, rows, broker, topic):
     command = ("--job", "load-1", "--partitions", "4")
     assert load(*command)[0] == 0
-    admin = clients.admin_of(broker.bootstrap)  # its futures fail when it is no longer held
+    admin = clients.admin_of(broker.bootstrap)  # keep a reference: its futures fail without it
     admin.delete_topics([topic])[topic].result(clients.SECONDS)
     with open_log(f"kafka://{broker.bootstrap}/{topic}") as log:
         log.create(4)
@@ -147,7 +147,7 @@ def test_a_load_names_the_partitioner_of_a_topic_that_another_client_filled(load
     admin = clients.admin_of(broker.bootstrap)
     admin.create_topics([NewTopic(topic, 4)])[topic].result(clients.SECONDS)
     with open_log(f"kafka://{broker.bootstrap}/{topic}") as log:
-        assert log.layout().partitions == 4  # its brokers know it
+        assert log.layout().partitions == 4  # its brokers know the topic
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(10):
         producer.produce(topic, b"0", f"N{number}")

@@ -125,7 +125,7 @@ def test_json_without_documents_is_rejected(load, tmp_path, content, options):
     ("name", "line", "header"), [("a.csv", "1{0},one\n", '"id",n\n'), ("a.json", '{{"id": 1{0}, "n": "one"}}\n', "")]
 )
 def test_complete_load_prints_no_traceback(tmp_path, name, line, header):
-    """Enough rows that a worker still sends some when Spark has read the first one."""
+    """The file has so many rows that a worker still sends some after Spark has read the first one."""
     file = tmp_path / name
     file.write_text(header + "".join(line.format(number) for number in range(200_000)))
     command = ("load", "--input", str(file), *ROWS[2:], "--log", str(tmp_path / "log"))

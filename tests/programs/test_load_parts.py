@@ -1,4 +1,4 @@
-"""The parts of the bulk load that need no JVM: its command line, its progress, its report, its exit codes."""
+"""The parts of the bulk load that need no JVM: its command line, progress, report and exit codes."""
 
 import io
 import json
@@ -362,7 +362,7 @@ CAUSES = [
 @pytest.mark.parametrize(("causes", "kind", "said"), CAUSES)
 def test_of_a_chain_of_causes_the_root_is_told_with_the_file(causes, kind, said):
     class Java:
-        """As Py4J hands on an exception of the JVM."""
+        """A JVM exception as Py4J returns it."""
 
         def __init__(self, name, message, cause):
             self.getClass = lambda: self
@@ -390,7 +390,7 @@ def test_a_failure_is_reported_with_its_token():
 
 @pytest.fixture
 def complete_log(monkeypatch):
-    """A log in which job load-1 is complete, and what opens as the log of a load."""
+    """A log in which job load-1 is complete, and a function that sets the log that a load opens."""
     log = MemoryLog()
     log.create(1)
     plan = log.record_plan(plan_of(log, "load-1"))
@@ -423,7 +423,7 @@ def test_a_run_that_an_error_ended_after_the_completion_is_told_as_such(complete
 
 @pytest.fixture
 def load_again(capsys):
-    """Runs job load-1, for which no Spark may be started, unless there is one: the exit code and the JSON line."""
+    """A function that runs job load-1 and returns the exit code and the JSON line. By default no Spark may start."""
 
     def load_again(*argv, start=lambda _: pytest.fail("a session")):
         code = bulk_load.main([*NEEDED, "--job", "load-1", *argv], "bulk_load.py", start)

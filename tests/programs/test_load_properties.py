@@ -1,6 +1,6 @@
 """A load stores exactly the rows that independent parsers read from its files, in the order of each file.
 
-LOAD_FILES is the number of files over all formats, and with it the examples are random.
+If LOAD_FILES is set, it is the number of files over all formats, and the examples are random.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""What a bulk load shows of itself while another load is granted what it waits for."""
+"""The progress of a bulk load that waits for the grant of another load."""
 
 from spark_cas import open_log
 from spark_cas.core.expected_offsets import ExpectedOffsets
@@ -18,7 +18,7 @@ def test_a_load_says_for_whom_it_waits_until_it_has_a_grant_itself(tmp_path, mon
         log.create(2)
         first = obtain_grant(log, Applicant("first", "run"), END)
         watch = LedgerWatch(spec, "second")
-        watch._answered += 3600  # it answers at once
+        watch._answered += 3600  # simulate an immediate response
         assert watch.rows() == 0
         watch._answered += 3600
         assert watch.waiting() == "waiting for job first, which is at work, since 0 s"

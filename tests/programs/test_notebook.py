@@ -15,14 +15,14 @@ CELL_SECONDS = 200
 
 
 def printed(cell: nbformat.NotebookNode) -> str:
-    """What a cell printed and what it ended in."""
+    """Return the text and the result of a cell."""
     texts = [output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs]
     return "".join(texts)
 
 
 @pytest.fixture
 def ran(tmp_path, monkeypatch):
-    """Runs a notebook and returns its code cells."""
+    """A function that runs a notebook and returns its code cells."""
     for name, value in {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}.items():
         monkeypatch.setitem(os.environ, name, value)
 

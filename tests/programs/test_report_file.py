@@ -1,4 +1,4 @@
-"""Where a report can be put, and that nothing else is taken away for it."""
+"""The places where a report can be written, and the files that it must not replace."""
 
 import errno
 import os
@@ -12,7 +12,7 @@ from spark_cas.options import report_file
 
 @pytest.fixture
 def own_output(tmp_path):
-    """What stands for one's own output, led into a file."""
+    """The path of a descriptor that acts as the standard output, and its file."""
     with (tmp_path / "out").open("w") as out:
         link = tmp_path / "stdout"
         link.symlink_to(f"/proc/self/fd/{out.fileno()}")
@@ -60,7 +60,7 @@ def test_a_pipe_is_written_to(tmp_path):
 
 
 def test_a_file_that_cannot_be_replaced_is_written_where_it_is(tmp_path, monkeypatch):
-    """As one that is a mount, or whose folder may not be written, which keeps no root from it."""
+    """For example a mount, or a file in a read-only folder. The test simulates the error: root may write there."""
     file = tmp_path / "report.json"
     file.write_text("earlier")
     unlink = Path.unlink

@@ -1,4 +1,4 @@
-"""Sessions of programs that start their own, each in a process of its own."""
+"""Sessions of programs that start their own, each in its own process."""
 
 import subprocess
 import sys
@@ -73,7 +73,7 @@ def test_context_of_failed_query_is_shown_with_the_log_only(show_log):
 
 
 def test_a_session_that_is_stopped_has_no_workers_that_might_still_append():
-    """Spark only tells them to end: who counts rows right after it would count too few."""
+    """Spark only requests that the workers end. A count of rows right after that could be too low."""
     ran = subprocess.run(
         [sys.executable, "-c", STOPS_WHILE_WORKERS_STAND_STILL],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""Comparing a log with a frame: what counts as the same, and each kind of difference."""
+"""The comparison of a log with a frame: equal content, and each kind of difference."""
 
 import datetime as dt
 import json
@@ -22,7 +22,7 @@ TIME = dt.datetime(2020, 5, 17, 12, 30, 0, 250_999, tzinfo=dt.UTC)
 
 @pytest.fixture
 def options(path):
-    """A log that the first write makes."""
+    """The options of a log that the first write creates."""
     return {"path": path}
 
 
@@ -91,7 +91,7 @@ def test_each_copy_counts_and_the_first_differences_are_the_first(spark, options
 
 
 def test_order_is_that_of_each_key(spark, options):
-    """Rows that are alike may be told apart in any way: a, b, a fits a at 1 and 3."""
+    """Equal rows are interchangeable: a, b, a matches a at 1 and 3."""
     rows = [("k", "a", 1), ("k", "b", 2), ("k", "a", 3), ("j", "c", 1), ("j", "d", 2), (None, "n", 1), (None, "m", 2)]
     df = spark.createDataFrame(rows, "key STRING, value STRING, at INT")
     write(df, options, order_by=["at"])
@@ -118,7 +118,7 @@ def test_a_topic_in_which_markers_lie_between_the_rows(spark, broker):
 
 
 def test_a_key_in_two_partitions_has_no_order_unless_the_frame_says_so(spark, path):
-    # Of k the place among partitions is out of order as well; of l it is not.
+    # Read partition by partition, the rows of k are out of order, and those of l are not.
     rows = [("k", "a", 0, 1), ("k", "b", 1, 2), ("k", "c", 0, 3), ("l", "d", 0, 1), ("l", "e", 1, 2)]
     df = spark.createDataFrame(rows, "key STRING, value STRING, partition INT, at INT")
     write(df, {"path": path}, order_by=["at"], by="partition")

@@ -1,4 +1,4 @@
-"""New logs on each of the two backends, for tests that are to hold on both."""
+"""New logs on both backends, for tests that must pass on each."""
 
 import pytest
 
@@ -7,11 +7,11 @@ from tests.kafka.clients import create_topic
 
 KAFKA = pytest.param("kafka", marks=pytest.mark.kafka)
 EMBEDDED_AND_KAFKA = ["embedded", KAFKA]
-"""Values of a parameter of a fixture, for `new_log`."""
+"""Parameters of a fixture that calls `new_log`: one for each backend."""
 
 
 def new_log(request, path, partitions):
-    """The address of a new log on the backend that is the fixture's parameter; ``path`` is for the embedded one."""
+    """Create a log on the backend in the fixture's parameter. Return its address, which is ``path`` if embedded."""
     if request.param == "embedded":
         with open_log(path) as log:
             log.create(partitions)

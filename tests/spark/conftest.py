@@ -1,4 +1,4 @@
-"""What tests of the adapters to Spark share: logs."""
+"""Fixtures of the tests of the Spark adapter: logs."""
 
 import pytest
 
@@ -11,13 +11,13 @@ __all__ = ["s3"]
 
 @pytest.fixture(params=EMBEDDED_AND_KAFKA)
 def address(request, path):
-    """A log of two partitions on one of the two backends."""
+    """The address of a log with two partitions, on each backend."""
     return new_log(request, path, 2)
 
 
 @pytest.fixture
 def log(path):
-    """A log of two partitions there."""
+    """An open log with two partitions in a directory."""
     with open_log(path) as log:
         log.create(2)
         yield log

@@ -1,7 +1,8 @@
-"""A process that appends to a log as long as it is not stopped: for each of its keys 0, 1, 2 and so on.
+"""A process that appends the values 0, 1, 2 and so on for each of its keys, while another process adds partitions.
 
-Arguments: the log, the name of its keys, how many records of each. Each record is an append of its own, to the
-partition of its key as the log is then; where partitions are added meanwhile, it plans again.
+Arguments: the log, the prefix of the keys, and the number of records of each key. Each record is a separate append to
+the partition of its key in the current layout. If the layout changes before the append, the process retries it with a
+new plan.
 """
 
 import itertools
@@ -23,7 +24,7 @@ KEYS = 8
 
 
 def main() -> None:
-    """Append all."""
+    """Append all records."""
     path, name, count = sys.argv[1:]
     jobs = itertools.count()
     with open_log(path) as log:
@@ -35,7 +36,7 @@ def main() -> None:
 
 
 def append(log: Backend, table: pa.Table, job: str) -> bool:
-    """Whether a record was appended; else the log is another by now."""
+    """Append one record. Return False if the layout changed first, and nothing was appended."""
     plan: Plan = plan_of(log, job, "none")
     (batch,) = table.to_batches()
     claim = log.claim(int(partition_of(batch, plan.partitions)[0].as_py()), plan)

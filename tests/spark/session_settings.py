@@ -1,4 +1,4 @@
-"""Settings that a session has for a while."""
+"""Temporary settings of a Spark session."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 @contextmanager
 def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """While the block runs; behind it the session has what it had."""
+    """Apply settings to a session within the block, and restore the previous values after it."""
     before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in settings}
     try:
         for name, value in settings.items():

@@ -1,4 +1,4 @@
-"""Short ways to run streaming queries into logs, file by file, and to let them do a batch again."""
+"""Helpers that run streaming queries from files into logs, and that replay batches."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ FORMAT = "conditional-log"
 
 
 class Source:
-    """Files of lines in a folder, one file a batch: each line is key and value."""
+    """Text files in a folder, by default one per batch. Each line holds a key and a value."""
 
     def __init__(self, spark, folder: Path) -> None:
         self._spark = spark
@@ -23,24 +23,24 @@ class Source:
         folder.mkdir()
 
     def add(self, name: str, *keys: str) -> list[str]:
-        """A file of rows, one for each key; returns their values, which tell them apart."""
+        """Add a file with one row per key. Return the values of the rows, which are unique."""
         staged = self.folder.with_name(f"staged-{name}")
         lines = [f"{key} {name}-{at:03d}" for at, key in enumerate(keys)]
         staged.write_text("\n".join(lines) + "\n")
         self._files += 1
-        os.utime(staged, (self._files, self._files))  # the source takes the oldest first
+        os.utime(staged, (self._files, self._files))  # the source reads the oldest file first
         staged.rename(self.folder / name)
         return [line.split()[1] for line in lines]
 
     def stream(self, files: int = 1):
-        """Of so many files a batch."""
+        """Return a streaming DataFrame with the given number of files per batch."""
         lines = self._spark.readStream.format("text").option("maxFilesPerTrigger", files).load(str(self.folder))
         parts = sf.split("value", " ")
         return lines.select(parts[0].alias("key"), parts[1].alias("value"))
 
 
 def run(frame, checkpoint, path=None, **options):
-    """A query that does all there is and ends; an error of ours as what it is."""
+    """Run a query until it has read all files. If it fails with an error of the package, raise that error."""
     writer = frame.writeStream.format(FORMAT).outputMode("append").trigger(availableNow=True)
     query = writer.option("checkpointLocation", checkpoint).options(**options).start(path)
     finish(query)
@@ -63,7 +63,7 @@ def values_of(path):
 
 
 def forget(checkpoint, batch):
-    """Put a checkpoint back to before a batch was begun."""
+    """Remove a batch and all later batches from a checkpoint, as if they had never begun."""
     for folder in ("offsets", "commits", "sources/0"):
         for file in Path(checkpoint, folder).iterdir():
             if file.name.lstrip(".").split(".")[0].isdigit() and int(file.name.lstrip(".").split(".")[0]) >= batch:
@@ -71,6 +71,6 @@ def forget(checkpoint, batch):
 
 
 def replay(checkpoint, batch):
-    """Let the query do a batch again that it has done: as if it was killed before it noted that."""
+    """Make the query replay a completed batch, as if the driver was killed before it recorded the commit."""
     Path(checkpoint, "commits", str(batch)).unlink()
     Path(checkpoint, "commits", f".{batch}.crc").unlink(missing_ok=True)

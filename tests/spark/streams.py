@@ -1,4 +1,4 @@
-"""Short ways to run streaming queries on logs, and to see what each micro-batch held."""
+"""Helpers that run streaming queries on logs and inspect their micro-batches."""
 
 import json
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ SECONDS = 120
 
 
 class Stream:
-    """A query with a checkpoint, which can be stopped and started again; it adds a row per record to files."""
+    """A query that can be stopped and restarted from its checkpoint. It writes each record to Parquet files."""
 
     def __init__(self, spark, folder, **options):
         self.spark = spark
@@ -21,18 +21,18 @@ class Stream:
         self.options = options
 
     def query(self, **more):
-        """A reader's frame that goes into Parquet; ``trigger`` is what is still to be said."""
+        """Return the writer of a query from the log to Parquet files. The caller adds the trigger."""
         read = self.spark.readStream.format("conditional-log").options(**{**self.options, **more}).load()
         rows = read.selectExpr("topic", "partition", "offset", "cast(value as string) value")
         writer = rows.writeStream.format("parquet").option("checkpointLocation", str(self.folder / "checkpoint"))
         return writer.option("path", str(self.folder / "rows"))
 
     def run(self, **more):
-        """Read all that there is now; the number of records in each batch that held some."""
+        """Read all available records. Return the number of records in each non-empty batch."""
         return batches_of(self.query(**more).trigger(availableNow=True).start())
 
     def refused(self, kind, **more):
-        """The message of the error of ours with which the query ends."""
+        """Run the query, check the type of the error with which it fails, and return its message."""
         with pytest.raises(StreamingQueryException) as caught:
             self.run(**more)
         error = error_from_text(str(caught.value))
@@ -42,7 +42,7 @@ class Stream:
 
     @contextmanager
     def running(self, **more):
-        """The query while it goes on."""
+        """Run the query during the block."""
         query = self.query(**more).trigger(processingTime="100 milliseconds").start()
         try:
             yield query
@@ -50,20 +50,20 @@ class Stream:
             query.stop()
 
     def values(self):
-        """What the stream has brought so far, sorted."""
+        """Return the values that the query has written so far, sorted."""
         schema = "topic string, partition int, offset bigint, value string"
         rows = self.spark.read.schema(schema).parquet(str(self.folder / "rows")).collect()
         return sorted(row.value for row in rows)
 
     def offsets(self):
-        """The offsets that the checkpoint holds for each batch, as the source wrote them."""
+        """Return the offsets that the checkpoint holds for each batch, as the source wrote them."""
         files = [each for each in (self.folder / "checkpoint" / "offsets").iterdir() if each.name.isdigit()]
         files.sort(key=lambda each: int(each.name))
         return [json.loads(file.read_text().splitlines()[2]) for file in files]
 
 
 def batches_of(query):
-    """The number of records in each batch of a query that ends by itself, but for batches without any."""
+    """Wait until a query ends. Return the number of records in each non-empty batch."""
     try:
         assert query.awaitTermination(SECONDS), "the query did not end"
         return [each["numInputRows"] for each in query.recentProgress if each["numInputRows"]]

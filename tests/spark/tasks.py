@@ -1,4 +1,4 @@
-"""What became of the tasks of some jobs, by Spark's own account."""
+"""The results of the tasks of a job group, as Spark records them."""
 
 from pyspark import SparkContext, SparkStageInfo
 
@@ -6,8 +6,8 @@ _MOST_TASKS = 1_000
 
 
 def stages_of(context: SparkContext, group: str) -> list[SparkStageInfo]:
-    """The stages of a job group that began, as of now."""
-    # The tracker knows what was passed on to its listener, which is a moment behind.
+    """Return the stages of a job group that have begun so far."""
+    # Spark's listener bus delivers events to the tracker with a delay.
     context._jsc.sc().listenerBus().waitUntilEmpty()
     tracker = context.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
@@ -16,7 +16,7 @@ def stages_of(context: SparkContext, group: str) -> list[SparkStageInfo]:
 
 
 def failed_tasks(context: SparkContext, group: str) -> list[str]:
-    """What each attempt of a task failed with, in a job group some of whose tasks ran."""
+    """Return the error of each failed task attempt in a job group. At least one stage must have begun."""
     stages = stages_of(context, group)
     assert stages, f"no stage of job group {group} began"
     found = [why for stage in stages for why in _failures(context, stage)]
@@ -29,5 +29,5 @@ def _failures(context: SparkContext, stage: SparkStageInfo) -> list[str]:
         return []
     tasks = context._jsc.sc().statusStore().taskList(stage.stageId, stage.currentAttemptId, _MOST_TASKS)
     found = [tasks.apply(each) for each in range(tasks.size())]
-    # One that was killed, with its stage, has a message too, and did not fail.
+    # A task that Spark killed with its stage also has a message, but it did not fail.
     return [each.errorMessage().get() for each in found if each.status() == "FAILED"]

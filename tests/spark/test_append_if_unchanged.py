@@ -1,4 +1,4 @@
-"""Rows are appended or returned, each for what happened to its key."""
+"""`append_if_unchanged` appends or returns each row, depending on whether its key has changed."""
 
 import pytest
 from pyspark.sql import functions as sf
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 @pytest.fixture
 def log(path):
-    """a, b, c, a, b: one partition, ends at 5."""
+    """A log with the keys a, b, c, a, b in one partition, whose end offset is 5."""
     with open_log(path) as log:
         log.create(1)
         for key in "abcab":
@@ -123,7 +123,7 @@ def test_a_key_that_changes_before_the_append_is_judged_again(spark, log, path, 
 
 @pytest.fixture
 def two(address):
-    """A log of two partitions, on one of the two backends, with the keys a to h."""
+    """A log with two partitions and the keys a to h, on one of the two backends."""
     with open_log(address) as log:
         placed = partition_of(table_of("abcdefgh").to_batches()[0], 2)
         for key, at in zip("abcdefgh", placed.to_pylist(), strict=True):
@@ -133,7 +133,7 @@ def two(address):
 
 @pytest.mark.parametrize("address", [KAFKA, *full("embedded")], indirect=True)
 def test_as_a_whole_all_that_holds_is_visible_in_one_step(spark, two, address, monkeypatch):
-    """A key of one partition changes before the first append: then nothing of that is in the other either."""
+    """A key of one partition changes before the first append: that append adds no row to the other one either."""
     append, seen = module._Rounds._append, []
 
     def overtaken(rounds, frame, number):
@@ -151,13 +151,13 @@ def test_as_a_whole_all_that_holds_is_visible_in_one_step(spark, two, address, m
         done = append_if_unchanged(given, {"path": address, "job": "job", "atomic": "load"})
         assert told(done.rejected, "value") == [("a2",)]
         assert told(done.appended, "value") == [(f"{key}2",) for key in "bcdefgh"]
-    # Before the first and the second append of the first call, and before that which completes it again.
+    # The counts before the first and the second append of the first call.
     assert seen[:2] == [8, 9]
     assert sum(map(len, bounded(two).values())) == 16
 
 
 def test_where_deletions_are_compacted_away_a_claim_that_is_too_old_is_returned(spark, log, path, monkeypatch):
-    # Of the driver alone: its judgement, and not the append's, which the contract has.
+    # Only the driver is patched. This covers the driver's check; the contract tests cover the check of the append.
     monkeypatch.setattr(ObjectLog, "tombstones_kept_ms", lambda _: 24 * 60 * 60 * 1000)
     given = rows(spark, ("d", "old", 3), ("e", "now", 5), ("a", "changed", 1))
     for _ in range(2):

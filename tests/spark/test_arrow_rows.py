@@ -1,4 +1,4 @@
-"""Spark's Arrow batches into records and back; no JVM needed for that."""
+"""Conversion of Spark's Arrow batches to records and back, without a JVM."""
 
 import numpy as np
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Bootstrapping on both backends: records, state and offsets at one bound, and the write that goes on from there."""
+"""Bootstrap on both backends: records, state and offsets at one bound, and a write that continues from there."""
 
 import datetime as dt
 import itertools
@@ -36,7 +36,7 @@ TIME = dt.datetime.fromtimestamp(TIME_MS / 1000, dt.UTC)
 
 @pytest.fixture(params=EMBEDDED_AND_KAFKA)
 def address(request, path):
-    """A log of four partitions on one of the two backends."""
+    """The address of a log with four partitions, on each backend."""
     return new_log(request, path, 4)
 
 
@@ -47,7 +47,7 @@ def log(address):
 
 
 def append(log, partition, *pairs):
-    """Key and value of each record, None for none; in one chunk at the end."""
+    """Append records of keys and values, None for null, in one chunk. Return its base offset."""
     rows = [{"key": key, "value": value, "timestamp": TIME} for key, value in pairs]
     end = log.bounds(partition).end_offset
     outcome = append_once(
@@ -58,7 +58,7 @@ def append(log, partition, *pairs):
 
 
 def abort_some(address):
-    """On Kafka, records that were aborted, and the marker that says so, at the end of partition 0."""
+    """On Kafka, append records to partition 0 in a transaction and abort it."""
     if address.startswith("kafka:"):
         server, _, topic = address.removeprefix("kafka://").partition("/")
         clients.append(server, topic, "never", "seen", commit=False)
@@ -75,7 +75,7 @@ def rows_of(df):
 
 
 def state_of(records):
-    """What `Bootstrap.state` has to hold, by hand: (partition, key, value, offset) of (partition, offset, record)."""
+    """Compute (partition, key, value, offset) of each row in `Bootstrap.state`, from (partition, offset, record)."""
     newest = {(partition, row["key"]): (row["value"], offset) for partition, offset, row in records}
     kept = {at: found for at, found in newest.items() if at[1] is not None and found[0] is not None}
     return sorted(((*at, *found) for at, found in kept.items()), key=repr)
@@ -118,7 +118,7 @@ def test_all_of_a_bootstrap_lies_at_one_bound_from_which_a_write_goes_on(spark, 
 
     df = spark.range(8).select(sf.col("id").cast("string").alias("key"), sf.lit("v").alias("value"))
     write(df, address, "goes-on", found.expected_offsets)
-    # Computed only now, and still as of the bound.
+    # Spark computes the frames only now, after the write, and still as of the bound.
     assert rows_of(found.state.withColumn("timestamp", sf.unix_millis("timestamp"))) == sorted(state, key=repr)
     assert rows_of(found.records.select("partition", "offset", "key", "value")) == sorted(records, key=repr)
     with pytest.raises(PySparkException, match=r"\[CONFLICT\]"):
@@ -198,7 +198,7 @@ def test_the_frames_are_of_this_very_log_and_no_other_that_has_its_name_by_then(
     assert f"log {log.topic} is not the one that is to be read" in truncated(another)
     make_anew(address)
     with open_log(address) as other:
-        # Empty, as long as the old one, and longer.
+        # The new log is empty at first, then as long as the old one, then longer.
         for values in ("", "xyz", "z"):
             if values:
                 append_foreign(other, 0, *values)
@@ -225,7 +225,7 @@ def truncated(frame):
 
 
 def make_anew(address):
-    """Another log, empty, of the same name."""
+    """Replace a log with an empty one of the same name."""
     if not address.startswith("kafka:"):
         shutil.rmtree(address)
         with open_log(address) as log:
@@ -235,7 +235,7 @@ def make_anew(address):
     admin = clients.admin_of(server)
     admin.delete_topics([topic])[topic].result(clients.SECONDS)
     deadline = time.monotonic() + clients.SECONDS
-    # It is refused until the old one is gone everywhere.
+    # The broker rejects the new topic until it has deleted the old one.
     while admin.create_topics([NewTopic(topic, 4)])[topic].exception(clients.SECONDS) is not None:
         assert time.monotonic() < deadline
 

@@ -1,4 +1,4 @@
-"""The state of a log that partitions were added to: of each key what was written last, wherever it lay before."""
+"""After expansions the state holds the last value of each key, whichever partition it was written to."""
 
 import pyarrow as pa
 import pytest
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
 def write(log, pairs):
-    """Append each key's value, None for a tombstone, to the key's partition in the log as it is now."""
+    """Append each key's value, None for a tombstone, to the key's partition in the current layout."""
     records = pa.Table.from_pylist([{"key": key, "value": value} for key, value in pairs.items()], RECORDS)
     layout = log.layout()
     places = pa.array(partition_of(records.combine_chunks().to_batches()[0], layout.partitions)).to_pylist()
@@ -33,7 +33,7 @@ KEYS = [f"N{number}".encode() for number in range(40)]
 
 
 def test_a_state_holds_what_was_written_last_through_expansions(spark, address, tmp_path):
-    """To 5 at last: keys go from one old partition to another as well."""
+    """The second expansion, from 4 to 5 partitions, also moves keys between existing partitions."""
     place = str(tmp_path / "state")
     with open_log(address) as log:
         write(log, dict.fromkeys(KEYS, b"1"))
@@ -50,7 +50,7 @@ def test_a_state_holds_what_was_written_last_through_expansions(spark, address, 
         found = bootstrap(spark, address)
         assert values_of(found.state) == expected
         assert [len(row.thresholds) for row in found.offsets.orderBy("partition").collect()] == [2, 2, 1, 1, 0]
-    # From a state of before both.
+    # Refresh a state that was saved before both expansions.
     saved = save_state(spark, {"path": address}, "parquet", f"{place}-1", since=f"{place}-0")
     assert (first.rows, saved.rows) == (len(KEYS), len(expected))
     assert values_of(spark.read.parquet(f"{place}-1/{saved.name}")) == expected

@@ -1,4 +1,4 @@
-"""The columns of reads and writes, checked before a task runs; no JVM needed for that."""
+"""Validation of the columns of reads and writes before a task runs, without a JVM."""
 
 from dataclasses import replace
 

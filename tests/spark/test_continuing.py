@@ -1,4 +1,4 @@
-"""A load that was interrupted and that partitions were added under: run again, it appends the rest."""
+"""After an expansion, a rerun of an interrupted load appends the remaining rows."""
 
 import json
 
@@ -33,7 +33,7 @@ def options_of(address):
 
 
 def arguments_of(address):
-    """The same log for a bulk load."""
+    """Return the command-line arguments of a bulk load that name the same log."""
     if not address.startswith("kafka://"):
         return ["--log", address]
     servers, topic = address.removeprefix("kafka://").split("/")
@@ -41,7 +41,7 @@ def arguments_of(address):
 
 
 def rows(spark, count=ROWS):
-    """Twenty keys, each with its values in order: large ones, for Spark hands small ones on when all are there."""
+    """Twenty keys with their values in order. Small values would be buffered until Spark has all of them."""
     frame = spark.range(count, numPartitions=2)
     return frame.selectExpr(
         "concat('N', id % 20) AS key", "lpad(string(id), 4, '0') || repeat(' ', 20000) AS value", "id AS place"
@@ -57,7 +57,7 @@ def save(frame, address):
 
 
 def cut(frame, at, address):
-    """A frame whose tasks fail when they come to the row of a number, and more rows than now are in the log."""
+    """Return a frame whose tasks fail from row number ``at`` on, after the log has received new rows."""
     there = len(everything(address))
 
     def value_of(text):
@@ -87,7 +87,7 @@ def everything(address):
 
 @pytest.fixture
 def begun(spark, address, small_batches):
-    """What the log holds of a load that was interrupted; partitions were added since."""
+    """Interrupt a load, add partitions, and return the values that the load had appended."""
     stale = routed(rows(spark), address)
     assert "power cut" in refusal(cut(stale, 40, address), address)
     before = everything(address)
@@ -110,7 +110,7 @@ def test_a_load_that_partitions_were_added_under_appends_the_rest_when_it_is_run
     assert main([*given, *arguments_of(address), "--partitions", "3"], "bulk_load.py", lambda _: spark) == 2
     assert "partitions says 3, but the log has 5" in capsys.readouterr().err
     for already in (False, True):
-        # The count that the log had when the load made it: the same command goes on.
+        # The log had 2 partitions when the load began, so the same command resumes the load.
         assert main([*given, *arguments_of(address), "--partitions", "2"], "bulk_load.py", lambda _: spark) == 0
         report = json.loads(capsys.readouterr().out.splitlines()[-1])
         told = (report["job"], report["rows"], report["earlier_rows"], report["already_complete"])

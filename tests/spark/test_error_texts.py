@@ -1,4 +1,4 @@
-"""The errors that `error_from_text` finds in the exceptions of Spark, and the rows of the input that are none."""
+"""`error_from_text` finds the package's errors in Spark's exceptions, and ignores input rows that imitate them."""
 
 from pathlib import Path
 
@@ -140,7 +140,7 @@ def run(writer, checkpoint):
     writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
 
 
-# The last tests: while there is a Connect session, functions of columns are those of Connect.
+# Keep these tests last: during a Connect session, column functions belong to Connect.
 @pytest.mark.parametrize("input_", [cast, malformed])
 def test_on_connect_a_row_of_the_input_is_no_error_of_a_load(connect, path, tmp_path, input_):
     require_no_error(path, input_(connect, LINES, tmp_path))

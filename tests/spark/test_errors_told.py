@@ -1,4 +1,4 @@
-"""What Spark shows of an error of ours: the sentence, without a traceback in front of it."""
+"""Spark shows an error of the package as one message without a traceback."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from spark_cas import route
 pytestmark = pytest.mark.spark
 
 MOST_LINES = 4
-"""Spark has a line of its own in front in some, and `` SQLSTATE: 38000`` behind."""
+"""Spark puts a line of its own before some messages, and appends `` SQLSTATE: 38000``."""
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_an_error_comes_as_its_sentence(spark, rows, log, path, name):
 def test_so_does_one_of_a_task(spark, log, path):
     rows = spark.sql("SELECT 'a' AS key, CAST(id AS STRING) AS value FROM range(3)")
     save(route(rows, path), path=path, job="load-1", maxRecordsPerChunk=1)
-    # The plan looks at the newest chunk, the task at all.
+    # The plan reads only the newest chunk, the task reads every chunk.
     (oldest,) = Path(path).glob("partition=*/*0000.parquet")
     oldest.write_bytes(b"no chunk")
     require_sentence(error_of(spark.read.format("conditional-log").load(path).collect), "[CHUNK_DAMAGED]")

@@ -1,4 +1,4 @@
-"""The examples of the README, and of the pages that go on from it, run as they stand, one after the other."""
+"""The examples of the README and of the pages that build on it, run one page after the other."""
 
 from typing import Any
 
@@ -19,14 +19,14 @@ IN_ORDER = [
     "docs/spark.md",
     "docs/key-value-store.md",
 ]
-"""The pages that have examples: each goes on with the names and logs of those before it."""
+"""The pages with examples. Each may use the names and logs of the pages before it."""
 
 READER_HAS = {
     "docs/spark.md": """
 route(flights, {"path": "/data/logs/flights", "job": "load-2"}).createOrReplaceTempView("routed")
 """,
 }
-"""What a page takes for granted that its reader has."""
+"""Code that a page assumes its reader has run."""
 
 RUN = ("python", "sql")
 
@@ -47,7 +47,7 @@ def test_every_page_with_examples_is_run():
 
 
 def test_the_examples_run_one_after_the_other(spark, broker, s3, tmp_path, capsys):
-    # What docs/object-store.md has for a bucket somewhere.
+    # The options of the store that docs/object-store.md defines for a remote bucket.
     names: dict[str, Any] = {"store": {f"store.{name}": value for name, value in s3.options.items()}}
     for page in IN_ORDER:
         here = [Block("python", READER_HAS.get(page, ""), ""), *blocks(page)]

@@ -1,4 +1,4 @@
-"""A definite error of one task stops the other tasks of the write, and reports the rows that this run appended."""
+"""A permanent error of one task stops the other tasks of the write, and reports the rows that this run appended."""
 
 import time
 from functools import partial
@@ -29,16 +29,16 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 CHUNK = 5
 VALUE_BYTES = 20_000
-"""A chunk is larger than the buffers between Spark and its Python workers, so each reaches the writer at once."""
+"""A chunk exceeds the buffers between Spark and its Python workers, so the writer receives each chunk immediately."""
 SLOW_CHUNKS = 60
 PAUSE_SECONDS = 0.25
-"""The slow task takes at least 15 s, three times as long as it may append after the error of the other."""
+"""The slow task takes at least 15 s, three times as long as it may append after the error of the other task."""
 
 
 def rows_of(session):
-    """Ten rows for partition 0 in one task, and many for partition 1 in another."""
+    """Ten rows for partition 0 in one task, and many rows for partition 1 in another task."""
     slow = SLOW_CHUNKS * CHUNK
-    # Spark (4.2) reads a union of two frames with one partition each in one task.
+    # Spark 4.2 reads a union of two frames with one partition each in a single task.
     both = session.range(0, 2 * slow, 1, 2).where(f"id < 10 OR id >= {slow}")
     ids = both.selectExpr(f"IF(id < {slow}, id, id - {slow} + 10) AS id")
     rows = ids.selectExpr("IF(id < 10, 0, 1) AS partition", "CAST(id AS STRING) AS key")
@@ -46,7 +46,7 @@ def rows_of(session):
 
 
 def in_two_tasks(rows, folder, before_fast):
-    """Partition 1 comes slowly. Partition 0 follows `before_fast`, when some rows of partition 1 are on their way."""
+    """Delay each batch of partition 1. Partition 0 starts after four of them, and calls `before_fast` first."""
     some = Path(folder, "some")
 
     def run(batches):
@@ -70,7 +70,7 @@ def wait_until(condition):
 
 
 def wait_for_rows(address, before=0):
-    """Return when the slow task has appended rows."""
+    """Wait until the slow task has appended rows."""
     with open_log(address) as log:
         wait_until(lambda: len(values_in(log, 1)) > before)
 
@@ -90,7 +90,7 @@ def error_of(work):
 
 
 def require_stopped(error, address, before=0):
-    """The slow task stopped, and the error counts the rows of this run alone."""
+    """Check that the slow task stopped early, and that the error counts only the rows of this run."""
     with open_log(address) as log:
         slow = len(values_in(log, 1)) - before
     assert 0 < slow < SLOW_CHUNKS * CHUNK, "the other task ran to its end"
@@ -99,7 +99,7 @@ def require_stopped(error, address, before=0):
 
 
 def begin_with_other_rows(address):
-    """A run of the job that died after a chunk of other rows in partition 0, and a chunk in partition 1."""
+    """Simulate a crashed run of the job: a chunk of different rows in partition 0, and a chunk in partition 1."""
     with open_log(address) as log:
         log.create(2)
         plan = pin_plan(log, "load", ExpectedOffsets("end"))
@@ -128,7 +128,7 @@ def require_changed_input_stops_the_other(session, address, tmp_path):
 
 
 def require_resumable(rows, address, error):
-    """The next run of the job is not stopped by the cancellation of the one before."""
+    """Check that the cancellation of one run does not stop the next run of the job."""
     slow = rows.where("partition = 1")
     again = error_of(lambda: save(slow, address, job="load"))
     assert isinstance(again, InputChangedError), again
@@ -144,7 +144,7 @@ def append_another_record(path):
         append_foreign(log, 0, "another writer's")
 
 
-# Kind, options, and the columns of the rows.
+# The expected error, the options and the columns of the rows.
 WRONG: dict[str, tuple[type[ConditionalLogError], dict[str, Any], list[str]]] = {
     "conflict": (ConflictError, {"expectedOffsets": "end"}, ["partition", "key", "value"]),
     "record too large": (
@@ -200,5 +200,5 @@ def test_a_write_without_a_job_stops_as_well(spark, path, tmp_path):
 
 
 def test_on_connect_changed_input_of_one_task_stops_the_other(connect, address, tmp_path):
-    """The last test: while there is a Connect session, functions of columns are those of Connect."""
+    """Keep this test last: during a Connect session, column functions belong to Connect."""
     require_changed_input_stops_the_other(connect, address, tmp_path)

@@ -1,4 +1,4 @@
-"""How much a write asks for (option idempotence), driven as Spark drives it but in this process."""
+"""The option ``idempotence`` of a write. The tests call the writer as Spark does, but in this process."""
 
 import json
 import pickle
@@ -110,7 +110,7 @@ def test_off_takes_no_job_and_no_condition(path, given, said):
 
 def test_a_log_that_gives_exactly_once_gives_it_where_it_is_requested(path):
     assert isinstance(planned(path, idempotence="requested", job="load-1"), ConditionalLogWriter)
-    # Both are at work: it has to expect nothing of partitions.
+    # Rows with expected offsets get exactly once too, if the write sets expectedOffsets=none.
     claiming = planned(path, CLAIMING, idempotence="requested", expectedOffsets="none")
     assert isinstance(claiming, ConditionalLogWriter)
     assert found(path)[1][-1] == "load-1"

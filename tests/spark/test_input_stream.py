@@ -1,4 +1,7 @@
-"""What a worker tells Spark's JVM, so that it does not wait with the rows: over real sockets, and in a real task."""
+"""A worker makes the system acknowledge Spark's data immediately, so that the JVM does not delay rows.
+
+Tested on real sockets and in a real task.
+"""
 
 import os
 import socket
@@ -21,7 +24,7 @@ OPTIONS = {"path": "/log"}
 
 
 def delays(connection):
-    """Whether the system acknowledges what comes with the next answer, or some time later."""
+    """Return whether the system delays the acknowledgement of received data."""
     return not connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK)
 
 
@@ -32,7 +35,7 @@ def connection():
         socket.create_connection(server.getsockname()) as jvm,
         server.accept()[0] as worker,
     ):
-        # An answer, and the system waits for the next.
+        # After it has sent a reply, the system delays the acknowledgement of the next data.
         jvm.sendall(b"question")
         worker.recv(8)
         worker.sendall(b"answer")

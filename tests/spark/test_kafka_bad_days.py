@@ -1,6 +1,7 @@
-"""A broker that stands still while Spark reads and writes by it: no task fails, no query ends.
+"""A broker that stalls while Spark reads and writes: no task fails, and no query ends.
 
-The times keep the ratios of those in use: it stands still for half of the patience, which is six requests.
+The timeouts keep the ratios of the default ones: the broker stalls for six request timeouts, which is half of the
+retry timeout.
 """
 
 import time
@@ -26,12 +27,12 @@ TIMES = {
 TRANSACTION = {"transactionTimeoutMs": f"{6 * REQUEST_MS}"}
 STANDS_STILL_SECONDS = 6 * REQUEST_MS / 1000
 WITHIN_SECONDS = (0.0, 0.6)
-"""So long after something began: while it is planned, and while workers connect or records are on their way."""
+"""Seconds after which the broker stalls: during planning, and while workers connect or records are in flight."""
 
 
 @contextmanager
 def standing_still(broker, after):
-    """While this is open the broker stops, and after some seconds goes on."""
+    """Stop the broker ``after`` seconds from now, and resume it before the block ends."""
 
     def stand_still():
         time.sleep(after)
@@ -48,7 +49,7 @@ def standing_still(broker, after):
 
 
 def new_topic(broker, *values):
-    """A topic that holds these values, and the options of a read of it."""
+    """Create a topic with these values. Return its name and the options of a read."""
     topic = create_topic(broker.bootstrap)
     if values:
         with open_log(f"kafka://{broker.bootstrap}/{topic}") as log:

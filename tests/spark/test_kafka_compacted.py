@@ -1,4 +1,4 @@
-"""A topic that its broker has compacted: the state is the same as if it kept everything."""
+"""The state of a topic that its broker has compacted is the same as without compaction."""
 
 import json
 import time
@@ -19,11 +19,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 SECONDS = 90
 AGE_SECONDS = 0.2
 SOON = {"segment_ms": "100", "min_cleanable_dirty_ratio": "0.0", "min_compaction_lag_ms": "0"}
-"""A segment is closed by what comes when it is older than that, and cleaned then."""
+"""The next append closes a segment that is older than `segment_ms`. The broker compacts the segment then."""
 
 
 class Compacted:
-    """One partition, and what a reader who has seen all of it knows."""
+    """A topic with one partition, and the last value of each key."""
 
     def __init__(self, log, address):
         self._log = log
@@ -31,7 +31,7 @@ class Compacted:
         self.truth = {}
 
     def append(self, **values):
-        """A record for each key; None deletes it."""
+        """Append a record for each key; None deletes the key."""
         rows = [
             {"key": key.encode(), "value": None if value is None else value.encode()} for key, value in values.items()
         ]
@@ -41,7 +41,7 @@ class Compacted:
         self.truth |= values
 
     def clean(self, *gone):
-        """Wait until the broker has removed all records but the newest of these keys; those of deleted ones, too."""
+        """Wait until the broker has removed all but the newest record of each key, and the tombstones too."""
         deadline = time.monotonic() + SECONDS
         while any(self._versions(key) > (self.truth[key] is not None) for key in gone):
             assert time.monotonic() < deadline, "the broker does not compact"
@@ -86,7 +86,7 @@ def test_the_state_of_a_compacted_topic_and_its_refresh_are_the_truth(spark, bro
         assert json.loads(found.expected_offsets) == {"0": log.bounds(0).end_offset}
         assert found.records.count() < log.bounds(0).end_offset
 
-        # From here on deletions stay long enough to be found by who has seen what they delete.
+        # From now on tombstones are kept long enough for a reader that has the deleted values.
         clients.configure(broker.bootstrap, topic, delete_retention_ms="600000")
         assert save("--output", first)["rows"] == len(keyed.state())
         keyed.append(a="4", d=None, f="1", g="1")

@@ -1,4 +1,4 @@
-"""What becomes of the options of Spark's own Kafka connector. No broker and no JVM."""
+"""How the package treats the options of Spark's own Kafka connector. No broker and no JVM."""
 
 from fnmatch import fnmatchcase
 
@@ -11,7 +11,7 @@ from spark_cas.options.option import READING, Scope
 from spark_cas.options.parse import parse_read, parse_read_stream, parse_route, parse_write
 from spark_cas.options.table import OPTIONS
 
-# The keys that KafkaSourceProvider of spark-sql-kafka-0-10 4.2.0 names, spelt as there, but for a test's.
+# The option keys in KafkaSourceProvider of spark-sql-kafka-0-10 4.2.0, spelled as there, except one for tests.
 OF_THE_SOURCE = [
     "assign",
     "endingoffsets",
@@ -51,7 +51,8 @@ OF_THE_SINK = [
     "kafka.value.serializer",
     "kafka.partitioner.class",
 ]
-# What its guide (docs/streaming/structured-streaming-kafka-integration.md) names beside options.
+# The columns and settings that its guide (docs/streaming/structured-streaming-kafka-integration.md) lists besides the
+# options.
 COLUMNS_OF_THE_SINK = ["key", "value", "headers", "topic", "partition"]
 OF_THE_APPLICATION = [
     "spark.kafka.consumer.cache.capacity",

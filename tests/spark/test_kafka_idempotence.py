@@ -1,4 +1,4 @@
-"""A whole load by a user who may write the topic, and nothing else."""
+"""A load with the permission to write the topic, and with no other permission."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Options that name a topic and set up its clients: what is read from them and what is refused. No broker."""
+"""Options that select topics and configure clients: the parsed values and the rejected ones. No broker."""
 
 from dataclasses import replace
 

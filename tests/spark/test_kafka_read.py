@@ -1,4 +1,4 @@
-"""Reading topics through Spark: records of any producer, the views, ranges of offsets."""
+"""Reads of topics through Spark: records of any producer, the views, ranges of offsets."""
 
 import datetime as dt
 import json
@@ -26,7 +26,7 @@ TIME = dt.datetime.fromtimestamp(TIME_MS / 1000, dt.UTC)
 
 @pytest.fixture(scope="module")
 def topic(broker):
-    """In partition 0 five records of a transaction, its marker, three that were aborted, and one of nobody's."""
+    """Partition 0 holds five committed records, three aborted ones, and one of an ordinary producer."""
     name = create_topic(broker.bootstrap, 2)
     in_transactions = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": f"test/{name}"})
     in_transactions.init_transactions(60)
@@ -95,7 +95,7 @@ def test_a_range_of_offsets(reader, topic):
 
 def test_several_topics_are_one_relation(spark, broker, reader, topic):
     names = sorted([topic, *(f"{topic}-more-{n}" for n in range(2))])
-    admin = admin_of(broker.bootstrap)  # held: its futures fail without it
+    admin = admin_of(broker.bootstrap)  # keep a reference: its futures fail without it
     for name in names[1:]:
         admin.create_topics([NewTopic(name, 1)])[name].result(60)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
@@ -153,7 +153,7 @@ def test_what_is_not_kept_any_more_is_an_error(broker, reader):
     for value in range(4):
         producer.produce(name, str(value), partition=0)
     assert producer.flush(60) == 0
-    admin = admin_of(broker.bootstrap)  # held: its futures fail without it
+    admin = admin_of(broker.bootstrap)  # keep a reference: its futures fail without it
     next(iter(admin.delete_records([TopicPartition(name, 0, 2)]).values())).result(60)
     from_the_start = {"subscribe": name, "startingOffsets": json.dumps({name: {"0": 0}})}
     assert "offsets 0 to 1" in refused(TrimmedError, reader(**from_the_start).load().collect)

@@ -56,7 +56,7 @@ def test_an_open_transaction_holds_up_its_partition_alone(spark, broker, tmp_pat
 
 
 def test_with_isolation_load_nothing_is_new_until_all_of_it_is_decided(broker, caplog):
-    """Asked as Spark's planner asks it. Without it, partition 1 is read while partition 0 is held up."""
+    """Call the readers as Spark's planner does. Without isolation=load, only partition 0 waits."""
     topic = create_topic(broker.bootstrap, 2)
     options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingoffsets": "earliest"}
     more = {"isolation": "load", "claimtimeoutms": "500"}

@@ -1,4 +1,4 @@
-"""Writing to topics through Spark: what a user sees of the contract."""
+"""Writes to topics through Spark: the guarantees that a user sees."""
 
 import json
 import re
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(300)]
 
 @pytest.fixture
 def options(broker):
-    """A topic that the first write makes."""
+    """The options of a topic that the first write creates."""
     return {
         "kafka.bootstrap.servers": broker.bootstrap,
         "topic": f"flights-{uuid.uuid4().hex[:8]}",
@@ -191,7 +191,7 @@ def test_a_row_larger_than_the_topic_takes_is_named_before_it_is_sent(spark, fli
 
 
 def test_secrets_are_shown_nowhere(spark, flights, options):
-    """A login that the broker does not know, because it knows none."""
+    """The broker rejects the login, because it has no logins configured."""
     login = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="me" password="hunter2";'
     sasl = {
         "kafka.security.protocol": "SASL_PLAINTEXT",
@@ -206,7 +206,7 @@ def test_secrets_are_shown_nowhere(spark, flights, options):
     df = flights.withColumn("partition", sf.lit(0)).coalesce(1)
     said = refused(StorageError, lambda: save(df, options, **sasl, routed=True))
     assert "hunter2" not in plans + said + str(from_route.value)
-    # What Spark tells of its queries, on the web page as in the event log.
+    # Spark shows these descriptions in its web UI and in the event log.
     queries = spark._jsparkSession.sharedState().statusStore().executionsList()
     told = " ".join(queries.apply(number).physicalPlanDescription() for number in range(queries.size()))
     assert "conditional-log" in told

@@ -1,4 +1,4 @@
-"""Loads at once: one after the other, or refused before a row; and whatever becomes of one, the next can begin."""
+"""Concurrent loads: one waits for the other or fails before its first row. However one ends, the next can begin."""
 
 import os
 import threading
@@ -31,7 +31,7 @@ def save(frame, path, **options):
 
 
 def at_work(log, job="other"):
-    """Another load of this very process has a grant for all partitions."""
+    """Acquire a grant for all partitions, as another load of this process."""
     grant = obtain_grant(log, Applicant(job, "run", running_process.name_of(os.getpid())), ExpectedOffsets("end"))
     assert grant is not None
     return grant
@@ -104,7 +104,7 @@ def test_a_load_that_ends_badly_keeps_nobody_waiting(spark, log, path, how):
     save(rows_of(spark, "a"), path, job="first")
     with open_log(path) as opened:
         if how == "its task fails":
-            # Behind the shuffle: Spark has the load planned by then.
+            # Fail after the shuffle: Spark has planned the load by then.
             failing = sf.when(sf.col("key") == "b1999", sf.raise_error(sf.lit("out of order"))).otherwise(
                 sf.col("key")
             )

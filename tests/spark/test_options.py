@@ -1,4 +1,4 @@
-"""Options: what is read from them, what is refused, and that no value is ever shown."""
+"""Options: the parsed values and the rejected ones. No error shows a value."""
 
 import itertools
 from pathlib import Path
@@ -248,7 +248,7 @@ def test_explicit_options_win_over_the_log_and_that_over_all_logs(tmp_path):
     options = parse_write({**given, "fencedWaitMs": "8"})
     assert options.limits == ChunkLimits(max_records=1000, max_seconds=2.0)
     assert options.fenced_wait_ms == 8
-    # A default counts for a log that is made, and is no claim about one that exists.
+    # A default sets the partition count of a new log, and asserts nothing about an existing log.
     assert (options.partitions, options.new_partitions) == (None, 5)
     assert options.spec == LogSpec("file:///data/logs/flights", (("aws_region", "eu-north-1"),))
     assert parse_read(given).include_headers
@@ -299,7 +299,7 @@ def known_to(store, name, **where):
         store(**where, config={name: "true"})
     except UnknownConfigurationKeyError:
         return False
-    except BaseError:  # known, and its value is none
+    except BaseError:  # a known name with an invalid value
         return True
     return True
 

@@ -1,4 +1,4 @@
-"""The partition of a row by its key: computed in Spark's JVM where that can, and in Python the same."""
+"""The partition of a row by its key. Spark's JVM computes it if it can, otherwise Python, with the same result."""
 
 from datetime import UTC, datetime
 from itertools import product
@@ -21,7 +21,7 @@ from tests.spark.session_settings import session_settings
 pytestmark = pytest.mark.spark
 
 MANY = 2**31 - 1
-"""As many partitions as a log may have: hardly two hashes share one."""
+"""The maximum number of partitions, so that two hashes hardly ever share one."""
 
 KEYS = [None, b"", b"k", b"key", b"keys", b"key of some length", b"\x00\xff\xfe\x80", b"\xc3", "schlüssel".encode()]
 RESTS = [

@@ -1,4 +1,4 @@
-"""The option ``partitioner`` through Spark: recorded with a log, and conditions of keys that other clients wrote."""
+"""The option ``partitioner`` through Spark: stored with a log, and conditions on keys that other clients wrote."""
 
 import pytest
 from confluent_kafka import Producer
@@ -25,7 +25,7 @@ KEYS = [f"N{number}" for number in range(40)]
 
 @pytest.fixture(params=EMBEDDED_AND_KAFKA)
 def new_options(request, path):
-    """Options of a log that the first write makes."""
+    """The options of a log that the first write creates."""
     if request.param == "embedded":
         return {"path": path, "partitions": PARTITIONS}
     broker = request.getfixturevalue("broker")
@@ -53,7 +53,7 @@ def rows(spark):
 
 
 def save(df, options, **more):
-    """Route and write. Raises the error that Spark's text has."""
+    """Route and write the rows. Raise the package's error if Spark's exception contains one."""
     given = {**options, **more}
     routed = route(df, given)
     try:
@@ -109,7 +109,7 @@ def test_a_log_that_no_write_named_a_partitioner_for_has_murmur2(rows, new_optio
 
 
 def test_a_job_is_not_continued_with_another_partitioner(rows, new_options):
-    """Its rows would get into other partitions, and be in the log twice."""
+    """Its rows would be placed in other partitions, and stored twice."""
     save(rows, new_options, job="first")
     with pytest.raises((JobMismatchError, OptionError)):
         save(rows, new_options, job="first", partitioner="crc32")
@@ -169,7 +169,7 @@ def test_a_write_is_warned_of_keys_that_are_elsewhere(rows, filled):
         planned()
     with open_log(filled["path"]) as log:
         assert log.layouts().partitioner is None
-    # A warning would be an error.
+    # pytest turns a warning into an error.
     planned(job="named", partitioner="crc32")
 
 

@@ -1,4 +1,4 @@
-"""What crosses a process holds plain values only, and is the same on the other side."""
+"""Objects that cross process boundaries hold plain values only, and survive a round trip."""
 
 import dataclasses
 import pickle
@@ -104,7 +104,7 @@ PLAIN = {str, int, float, bool, bytes, type(None)}
 
 
 def again(value):
-    """Both ways in which Spark pickles."""
+    """Pickle and unpickle a value in both ways that Spark uses."""
     assert type(pickle.loads(pickle.dumps(value))) is type(value)  # noqa: S301 - made here
     return pickle.loads(cloudpickle.dumps(value))  # noqa: S301 - made here
 
@@ -126,7 +126,7 @@ def test_errors_survive(error):
 
 
 def kinds_in(kind):
-    """All types that a field's type is made of."""
+    """Return all types that occur in the type of a field."""
     origin = typing.get_origin(kind)
     if origin in (tuple, typing.Union, types.UnionType):
         return set().union(*(kinds_in(each) for each in typing.get_args(kind) if each is not ...))

@@ -1,4 +1,4 @@
-"""Reads and streams by time: a topic with transaction markers gives the same rows as a directory."""
+"""Reads and streams by time return the same rows from a topic with transaction markers as from a directory."""
 
 import datetime as dt
 import json
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 TIME_MS = 1_589_718_600_250
 TODAY_MS = round(time.time() * 1000) - 3_600_000
 CHUNKS = {0: [[0, 1], [2, 9], [3]], 1: [[4, 5], [6]]}
-"""Timestamps after TIME_MS, which are also the values of the records, in the chunks of two partitions."""
+"""Milliseconds after TIME_MS, by partition and chunk. They are also the values of the records."""
 
 
 def append(log, partition, job, numbers, first_ms=TIME_MS):
@@ -34,7 +34,7 @@ def append(log, partition, job, numbers, first_ms=TIME_MS):
 
 @pytest.fixture(params=EMBEDDED_AND_KAFKA)
 def address(request, path):
-    """The address of a log with old records."""
+    """The address of a log with old records, on each backend."""
     address = new_log(request, path, 2)
     with open_log(address) as log:
         for partition, chunks in CHUNKS.items():

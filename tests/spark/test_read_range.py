@@ -1,4 +1,4 @@
-"""Which offsets a read takes, as tables; no log and no JVM."""
+"""The offsets that a read selects, as tables; no log and no JVM."""
 
 import pytest
 
@@ -20,7 +20,11 @@ BOUNDS = {FIRST: Bounds(5, 20), SECOND: Bounds(0, 0)}
 
 
 def since(at, time_ms):
-    """Record N has the time 100 + N; there are records 0 to 24, some of which are not kept or came too late."""
+    """Return the offset of the first record at or after a time.
+
+    Record N has the time 100 + N. The records 0 to 4 were trimmed, and 20 to 24 were appended after the bounds were
+    read.
+    """
     assert at in BOUNDS
     return max(0, time_ms - 100) if time_ms < 125 and at == FIRST else None
 

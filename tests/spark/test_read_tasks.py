@@ -1,4 +1,4 @@
-"""How offsets are divided among tasks, as tables and as a law; no log and no JVM."""
+"""How a read divides offsets among tasks, as tables and as properties; no log and no JVM."""
 
 import pytest
 from hypothesis import given

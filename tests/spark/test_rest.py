@@ -1,4 +1,4 @@
-"""What is left of a load's input, and frames without the rows that a load had appended: no JVM."""
+"""The remaining rows of an interrupted load, and frames without its earlier rows; no JVM."""
 
 from types import SimpleNamespace
 
@@ -37,7 +37,7 @@ def frame(mark):
 
 @pytest.fixture
 def begun(log):
-    """The mark of a frame with the rest of a load that was interrupted."""
+    """Interrupt a load and add partitions. Return the mark of a frame with the remaining rows."""
     crash_after_chunks(log, "job", ROWS, 2)
     layout = expand_log(log, 4)
     return Mark(4, layout.epoch, sorted=True, earlier=earlier_rows(log, "job"))
@@ -69,7 +69,7 @@ def test_partitions_that_are_added_while_a_write_is_planned_void_it(path, log, b
 
 
 def test_a_first_driver_that_completes_late_does_not_hide_the_rest(path, log):
-    """All tasks of the first run had ended when partitions were added; its driver wakes when the rest is done."""
+    """The tasks of the first run end before partitions are added; its driver completes after the rest is done."""
     with pytest.raises(InjectedFaultError):
         run_job(FaultyLog(log, Fault("record_completion", 1, When.BEFORE)), "job", ROWS)
     first, results = log.plan("job"), job_results(log, "job")
@@ -86,7 +86,7 @@ def test_a_first_driver_that_completes_late_does_not_hide_the_rest(path, log):
 
 
 def dropped(monkeypatch, earlier, values, partition=0):
-    """The values that are left of a partition's rows."""
+    """Return the values of a partition's rows that remain after the earlier rows are dropped."""
     monkeypatch.setattr(TaskContext, "get", lambda: SimpleNamespace(partitionId=lambda: partition))
     rows = table_of(values).append_column("partition", pa.array([partition] * len(values), pa.int32()))
     found = remaining_rows._dropper(earlier)(iter(rows.to_batches(max_chunksize=2)))

@@ -1,4 +1,4 @@
-"""Spark that is not set up for this package: what a person reads. A driver of its own, on one machine."""
+"""The messages that a user sees if Spark is not set up for this package. Each test starts a local driver."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ for call in (lambda: route(rows, {"path": sys.argv[1], "partitions": 1, "job": "
 
 
 def told_by_program(tmp_path, environment, **settings):
-    """The lines that the program prints in an environment, and with these variables over it."""
+    """Run the program in an environment, with these variables added. Return the lines that it prints."""
     quiet = f"--driver-java-options -Dlog4j2.configurationFile=file:{QUIET} pyspark-shell"
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "flights")],
@@ -68,7 +68,7 @@ if "pyspark.sql.worker.lookup_data_sources" in sys.orig_argv:
 
 
 def test_a_worker_that_ends_while_spark_looks_for_sources_keeps_nobody_from_the_log(tmp_path):
-    """Spark (4.2) looks once, and goes on without those that it did not find."""
+    """Spark 4.2 searches for data sources only once, and continues without those that it did not find."""
     marker = tmp_path / "ended"
     (tmp_path / "sitecustomize.py").write_text(ENDED_ONCE.format(marker=str(marker)))
     path = f"{tmp_path}{os.pathsep}{ROOT}"

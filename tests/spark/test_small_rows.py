@@ -1,4 +1,4 @@
-"""The settings of Spark that docs/performance.md advises where rows are small."""
+"""The Spark settings that docs/performance.md recommends for small rows."""
 
 from pathlib import Path
 
@@ -12,11 +12,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
 
 ROOT = Path(__file__).parents[2]
 BYTES = 80_000_000
-"""More than a batch has where Spark's own limit holds."""
+"""More bytes than a batch holds under Spark's default limit."""
 
 
 def test_a_batch_of_more_than_sparks_own_limit_comes_whole(spark):
-    """So its bytes end no batch, and Spark does not measure it before each row."""
+    """No batch reaches the limit in bytes, and Spark does not measure the batch before each row."""
     rows = int(SMALL_ROWS["spark.sql.execution.arrow.maxRecordsPerBatch"])
 
     def count(batches):

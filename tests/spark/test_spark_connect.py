@@ -1,4 +1,4 @@
-"""The same on Spark Connect: route, write, refusal, read and views through a remote session."""
+"""Spark Connect: route, write, rejection, read and views through a remote session."""
 
 from zlib import crc32
 
@@ -10,7 +10,7 @@ from spark_cas import append_if_unchanged, bootstrap, error_from_text, open_log,
 from spark_cas.core.errors import ConflictError, LogNotFoundError, OptionError
 from tests.spark.addresses import EMBEDDED_AND_KAFKA, new_log
 
-# A Connect session starts Python workers of its own, which takes a while on a busy machine.
+# A Connect session starts its own Python workers, which is slow on a busy machine.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 
@@ -35,7 +35,7 @@ def test_route_write_read_and_refusal_on_connect(connect, path):
 
 
 def test_in_foreach_batch_on_connect_a_batch_is_a_load_of_its_own(connect, path, tmp_path):
-    """Spark tells the writes of such a function nothing of their query, so none can be part of it."""
+    """On Connect, Spark does not report the query to such a write, so the write cannot be part of it."""
     numbers = str(tmp_path / "numbers")
     connect.range(20).write.parquet(numbers)
     stream = connect.readStream.schema("id BIGINT").parquet(numbers)
@@ -110,7 +110,7 @@ def test_sql_on_connect(connect, log_path):
 
 
 def test_stream_reads_and_writes_each_record_once_on_connect(connect, log_path, tmp_path):
-    """The copy of a log, through restarts of both queries' client."""
+    """Copy a log with a query that is restarted twice."""
     copy = f"{tmp_path}/copy"
     expected: list[str] = []
     for turn in range(3):

@@ -1,4 +1,4 @@
-"""Reading through Spark: records, the views, and what a schema may ask for."""
+"""Reads through Spark: records, the views, and the columns of a schema."""
 
 import datetime as dt
 
@@ -130,7 +130,7 @@ def test_filters_are_right_whether_spark_pushes_them_or_not(spark, reader, path,
         read = reader().load(path)
         late = read.where(sf.col("timestamp") > sf.lit(TIME + dt.timedelta(seconds=2)))
         assert offsets_of(late.where("partition = 0")) == [(0, 3), (0, 4)]
-        # One relation, scanned in several ways: no scan may see what another left out.
+        # One relation is scanned several times. No scan may lose rows to the filter of another scan.
         assert (read.count(), read.where("partition = 1").count(), read.count()) == (5, 0, 5)
         assert read.where("offset < 2").union(read.where("offset = 4")).union(read).count() == 2 + 1 + 5
     finally:
@@ -138,7 +138,7 @@ def test_filters_are_right_whether_spark_pushes_them_or_not(spark, reader, path,
 
 
 class PruningReader(DataSourceReader):
-    """Reads just the partition that a filter names."""
+    """A reader that returns only the partition named by a filter."""
 
     def __init__(self):
         self.wanted = [0, 1]
@@ -167,7 +167,7 @@ class PruningSource(DataSource):
 
 
 def test_what_spark_does_with_a_pruned_plan(spark):
-    """When this fails, Spark plans each scan by itself, and reads can prune: see docs/decisions/0012."""
+    """If this test fails, Spark plans each scan separately, and reads can prune: see docs/decisions/0012."""
     switch = "spark.sql.python.filterPushdown.enabled"
     spark.conf.set(switch, "true")
     try:

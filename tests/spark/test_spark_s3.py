@@ -1,4 +1,4 @@
-"""Through Spark to an S3 API: the settings travel to the workers, each of which opens a client of its own."""
+"""Spark with an S3 API: each worker receives the settings and opens its own client."""
 
 import uuid
 
@@ -18,7 +18,7 @@ SECRET = "aws_secret_access_key"
 
 @pytest.fixture
 def settings(s3, tmp_path):
-    """The secret in a file, where driver and workers read it."""
+    """The options of the store, with the secret in a file that the driver and the workers read."""
     file = tmp_path / "secret"
     file.write_text(s3.options[SECRET] + "\n")
     return s3.options | {SECRET: f"file:{file}"}

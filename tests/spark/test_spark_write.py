@@ -1,4 +1,4 @@
-"""Writing through Spark: what a user sees of the contract."""
+"""Writes through Spark: the guarantees that a user sees."""
 
 import re
 import uuid
@@ -51,7 +51,7 @@ def flights(spark):
 
 @pytest.fixture
 def ran(spark):
-    """Which jobs Spark runs inside: their number, and the attempts of tasks that failed."""
+    """The number of jobs that Spark has run in the test, and the errors of their failed task attempts."""
     group = uuid.uuid4().hex
     spark.sparkContext.setJobGroup(group, "test")
     tracker = spark.sparkContext.statusTracker()
@@ -83,7 +83,7 @@ def test_a_load_and_the_same_load_again(spark, flights, path, ran):
     for _ in range(2):
         before = ran.jobs
         save(route(flights, options), **options)
-        # The refusals below count jobs too: none, where a write that is taken has some.
+        # Other tests check that a rejected write runs no job. An accepted write runs some, so the counter works.
         assert ran.jobs > before
         read = spark.read.format("conditional-log").load(path)
         assert_df_equality(
@@ -191,7 +191,7 @@ def test_refused_before_any_task_runs(flights, path, ran, case):
 
 @pytest.mark.parametrize(("adaptive", "shuffles"), [("true", 1), ("false", 0)])
 def test_a_repartition_does_not_replace_route(flights, path, ran, adaptive, shuffles):
-    """With adaptive execution Spark runs the shuffle below a write before it asks for the writer."""
+    """With adaptive execution, Spark runs the shuffle of the input before it requests the writer."""
     df = flights.withColumn("partition", sf.lit(0)).repartition(2)
     df.sparkSession.conf.set("spark.sql.adaptive.enabled", adaptive)
     try:
@@ -276,7 +276,7 @@ def test_writing_and_reading_in_sql(spark, flights, path):
 
 @pytest.mark.parametrize("options", ["OPTIONS (path '{}')", "LOCATION '{}'", "TBLPROPERTIES (path '{}')"])
 def test_no_option_of_a_table_is_handed_on(spark, path, options):
-    """Once one is, docs/spark.md and the error can say so."""
+    """If Spark passes one on, docs/spark.md and the error text can recommend it."""
     with open_log(path) as log:
         log.create(1)
     spark.sql("CREATE TABLE t USING `conditional-log` " + options.format(path))

@@ -1,4 +1,4 @@
-"""The copy of a log into another: each record once, each key in its order, from one backend to the other."""
+"""Copies of a log: each record once, each key in order, from one backend to the other."""
 
 import json
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def by_key(log):
-    """Offsets apart, what each key's records are, in their order."""
+    """Return the records of each key in order, without their offsets."""
     found: dict[bytes, list[object]] = {}
     for partition in range(log.layout().partitions):
         for _, row in records_in(log, partition):
@@ -74,7 +74,7 @@ def topics(broker):
 
 @pytest.fixture
 def copy(spark, topics, tmp_path, capsys):
-    """Copy one topic into the other. Returns the exit code and the text on stderr."""
+    """A function that copies one topic into the other and returns the exit code and the text on stderr."""
 
     def run(*more):
         arguments = ["--from", topics[0], "--to", topics[1], "--job", "copy", "--checkpoint", str(tmp_path / "copy")]
@@ -88,7 +88,7 @@ def append_to(address, *records):
 
 
 def rows_in(address):
-    """The records of a partition as `RECORDS` has them, the time as a number."""
+    """Return the time, as a number, and the other columns of each record in partition 0."""
     with open_log(address) as log:
         rows = [records for _, records in log.read(0, log.bounds(0).range)]
     times = [each for records in rows for each in records["timestamp"].cast(pa.int64()).to_pylist()]

@@ -1,4 +1,4 @@
-"""Reads and streams through expansions: each key in its order, whatever is appended, expanded and read when."""
+"""Reads and streams during expansions keep the order of each key, however appends and reads interleave with them."""
 
 import json
 import os
@@ -35,13 +35,13 @@ def reader(path):
 
 
 def reader_of(address, **options):
-    """A new reader, as of a query that begins with the oldest records."""
+    """Return a new reader, as for a query that starts at the earliest offsets."""
     given = {"path": address, "startingoffsets": "earliest", **options}
     return RecordsStreamReader(parse_read_stream(given), RECORDS)
 
 
 def batch(reader, start):
-    """The end of the next batch, and its (partition, key, value)s; tasks of a batch run in any order."""
+    """Read the next batch in a random order of tasks. Return its end and its (partition, key, value)s."""
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
     tasks = reader.partitions(start, end) if end != start else []
     random.shuffle(tasks)
@@ -54,7 +54,7 @@ def batch(reader, start):
 
 
 def batches(reader, start):
-    """All that a stream reads until there is no more, batch by batch, and where it is then."""
+    """Read until there are no new records. Return the end, and the sorted (partition, value)s of each batch."""
     told = []
     while (step := batch(reader, start))[0] != start:
         start = step[0]
@@ -79,14 +79,14 @@ def test_each_key_comes_in_its_order_from_2_to_16_partitions_under_load(address)
             end = one.initialOffset()
             while len(seen) < 2 * KEYS or min(seen.values()) < count - 1:
                 assert all(writer.poll() in (None, 0) for writer in writers)
-                # It is down during the first two.
+                # The stream is stopped during the first two expansions.
                 step = batch(one, end) if len(left) < 2 else (end, [])
                 for partition, key, value in step[1]:
                     assert int(value) == seen.get(key, -1) + 1, f"key {key!r} of partition {partition}"
                     seen[key] = int(value)
                     used.add(partition)
                 end = step[0]
-                # By what is appended and not by what is read, which lies behind.
+                # Expand by the number of appended records, because reads lag.
                 ends = log.bounds_of(range(log.layout().partitions), waiting=False)
                 if left and sum(each.end_offset for each in ends) > 2 * KEYS * count * (4 - len(left)) // 4:
                     expand_log(log, left.pop(0))
@@ -109,7 +109,7 @@ def test_what_is_new_is_read_behind_all_that_came_before(address):
         expand_log(log, 8)
         append_foreign(log, 2, "f")
         append_foreign(log, 6, "g")
-    # The stream was down during both.
+    # The stream was stopped during both expansions.
     end, told = batches(reader_of(address), start)
     assert told == [[(0, "a"), (0, "b"), (0, "d"), (1, "c")], [(2, "e"), (2, "f")], [(6, "g")]]
     assert [*end] == [log.topic]
@@ -164,7 +164,7 @@ def test_with_isolation_load_a_whole_load_behind_an_expansion_comes_in_one_batch
 
 
 def append_whole(log):
-    """A load as a whole, of a row in each partition."""
+    """Append one row to each partition in one atomic load."""
     plan = pin_plan(log, "whole", ExpectedOffsets("end"), whole=True)
     complete_job(log, plan, load(log, plan, rows_of(1, *range(log.layout().partitions))))
 
@@ -186,7 +186,7 @@ def test_a_stream_that_an_expansion_ends_within_has_all_or_nothing_of_a_load(log
     start = one.initialOffset()
     with pytest.raises(InjectedFaultError):
         expand_log(FaultyLog(log, Fault("finish_expansion", 1, When.BEFORE)), 4)
-    # It is where the old partitions end by then.
+    # The stream has reached the ends of the old partitions.
     end, told = batches(one, start)
     with open_log(log.spec) as other:
         changing = ExpandedMeanwhile(other, lambda: (expand_log(log, 4), append_whole(log)))
@@ -195,7 +195,7 @@ def test_a_stream_that_an_expansion_ends_within_has_all_or_nothing_of_a_load(log
 
 
 class ExpandedMeanwhile:
-    """A log that is expanded between two steps of one look: it was seen as it was, its ends are those of after."""
+    """A log that is expanded between two requests: the layout is the one before, the end offsets are those after."""
 
     def __init__(self, log, change):
         self._log = log
@@ -220,7 +220,7 @@ def test_an_expansion_that_is_over_within_one_look_is_noticed(log, reader, monke
     append_foreign(log, 1, *(f"K{number}" for number in range(12)))
 
     def expand():
-        # To 3: keys go from one old partition to another.
+        # An expansion to 3 partitions moves keys between existing partitions.
         expand_log(log, 3)
         append_foreign(log, 0, *(f"K{number}" for number in range(12, 24)))
 

@@ -1,4 +1,4 @@
-"""Where a stream is and what it reads next, as tables; no log and no JVM."""
+"""The position of a stream and the offsets of its next batch, as tables; no log and no JVM."""
 
 import json
 
@@ -156,7 +156,7 @@ def test_the_end_of_the_first_batch_alone_tells_where_the_stream_began():
     assert recorded == end
     held = between(first, end)
     assert held
-    # What the start is found to be when Spark asks again: moved by retention, by new records, by new topics.
+    # The starts that a later call may find: moved by retention, by new records, by new topics.
     for again in (stream(4, 9, 1), stream(10, 20), StreamOffsets({}), StreamOffsets.first(seen, moved(seen))):
         assert between(again, recorded) == held
     second = advanced(recorded, seen, available(recorded, seen, fail_on_data_loss=True), None)
@@ -165,7 +165,7 @@ def test_the_end_of_the_first_batch_alone_tells_where_the_stream_began():
 
 
 def moved(seen):
-    """A start at the end of everything."""
+    """Return a start at the end of every partition."""
     return {
         TopicPartition(topic, at): each.end_offset for topic, log in seen.items() for at, each in log.bounds.items()
     }

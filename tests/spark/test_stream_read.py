@@ -32,7 +32,7 @@ def test_a_stream_reads_each_record_once_through_limits_and_restarts(stream, log
 
     assert stream.run() == []
     append_foreign(log, 1, *"kl")
-    # Less than the minimum is no reason to leave something of what is available now.
+    # With availableNow, the minimum does not hold back the last records.
     assert stream.run(minOffsetsPerTrigger=100, maxOffsetsPerTrigger=200, minPartitions=2) == [2]
     assert stream.values() == [*"abcdefghijkl"]
     with stream.running() as query:
@@ -83,7 +83,7 @@ def test_few_records_wait_for_more_up_to_the_delay(stream, log):
 
 
 def test_what_came_while_the_first_batch_failed_is_read(spark, path, tmp_path, log):
-    """Spark does not record where a stream begins that begins at the latest offset."""
+    """Spark does not record the start of a stream that begins at the latest offsets."""
     append_foreign(log, 0, *"ab")
     query = Stream(spark, tmp_path / "query", path=path)  # startingOffsets is latest for a stream
 
@@ -105,7 +105,7 @@ def test_a_query_that_died_in_its_first_batch_goes_on_though_partitions_were_add
     append_foreign(log, 0, *"abc")
     query = Stream(spark, tmp_path / "query", path=path, startingOffsets='{"flights": {"0": 1, "1": 0}}')
     assert query.run() == [2]
-    # As if the driver had died before the sink and the checkpoint knew of the batch.
+    # Simulate a driver that died before the sink and the checkpoint recorded the batch.
     for folder in ("checkpoint/commits", "rows"):
         shutil.rmtree(tmp_path / "query" / folder)
     expand_log(log, 4)
@@ -143,7 +143,7 @@ def test_another_log_at_the_same_place_is_told(stream, log, path):
 def test_a_batch_that_was_planned_and_not_written_holds_what_was_planned(stream, log):
     append_foreign(log, 0, *"abcd")
     assert stream.run(maxOffsetsPerTrigger=2) == [2, 2]
-    # As if the driver had died before the sink and the checkpoint knew of the last batch.
+    # Simulate a driver that died before the sink and the checkpoint recorded the last batch.
     for file in ("checkpoint/commits/1", "checkpoint/commits/.1.crc", "rows/_spark_metadata/1"):
         (stream.folder / file).unlink()
     (stream.folder / "rows/_spark_metadata/.1.crc").unlink()

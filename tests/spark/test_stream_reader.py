@@ -1,4 +1,4 @@
-"""The streaming reader asked by hand, as Spark's planner asks it, on a log in a directory; no JVM."""
+"""The streaming reader, called as Spark's planner calls it, on a log in a directory; no JVM."""
 
 import json
 from pathlib import Path
@@ -30,13 +30,13 @@ def reader(path):
 
 
 def planned(reader):
-    """The one task of a first batch of all that there is."""
+    """Return the only task of a first batch with all available records."""
     (part,) = reader.partitions({}, reader.latestOffset(reader.initialOffset(), ALL))
     return part
 
 
 def rows_in(reader, start, end):
-    """The (partition, offset) of all records of a batch."""
+    """Return the (partition, offset) of each record in a batch."""
     batches = [batch for part in reader.partitions(start, end) for batch in reader.read(part)]
     columns = ([batch.column(name).to_pylist() for name in ("partition", "offset")] for batch in batches)
     return sorted(pair for each in columns for pair in zip(*each, strict=True))
@@ -48,7 +48,7 @@ def test_a_first_batch_that_is_run_again_begins_where_it_began(reader, log):
     start = first.initialOffset()
     append_foreign(log, 0, *"cd")
     end = first.latestOffset(start, ALL)
-    # The query dies, and is restarted: the end of its first batch is all that is known of it.
+    # The query dies and restarts. Only the end of its first batch is recorded.
     append_foreign(log, 1, *"e")
     again = reader()
     assert rows_in(again, again.initialOffset(), end) == [(0, 2), (0, 3)]
@@ -84,7 +84,7 @@ def test_a_first_batch_that_was_planned_is_run_where_none_could_begin_now(reader
     assert rows_in(again, nowhere, end) == planned
     append_foreign(log, 1, "e")
     assert rows_in(again, end, again.latestOffset(end, ALL))[-1][0] == 1
-    # Where nothing was planned it is told before anything is.
+    # If no batch was planned, planning raises the error of the start.
     with pytest.raises(OptionError, match="option starting"):
         again.latestOffset(nowhere, ALL)
 
@@ -236,7 +236,7 @@ def test_how_far_the_first_batch_is_behind(reader, log):
 
 
 def test_partitions_take_turns_through_restarts(tmp_path):
-    """A limit below the number of partitions, one of which always has the most new records."""
+    """The limit is below the number of partitions, and one partition always has the most new records."""
     path = str(tmp_path / "turns")
     with open_log(path) as log:
         log.create(4)

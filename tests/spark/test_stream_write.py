@@ -1,4 +1,4 @@
-"""The streaming sink through Spark: what a user sees of it, on a log in a directory."""
+"""The streaming sink through Spark, as a user sees it, on a log in a directory."""
 
 import json
 import os
@@ -104,7 +104,7 @@ def test_a_checkpoint_that_was_put_back_and_then_restored_doubles_no_row(source,
             shutil.copytree(checkpoint, tmp_path / "older")
     rows += source.add("d", "0")
     for file in source.folder.iterdir():
-        os.utime(file, (9, 9))  # what the older one has not seen is one batch
+        os.utime(file, (9, 9))  # the files that the older checkpoint lacks are one batch
     together = source.stream(1_000).withColumn("partition", sf.col("key").cast("int")).repartitionById(2, "partition")
     with pytest.raises(CheckpointMismatchError, match=r"partition 1: .* No row of batch 1 was appended now"):
         run(together, str(tmp_path / "older"), **options)
@@ -156,7 +156,7 @@ def test_without_a_name_the_query_is_the_job_and_a_table_takes_a_stream(source, 
             log.create(2)
         writer = route(source.stream(), path).writeStream.outputMode("append").trigger(availableNow=True)
         writer = writer.format(FORMAT).option("checkpointLocation", checkpoint).option("path", path)
-        writer = writer.queryName("flights live")  # which Spark hands on to its sink as an option
+        writer = writer.queryName("flights live")  # Spark passes the name to its sink as an option
         for _ in range(2):
             query = writer.toTable("sink")
             finish(query)
@@ -199,7 +199,7 @@ def test_foreach_batch_is_exactly_once_with_the_full_route(source, checkpoint, p
 
 @pytest.mark.parametrize("rows", [1, 0])
 def test_a_batch_outside_of_a_query_is_refused(spark, path, rows):
-    """Else all queries of one name would be the same one, and pass for one another."""
+    """Otherwise the writer could not distinguish the queries of one job name."""
     options = {"path": path, "partitions": 1, "job": "copy", "batchId": 3}
     frame = spark.range(rows).select(sf.lit("k").alias("key"), sf.lit("v").alias("value"))
     with pytest.raises(
@@ -258,7 +258,7 @@ def test_other_modes_are_refused_and_append_nothing(spark, tmp_path, mode, trigg
 
 
 def test_a_continuous_query_commits_nothing(path):
-    """Spark takes it, hands no rows to a sink in Python, and has no message of any task when it commits."""
+    """Spark accepts the query, but passes no rows to a Python sink and no task messages to the commit."""
     with open_log(path) as log:
         log.create(1)
     columns = StructType([StructField("key", StringType()), StructField("value", StringType())])
@@ -272,7 +272,7 @@ def test_a_continuous_query_commits_nothing(path):
 
 
 class NotingSource(ConditionalLogSource):
-    """Adds to a file what Spark's processes get when they ask for a writer of a stream."""
+    """A source that records in a file which writers Spark's processes receive for a stream."""
 
     @classmethod
     def name(cls):
@@ -287,7 +287,7 @@ class NotingSource(ConditionalLogSource):
 
 
 def test_only_the_writer_of_tasks_is_planned(spark, source, checkpoint, path):
-    """When this fails, Spark commits micro-batches in a process of another name, and each is planned twice."""
+    """If this test fails, Spark commits batches in a process of another name, and each batch is planned twice."""
     spark.dataSource.register(NotingSource)
     options = {"path": path, "partitions": 2, "job": "copy"}
     rows = source.add("a", *keys(9))

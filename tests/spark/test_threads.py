@@ -1,4 +1,4 @@
-"""Threads of Python that are not the main one: Spark gives each a thread of the JVM without an active session."""
+"""Threads other than Python's main thread: Spark gives each a JVM thread without an active session."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +18,7 @@ THREADS = 3
 
 
 def in_threads(kind, work):
-    """What ``work`` returned for each number, in threads of a kind that run at the same time."""
+    """Run ``work`` for each number in concurrent threads. Return the results, or raise an error of a thread."""
     results: dict[int, object] = {}
     ready = threading.Barrier(THREADS)
 

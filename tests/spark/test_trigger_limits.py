@@ -51,7 +51,7 @@ def test_a_batch_uses_the_limit_and_never_exceeds_it(sizes, limit, position):
     st.integers(0, 100),
 )
 def test_no_partition_starves(appended, limit, begin):
-    """Each partition with new offsets gets some within a round, whatever others append before each batch."""
+    """Each partition with new offsets gets some within one round, regardless of appends to the others."""
     partitions = len(appended[0])
     read, end, waited = [begin] * partitions, [begin] * partitions, [0] * partitions
     for each in appended:

@@ -1,4 +1,4 @@
-"""Loads with atomic=load: the rows of all partitions in one step, or none, for whoever reads whenever."""
+"""Loads with atomic=load: at any time, readers see the rows of all partitions or none."""
 
 import threading
 import uuid
@@ -73,7 +73,7 @@ def test_a_partition_that_it_only_looked_at_has_to_be_as_expected_when_it_is_dec
 
 
 def test_who_comes_in_between_leaves_all_or_nothing_of_it(spark, log, path):
-    """Somebody appends to a partition once the plan is made: the load is refused in that one, and so in the other."""
+    """If another writer appends to one partition after the load is planned, the load appends all rows or none."""
     coming = threading.Event()
 
     def come_in_between():
@@ -87,7 +87,7 @@ def test_who_comes_in_between_leaves_all_or_nothing_of_it(spark, log, path):
         try:
             save(broad, path, job="mine")
             told = None
-        except Exception as error:  # noqa: BLE001 - what it must be is told below
+        except Exception as error:  # noqa: BLE001 - checked below
             told = error_from_text(str(error))
         finally:
             coming.set()
@@ -97,7 +97,7 @@ def test_who_comes_in_between_leaves_all_or_nothing_of_it(spark, log, path):
 
 
 def test_a_task_that_fails_leaves_nothing_and_the_same_job_begins_anew(spark, log, path):
-    # Behind the shuffle: Spark has the load planned by then.
+    # Fail after the shuffle: Spark has planned the load by then.
     failing = sf.when(sf.col("key") == "a1999", sf.raise_error(sf.lit("out of order"))).otherwise(sf.col("value"))
     options = {"path": path, "job": "mine", "atomic": "load"}
     broken = route(rows_of(spark, "a"), options).withColumn("value", failing)
@@ -114,7 +114,7 @@ def test_a_task_that_fails_leaves_nothing_and_the_same_job_begins_anew(spark, lo
 
 @pytest.mark.parametrize("times", [2, *full(20)])
 def test_of_two_at_once_each_is_visible_as_a_whole(spark, log, path, times):
-    """Whoever looks finds of each load all rows or none."""
+    """A concurrent reader sees all rows of each load or none."""
     done = threading.Event()
     seen = []
 
@@ -143,7 +143,7 @@ ACCOUNTS = ("ann", "gus", "bob", "ida")
 
 
 class Bank:
-    """Accounts in both partitions of a log; whoever changes two of them has read all."""
+    """Accounts in both partitions of a log. A transfer between two accounts reads all of them first."""
 
     def __init__(self, spark, path):
         self.spark = spark
@@ -151,13 +151,13 @@ class Bank:
         save(self._rows(dict.fromkeys(ACCOUNTS, BALANCE)), path, job="opening")
 
     def read(self):
-        """The balances, and what a write that was decided by them has to expect."""
+        """Return the balances, and the expected offsets of a write that depends on them."""
         seen = bootstrap(self.spark, self.path)
         rows = seen.state.select("key", "value").collect()
         return {row.key.decode(): int(row.value.decode()) for row in rows}, seen.expected_offsets
 
     def transfer(self, payer, payee, amount):
-        """Read, decide and write, until nobody was faster."""
+        """Read the balances and write new ones. Retry if another load conflicts."""
         while True:
             balances, expected_offsets = self.read()
             decided = {payer: balances[payer] - amount, payee: balances[payee] + amount}
@@ -210,7 +210,7 @@ def test_a_complete_load_appends_nothing_when_it_comes_again(spark, log, path):
 
 @pytest.mark.parametrize("taken_over", [True, False])
 def test_a_run_that_gives_up_leaves_alone_what_another_run_goes_on_with(log, path, taken_over):
-    """As a driver whose task was fenced by the next run of its job."""
+    """A run aborts like a driver whose task was fenced by the next run of its job."""
     schema = StructType([*KEYED.fields, StructField("partition", IntegerType())])
     options = parse_write({"path": path, "job": "mine", "atomic": "load", "routed": "true"})
     first, second = (plan_write(options, schema) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Streams with atomic=load: a micro-batch is visible in all of its partitions or in none."""
+"""Streams with atomic=load: a micro-batch becomes visible in all of its partitions or in none."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -85,7 +85,7 @@ def test_refused_in_one_partition_a_batch_leaves_nothing_in_the_other(source, ch
         with pytest.raises(ConflictError, match=r"40 rows of job .copy. are in the log and stay"):
             run(routed, checkpoint, **options)
         assert values_of(address) == sorted([*rows, "x"])
-        # Nobody is kept waiting by what the batch had appended.
+        # The aborted rows of the batch do not block other writers.
         append_foreign(log, 0, "y")
     assert values_of(address) == sorted([*rows, "x", "y"])
 
@@ -138,7 +138,7 @@ def test_on_kafka_a_stream_has_to_be_routed_for_it(source, checkpoint, broker):
 
 
 def test_a_run_that_gives_up_leaves_alone_what_another_run_goes_on_with(path):
-    """As a driver that hung, while its query was started again from the checkpoint."""
+    """The first run is a driver that hung while its query was restarted from the checkpoint."""
     schema = StructType([StructField(name, kind) for name, kind in COLUMNS])
     named = {"path": path, "partitions": "2", "job": "copy", "batchId": "0"}
     options = parse_write({**named, "atomic": "load", "routed": "true"})

@@ -1,4 +1,4 @@
-"""What a worker of Spark keeps between the tasks that it serves."""
+"""State that a Spark worker keeps between its tasks."""
 
 import gc
 import sys
@@ -56,14 +56,14 @@ def test_a_worker_stays_connected(spec):
 @pytest.mark.usefixtures("in_worker")
 def test_what_a_worker_has_imported_is_no_garbage_to_look_for(spec):
     with open_here(spec):
-        assert not gc.get_freeze_count()  # not before all that a task needs is imported
+        assert not gc.get_freeze_count()  # not before all modules that a task needs are imported
     spared = gc.get_freeze_count()
     assert spared > 10_000
     ring: list[object] = []
     ring.append(ring)
     with open_here(spec):
         pass
-    assert gc.get_freeze_count() <= spared  # of later tasks nothing is: it may be garbage
+    assert gc.get_freeze_count() <= spared  # objects of later tasks are not frozen: they may become garbage
 
 
 @pytest.mark.usefixtures("in_worker")

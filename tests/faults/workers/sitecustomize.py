@@ -1,8 +1,8 @@
-"""Failpoints: Python runs this module at its start when the folder is on PYTHONPATH, so the package holds none.
+"""Failpoints outside the package: Python runs this module at startup if its folder is on PYTHONPATH.
 
-Around each put into a directory, behind each step of a source, and before a state's offsets are saved, it notes what
-happens in ``events.jsonl`` and does what ``armed.json`` says; both lie in the folder that the environment variable
-SPARK_CAS_FAULTS names. See `tests.faults.failpoints`.
+They are around each put into a directory, after each step of a source, and before the offsets of a saved state. At
+each one the process appends an event to ``events.jsonl`` and performs the action in ``armed.json``. The environment
+variable SPARK_CAS_FAULTS names the folder of both files. See `tests.faults.failpoints`.
 """
 
 import importlib.abc
@@ -22,14 +22,14 @@ _LONGEST_MEETING_SECONDS = 60.0
 
 
 class _Failpoints:
-    """Notes where a process is, and does there what the test has armed."""
+    """Records the failpoints that a process reaches, and performs the actions that the test has armed."""
 
     def __init__(self, folder):
         self._folder = folder
         self._path = ""
 
     def wrap_puts(self, module):
-        """Stand before a file is put, between staging and linking it, and after."""
+        """Add failpoints before a put, between its staging and linking, and after it."""
         create, link = module.LocalFolder.create, os.link
 
         def create_at_failpoints(store, path, data):
@@ -46,7 +46,7 @@ class _Failpoints:
         module.LocalFolder.create, os.link = create_at_failpoints, link_at_failpoint
 
     def wrap_source(self, module):
-        """Stand behind each answer that Spark is about to get of a stream's source, and between what a task reads."""
+        """Add failpoints after each result of a stream's source, and after each batch of records in a task."""
         reader = module.RecordsStreamReader
 
         def at_failpoint(name, step):
@@ -71,7 +71,7 @@ class _Failpoints:
         reader.read = read_at_failpoints
 
     def wrap_saving(self, module):
-        """Stand between the rows of a state that is saved and its offsets."""
+        """Add a failpoint after the rows of a saved state, and before its offsets."""
         write_offsets = module._Folder.write_offsets
 
         def write_at_failpoint(place, at, rows):
@@ -92,7 +92,7 @@ class _Failpoints:
                 getattr(self, "_" + point["action"])(point)
 
     def _may_fire(self, point):
-        """Whether it fires: always, or only for the first process that comes here."""
+        """Return whether the point fires: always, or only in the first process that reaches it."""
         if not point["once"]:
             return True
         try:
@@ -114,7 +114,7 @@ class _Failpoints:
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def _kill_executor(self, _):
-        """The JVM that runs this task is the parent of the daemon that forked this worker."""
+        """Kill the JVM that runs this task: the parent of the daemon that forked this worker."""
         after_name = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2]
         os.kill(int(after_name.split()[1]), signal.SIGKILL)
 
@@ -123,11 +123,11 @@ class _Failpoints:
         _until((self._folder / f"released-{point['name']}").exists)
 
     def _overtaken(self, _):
-        """Wait until another attempt has put a chunk of this name."""
+        """Wait until another process has put the same chunk."""
         _until(lambda: any(event["at"] == "linked" for event in self._others()))
 
     def _meet(self, _):
-        """Wait until another process is at this point. It never is if its run was rejected elsewhere before."""
+        """Wait until another process is at this point. It does not get there if its run was rejected before."""
         _until(lambda: any(event["what"] == "meet" for event in self._others()), _LONGEST_MEETING_SECONDS)
 
     def _others(self):
@@ -150,7 +150,7 @@ _WRAPPED = {
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Wraps a module when it is imported, and not before: that happens in the worker, after the fork."""
+    """Wraps a module when it is imported and not earlier: that happens in the worker, after the fork."""
 
     def __init__(self, folder):
         self._failpoints = _Failpoints(folder)

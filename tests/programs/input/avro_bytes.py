@@ -1,4 +1,4 @@
-"""Avro containers made by hand, byte by byte, without the library that the reader uses."""
+"""Avro containers built byte by byte, without the library that the reader uses."""
 
 import json
 import zlib
@@ -9,7 +9,7 @@ ROW = {"type": "record", "name": "Row", "fields": [{"name": "id", "type": "long"
 
 
 def number(value):
-    """An integer in Avro's zigzag encoding."""
+    """Encode an integer in Avro's zigzag encoding."""
     rest = value << 1 if value >= 0 else (-value << 1) - 1
     result = bytearray()
     while rest > 127:
@@ -19,7 +19,7 @@ def number(value):
 
 
 def text(value):
-    """A string or bytes."""
+    """Encode a string or bytes."""
     data = value.encode() if isinstance(value, str) else value
     return number(len(data)) + data
 
@@ -39,12 +39,12 @@ def deflated(data):
 
 
 def container(schema, *rows, **others):
-    """A file with one block, whose rows are encoded already."""
+    """Return a file with one block of rows that are already encoded."""
     return header(schema, **others) + block(len(rows), b"".join(rows))
 
 
 def record(**fields):
-    """A schema of a record with these fields."""
+    """Return the schema of a record with these fields."""
     return {
         "type": "record",
         "name": "Row",

@@ -1,4 +1,4 @@
-"""What tests of the input of a load share: a Spark Connect session beside the classic one."""
+"""Fixtures of the tests of a load's input: a Spark Connect session besides the classic one."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture
 def connect_session(spark, connect_port, monkeypatch) -> Any:
-    """A Spark Connect session. During the test, functions of columns are those of Connect."""
+    """A Spark Connect session. During the test, column functions belong to Connect."""
     from pyspark.sql.connect.session import SparkSession
 
     monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")

@@ -1,4 +1,4 @@
-"""Shared by tests of readers: files as a listing has them, and rows in their order."""
+"""Helpers for tests of readers: files as a listing returns them, and rows in order."""
 
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class File:
 
 
 def write_file(spark, path, data):
-    """A file, as a listing of Hadoop has it."""
+    """Write a file, and return it as a listing of Hadoop does."""
     path.parent.mkdir(exist_ok=True, parents=True)
     path.write_bytes(data)
     return File(spark._jvm.org.apache.hadoop.fs.Path(f"file:{path}").toUri().toString(), len(data))
@@ -27,7 +27,7 @@ def write_file(spark, path, data):
 
 @contextmanager
 def settings(spark, values):
-    """Settings of the session for a while."""
+    """Apply settings to a session within the block."""
     before = {name: spark.conf.get(name, None) for name in values}
     for name, value in values.items():
         spark.conf.set(name, value)
@@ -42,7 +42,7 @@ def settings(spark, values):
 
 
 def rows_of(spark, files, make_frame):
-    """The rows of a frame in the order of the files, without their positions."""
+    """Return the rows of a frame in the order of the files, without their positions."""
     with settings(spark, whole_file_settings(files, 2)):
         frame = make_frame()
         rows = frame.orderBy(FILE, POSITION).collect()
@@ -53,7 +53,7 @@ def rows_of(spark, files, make_frame):
 
 
 def message_of(read):
-    """The message of the error that ends a read, as a driver finds it."""
+    """Return the message of the error that ends a read, as a driver finds it."""
     with pytest.raises(Exception) as raised:
         read()
     found = plain_error(raised.value)

@@ -236,7 +236,7 @@ def _files(draw):
 
 
 def _plain(value, kind):
-    """A value of Arrow as fastavro takes it: maps as dictionaries."""
+    """Convert an Arrow value to the form that fastavro accepts: maps as dictionaries."""
     if value is None:
         return None
     if isinstance(kind, list):

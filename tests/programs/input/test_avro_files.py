@@ -24,7 +24,7 @@ UTC = dt.UTC
 
 @pytest.fixture
 def write(spark, tmp_path):
-    """Writes a file, and returns it as the listing has it."""
+    """A function that writes a file and returns it as the listing does."""
 
     def write(name, data):
         path = tmp_path / name
@@ -97,7 +97,7 @@ NULLS = FULL | dict.fromkeys(["b", "fd", "tu", "arr", "m", "n"])
 
 
 def in_zone(row):
-    """Spark returns timestamps without a zone, in that of this machine."""
+    """Convert timestamps as Spark does: without a zone, in the time zone of this machine."""
     return {
         name: each.astimezone().replace(tzinfo=None) if name in ("tm", "tu") and each else each
         for name, each in row.items()

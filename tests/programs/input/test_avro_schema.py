@@ -1,4 +1,4 @@
-"""Schemas of Avro files: the columns that they become, and the types that a load rejects."""
+"""Schemas of Avro files: the resulting columns, and the types that a load rejects."""
 
 import json
 

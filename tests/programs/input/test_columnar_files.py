@@ -376,7 +376,7 @@ def test_folder_with_the_name_of_a_column_is_rejected(write, read):
 
 
 def test_rows_keep_the_order_of_their_file(write, load, kind, tmp_path):
-    """Keys and values that fall, so that no other order gives the same result."""
+    """The values decrease, so that no other order gives the same result."""
     count = 5_000
     for file in range(3):
         write(f"f{file}", n=[f"{file}-{count - row:05}" for row in range(count)])

@@ -18,9 +18,9 @@ NO_HEADER = CsvDialect(header=False)
 
 
 def read(data, columns, dialect=NO_HEADER, *, header=None, pieces=(), block_bytes=1, part=PART):
-    """The records of a file that arrives in pieces, which end at these offsets.
+    """Return the records of a file that arrives in pieces, which end at these offsets.
 
-    As Spark's lines do, the last piece ends with a line feed in any case.
+    Like Spark's lines, the last piece always ends with a line feed.
     """
     reader = CsvBlocks(part, dialect, columns, header, block_bytes)
     blocks: list = []
@@ -53,7 +53,7 @@ VALUES = st.none() | TEXT
 
 @st.composite
 def files(draw):
-    """Records, and a file that has them: any quoting, line ends and blank lines."""
+    """Generate records and a file that contains them, with any quoting, line ends and blank lines."""
     columns = draw(st.integers(1, 5))
     records = draw(st.lists(st.tuples(*[VALUES] * columns), max_size=12))
     separator = draw(st.sampled_from([",", ";", "\t", "|", " "]))
@@ -85,7 +85,7 @@ def files(draw):
 )
 def test_values_are_those_of_another_parser(file, pieces, block_bytes, encoding):
     records, text, separator, quote = file
-    assume(not text.startswith("\ufeff"))  # no value: a mark at the begin of the file
+    assume(not text.startswith("\ufeff"))  # at the start of a file this is a byte order mark, not a value
     data = text.encode(encoding)
     dialect = CsvDialect(separator=separator, quote=quote, header=False, encoding=encoding)
     result = read(data, len(records[0]) if records else 1, dialect, pieces=pieces, block_bytes=block_bytes)

@@ -59,7 +59,7 @@ def test_hidden_name_and_unknown_locale_are_rejected(rows, write):
 
 
 def test_files_are_never_split_and_keep_their_order(spark, rows, write):
-    """The largest file is larger than Spark reads in a task, and small files are many."""
+    """The largest file exceeds the bytes that Spark reads in a task, and there are many small files."""
     large = b"id,n\n" + b"".join(b'%d,"x\n%s"\n' % (row, b"y" * 990) for row in range(6000))
     small = [write(f"s{number}.csv", b"id,n\nsmall,%d\n" % number) for number in range(20)]
     files = [*small[:10], write("large.csv", large), *small[10:]]

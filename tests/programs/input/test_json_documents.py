@@ -1,4 +1,4 @@
-"""JSON documents: exact or rejected, and their own bytes."""
+"""JSON documents: exact or rejected, with their original bytes."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""JSON files through Spark: the own bytes of each document, and exact values."""
+"""JSON files through Spark: the original bytes of each document, and exact values."""
 
 import datetime as dt
 import gzip
@@ -127,7 +127,7 @@ BEYOND = {
 
 @pytest.mark.parametrize("kind", BEYOND)
 def test_document_beyond_the_limits_of_the_parser_is_rejected(rows, write, rejected, kind):
-    """Its fields would be no columns. Paths have no limits."""
+    """Its fields would not become columns. Paths have no limits."""
     data = b'{"id":"a","x":null}\n' + BEYOND[kind] + b"\n"
     assert "line 2" in rejected(data)
     files = [write("a.jsonl", data)]

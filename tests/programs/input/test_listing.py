@@ -1,4 +1,4 @@
-"""The list of a load's files, by local functions and by Spark: the same rules, and no file without a word."""
+"""The list of a load's files, by local functions and by Spark: the same rules, and no file is omitted silently."""
 
 import os
 

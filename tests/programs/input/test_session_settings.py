@@ -30,7 +30,7 @@ OTHER = {
     "spark.sql.orc.impl": "hive",
     "spark.sql.avro.datetimeRebaseModeInRead": "LEGACY",
 }
-"""Another value of each setting that is not true or false."""
+"""A different value for each setting that is not true or false."""
 
 # The result of each expression depends on its setting.
 EXPRESSIONS = {
@@ -62,7 +62,7 @@ EXPRESSIONS = {
     "spark.sql.legacy.nullValueWrittenAsQuotedEmptyStringCsv": "to_csv(named_struct('a', cast(null as int)))",
 }
 AT = dt.datetime(2024, 7, 1, 1, 2, 3, 456789)  # noqa: DTZ001 - the type of the column gives it a zone, or none
-OLD = dt.datetime(1500, 1, 1)  # noqa: DTZ001 - likewise
+OLD = dt.datetime(1500, 1, 1)  # noqa: DTZ001 - see above
 TABLE = pa.table(
     {
         "id": pa.array([1, 2], pa.int64()),
@@ -88,7 +88,7 @@ def _csv(spark, files):
     )
 
 
-# Likewise, frames of files.
+# The result of each of these frames depends on its setting.
 FILES = {
     "spark.sql.files.ignoreCorruptFiles": lambda spark, files: spark.read.schema("id INT").parquet(
         f"{files}/cut.parquet"
@@ -134,7 +134,7 @@ def session(spark):
 
 
 def outcome(frame):
-    """The types and rows of a frame that is yet to be built, or the class of the error."""
+    """Build a frame. Return its types and rows, or the class of the error."""
     try:
         built = frame()
         return built.schema.simpleString(), sorted(map(repr, built.toArrow().to_pylist()))
@@ -143,7 +143,7 @@ def outcome(frame):
 
 
 def result(spark, files, name):
-    """The result that depends on one setting."""
+    """Return the result that depends on one setting."""
     if name in FILES:
         return outcome(lambda: FILES[name](spark, files))
     return outcome(lambda: spark.read.parquet(f"{files}/a.parquet").selectExpr(EXPRESSIONS[name]))

@@ -1,4 +1,4 @@
-"""Spark's own schema in the metadata of a Parquet file: it has to agree with the columns of the file."""
+"""Spark's own schema in the metadata of a Parquet file must agree with the columns of the file."""
 
 import datetime as dt
 import json

@@ -75,7 +75,7 @@ def test_file_that_has_another_size_than_listed_is_rejected(spark, tmp_path):
 
 
 class DropsLastLine:
-    """A defective reader."""
+    """A defective reader that drops the last line."""
 
     def feed(self, data):
         lines = data.split(b"\n")[:-1]

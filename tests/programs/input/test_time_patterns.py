@@ -58,7 +58,7 @@ def test_exact_pattern_is_accepted(option, pattern):
 
 @pytest.fixture(params=["csv", "json"])
 def times(request, spark, tmp_path):
-    """Read texts as timestamps."""
+    """A function that reads texts as timestamps."""
 
     def times(*texts, **options):
         if request.param == "csv":

@@ -1,4 +1,4 @@
-"""Values of each type, and whether a JSON text has exactly such a value."""
+"""Values of each type, and a check that a JSON text has exactly such a value."""
 
 import base64
 import datetime as dt
@@ -25,11 +25,11 @@ SCALARS: dict[str, Any] = {
     "at": (pa.timestamp("us", "UTC"), TIMES.map(lambda each: each.replace(tzinfo=UTC))),
     "local": (pa.timestamp("us"), TIMES),
 }
-"""Name, type and values of a column of each type that all formats have."""
+"""Name, type and values of a column, for each type that all formats have."""
 
 
 def assert_equal(kind, value, result):
-    """The JSON is exactly the value: digits of numbers, fields and their order, nulls.
+    """Check that the JSON is exactly the value: digits of numbers, fields and their order, nulls.
 
     Args:
         kind: the Arrow type of the value
