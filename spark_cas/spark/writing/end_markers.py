@@ -40,11 +40,6 @@ def is_end_marker() -> "Column":
     return sf.col("partition") < 0
 
 
-def without_end_markers(routed: "DataFrame") -> "DataFrame":
-    """Return the rows of a frame from `route`. It can no longer be written without another call of `route`."""
-    return routed.where(~is_end_marker())
-
-
 def before_end_markers(
     batches: Iterable[pa.RecordBatch], partitions: int, *, in_one_task: bool = False
 ) -> Iterator[pa.RecordBatch]:
