@@ -29,7 +29,7 @@ from spark_cas.options.parse import WriteOptions
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.worker import planned_log, task_number
-from spark_cas.spark.writing.complete_input import marked_rows
+from spark_cas.spark.writing.end_markers import before_end_markers
 from spark_cas.spark.writing.end_of_stream import acknowledged
 from spark_cas.spark.writing.report import TaskReport, accepted, appended_rows, attempted, is_rejected, put_report
 from spark_cas.spark.writing.stop_others import END_MS, stop_others
@@ -88,8 +88,8 @@ class BlindWriter(DataSourceArrowWriter):
         cancel = partial(stop_others, task.spec, task.layout.log_id, task.run)
         partitions = task.layout.partitions
         # Without end markers, input that was cut off is not detected: a task that is retried appends its rows again.
-        rows = marked_rows(iterator, partitions) if task.has_end_markers else acknowledged(iterator)
-        pairs = by_partition(rows, partitions)
+        rows = acknowledged(iterator)
+        pairs = by_partition(before_end_markers(rows, partitions) if task.has_end_markers else rows, partitions)
         return attempted(pairs, partial(self._append, run), run=run, cancel=cancel)
 
     def _append(self, run: TaskRun, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> TaskReport:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from spark_cas.spark.writing.end_markers import before_end_markers, changed_after_route
-from spark_cas.spark.writing.end_of_stream import acknowledged, has_ended, whole_input
+from spark_cas.spark.writing.end_markers import before_end_markers
+from spark_cas.spark.writing.end_of_stream import acknowledged, whole_input
 from spark_cas.spark.writing.sealed import unsealed
 
 
@@ -30,19 +30,6 @@ def complete_rows(
         SparkSetupError: There are no end markers, and the end of the input is not accessible.
     """
     if has_end_markers:
-        return marked_rows(batches, partitions, in_one_task=in_one_task)
+        return before_end_markers(acknowledged(batches), partitions, in_one_task=in_one_task)
     rows = whole_input(batches)
     return unsealed(rows) if in_one_task else rows
-
-
-def marked_rows(
-    batches: Iterator[pa.RecordBatch], partitions: int, *, in_one_task: bool = False
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a task without end markers, with the arguments and errors of `complete_rows`."""
-    try:
-        yield from before_end_markers(acknowledged(batches), partitions, in_one_task=in_one_task)
-    except EOFError:
-        # Spark retries a task that raises. Without need, if the stream of the worker shows that no batch is missing.
-        if has_ended():
-            raise changed_after_route("a partition has no end marker") from None
-        raise

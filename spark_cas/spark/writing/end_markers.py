@@ -63,12 +63,12 @@ def before_end_markers(
             rows = batch.slice(start, at - start)
             if rows.num_rows:
                 numbers = set(pc.unique(rows.column("partition").drop_null()).to_pylist())
-                _require_none(numbers & ended)
+                _refuse_moved(numbers & ended)
                 begun |= numbers
                 yield rows
             if at < batch.num_rows:
                 partition = batch.column("partition")[at].as_py() + partitions
-                _require_none({partition} & ended)
+                _refuse_moved({partition} & ended)
                 ended.add(partition)
             start = at + 1
     if in_one_task:
@@ -79,9 +79,9 @@ def before_end_markers(
             )
     elif begun - ended:
         raise EOFError(
-            f"the input of this task ended without the end marker of partition {min(begun - ended)}: Spark ended "
-            f"this attempt of the task, or the DataFrame was changed after spark_cas.route. The visible rows are a "
-            f"prefix. Run the same job again: it resumes after them."
+            f"the input of this task ended without the end marker of partition {min(begun - ended)}. Either Spark "
+            f"ended this attempt of the task, or the DataFrame was changed after spark_cas.route. The visible rows "
+            f"are a prefix. Run the same job again: it resumes after them."
         )
 
 
@@ -95,14 +95,9 @@ def _markers_in(batch: pa.RecordBatch) -> list[int]:
     return [at for at in negative if not any(column[at].is_valid for column in others)]
 
 
-def changed_after_route(how: str) -> NotRoutedError:
-    """Return the error for rows that were moved or removed after `route`. ``how`` is what shows it."""
-    return NotRoutedError(
-        f"the DataFrame was changed after spark_cas.route: {how}. Visible rows stay. {_ROUTE} Then run the same job "
-        f"again."
-    )
-
-
-def _require_none(again: set[int]) -> None:
-    if again:
-        raise changed_after_route(f"partition {min(again)} has rows after its end marker")
+def _refuse_moved(partitions: set[int]) -> None:
+    if partitions:
+        raise NotRoutedError(
+            f"partition {min(partitions)} has rows after its end marker: the DataFrame was changed after "
+            f"spark_cas.route. {_ROUTE} Then run the same job again."
+        )

@@ -33,23 +33,15 @@ def whole_input(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     stream = None if TaskContext.get() is None else _required_stream()
     acknowledge(stream)
     yield from batches
-    if stream is not None and not _is_at_end(stream):
+    if stream is None:
+        return
+    # The number arrives in one piece. A stream that was cut off has no more bytes.
+    behind = stream.peek(len(_END))[: len(_END)]
+    if not behind or not _END.startswith(behind):
         raise EOFError(
             "Spark ended this attempt of the task before all of its rows had come. Chunks that are visible stay: "
             "the same job, run again, goes on behind them, and a write that is not exactly once appends them again."
         )
-
-
-def has_ended() -> bool:
-    """Return whether Spark has sent all batches to this task, and its stream shows this."""
-    stream = stream_from_jvm()
-    return stream is not None and _is_at_end(stream)
-
-
-def _is_at_end(stream: Stream) -> bool:
-    # The number arrives in one piece. A stream that was cut off has no more bytes.
-    found = stream.peek(len(_END))[: len(_END)]
-    return bool(found) and _END.startswith(found)
 
 
 def _required_stream() -> Stream:
