@@ -130,8 +130,6 @@ class Mark:
     partitions: int
     layout_epoch: int | None
     """None if the log did not exist. The backend chooses the epoch of a new log."""
-    has_end_markers: bool = False
-    """Whether the rows of each partition end with an end marker (`spark_cas.spark.writing.end_markers`)."""
     sorted: bool = False
     """Whether the rows of a partition have the same order in each attempt of a task."""
     earlier: tuple[EarlierRows, ...] = ()
@@ -144,7 +142,6 @@ class Mark:
     def metadata(self) -> dict[str, Any]:
         """Return the mark as column metadata."""
         known: dict[str, Any] = {} if self.layout_epoch is None else {"layout_epoch": self.layout_epoch}
-        known |= {"end_markers": 1} if self.has_end_markers else {}
         known |= {"sorted": 1} if self.sorted else {}
         known |= {"earlier": json.dumps([asdict(each) for each in self.earlier])} if self.earlier else {}
         known |= {"input": self.input} if self.input else {}
@@ -213,7 +210,6 @@ def mark_of(schema: StructType) -> Mark | None:
     return Mark(
         partitions,
         epoch,
-        has_end_markers=found.get("end_markers") == 1,
         sorted=found.get("sorted") == 1,
         earlier=earlier,
         partitioner=partitioner,

@@ -8,7 +8,7 @@ import pytest
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
-from spark_cas import open_log, route
+from spark_cas import open_log
 from spark_cas.core.errors import LogNotFoundError
 from tests.spark.session_settings import session_settings
 
@@ -98,33 +98,6 @@ def test_a_cancelled_load_is_not_complete_and_goes_on_when_it_is_run_again(spark
     release.touch()
     save()
     assert rows_of(path) == ALL
-
-
-def test_cancelled_load_of_routed_rows_is_not_complete_and_resumes(spark, path):
-    rows = 20 * ROWS
-    frame = spark.range(rows).selectExpr(
-        "lpad(id, 6, '0') AS key", f"lpad(id, {VALUE_BYTES}, '0') AS value", "0 AS partition"
-    )
-    options = {"path": path, "job": "load", "partitions": "1", "maxRecordsPerChunk": str(BATCH)}
-
-    def save() -> None:
-        routed = route(frame, options, by="partition")
-        routed.write.format("conditional-log").mode("append").options(**options).save()
-
-    def cancel() -> bool:
-        appended = until(lambda: progress_of(path))
-        spark.sparkContext.cancelAllJobs()
-        return appended
-
-    with ThreadPoolExecutor(1) as pool:
-        cancelled = pool.submit(cancel)
-        with pytest.raises((PySparkException, Py4JError), match="cancelled"):
-            save()
-        assert cancelled.result(WAIT_SECONDS), "the first rows are in the log"
-    assert not until(lambda: progress_of(path).complete, LATE_SECONDS), "a part of the rows passes for all"
-    assert progress_of(path).rows < rows
-    save()
-    assert rows_of(path) == [f"{at:0{VALUE_BYTES}}" for at in range(rows)]
 
 
 def test_a_cancelled_micro_batch_is_not_complete_and_goes_on_when_the_query_is_started_again(spark, path, tmp_path):

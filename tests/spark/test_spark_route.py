@@ -28,14 +28,9 @@ def some(session, expression="concat('N', id % 7)"):
     )
 
 
-def without_markers(routed):
-    return routed.where("partition >= 0")
-
-
 def placed(routed):
     """(task, key, value, partition) of all rows, in the order in which tasks see them."""
-    columns = (sf.spark_partition_id().alias("task"), "key", "value", "partition")
-    rows = without_markers(routed.select(*columns)).collect()
+    rows = routed.select(sf.spark_partition_id().alias("task"), "key", "value", "partition").collect()
     return [(row.task, row.key, bytes(row.value), row.partition) for row in rows]
 
 
@@ -69,7 +64,7 @@ def test_headers_decide_too_where_a_row_has_no_key_and_none_are_as_good_as_no_li
         sf.lit(b"same").alias("value"),
         sf.expr(HEADERS_OF_ID).cast("array<struct<key:string,value:binary>>").alias("headers"),
     )
-    rows = without_markers(route(frame, log_path)).select("key", "value", "headers", "partition").collect()
+    rows = route(frame, log_path).select("key", "value", "headers", "partition").collect()
     records = [
         {
             "key": None if row.key is None else row.key.encode(),
@@ -104,8 +99,7 @@ EXPECTED = "CASE int(string(value)) % 3 WHEN 0 THEN 90L - int(string(value)) WHE
 
 def test_rows_come_in_the_order_of_what_they_expect_and_those_that_expect_nothing_last(spark, log_path):
     claims = some(spark).withColumn("expected_offset", sf.expr(EXPECTED))
-    routed = without_markers(route(claims, log_path))
-    rows = routed.select("partition", "expected_offset", "key", "value").collect()
+    rows = route(claims, log_path).select("partition", "expected_offset", "key", "value").collect()
     given = [(row.partition, row.expected_offset) for row in rows if row.expected_offset not in (None, -1)]
     assert given == sorted(given)
     rest = [row for row in rows if row.expected_offset in (None, -1)]
@@ -122,40 +116,6 @@ def test_what_is_expected_of_keys_leaves_the_order_as_it_is(spark, log_path):
     assert route(claims, options).select("partition", "key", "value").collect() == plain
 
 
-NULLS = "array(NULL, 'b', 'a')[int(id % 3)]"
-
-
-@pytest.mark.parametrize(
-    "order_by",
-    [
-        [],
-        ["key"],
-        ["value DESC NULLS FIRST"],
-        ["coalesce(value, '0')", "key"],
-        ["1"],
-    ],
-)
-@pytest.mark.parametrize("claims", [False, True])
-def test_each_task_ends_with_an_end_marker(spark, log_path, order_by, claims):
-    frame = spark.range(60).select(
-        sf.expr(NULLS).alias("key"), sf.expr("IF(id % 7 = 0, NULL, string(id))").alias("value")
-    )
-    if claims:
-        frame = frame.withColumn("expected_offset", sf.expr("IF(key IS NULL, NULL, -1L)"))
-    columns = (sf.spark_partition_id().alias("task"), "partition", "key", "value")
-    expressions = [sf.expr(each.removesuffix(" DESC NULLS FIRST")) for each in order_by]
-    order = [
-        column.desc_nulls_first() if each.endswith("FIRST") else column
-        for each, column in zip(order_by, expressions, strict=True)
-    ]
-    rows = route(frame, log_path, order_by=order_by if order_by == ["key"] else order).select(*columns).collect()
-    assert len(rows) == 60 + 4
-    for task in range(4):
-        *before, marker = [row[1:] for row in rows if row.task == task]
-        assert marker == (task - 4, None, None)
-        assert all(row[0] == task for row in before)
-
-
 def test_given_ids_are_kept(spark, log_path):
     df = some(spark).withColumn("partition", sf.expr("length(key) + 1"))
     assert {partition for *_, partition in placed(route(df, log_path, by="partition"))} == {3}
@@ -163,7 +123,7 @@ def test_given_ids_are_kept(spark, log_path):
 
 def test_the_mark_is_in_the_metadata(spark, log_path):
     routed = route(some(spark), log_path)
-    marks = {"partitions": 4, "layout_epoch": 0, "end_markers": 1, "sorted": 1, "partitioner": "murmur2"}
+    marks = {"partitions": 4, "layout_epoch": 0, "sorted": 1, "partitioner": "murmur2"}
     assert routed.schema["partition"].metadata == {"spark_cas": marks}
 
 

@@ -8,7 +8,7 @@ from pyspark import TaskContext
 from pyspark.serializers import SpecialLengths, write_int
 
 from spark_cas.core.errors import SparkSetupError
-from spark_cas.spark.writing.end_of_stream import whole_input
+from spark_cas.spark.writing.complete_input import whole_input
 
 BATCHES = ["first", "second"]
 

@@ -29,8 +29,7 @@ from spark_cas.options.parse import WriteOptions
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.worker import planned_log, task_number
-from spark_cas.spark.writing.end_markers import before_end_markers
-from spark_cas.spark.writing.end_of_stream import acknowledged
+from spark_cas.spark.writing.complete_input import whole_input
 from spark_cas.spark.writing.report import TaskReport, accepted, appended_rows, attempted, is_rejected, put_report
 from spark_cas.spark.writing.stop_others import END_MS, stop_others
 
@@ -47,19 +46,11 @@ class BlindTask:
     """When the driver planned the run, milliseconds since 1970."""
     limits: ChunkLimits
     guarantee: str
-    has_end_markers: bool
-    """Whether the rows of each partition end with an end marker."""
     report: str | None
 
 
 def plan_blind_write(
-    log: Backend,
-    options: WriteOptions,
-    layout: Layout,
-    limits: ChunkLimits,
-    guarantee: str,
-    *,
-    has_end_markers: bool,
+    log: Backend, options: WriteOptions, layout: Layout, limits: ChunkLimits, guarantee: str
 ) -> "BlindWriter":
     """Return the writer of a load without conditions (`refuse_conditions`). Nothing is recorded in the log.
 
@@ -69,9 +60,7 @@ def plan_blind_write(
     if options.job is not None:
         _refuse_begun(log, options.job, guarantee)
     run, now_ms = uuid.uuid4().hex, clock.now_ms()
-    return BlindWriter(
-        BlindTask(options.spec, layout, run, now_ms, limits, guarantee, has_end_markers, options.report)
-    )
+    return BlindWriter(BlindTask(options.spec, layout, run, now_ms, limits, guarantee, options.report))
 
 
 @called_by_spark
@@ -86,10 +75,7 @@ class BlindWriter(DataSourceArrowWriter):
         task = self.task
         run = TaskRun(task.run, task.began_ms)
         cancel = partial(stop_others, task.spec, task.layout.log_id, task.run)
-        partitions = task.layout.partitions
-        # Without end markers, input that was cut off is not detected: a task that is retried appends its rows again.
-        rows = acknowledged(iterator)
-        pairs = by_partition(before_end_markers(rows, partitions) if task.has_end_markers else rows, partitions)
+        pairs = by_partition(whole_input(iterator), task.layout.partitions)
         return attempted(pairs, partial(self._append, run), run=run, cancel=cancel)
 
     def _append(self, run: TaskRun, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> TaskReport:

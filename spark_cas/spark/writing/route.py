@@ -21,7 +21,6 @@ from spark_cas.options.parse import RouteOptions, parse_read, parse_route
 from spark_cas.spark.schema import Mark
 from spark_cas.spark.setup import collected, saw_it_run, was_seen_to_run
 from spark_cas.spark.versions import to_numbered_tasks
-from spark_cas.spark.writing.end_markers import is_end_marker, with_end_markers
 from spark_cas.spark.writing.partition_by_key import partition_by_key
 from spark_cas.spark.writing.preflight import require_count
 from spark_cas.spark.writing.remaining_rows import without
@@ -49,10 +48,6 @@ def route(
     Rows are sorted by ``order_by``, then by the column ``expected_offset`` if there is one, rows without a condition
     last. The option ``compare=key`` leaves this column out. Then rows are sorted by key and by all other columns, so
     that each attempt of a task has the same order. A stream is not sorted: use the option ``orderBy`` of its write.
-
-    The rows of each partition of a batch end with an end marker: a row with a negative ``partition``, in which all
-    other columns are null. The write does not append it. If Spark ends a task before its last row, the marker is
-    missing, and the write does not take the rows so far for all rows.
 
     If the options name a job that an expansion interrupted, the rows that it has appended are removed. The remaining
     rows are assigned to the new partitions. This does not apply to Spark Connect, whose client cannot read the log.
@@ -88,31 +83,17 @@ def route(
     _make_active(df.sparkSession)
     mark = _layout_mark(df.sparkSession, options, by)
     if not df.isStreaming:
-        mark = replace(
-            mark,
-            has_end_markers=True,
-            sorted=True,
-            earlier=() if COLUMN in df.columns else _earlier_rows(options, mark),
-        )
+        mark = replace(mark, sorted=True, earlier=() if COLUMN in df.columns else _earlier_rows(options, mark))
     rest = df
     try:
         for earlier in mark.earlier:
             placed = _placed(rest, earlier.partitions, by, mark.partitioner)
-            together = to_numbered_tasks(placed, earlier.partitions, "partition")
-            rest = without(together.sortWithinPartitions(*_total_order(placed, order_by, by_key=False)), earlier)
+            rest = without(_arranged(placed, earlier.partitions, order_by, by_key=False), earlier)
         placed = _placed(rest, mark.partitions, by, mark.partitioner)
-        in_one_task = options.whole and options.on_brokers
-        if df.isStreaming:
-            together = to_numbered_tasks(_marked(placed, mark), mark.partitions, "partition")
-            # A projection after sealing, because Python's rows have no metadata.
-            return _marked(sealed(together), mark) if in_one_task else together
+        if options.whole and options.on_brokers:
+            return _marked(sealed(_arranged(placed, mark.partitions, order_by, by_key=options.by_key)), mark)
         # Mark before the sort: a projection after it would copy each row.
-        placed = _marked(with_end_markers(placed, mark.partitions), mark)
-        together = to_numbered_tasks(placed, mark.partitions, "partition")
-        ordered = together.sortWithinPartitions(
-            *_markers_last(_total_order(placed, order_by, by_key=options.by_key), order_by)
-        )
-        return ordered.coalesce(1) if in_one_task else ordered
+        return _arranged(_marked(placed, mark), mark.partitions, order_by, by_key=options.by_key)
     except AnalysisException as error:
         if not mark.earlier:
             raise
@@ -137,6 +118,19 @@ def _make_active(spark: "SparkSession") -> None:
     # Spark Connect has no JVM here, and does not need this.
     if jvm is not None:
         jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001 - Spark has no other way
+
+
+def _arranged(
+    placed: "DataFrame", partitions: int, order_by: "Sequence[str | Column]", *, by_key: bool
+) -> "DataFrame":
+    """Return the rows of each partition in the task of its number, sorted.
+
+    Spark cannot sort a stream. Its rows stay as they are.
+    """
+    together = to_numbered_tasks(placed, partitions, "partition")
+    if together.isStreaming:
+        return together
+    return together.sortWithinPartitions(*_total_order(placed, order_by, by_key=by_key))
 
 
 def _earlier_rows(options: RouteOptions, mark: Mark) -> tuple[EarlierRows, ...]:
@@ -253,16 +247,7 @@ def _total_order(df: "DataFrame", order_by: "Sequence[str | Column]", *, by_key:
     if not by_key and COLUMN in df.columns and df.schema[COLUMN].dataType == LongType():
         first.append(sf.nullif(sf.col(COLUMN), sf.lit(NO_CHECK)).asc_nulls_last())
     names = ["key", *_TIE_BREAKERS, *sorted(set(df.columns) - {"key", "partition", COLUMN, *_TIE_BREAKERS})]
-    return first + [_by_bytes(df, name).asc_nulls_last() for name in names if name in df.columns]
-
-
-def _markers_last(order: "list[Column]", order_by: "Sequence[str | Column]") -> "list[Column]":
-    """Return an order that puts the end markers last.
-
-    Only expressions in ``order_by`` can put a marker before a row. Without them the first column stays the key:
-    Spark compares rows faster by it than by a column that is the same in nearly all rows.
-    """
-    return [is_end_marker(), *order] if order_by else [*order, sf.col("partition").desc()]
+    return first + [_by_bytes(df, name) for name in names if name in df.columns]
 
 
 def _by_bytes(df: "DataFrame", name: str) -> "Column":

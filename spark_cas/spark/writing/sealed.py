@@ -1,8 +1,8 @@
-"""Put all rows of a micro-batch into one task, followed by a trailer row with their number.
+"""Put all rows of a frame into one task, followed by a trailer row with their number.
 
-One task with all rows commits them in one transaction. Spark does not report to a task how many others there are. So
-the last row has the row count. If the frame was split, filtered or moved after `route`, the count does not match, and
-nothing is appended. Batches have end markers instead (`spark_cas.spark.writing.end_markers`).
+One task with all rows commits a load in one transaction. Spark does not report to a task how many others there are.
+So the last row has the row count. If the frame was split, filtered or moved after `route`, the count does not match,
+and nothing is appended.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +14,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from spark_cas.core.errors import NotRoutedError
-from spark_cas.spark.writing.end_of_stream import whole_input
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,8 +34,7 @@ def sealed(df: "DataFrame") -> "DataFrame":
 def _sealing(without_rows: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def seal(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows, schema = 0, without_rows
-        # This stage can be cut off too, and would then put a count of too few rows at the end.
-        for batch in whole_input(iter(batches)):
+        for batch in batches:
             rows += batch.num_rows
             # Spark marks columns as not nullable, but all batches must have the schema of the trailer row.
             schema = pa.schema([field.with_nullable(nullable=True) for field in batch.schema])

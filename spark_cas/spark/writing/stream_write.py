@@ -42,9 +42,10 @@ from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import check_write_schema, refuse_claims
 from spark_cas.spark.versions import DataSourceStreamArrowWriter
 from spark_cas.spark.worker import local_property, only_commits, open_here, planned_log, task_number
-from spark_cas.spark.writing.complete_input import complete_rows
+from spark_cas.spark.writing.complete_input import whole_input
 from spark_cas.spark.writing.preflight import placement_of, preflight_limits, require_layout
 from spark_cas.spark.writing.report import TaskReport, accepted, attempted
+from spark_cas.spark.writing.sealed import unsealed
 from spark_cas.spark.writing.stop_others import END_MS
 from spark_cas.spark.writing.write import told_whole
 
@@ -94,8 +95,6 @@ class BatchTask(Sink):
     """The id of this write in ``foreachBatch``. None if the tasks read the run of the query from Spark."""
     order_by: tuple[str, ...] | None
     """The columns to sort by. Empty if the rows already have a fixed order, None if they have none."""
-    has_end_markers: bool
-    """Whether the rows of each partition end with an end marker. Those of a streaming DataFrame never do."""
     limits: ChunkLimits
     fenced_wait_ms: int
 
@@ -216,7 +215,6 @@ def _task(options: WriteOptions, schema: StructType, run: str | None) -> BatchTa
         batch_id=options.batch_id,
         run=run,
         order_by=options.order_by or (() if mark is not None and mark.sorted else None),
-        has_end_markers=mark is not None and mark.has_end_markers,
         limits=limits,
         fenced_wait_ms=options.fenced_wait_ms,
     )
@@ -227,9 +225,8 @@ def _sink(options: WriteOptions) -> Sink:
 
 
 def _write(task: BatchTask, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
-    rows = complete_rows(
-        iterator, task.layout.partitions, has_end_markers=task.has_end_markers, in_one_task=task.in_one_task
-    )
+    rows = whole_input(iterator)
+    rows = unsealed(rows) if task.in_one_task else rows
     batch = _batch(task)
     job = batch.query if task.plan is None else task.plan.job
     report = attempted(by_partition(rows, task.layout.partitions), lambda pairs: _append(task, job, batch, pairs))

@@ -50,7 +50,7 @@ from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import Mark, check_write_schema, refuse_claims
 from spark_cas.spark.worker import open_here, planned_log, task_number
 from spark_cas.spark.writing.blind_write import BlindWriter, plan_blind_write, refuse_conditions
-from spark_cas.spark.writing.complete_input import complete_rows
+from spark_cas.spark.writing.complete_input import whole_input
 from spark_cas.spark.writing.preflight import placement_of, preflight_limits, require_layout
 from spark_cas.spark.writing.report import (
     TaskReport,
@@ -62,6 +62,7 @@ from spark_cas.spark.writing.report import (
     met_by_refused,
     put_report,
 )
+from spark_cas.spark.writing.sealed import unsealed
 from spark_cas.spark.writing.stop_others import END_MS, stop_others
 from spark_cas.spark.writing.verify import hash_rows, require_same
 
@@ -83,8 +84,6 @@ class WriteTask:
     fenced_wait_ms: int
     completion: Completion | None
     """The completion of the job if it was complete before this write. Then nothing is appended."""
-    has_end_markers: bool
-    """Whether the rows of each partition end with an end marker."""
     grant: Grant | None
     """The lock that makes other loads wait for this one. None if it has no conditions on partitions."""
     report: str | None = None
@@ -133,8 +132,7 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
                 refuse_conditions(options, schema, guarantee)
                 if mark is not None:
                     mark.require_whole()
-                has_end_markers = mark is not None and mark.has_end_markers
-                return plan_blind_write(log, options, layout, limits, guarantee, has_end_markers=has_end_markers)
+                return plan_blind_write(log, options, layout, limits, guarantee)
             grant = _grant(log, options, job, run)
         try:
             plan = _plan(log, options, job, mark, layout, placement=placement)
@@ -157,7 +155,6 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
         atomic=options.atomic,
         fenced_wait_ms=options.fenced_wait_ms,
         completion=completion,
-        has_end_markers=mark is not None and mark.has_end_markers,
         grant=grant,
         report=options.report,
     )
@@ -228,14 +225,11 @@ class ConditionalLogWriter(DataSourceArrowWriter):
 
         A second attempt resumes after the rows of the first.
         """
-        task = self.task
-        rows = complete_rows(
-            iterator, task.plan.partitions, has_end_markers=task.has_end_markers, in_one_task=self._in_one_task
-        )
-        pairs = by_partition(rows, task.plan.partitions)
+        rows, task = whole_input(iterator), self.task
         if self._in_one_task:
-            return attempted(pairs, self._append_in_one_transaction)
+            return attempted(by_partition(unsealed(rows), task.plan.partitions), self._append_in_one_transaction)
         run = TaskRun(task.run, task.began_ms, task.rows_before)
+        pairs = by_partition(rows, task.plan.partitions)
         if task.completion is not None:
             return attempted(pairs, lambda checked: TaskReport(hashed=hash_rows(checked)))
         if task.plan.round_of:
