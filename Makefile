@@ -67,7 +67,8 @@ $(BIN)/node: | $(STAMP)
 	PATH="$(BIN):$$PATH" npm ci --prefix $* --ignore-scripts --no-audit --no-fund --loglevel error
 	@touch $@
 
-$(BIN)/chromium: | $(STAMP)
+# The recipe starts another make, which must not install node at the same time as this one.
+$(BIN)/chromium: | $(STAMP) $(BIN)/node
 	@rm -f $@; \
 	for each in chromium-headless-shell chromium chromium-browser google-chrome; do \
 		if "$$each" --version >/dev/null 2>&1; then ln -s "$$(command -v $$each)" $@; exit; fi; \
