@@ -129,7 +129,7 @@ class ReadRange:
             start = 0  # "earliest", but the requested end was trimmed
         if start > end:
             raise OptionError(
-                f"{at} is to be read from offset {start} to {end}: {self.starting.option} lies behind "
+                f"{at} is to be read from offset {start} to {end}: {self.starting.option} is after "
                 f"{self.ending.option}. Exchange them."
             )
         return kept(at, OffsetRange(start, end), bounds.start_offset, fail_on_data_loss=self.fail_on_data_loss)

@@ -34,7 +34,7 @@ class Beside:
         if self._thread is not None:
             self._thread.join(_SECONDS)
             if self._thread.is_alive():
-                raise TimeoutError(f"what was done to the log did not end within {_SECONDS} s")
+                raise TimeoutError(f"the action on the log did not end within {_SECONDS} s")
 
     def _act(self, act: Callable[[Backend], None]) -> None:
         with suppress(ConditionalLogError), self._open() as log:

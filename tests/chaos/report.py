@@ -21,18 +21,18 @@ _README = """# Chaos on {backend}, seed {seed}, {seconds:.0f} s
 
 | file | what it is |
 | --- | --- |
-| `timeline.html` | all of it to look at in a browser: a row for each process, operations as bars, faults as bands |
-| `history/NAME.jsonl` | what each client asked and was told: a line at the start of an operation, another when it heard what came; `nemesis.jsonl` are the faults |
-| `records/PARTITION.jsonl` | the records that a reader found when all had calmed down: offset, key, value |
-| `schedule.json` | the faults that the seed named, in seconds since the begin |
-| `violations.txt` | what was not as promised, by the numbers in `spark_cas/testing/history/check_log.py`, and 16: Porcupine finds no order of what clients of the key-value store were told; 17: two loads had a grant for a partition at once; 18: see `tests/chaos/spark/judging.py`; 19: see `tests/chaos/kv/written.py`; empty when all was |
-| `NAME.out` | what a client process printed: warnings of waits, and its defect if it ended in one |
-| `spark/` | of a run with Spark: what master and workers printed, and below each worker its executors by application |
+| `timeline.html` | the run as a page for a browser: a row for each process, operations as bars, faults as bands |
+| `history/NAME.jsonl` | the operations of each client: a line at the start of an operation, and another for its result; `nemesis.jsonl` has the faults |
+| `records/PARTITION.jsonl` | the records in the log after the last fault had ended: offset, key, value |
+| `schedule.json` | the faults that the seed selects, in seconds since the start |
+| `violations.txt` | the violations, by the numbers in `spark_cas/testing/history/check_log.py`, and 16: Porcupine finds no linearization of the replies to clients of the key-value store; 17: two loads held the lock of a partition at the same time; 18: see `tests/chaos/spark/judging.py`; 19: see `tests/chaos/kv/written.py`; empty if there is none |
+| `NAME.out` | the output of a client process: warnings of waits, and its error if it failed |
+| `spark/` | for a run with Spark: the output of the master and the workers, and for each worker the output of its executors by application |
 
 How to read a violation: it names a job, such as `w2-17`, the 17th append of client w2. `grep '"w2-17"' history/*.jsonl`
-shows each attempt at it with what was told, `grep w2-17/ records/*.jsonl` where its records lie, and the timeline what
-went wrong at that moment. Of the store it names keys: `grep KEY history/*.jsonl records/*.jsonl`. The seed gives the same schedule again, not the same interleaving: run it a few times.
-`ok`, `fail` and `info` are Jepsen's: it took place, it definitely did not and will not, nobody knows.
+shows each attempt with its result. `grep w2-17/ records/*.jsonl` shows its records, and the timeline the faults at that
+moment. For the key-value store, a violation names keys: `grep KEY history/*.jsonl records/*.jsonl`. The seed repeats the schedule, not the interleaving: run it a few times.
+`ok`, `fail` and `info` are Jepsen's: the operation succeeded, it definitely failed, its outcome is unknown.
 """  # noqa: E501 - the lines of a table
 
 

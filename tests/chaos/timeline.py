@@ -26,9 +26,9 @@ b {{ padding: 0 .5em; color: #fff }}
 </style>
 <h1>{title}</h1>
 <p>{told}</p>
-<p><b style="background:{ok}">ok</b> <b style="background:{fail}">definitely refused</b>
-<b style="background:{unknown}">nobody knows, or not heard of</b> <b style="background:{band}">a fault</b>
-Point at a bar to read what was asked and told.{left_out}</p>
+<p><b style="background:{ok}">ok</b> <b style="background:{fail}">definitely rejected</b>
+<b style="background:{unknown}">unknown outcome, or no result</b> <b style="background:{band}">a fault</b>
+Point at a bar to read the operation and its result.{left_out}</p>
 <ul>{violations}</ul>
 <div class="scroll"><svg width="{width}" height="{height}" role="img" aria-label="timeline">{body}</svg></div>
 </html>

@@ -98,7 +98,7 @@ def test_of_a_load_as_a_whole_nothing_or_all_is_visible_after_its_driver_was_kil
     failpoints.arm()
     assert driver.write(source, log, job="load", atomic="load")["error"] is None
     require_complete(log, "load", routed(ROWS))
-    assert before.items() <= files_of(log).items(), "it went on where it came to"
+    assert before.items() <= files_of(log).items(), "the next run resumes after the existing chunks"
 
 
 def test_another_load_aborts_what_a_driver_that_was_killed_left_undecided(

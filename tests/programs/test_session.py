@@ -14,7 +14,7 @@ import os, signal, threading
 from contextlib import suppress
 from spark_cas.programs import session
 
-def tell(signals):
+def send(signals):
     for worker in workers:
         with suppress(ProcessLookupError):
             os.killpg(worker, signals)
@@ -29,18 +29,18 @@ spark = session.local_session("session", show_log=False)
 spark.sparkContext.parallelize(range(2), 2).map(lambda number: number).collect()
 children = spark.sparkContext._jvm.java.lang.ProcessHandle.current().children().toArray()
 workers = [child.pid() for child in children if is_there(child.pid())]
-tell(signal.SIGSTOP)
-goes_on, is_alive = threading.Timer(1, tell, [signal.SIGCONT]), session._is_alive
+send(signal.SIGSTOP)
+resume, is_alive = threading.Timer(1, send, [signal.SIGCONT]), session._is_alive
 
-def asked(group):
-    if not goes_on.ident:
-        goes_on.start()
+def is_alive_after_resume(group):
+    if not resume.ident:
+        resume.start()
     return is_alive(group)
 
-session._is_alive = asked
+session._is_alive = is_alive_after_resume
 session.stop_session(spark)
 print(len(workers), sum(map(is_there, workers)))
-tell(signal.SIGKILL)
+send(signal.SIGKILL)
 """
 
 FAILS_IN_SQL = """

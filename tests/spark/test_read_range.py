@@ -81,9 +81,9 @@ def test_what_is_read(start, end, found):
         ),
         (starting(both(5, 1)), ending(LATEST), "says 1 for partition 1 of topic flights, which ends at 0"),
         (starting(EARLIEST), ending(both(21)), "endingOffsets says 21"),
-        (starting(both(9)), ending(both(8)), "startingOffsets lies behind endingOffsets"),
-        (starting(LATEST), ending(both(8)), "startingOffsets lies behind endingOffsets"),
-        (starting(both(4)), ending(both(3)), "startingOffsets lies behind endingOffsets"),
+        (starting(both(9)), ending(both(8)), "startingOffsets is after endingOffsets"),
+        (starting(LATEST), ending(both(8)), "startingOffsets is after endingOffsets"),
+        (starting(both(4)), ending(both(3)), "startingOffsets is after endingOffsets"),
         (starting('{"flights": {"0": 5}}'), ending(LATEST), "topic flights (0 to 1). It names topic flights (0)."),
         (starting('{"flights": {"0": 5, "1": 0, "3": 0}}'), ending(LATEST), "It names topic flights (0, 1, 3)."),
         (
@@ -93,7 +93,7 @@ def test_what_is_read(start, end, found):
         ),
         (starting(**time(122)), ending(LATEST), "from 122 ms since 1970 on, and all that it has are older"),
         (starting(107, timed=True), ending(LATEST), "startingOffsetsByTimestampStrategy=latest"),
-        (starting(107, timed=True, or_latest=True), ending(both(6)), "startingOffsets lies behind endingOffsets"),
+        (starting(107, timed=True, or_latest=True), ending(both(6)), "startingOffsets is after endingOffsets"),
     ],
 )
 def test_what_a_log_does_not_have_is_refused(start, end, said):

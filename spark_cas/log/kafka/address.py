@@ -23,7 +23,7 @@ def check_servers(text: str) -> str:
     servers = [each.strip() for each in text.split(",") if each.strip()]
     found = [_SERVER.fullmatch(each) for each in servers]
     if not found or not all(each and 0 < int(each[1]) <= _HIGHEST_PORT for each in found):
-        raise ValueError("host:port, or several separated by commas")
+        raise ValueError("host:port with a port from 1 to 65535, or several separated by commas")
     return ",".join(servers)
 
 

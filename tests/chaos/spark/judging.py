@@ -32,6 +32,6 @@ def streamed(history: Sequence[Operation], log: Mapping[int, Sequence[Found]]) -
             violations.append(Violation(STREAMED, f"partition {partition}: {missing} rows of the source are missing"))
         behind = next((source[at] for before, at in pairwise(held) if at < before), None)
         if behind is not None:
-            told = f"partition {partition}: {behind} lies behind rows that the source has later"
+            told = f"partition {partition}: {behind} comes after rows that the source has later"
             violations.append(Violation(STREAMED, told))
     return violations

@@ -120,7 +120,7 @@ class Rule:
         """Happens when its first request reaches the proxy, and the fault begins."""
         self.answered = Moment(f"{name}: answered")
         """Happens when the broker's response to a request that it took reaches the proxy."""
-        self.told_old = Moment(f"{name}: told what is old")
+        self.told_old = Moment(f"{name}: old response sent")
         """Happens when a client reads an old response instead of the current one."""
         self.request: Request | None = None
         """The last request that it took."""

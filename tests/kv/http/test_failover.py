@@ -176,7 +176,7 @@ def test_a_leader_that_answers_and_cannot_use_its_log_is_relieved_by_the_node_th
         assert ask(second, "GET", path_of_key(KEY))[0] == 200
         proxy.day = None
         assert Client([first]).get(KEY, timeout=SECONDS).value == b"after"
-        wait_until(lambda: health_of(first)["failing"] == [], SECONDS, lambda: "it goes on telling that it fails")
+        wait_until(lambda: health_of(first)["failing"] == [], SECONDS, lambda: "the node still reports that it fails")
 
 
 def health_of(address):
