@@ -340,6 +340,10 @@ _FOREACH_BATCH_FAILED = (
     r"\[FOREACH_BATCH_USER_FUNCTION_ERROR\] An error occurred in the user provided function in foreach batch sink\. "
     r"Reason: (?:An exception was raised by the Python Proxy\. Return Message: )?"
 )
+_FOREACH_BATCH_FAILED_ON_CONNECT = (
+    r"(?:\[PYTHON_EXCEPTION\] )?(?:\[session: [\w-]+\] \[userId: [^\[\]\n]*\] )?"
+    r"Found error inside foreachBatch Python process: "
+)
 _SPARK_PREFIXES = (
     # Py4J, and the class of an exception of Spark or PySpark. Spark Connect puts the class into parentheses.
     r"An error occurred while calling [^\s:]+\.\n: ",
@@ -352,6 +356,7 @@ _SPARK_PREFIXES = (
     r"\[STREAM_FAILED\] Query [^\[\n]*\[id = [\w-]+, runId = [\w-]+\] terminated with exception: ",
     _FOREACH_BATCH_FAILED,
     # Spark Connect.
+    _FOREACH_BATCH_FAILED_ON_CONNECT,
     r"\s*An exception was thrown from the Python worker\. Please see the stack trace below\.\s*",
     r"(?:\[PYTHON_EXCEPTION\] )?An exception was thrown from the Python worker:\s",
     # The frames of a traceback are indented. The exception follows them.

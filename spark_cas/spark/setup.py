@@ -4,6 +4,8 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -60,7 +62,7 @@ def collected(log: "DataFrameReader", spark: "SparkSession") -> "list[Row]":
     Spark 4.2 searches for Python data sources once per driver. If the worker of that search was killed, Spark finds
     no source until the driver ends. Then this registers the source and retries.
     """
-    try:
+    with own_errors(_error_in):
         try:
             return log.load().collect()
         except Exception as error:
@@ -68,8 +70,21 @@ def collected(log: "DataFrameReader", spark: "SparkSession") -> "list[Row]":
                 raise
             register(spark, ConditionalLogSource)
             return log.load().collect()
+
+
+@contextmanager
+def own_errors(find: Callable[[str], ConditionalLogError | None] = error_from_text) -> Iterator[None]:
+    """Raise the error of spark_cas that an exception of Spark contains, instead of that exception.
+
+    Args:
+        find: Returns the error that the text of an exception contains, or None.
+    """
+    try:
+        yield
+    except ConditionalLogError:
+        raise
     except Exception as error:
-        plain = _error_in(str(error))
+        plain = find(str(error))
         if plain is None:
             raise
         raise plain from None

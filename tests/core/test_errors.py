@@ -129,6 +129,14 @@ SPARK_PREFIXES = {
     "stream": f"{STREAM}{SINK}",
     "task of a stream": f"{STREAM}[PYTHON_EXCEPTION] An exception was thrown from the Python worker: ",
     "foreachBatch": f"{STREAM}{FOREACH_BATCH}{COMMIT}",
+    "foreachBatch on Connect": (
+        f"{STREAM}[PYTHON_EXCEPTION] [session: 2074cdf3-66c7] [userId: ] Found error inside foreachBatch Python "
+        f"process: {SHOWN}pyspark.errors.exceptions.connect.AnalysisException: {COMMIT}"
+    ),
+    "foreachBatch on Connect 4.0": (
+        f"{STREAM}Found error inside foreachBatch Python process: {SHOWN}"
+        f"pyspark.errors.exceptions.connect.AnalysisException: {COMMIT}"
+    ),
     "Py4J": f"An error occurred while calling o114.save.\n: org.apache.spark.SparkException: {STAGE}",
     "Connect": f"(org.apache.spark.SparkException) {STAGE}",
 }
@@ -180,6 +188,7 @@ FAKE_CAUSE = f"Caused by: org.apache.spark.api.python.PythonException: {SPARK_PR
         f"{SPARK_PREFIXES['Py4J']}{SHOWN}ValueError: {{row}}",
         f"{SPARK_PREFIXES['Connect']}[CAST_INVALID_INPUT] The value '{{row}}'",
         f"{STREAM}[CAST_INVALID_INPUT] The value '{{row}}'",
+        f"{STREAM}Found error inside foreachBatch Python process: {SHOWN}ValueError: {{row}}",
         "An error occurred while calling o1.save.\n: org.apache.spark.SparkException: [MALFORMED_CSV_RECORD] {row}",
         f"{SPARK_PREFIXES['commit']}builtins.ValueError: {{row}}",
     ],

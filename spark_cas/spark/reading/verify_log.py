@@ -12,6 +12,7 @@ from spark_cas.core.errors import SchemaError
 from spark_cas.options.parse import parse_read
 from spark_cas.spark.reading.pinned_bounds import pin, without_topic
 from spark_cas.spark.schema import HEADERS
+from spark_cas.spark.setup import own_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -93,8 +94,18 @@ def verify_log(
     Raises:
         SchemaError: The frame has no column key or value.
         OptionError: The options are invalid, or name several logs.
-        Exception: Spark's error if a read fails. It contains the error of the log.
+        ConditionalLogError: The log cannot be read. If ``df`` reads a log too, the error may be of that log.
     """
+    with own_errors():
+        return _verified(df, path_or_options, order_by, first)
+
+
+def _verified(
+    df: "DataFrame",
+    path_or_options: str | Mapping[str, str | float],
+    order_by: "Sequence[str | Column]",
+    first: int,
+) -> Verification:
     columns = _compared(df)
     given = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
     options = {name: str(value) for name, value in given.items()}
