@@ -3,7 +3,7 @@
 from zlib import crc32
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions as sf
 
 from spark_cas import append_if_unchanged, bootstrap, error_from_text, open_log, route, verify_log
@@ -107,6 +107,16 @@ def test_sql_on_connect(connect, log_path):
         connect.catalog.dropTempView(names[2])
         for name in names[:2]:
             connect.sql(f"DROP TABLE IF EXISTS {name}")
+
+
+def test_write_to_a_path_is_rejected_by_spark_on_connect(connect, path):
+    with open_log(path) as log:
+        log.create(1)
+    rows = route(numbered(connect, 0, 3), path)
+    with pytest.raises(PySparkException) as caught:
+        rows.writeTo(f"`conditional-log`.`{path}`").append()
+    assert caught.value.getCondition() == "TABLE_OR_VIEW_NOT_FOUND"
+    assert connect.read.format("conditional-log").load(path).count() == 0
 
 
 def test_stream_reads_and_writes_each_record_once_on_connect(connect, log_path, tmp_path):

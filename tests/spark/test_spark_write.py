@@ -284,6 +284,35 @@ def test_no_option_of_a_table_is_handed_on(spark, path, options):
     assert "Spark hands on no option of a table" in message
 
 
+WRITE_TO = {
+    "format and path": lambda df, path: df.writeTo(f"`conditional-log`.`{path}`"),
+    "path": lambda df, path: df.writeTo(f"`{path}`").using("conditional-log"),
+    "name and path": lambda df, path: df.writeTo("no_table").using("conditional-log").option("path", path),
+}
+
+
+@pytest.mark.parametrize("name", WRITE_TO)
+def test_write_to_a_log_without_a_table_is_rejected_by_spark(spark, path, name):
+    with open_log(path) as log:
+        log.create(1)
+    rows = route(spark.sql("SELECT 'a' AS key, 'b' AS value"), path)
+    with pytest.raises(PySparkException) as caught:
+        WRITE_TO[name](rows, path).append()
+    assert caught.value.getCondition() == "TABLE_OR_VIEW_NOT_FOUND"
+    assert rows_of(path) == []
+
+
+def test_write_to_a_table_appends(spark, path):
+    options = {"path": path, "partitions": "2", "job": "load"}
+    rows = route(spark.sql("SELECT 'a' AS key, 'b' AS value"), options)
+    spark.sql("CREATE TABLE t (key STRING, value STRING, partition INT) USING `conditional-log`")
+    try:
+        rows.writeTo("t").options(**options).append()
+    finally:
+        spark.sql("DROP TABLE t")
+    assert [row["value"] for row in rows_of(path)] == [b"b"]
+
+
 def test_routed_rows_in_front_of_others_are_refused_and_what_was_appended_stays(spark, flights, path):
     options: dict[str, str | float] = {"path": path, "partitions": 2, "job": "load"}
     routed, others = route(flights, options), flights.withColumn("partition", sf.lit(0))
