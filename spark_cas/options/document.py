@@ -13,8 +13,14 @@ from spark_cas.options.table import OPTIONS
 
 _HEAD = """# Options
 
-Option names are case-insensitive. An unknown option is an error. An option that only reads have is accepted in a
-write, without effect, and the reverse: one dict can serve both. Any other option that does not apply is an error.
+Option names are case-insensitive. An unknown option is an error. One dict can serve a read, `route` and a write:
+
+- A write and `route` ignore the options of reads, except `logId`, which is a condition. A read ignores the options
+  of writes.
+- `spark.read` ignores `maxOffsetsPerTrigger`, `minOffsetsPerTrigger` and `maxTriggerDelay`, as Spark's own source
+  does. The logger `spark_cas` of Python's logging reports each once.
+- `route` and `spark.readStream` ignore `checkpointLocation` and `queryName`, which belong to a streaming query.
+- Any other option that does not apply is an error.
 
 An option overrides the defaults of the log in the `conf` file. These override `[defaults]` of the file, and those
 override the defaults below. The file can set options with a ✓. This page is generated:

@@ -137,6 +137,10 @@ def _unused(options: Iterable[SparkOption]) -> dict[str, str]:
 
 _UNUSED_SOURCE, _UNUSED_SINK = _unused(SOURCE), _unused(SINK)
 
+_LIMITS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_UNUSED_BATCH = {each.lower(): "It limits the micro-batches of a stream. This read has none." for each in _LIMITS}
+"""Options of streams that Spark's source also accepts in a batch read, with a warning."""
+
 
 def refusal_of(key: str) -> str | None:
     """Return why this package rejects an option of Spark's connector, and the fix; None for any other option.
@@ -153,4 +157,6 @@ def unused_by(*scopes: Scope) -> dict[str, str]:
     Returns:
         The replacement of each option, by name in lower case.
     """
-    return _UNUSED_SOURCE if READING.issuperset(scopes) else _UNUSED_SOURCE | _UNUSED_SINK
+    if not READING.issuperset(scopes):
+        return _UNUSED_SOURCE | _UNUSED_SINK
+    return _UNUSED_SOURCE if Scope.READ_STREAM in scopes else _UNUSED_SOURCE | _UNUSED_BATCH

@@ -15,6 +15,9 @@ from spark_cas.options.table import BY_KEY, OPTIONS, SERVERS
 KAFKA = "kafka."
 """The prefix of Kafka's client settings, and of the option that names the brokers."""
 
+_CONDITIONS_OF_READS = frozenset({"logid"})
+"""Options that make a read fail if the log is another one. A write does not check them, so it rejects them."""
+
 
 def is_setting(key: str) -> bool:
     """Return whether an option is a client setting, not an entry of the table."""
@@ -32,9 +35,12 @@ def is_for(key: str, *scopes: Scope) -> bool:
 
 
 def has_no_effect(key: str, *scopes: Scope) -> bool:
-    """Return whether an option is only for the other direction: for reads in a write, or for writes in a read."""
+    """Return whether an option is only for the other direction: for reads in a write, or for writes in a read.
+
+    A condition of a read has no such use in a write: a caller that sets it expects the check.
+    """
     option = BY_KEY.get(key)
-    if option is None or is_for(key, *scopes):
+    if option is None or key in _CONDITIONS_OF_READS or is_for(key, *scopes):
         return False
     return READING.isdisjoint(option.scopes) != READING.isdisjoint(scopes)
 

@@ -140,7 +140,7 @@ def parse_read(options: Mapping[str, str]) -> ReadOptions:
 
 def parse_read_stream(options: Mapping[str, str]) -> StreamOptions:
     """Parse the options of a streaming read; raise OptionError for any that is unknown, malformed or missing."""
-    given = Given(options, Scope.READ_STREAM)
+    given = Given(_without_query_options(options), Scope.READ_STREAM)
     given.tell_unused()
     most, least = (given.get(name, int, explicit=False) for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"))
     if most is not None and least is not None and least > most:
@@ -180,7 +180,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
 
 def parse_write_stream(options: Mapping[str, str]) -> WriteOptions:
     """Parse the options of a streaming write; raise OptionError for any that is unknown, malformed or missing."""
-    given = Given({key: value for key, value in options.items() if key.lower() not in _OF_STREAMS}, Scope.WRITE)
+    given = Given(_without_query_options(options), Scope.WRITE)
     if "batchid" in given.explicit:
         raise OptionError("option batchId is for foreachBatch; here Spark tells the batch. Leave it out.")
     return _write_options(given, stream=True)
@@ -198,8 +198,12 @@ def _grant_timeout_ms(given: Given) -> int:
     return 0 if given.need("expectedOffsets", ExpectedOffsets).mode == "offsets" else GRANT_TIMEOUT_MS
 
 
-_OF_STREAMS = frozenset({"checkpointlocation", "queryname"})
+_OF_QUERIES = frozenset({"checkpointlocation", "queryname"})
 """Options of a streaming query that Spark also passes to its sink."""
+
+
+def _without_query_options(options: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in options.items() if key.lower() not in _OF_QUERIES}
 
 
 def _write_options(given: Given, *, stream: bool) -> WriteOptions:
@@ -240,7 +244,7 @@ def parse_route(options: Mapping[str, str]) -> RouteOptions:
     Raises:
         OptionError: An option is unknown, malformed or missing.
     """
-    given = Given(options, Scope.ROUTE)
+    given = Given(_without_query_options(options), Scope.ROUTE)
     given.tell_unused()
     spec = given.need_spec()
     return RouteOptions(

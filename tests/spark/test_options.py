@@ -10,6 +10,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from spark_cas.core.chunks import ChunkLimits
 from spark_cas.core.errors import OptionError
 from spark_cas.core.expected_offsets import ExpectedOffsets
+from spark_cas.log.kafka.settings.unused import tell
 from spark_cas.log.spec import LogSpec
 from spark_cas.options.document import render
 from spark_cas.options.parse import (
@@ -142,31 +143,77 @@ def test_an_unknown_option_is_named_with_the_nearest_one(parse, key, nearest):
     assert f"Did you mean {nearest}?" in text
 
 
-@pytest.mark.parametrize(("parse", "key"), [(parse_read, "maxoffsetspertrigger"), (parse_read_stream, "view")])
+@pytest.mark.parametrize(("parse", "key"), [(parse_read, "isolation"), (parse_read_stream, "view")])
 def test_an_option_of_another_kind_of_read_is_refused(parse, key):
     assert "is one of" in refused(parse, {**PATH, key: CANARY})
 
 
-BOTH = {
+OF_WRITES = {
     "job": "load-1",
-    "expectedOffsets": "none",
+    "expectedOffsets": '{"0": 5}',
     "partitions": "3",
-    "includeHeaders": "true",
-    "startingOffsets": "latest",
+    "atomic": "load",
+    "compare": "key",
+    "maxRecordsPerChunk": "7",
 }
+OF_READS = {
+    "startingOffsets": "latest",
+    "includeHeaders": "true",
+    "failOnDataLoss": "false",
+    "minPartitions": "2",
+    "maxRecordsPerPartition": "9",
+}
+OF_STREAMING_READS = {"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "2", "maxTriggerDelay": "1m"}
+BOTH = {**OF_WRITES, **OF_READS, **OF_STREAMING_READS, "groupIdPrefix": "x", "fetchOffset.numRetries": "3"}
 
 
 @pytest.mark.parametrize(
-    ("parse", "kept"),
+    ("parse", "own"),
     [
-        (parse_read, ("includeHeaders", "startingOffsets")),
-        (parse_write, ("job", "expectedOffsets", "partitions")),
-        (parse_route, ("job", "partitions")),
+        (parse_read, OF_READS),
+        (parse_read_stream, OF_READS | OF_STREAMING_READS),
+        (parse_write, OF_WRITES),
+        (parse_route, OF_WRITES),
     ],
 )
-def test_one_dict_serves_reads_and_writes(parse, kept):
-    assert parse({**PATH, **BOTH}) == parse({**PATH, **{name: BOTH[name] for name in kept}})
-    assert parse({**PATH, **BOTH, "groupIdPrefix": "x"}) == parse({**PATH, **BOTH})
+def test_one_dict_serves_reads_route_and_writes(parse, own):
+    assert parse({**PATH, **BOTH}) == parse({**PATH, **own})
+
+
+def test_one_dict_serves_a_stream_and_its_route(tmp_path):
+    query = {"checkpointLocation": str(tmp_path), "queryName": "q"}
+    of_writes = {"job": "copy", "atomic": "load", "partitions": "3"}
+    both = {**PATH, **query, **of_writes, **OF_READS, **OF_STREAMING_READS, "groupIdPrefix": "x"}
+    assert parse_read_stream(both) == parse_read_stream({**PATH, **OF_READS, **OF_STREAMING_READS})
+    assert parse_route(both) == parse_route({**PATH, **of_writes})
+    assert parse_write_stream(both) == parse_write_stream({**PATH, **of_writes})
+
+
+def test_a_read_that_is_no_stream_reports_limits_of_micro_batches_once(caplog):
+    tell.cache_clear()
+    for _ in range(2):
+        parse_read({**PATH, **OF_STREAMING_READS})
+    messages = [each.getMessage() for each in caplog.records]
+    assert [name for name in OF_STREAMING_READS if any(name.lower() in each for each in messages)] == [
+        *OF_STREAMING_READS
+    ]
+    assert len(messages) == len(OF_STREAMING_READS)
+
+
+@pytest.mark.parametrize("parse", [parse_write, parse_write_stream, parse_route])
+def test_a_condition_of_a_read_is_refused_in_a_write(parse):
+    assert "logId" in refused(parse, {**PATH, "logId": CANARY})
+
+
+@pytest.mark.parametrize("parse", [parse_read, parse_read_stream, parse_write, parse_write_stream, parse_route])
+@pytest.mark.parametrize("name", ["expectedOffset", "expectedOfsets", "startingOffset", "groupIdPrefx", "logIds"])
+def test_a_misspelled_option_is_refused_in_each_direction(parse, name):
+    assert "there is no option" in refused(parse, {**PATH, name: CANARY})
+
+
+@pytest.mark.parametrize("name", ["checkpointLocation", "queryName"])
+def test_a_load_refuses_options_of_a_query(name):
+    assert "there is no option" in refused(parse_write, {**PATH, name: CANARY})
 
 
 @pytest.mark.parametrize(
