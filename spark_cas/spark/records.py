@@ -96,9 +96,13 @@ def _check_ids(ids: pa.Array, partitions: int) -> int | None:
     elif most >= partitions:
         found = str(most)
     if found is not None:
+        fix = "Use spark_cas.route(df, path) before you write, or fix the ids."
+        if least is not None and least < 0:
+            # On Kafka, route adds a last row with such a number, which only a write with atomic=load takes off.
+            fix = "If you gave route the option atomic=load, give it to the write too. If not, fix the ids."
         raise NotRoutedError(
             f"a row has partition {found}, but the log has {partitions} partitions (0 to {partitions - 1}). Nothing "
-            f"of its batch was appended. Use spark_cas.route(df, path) before you write, or fix the ids."
+            f"of its batch was appended. {fix}"
         )
     return int(least) if least == most else None
 

@@ -4,9 +4,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 
-from spark_cas import open_log, route
+from spark_cas import error_from_text, open_log, route
 from spark_cas.core.errors import ConflictError, NotRoutedError
 from spark_cas.log.load.planning import job_progress
 from spark_cas.testing.contract.whole import bounded, everything
@@ -64,6 +65,24 @@ def test_rows_that_were_moved_behind_route_are_refused_before_anything(spark, lo
     assert NotRoutedError.kind in str(caught.value)
     assert everything(log) == {0: [], 1: []}
     save(rows_of(spark, "a"), path, job="mine")
+    assert rows_in(log) == ROWS
+
+
+@pytest.mark.parametrize(("at_route", "at_write"), [({}, {"atomic": "load"}), ({"atomic": "load"}, {})])
+def test_atomic_load_for_only_route_or_write_names_both(spark, log, path, at_route, at_write):
+    routed = route(rows_of(spark, "a"), {"path": path, **at_route})
+    with pytest.raises(PySparkException) as caught:
+        routed.write.format("conditional-log").mode("append").options(**at_write).save(path)
+    error = error_from_text(str(caught.value))
+    assert isinstance(error, NotRoutedError)
+    assert "atomic=load" in error.message
+    assert "route" in error.message
+    assert everything(log) == {0: [], 1: []}
+
+
+def test_atomic_partition_at_the_write_alone_is_enough(spark, log, path):
+    routed = route(rows_of(spark, "a"), path)
+    routed.write.format("conditional-log").mode("append").option("atomic", "true").save(path)
     assert rows_in(log) == ROWS
 
 

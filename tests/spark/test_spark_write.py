@@ -284,6 +284,14 @@ def test_no_option_of_a_table_is_handed_on(spark, path, options):
     assert "Spark hands on no option of a table" in message
 
 
+@pytest.mark.parametrize("atomic", ["true", "load"])
+def test_atomic_at_the_write_alone_is_enough_in_a_directory(spark, flights, path, atomic):
+    with open_log(path) as log:
+        log.create(2)
+    save(route(flights, path), path, atomic=atomic)
+    assert len(rows_of(path)) == 100
+
+
 WRITE_TO = {
     "format and path": lambda df, path: df.writeTo(f"`conditional-log`.`{path}`"),
     "path": lambda df, path: df.writeTo(f"`{path}`").using("conditional-log"),
