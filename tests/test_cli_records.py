@@ -12,9 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from spark_cas import append_once, cli, open_log, raise_for_outcome
+from spark_cas.core.errors import OptionError, TrimmedError
 from spark_cas.core.offsets import Bounds
 from spark_cas.core.records import RECORDS
 from spark_cas.log.objects import ObjectLog
+from spark_cas.programs.exit_codes import ExitCode, exit_code_of
 from spark_cas.testing.writing import append_foreign
 from tests.kafka import clients
 from tests.test_cli import WITHOUT_SPARK
@@ -77,6 +79,90 @@ def test_read_shows_a_line_for_each_record(log):
     assert "0 <= base_offset <= end_offset" in refused(*part, "--from", "7", "--to", "6")
     assert "give --partition" in refused("read", log, "--to", "5")
     assert "the log has 2" in refused("tail", log, "--partition", "2")
+
+
+def rejection(*argv):
+    """Return the OptionError of a command, for which `main` exits with 2."""
+    found = runner.invoke(cli.app, argv)
+    assert isinstance(found.exception, OptionError), found.output
+    assert exit_code_of(found.exception) == ExitCode.USAGE
+    assert found.stdout == ""
+    return found.exception.message
+
+
+def named(*options):
+    return [argument for each in options for argument in ("--log-option", each)]
+
+
+@pytest.fixture
+def aged(tmp_path):
+    """A log with records of the times 10, 20 and 30 in partition 0, and of the time 20 in partition 1."""
+    address = str(tmp_path / "aged")
+    with open_log(address) as opened:
+        opened.create(2)
+        append_aged(opened)
+    return address
+
+
+def append_aged(log):
+    for partition, times in enumerate(([10, 20, 30], [20])):
+        rows = [{"key": None, "value": b"%d" % each, "headers": None, "timestamp": each} for each in times]
+        table = pa.Table.from_pylist(rows, RECORDS)
+        raise_for_outcome(append_once(log, partition, table, job=f"aged-{partition}", expected_offset=0), len(times))
+
+
+def offsets_in(lines):
+    return [tuple(map(int, line.split("\t")[:2])) for line in lines]
+
+
+ALL = [(0, 0), (0, 1), (0, 2), (1, 0)]
+RANGES = [
+    (["startingOffsets=earliest", "endingOffsets=latest"], ALL),
+    (["startingOffsets=latest"], []),
+    (["endingOffsets=earliest"], []),
+    (['startingOffsets={"TOPIC": {"0": 1, "1": -1}}'], ALL[1:3]),
+    (['endingOffsets={"TOPIC": {"0": 2, "1": -2}}'], ALL[:2]),
+    (["startingTimestamp=20"], ALL[1:]),
+    (["STARTINGTIMESTAMP=15", "endingTimestamp=30"], [(0, 1), (1, 0)]),
+    (['startingOffsetsByTimestamp={"TOPIC": {"0": 30, "1": 1}}'], ALL[2:]),
+    (['endingOffsetsByTimestamp={"TOPIC": {"0": 20, "1": 20}}'], ALL[:1]),
+    (["startingTimestamp=30", "startingOffsetsByTimestampStrategy=latest"], ALL[2:3]),
+]
+
+
+def check_ranges(address, topic):
+    for options, expected in RANGES:
+        given = named(*(each.replace("TOPIC", topic) for each in options))
+        assert offsets_in(shown("read", address, *given)) == expected, options
+
+
+def test_read_applies_start_and_end_of_log_options(aged):
+    check_ranges(aged, "aged")
+    one = ("read", aged, "--partition", "0")
+    assert offsets_in(shown(*one, *named('startingOffsets={"aged": {"0": 2}}'))) == [(0, 2)]
+    assert "must name each partition" in rejection("read", aged, *named('startingOffsets={"aged": {"0": 2}}'))
+    assert "are older" in rejection("read", aged, *named("startingTimestamp=21"))
+
+
+def test_read_applies_fail_on_data_loss(log):
+    with open_log(log) as opened:
+        opened.trim(0, 4)
+    start = ("read", log, "--partition", "0", *named('startingOffsets={"flights": {"0": 3}}'))
+    trimmed = runner.invoke(cli.app, start)
+    assert isinstance(trimmed.exception, TrimmedError)
+    assert keys_in(shown(*start, *named("failOnDataLoss=false"))) == ["4", "5", "6", "7"]
+
+
+def test_commands_reject_options_that_they_do_not_apply(log):
+    for option in ("view=offsets", "ASSIGN={}", "logId=x", "includeHeaders=true", "minPartitions=2", "job=j"):
+        for command in ("read", "tail", "offsets"):
+            message = rejection(command, log, *named(option))
+            assert message.lower().startswith(f"option {option.partition('=')[0].lower()} has no effect"), message
+    for option in ("startingTimestamp=1", "endingOffsets=earliest", "failOnDataLoss=false"):
+        expected = f"option {option.partition('=')[0]} is for spark-cas read without --from and --to."
+        for argv in (["read", log, "--partition", "0", "--from", "1"], ["tail", log], ["describe", log]):
+            assert rejection(*argv, *named(option)).startswith(expected)
+    assert "maxOffsetsPerTrigger" in rejection("read", log, *named("maxOffsetsPerTrigger=1"))
 
 
 def test_json_says_exactly_what_a_record_holds(log):
@@ -230,3 +316,12 @@ def test_tail_of_a_topic_finds_records_behind_markers_and_aborted_ones(broker):
     assert keys_in(shown(*here, "-n", "2")) == ["b", "before"]
     assert keys_in(shown(*here)) == ["a", "b", "before"]
     follow(address)
+
+
+@pytest.mark.kafka
+def test_read_of_a_topic_applies_start_and_end_of_log_options(broker):
+    topic = clients.create_topic(broker.bootstrap, 2)
+    address = f"kafka://{broker.bootstrap}/{topic}"
+    with open_log(address) as opened:
+        append_aged(opened)
+    check_ranges(address, topic)

@@ -3,17 +3,20 @@
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Annotated
 
 import typer
 
 from spark_cas.cli.lines import Record, Shown, as_columns, as_json, records_in
-from spark_cas.cli.opening import Address, LogOptions, Servers, Topic, opened
+from spark_cas.cli.opening import Address, LogOptions, Servers, Topic, naming, opened, options_of
 from spark_cas.core.errors import TruncatedError
 from spark_cas.core.offsets import Bounds, OffsetRange
 from spark_cas.log.backend import Backend
+from spark_cas.log.open import open_log
+from spark_cas.options.read_range import ReadRange
+from spark_cas.options.topic_partitions import TopicPartition
 from spark_cas.programs.exit_codes import ExitCode
 
 _POLL_SECONDS = 0.5
@@ -43,15 +46,18 @@ def read(
     """Show the records of each partition: partition, offset, time (UTC), key, value, headers."""
     if partition is None and (base_offset is not None or end_offset is not None):
         raise typer.BadParameter("an offset belongs to a partition: give --partition", param_hint="--from, --to")
-    with opened(log, bootstrap_servers, topic, log_option) as source:
-        wanted = tuple(_partitions(source, partition))
-        kept = source.bounds_of(wanted, waiting=True)
-        found = (
-            record
-            for each, bounds in zip(wanted, kept, strict=True)
-            for record in _between(source, each, bounds, base_offset, end_offset)
-        )
-        _show(islice(found, limit), _shown(json))
+    ranged = base_offset is None and end_offset is None
+    options = options_of(log, bootstrap_servers, topic, log_option, ranged=ranged)
+    spec = options.selection.only()
+    with naming(spec), open_log(spec) as source:
+        partitions = tuple(_partitions(source, partition))
+        bounds = dict(zip(partitions, source.bounds_of(partitions, waiting=True), strict=True))
+        if ranged:
+            ranges = _resolved(source, bounds, options.range)
+        else:
+            ranges = {each: _between(at, base_offset, end_offset) for each, at in bounds.items()}
+        records = (record for each, offsets in ranges.items() for record in records_in(source, each, offsets))
+        _show(islice(records, limit), _shown(json))
 
 
 def tail(
@@ -103,8 +109,17 @@ def _partitions(source: Backend, partition: int | None) -> Iterable[int]:
     return (partition,)
 
 
-def _between(source: Backend, partition: int, bounds: Bounds, base: int | None, end: int | None) -> Iterator[Record]:
-    """Return the records between two offsets, by default the bounds of the partition.
+def _resolved(source: Backend, bounds: Mapping[int, Bounds], wanted: ReadRange) -> dict[int, OffsetRange]:
+    """Return the offsets to read of each partition. Raises OptionError, TrimmedError as `ReadRange.resolve`."""
+    ranges = wanted.resolve(
+        {TopicPartition(source.topic, each): at for each, at in bounds.items()},
+        lambda at, timestamp_ms: source.offset_since(at.partition, timestamp_ms),
+    )
+    return {at.partition: offsets for at, offsets in ranges.items()}
+
+
+def _between(bounds: Bounds, base: int | None, end: int | None) -> OffsetRange:
+    """Return the range between two offsets, by default the bounds of the partition.
 
     Raises typer.BadParameter if the partition does not have all of these offsets.
     """
@@ -115,7 +130,7 @@ def _between(source: Backend, partition: int, bounds: Bounds, base: int | None, 
         bounds.require(offsets)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--from, --to") from None
-    return records_in(source, partition, offsets)
+    return offsets
 
 
 def _newest(source: Backend, partition: int, bounds: Bounds, count: int) -> Iterable[Record]:

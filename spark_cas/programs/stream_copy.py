@@ -2,12 +2,14 @@
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from spark_cas.core.errors import ErrorKind
+from spark_cas.core.errors import ErrorKind, UnreadableRecordError
 from spark_cas.options.option import ISOLATION_LOAD
 from spark_cas.programs.exit_codes import ExitCode, UsageError
 from spark_cas.programs.load_progress import console_for_people
@@ -86,8 +88,9 @@ def _copy(given: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, R
     def append(batch: "DataFrame", number: int) -> None:
         one = {**writing, "batchId": str(number)}
         # Order by offset: records with the same key are in one partition, so their order is kept.
-        routed = route(require_timestamps(batch), one, order_by=["offset"])
-        routed.write.format("conditional-log").mode("append").options(**one).save()
+        with plain_lost_timestamps():
+            routed = route(require_timestamps(batch), one, order_by=["offset"])
+            routed.write.format("conditional-log").mode("append").options(**one).save()
 
     reading = reading_options(given)
     records = spark.readStream.format("conditional-log").options(**reading).load(getattr(given, "from"))
@@ -109,8 +112,32 @@ def _copy(given: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, R
     return ExitCode.COMPLETE, {"status": "copied", "job": given.job, "rows": copied}
 
 
+_LOST_TIMESTAMP = re.compile(
+    rf"\[USER_RAISED_EXCEPTION\] \[{ErrorKind.UNREADABLE_RECORD}\] (.*?)(?: SQLSTATE: \w+)?$", re.MULTILINE
+)
+"""The text of the error that `require_timestamps` raises in Spark."""
+
+
+@contextmanager
+def plain_lost_timestamps() -> Iterator[None]:
+    """Raise the error of `require_timestamps` as UnreadableRecordError, as Spark raises other errors of this package.
+
+    Only the text at the start of the exception counts, because a record may contain the same text. A cause of the
+    new error would precede it in the text of the query's error, where `error_from_text` does not find it.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        found = _LOST_TIMESTAMP.match(str(error))
+        if found is None:
+            raise
+        raise UnreadableRecordError(found[1]) from None
+
+
 def require_timestamps(records: "DataFrame") -> "DataFrame":
-    """Fail with UnreadableRecordError if Spark cannot represent the timestamp of a record.
+    """Let Spark fail with the text of an UnreadableRecordError if it cannot represent the timestamp of a record.
 
     Such a timestamp is null in the DataFrame, and the copy would replace it with the current time.
     """

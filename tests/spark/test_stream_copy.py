@@ -78,7 +78,9 @@ def copy(spark, topics, tmp_path, capsys):
 
     def run(*more):
         arguments = ["--from", topics[0], "--to", topics[1], "--job", "copy", "--checkpoint", str(tmp_path / "copy")]
-        return main([*arguments, *more], "stream_copy.py", lambda _: spark), capsys.readouterr().err
+        code = main([*arguments, *more], "stream_copy.py", lambda _: spark)
+        shown = capsys.readouterr()
+        return code, shown.err, json.loads(shown.out.splitlines()[-1])
 
     return run
 
@@ -105,14 +107,21 @@ def test_unusual_records_of_other_producers_are_copied_unchanged(copy, topics):
     assert rows_in(topics[1]) == rows_in(topics[0])
 
 
+def check_unreadable(address, code, shown, result):
+    """Check that a copy failed at offset 1 with the plain error of the package."""
+    assert (code, result["error"]) == (1, "UNREADABLE_RECORD")
+    message = result["message"]
+    assert message.startswith(f"[UNREADABLE_RECORD] partition 0 of topic {address.split('/')[3]}: ")
+    assert "offset 1 " in message
+    assert "SQLSTATE" not in message
+    assert f"error: {message}\n" in shown
+
+
 @pytest.mark.spark
 @pytest.mark.kafka
 def test_copy_fails_at_a_header_that_it_would_change(copy, topics):
     append_to(topics[0], RawRecord(b"a"), RawRecord(b"b", headers=[(b"\xff", b"1")]))
-    code, shown = copy()
-    assert code == 1
-    for part in ("[UNREADABLE_RECORD]", topics[0].split("/")[3], "partition 0", "offset 1"):
-        assert part in shown
+    check_unreadable(topics[0], *copy())
     assert copy("--from-option", "includeHeaders=false")[0] == 0
     assert [row["value"] for _, row in rows_in(topics[1])] == [b"a", b"b"]
 
@@ -122,10 +131,7 @@ def test_copy_fails_at_a_header_that_it_would_change(copy, topics):
 def test_copy_fails_at_a_timestamp_that_it_would_change(copy, topics):
     append_to(topics[0], RawRecord(b"a"))
     append_to(topics[0], RawRecord(b"b", timestamp_ms=2**63 - 1))
-    code, shown = copy()
-    assert code == 1
-    for part in ("[UNREADABLE_RECORD]", topics[0].split("/")[3], "partition 0", "offset 1"):
-        assert part in shown
+    check_unreadable(topics[0], *copy())
     assert b"b" not in [row["value"] for _, row in rows_in(topics[1])]
 
 
