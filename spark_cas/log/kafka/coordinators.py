@@ -38,11 +38,11 @@ def require_coordinators(admin: Admin) -> None:
             admin.coordinated = True
             return
         if not wait.again("fewer brokers are registered than an internal topic has replicas"):
-            raise NotGivenError(shortage)
+            raise shortage
 
 
-def _shortage(admin: Admin) -> str | None:
-    """Return the text of the error; None if the brokers can create all internal topics, or that is not known."""
+def _shortage(admin: Admin) -> NotGivenError | None:
+    """Return the error; None if the brokers can create all internal topics, or that is not known."""
     missing = _missing_topics(admin)
     if not missing:
         return None
@@ -55,11 +55,14 @@ def _shortage(admin: Admin) -> str | None:
         # The broker that creates the topic uses its own setting.
         factors = [int(each[name]) if name in each else 0 for each in settings]
         if min(factors) > len(registered):
-            return (
+            cause = (
                 f"the brokers cannot create topic {topic}, which transactions need: {name} is {min(factors)}, and "
-                f"{len(registered)} broker{'s are' if len(registered) > 1 else ' is'} registered. Nothing was "
-                f"appended. Set {name} to at most {len(registered)} in the brokers' settings, or start more brokers, "
-                f"then run the same job again."
+                f"{len(registered)} broker{'s are' if len(registered) > 1 else ' is'} registered."
+            )
+            fix = f"{name} to at most {len(registered)} in the brokers' settings, or start more brokers"
+            return NotGivenError(
+                f"{cause} Nothing was appended. Set {fix}, then run the same job again.",
+                f"{cause} For exactly once, set {fix}.",
             )
     return None
 

@@ -55,7 +55,7 @@ def preflight(clients: ClientSet, spec: KafkaSpec, *, begun: bool, idempotence: 
         except NotGivenError as refused:
             if idempotence == REQUIRED:
                 raise
-            notes.append(_NOT_EXACTLY_ONCE.format(refused.message))
+            notes.append(_NOT_EXACTLY_ONCE.format(refused.note))
             guarantee = IDEMPOTENT
     broker = description.partitions[0].leader.id
     notes += _notes_on_brokers(clients.lately(f"broker {broker}", lambda: broker_settings(admin, broker)))
@@ -82,8 +82,8 @@ def with_record_limit(found: Preflight, spec: KafkaSpec, settings: TopicSettings
 
 
 _NOT_EXACTLY_ONCE = (
-    "idempotence is requested, and exactly once is not available here, so a task that is tried again, or a write "
-    "that is run again, may append its rows again. {}"
+    "idempotence is requested, but exactly once is not available here: a retried task, or a job that runs again, may "
+    "append its rows again. {}"
 )
 
 
@@ -144,17 +144,20 @@ def _not_acknowledged(topic: str, partition: TopicPartitionInfo, wanted: int) ->
 def _require_right(description: TopicDescription, name: str, operation: AclOperation) -> None:
     if operation not in description.authorized_operations:
         topic = description.name
-        raise NotPermittedError(
-            f"looking for topic {topic}: {lacking(on_topic(name, topic))}. Then run the same job again."
-        )
+        lack = f"looking for topic {topic}: {lacking(on_topic(name, topic))}."
+        raise NotPermittedError(f"{lack} Then run the same job again.", lack)
 
 
 def _require_id(description: TopicDescription) -> None:
     """Raise unless the topic has an id, which a plan records in addition to the name."""
     if str(description.topic_id) == _NO_ID:
-        raise NotGivenError(
+        cause = (
             f"topic {description.name} has no id: the brokers are older than Kafka 2.8, or run an older metadata "
-            f"version. Nothing was appended. Bring them to a newer version, then run the same job again."
+            f"version."
+        )
+        raise NotGivenError(
+            f"{cause} Nothing was appended. Bring them to a newer version, then run the same job again.",
+            f"{cause} For exactly once, bring them to a newer version.",
         )
 
 

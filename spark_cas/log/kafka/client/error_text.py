@@ -16,7 +16,17 @@ from spark_cas.log.kafka.client.rights import NOT_PERMITTED, Right, missing
 
 
 class NotGivenError(StorageError):
-    """The brokers do not support the request, because they are too old, or (`NotPermittedError`) do not permit it."""
+    """The brokers do not support the request, because they are too old, or (`NotPermittedError`) do not permit it.
+
+    Args:
+        message: The text if the write fails.
+        note: The text if the write continues without exactly once: it does not claim that no row was appended, and
+            does not advise to run the job again. The default is the message.
+    """
+
+    def __init__(self, message: str, note: str = "") -> None:
+        super().__init__(message)
+        self.note = note or message
 
 
 class NotPermittedError(NotGivenError):
@@ -34,7 +44,8 @@ def plain_error(error: KafkaException, doing: str, *rights: Right) -> StorageErr
             f"{doing}: {reason_of(code)}. Check the topic's name and the brokers' address, or create the topic first."
         )
     if code in NOT_PERMITTED:
-        return NotPermittedError(f"{doing}: {missing(code, rights)}. Then run the same job again.")
+        lack = f"{doing}: {missing(code, rights)}."
+        return NotPermittedError(f"{lack} Then run the same job again.", lack)
     if code in NO_COORDINATOR:
         return StorageError(
             f"{doing}: {reason_of(code)}. Check that topics __transaction_state and __consumer_offsets have leaders, "
@@ -44,8 +55,9 @@ def plain_error(error: KafkaException, doing: str, *rights: Right) -> StorageErr
     if code in UNREACHABLE:
         return StorageError(f"{doing}: {reason_of(code)}. {UNREACHABLE[code]}")
     if meaning_of(code) is Meaning.REFUSED:
-        kind = NotGivenError if code in TOO_OLD else StorageError
-        return kind(f"{doing}: {reason_of(code)}. Mend that, then run the same job again.")
+        reason = f"{doing}: {reason_of(code)}."
+        message = f"{reason} Mend that, then run the same job again."
+        return NotGivenError(message, reason) if code in TOO_OLD else StorageError(message)
     return StorageError(
         f"{doing}: the brokers did not answer as they should ({reason_of(code)}). Check that they are well, then run "
         f"the same job again."
