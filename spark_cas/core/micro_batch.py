@@ -1,5 +1,6 @@
 """Compare a micro-batch with the ledger of a partition: new, partial, complete, or rejected."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ import pyarrow.compute as pc
 from spark_cas.core.errors import CheckpointMismatchError, JobMismatchError
 from spark_cas.core.multiset_digest import joined_digest, row_digests
 from spark_cas.core.plan import BatchProgress, Plan, Progress
+from spark_cas.core.records import RECORDS
 
 ORDER_COLUMNS = ("key", "timestamp", "value")
 """The columns that can order the rows of a batch. Digests order rows that are equal in all of them."""
@@ -72,6 +74,49 @@ def batch_so_far(batch: Batch, job: str, partition: int, progress: Progress | No
             f"the checkpoint whose next batch is {held.id}, so that it is completed first."
         )
     return held if held.id == batch.id else new
+
+
+def without_held(records: pa.Table, found: pa.Table, held: BatchProgress) -> pa.Table | None:
+    """Return the rows of a batch that the log does not hold, in their order.
+
+    A timestamp of a found record is ignored if the row has none, because the log may have set it.
+
+    Args:
+        records: All rows of the batch for a partition, in `RECORDS`.
+        found: The records of the partition from ``uncertain_from`` to the newest row of the batch, in `RECORDS`. They
+            may include records of other writers.
+        held: The rows of the batch that the partition holds.
+
+    Returns:
+        None if the log does not hold ``held.rows`` rows of the batch, or they cannot be distinguished from records
+        of other writers.
+    """
+    mine = _digests(records)
+    left = Counter(mine)
+    untimed = found.set_column(RECORDS.get_field_index("timestamp"), RECORDS.field("timestamp"), _no_times(found))
+    taken: Counter[bytes] = Counter()
+    for exact, without_time in zip(_digests(found), _digests(untimed), strict=True):
+        digest = exact if left[exact] else without_time
+        if left[digest]:
+            left[digest] -= 1
+            taken[digest] += 1
+    if (taken.total(), joined_digest(*(each.hex() for each in taken.elements()))) != (held.rows, held.digest):
+        return None
+    rest = []
+    for number, digest in enumerate(mine):
+        if taken[digest]:
+            taken[digest] -= 1
+        else:
+            rest.append(number)
+    return records.take(pa.array(rest, pa.int64()))
+
+
+def _digests(records: pa.Table) -> list[bytes]:
+    return [digest for batch in records.to_batches() for digest in row_digests(batch)]
+
+
+def _no_times(records: pa.Table) -> pa.Array:
+    return pa.nulls(records.num_rows, RECORDS.field("timestamp").type)
 
 
 def told_batch(batch: Batch, ledger: Iterable[Progress | None] | None) -> str:
@@ -147,6 +192,5 @@ def _is_earlier(batch: Batch, progress: Progress) -> bool:
 def in_order(records: pa.Table, order_by: Sequence[str]) -> pa.Table:
     """Sort records by the given columns, then by all other `ORDER_COLUMNS` and the digest; nulls are last."""
     keys = [*order_by, *(name for name in ORDER_COLUMNS if name not in order_by)]
-    digests = [digest for batch in records.to_batches() for digest in row_digests(batch)]
-    sortable = records.select(keys).append_column("digest", pa.array(digests, pa.binary()))
+    sortable = records.select(keys).append_column("digest", pa.array(_digests(records), pa.binary()))
     return records.take(pc.sort_indices(sortable, [(name, "ascending") for name in sortable.column_names]))

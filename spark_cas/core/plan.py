@@ -48,6 +48,9 @@ class BatchProgress:
     """Whether the partition has all of its rows of the batch."""
     begun_after_ms: int = 0
     """A time before the first append of the batch in any partition, milliseconds since 1970; 0 if not known."""
+    uncertain_from: int | None = None
+    """The offset from which on the log may have rows of the batch, if the task that appended them did not know
+    whether they were all. They may be any rows of the batch; a replay appends the rest. None if the task knew it."""
 
 
 @dataclass(frozen=True, slots=True)

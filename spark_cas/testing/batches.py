@@ -27,8 +27,12 @@ def run_batch(
     limits: ChunkLimits = LIMITS,
     wait: float = 10.0,
     whole: bool = False,
+    cut_off: bool = False,
 ) -> tuple[PartitionResult, ...]:
-    """Run a micro-batch from the plan to the commit in one task."""
+    """Run a micro-batch from the plan to the commit in one task. With ``cut_off``, the task does not know its end.
+
+    An attempt that was cut off does not reach the commit: see `run_cut_off`.
+    """
     plan = with_group(log, begin_stream(log, job, ExpectedOffsets.parse(expected), whole=whole), number)
     batch = Batch(query, number)
     results = load_batch(
@@ -39,11 +43,27 @@ def run_batch(
         order_by=order_by,
         task=f"{run}/{task}",
         limits=limits,
+        has_end=not cut_off,
         ledger=ledger_before(log, plan),
         fenced_wait_seconds=wait,
     )
     complete_batch(log, plan, batch, results)
     return results
+
+
+def run_cut_off(
+    log: Backend,
+    number: int,
+    rows: Rows,
+    *,
+    order_by: Sequence[str] | None = None,
+    limits: ChunkLimits = LIMITS,
+    whole: bool = False,
+) -> None:
+    """Run an attempt of a micro-batch that gets only these rows, and does not know whether they are all."""
+    plan = with_group(log, begin_stream(log, "stream", ExpectedOffsets.parse("none"), whole=whole), number)
+    batch, pairs = Batch("q", number), batches_of(rows, 2)
+    load_batch(log, plan, batch, pairs, task="run/0", limits=limits, order_by=order_by, has_end=False)
 
 
 def run_tasks(

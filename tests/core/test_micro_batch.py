@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_cas.core.errors import CheckpointMismatchError, JobMismatchError
-from spark_cas.core.micro_batch import KEPT_MS, Batch, batch_so_far, begun_after, forgot_none, in_order
+from spark_cas.core.micro_batch import (
+    KEPT_MS,
+    Batch,
+    batch_so_far,
+    begun_after,
+    forgot_none,
+    in_order,
+    without_held,
+)
+from spark_cas.core.multiset_digest import joined_digest, multiset_digest, row_digests
 from spark_cas.core.plan import BatchProgress, Plan, Progress
 from spark_cas.core.plan_json import progress_from_json, to_json
 from spark_cas.core.records import RECORDS
@@ -131,3 +140,66 @@ def test_all_columns_break_ties():
         str(in_order(pa.Table.from_pylist(list(each), RECORDS), ["key"]).to_pylist()) for each in permutations(rows)
     }
     assert len(orders) == 1
+
+
+def digests_of(rows: pa.Table) -> list[bytes]:
+    return sorted(digest for batch in rows.to_batches() for digest in row_digests(batch))
+
+
+def held_rows(rows: pa.Table) -> BatchProgress:
+    return BatchProgress("q", 1, rows.num_rows, multiset_digest(rows), complete=True, uncertain_from=0)
+
+
+@given(record_batches(), record_batches(), st.data())
+def test_rows_that_the_log_does_not_hold_are_returned(records: pa.RecordBatch, others: pa.RecordBatch, data):
+    mine = pa.Table.from_batches([records])
+    is_held = data.draw(st.lists(st.booleans(), min_size=mine.num_rows, max_size=mine.num_rows))
+    held = mine.filter(pa.array(is_held, pa.bool_()))
+    own = set(digests_of(mine)) | set(digests_of(without_times(mine)))
+    foreign = pa.Table.from_batches([others])
+    foreign = foreign.filter(pa.array([digest not in own for digest in ordered_digests(foreign)], pa.bool_()))
+    there = pa.concat_tables([foreign, with_times(held)])
+    there = there.take(pa.array(data.draw(st.permutations(range(there.num_rows))), pa.int64()))
+    rest = without_held(mine, there, held_rows(held))
+    assert rest is not None
+    assert sorted(digests_of(rest) + digests_of(held)) == digests_of(mine)
+
+
+def ordered_digests(rows: pa.Table) -> list[bytes]:
+    return [digest for batch in without_times(rows).to_batches() for digest in row_digests(batch)]
+
+
+def without_times(rows: pa.Table) -> pa.Table:
+    return rows.set_column(3, RECORDS.field("timestamp"), pa.nulls(rows.num_rows, RECORDS.field("timestamp").type))
+
+
+def with_times(rows: pa.Table) -> pa.Table:
+    """Return the rows as a log stores them: it sets missing timestamps."""
+    times = rows.column("timestamp").fill_null(pa.scalar(5, RECORDS.field("timestamp").type))
+    return rows.set_column(3, RECORDS.field("timestamp"), times)
+
+
+def values(*rows: str) -> pa.Table:
+    return pa.Table.from_pylist([{"value": row.encode(), "timestamp": 1} for row in rows], RECORDS)
+
+
+@pytest.mark.parametrize(
+    ("there", "held"),
+    [
+        ("", "a"),
+        ("a", "aa"),
+        ("ab", "a"),
+        ("ax", "x"),
+        ("aab", "aab"),
+    ],
+    ids=["removed", "one removed", "an equal row of another writer", "a row that is not in the batch", "fewer now"],
+)
+def test_rows_that_cannot_be_distinguished_are_not_guessed(there: str, held: str):
+    assert without_held(values("a", "b"), values(*there), held_rows(values(*held))) is None
+
+
+def test_order_of_the_remaining_rows_is_kept():
+    rest = without_held(values(*"dcbab"), values(*"xbd"), held_rows(values(*"bd")))
+    assert rest is not None
+    assert rest.column("value").to_pylist() == [b"c", b"a", b"b"]
+    assert joined_digest(multiset_digest(rest), multiset_digest(values(*"bd"))) == multiset_digest(values(*"dcbab"))

@@ -21,8 +21,17 @@ from spark_cas.core.errors import (
     StorageError,
 )
 from spark_cas.core.expected_offsets import ExpectedOffsets
-from spark_cas.core.micro_batch import Batch, batch_so_far, begun_after, forgot_none, in_order, told_batch
+from spark_cas.core.micro_batch import (
+    Batch,
+    batch_so_far,
+    begun_after,
+    forgot_none,
+    in_order,
+    told_batch,
+    without_held,
+)
 from spark_cas.core.multiset_digest import joined_digest, multiset_digest
+from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, Fenced, ProgressLost, Refusal
 from spark_cas.core.partitioner import Placement
 from spark_cas.core.plan import BatchProgress, PartitionResult, Plan, Progress
@@ -33,7 +42,7 @@ from spark_cas.log.backend import Backend
 from spark_cas.log.load.attempts import FENCED_WAIT_SECONDS, await_other, refuse_second_task
 from spark_cas.log.load.load_rows import refuse_unknown_partition
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.log.load.whole_load import decide_group
+from spark_cas.log.load.whole_load import abort_group, aborted, decide_group, is_committed
 from spark_cas.log.patience import within
 
 _LOOK_SECONDS = 0.5
@@ -115,6 +124,7 @@ def load_batch(
     task: str,
     limits: ChunkLimits,
     order_by: Sequence[str] | None = None,
+    has_end: bool = True,
     ledger: Iterable[Progress] = (),
     fenced_wait_seconds: float = FENCED_WAIT_SECONDS,
 ) -> tuple[PartitionResult, ...]:
@@ -125,6 +135,9 @@ def load_batch(
     rows in memory, and appends none before it has read all of its input. If the plan has a commit group
     (`with_group`), the rows become visible when the batch is complete.
 
+    Without ``has_end``, an attempt may have been cut off, and the log may hold any part of the rows. Then the next
+    attempt reads them from the log, and appends the others.
+
     Args:
         log: The log.
         plan: The plan of the stream.
@@ -134,6 +147,7 @@ def load_batch(
         limits: The limits of a chunk.
         order_by: The columns that fix the order; empty if the input always has the same order; None for no fixed
             order.
+        has_end: Whether the task has all of its rows when ``rows`` ends.
         ledger: The result of `ledger_before`. It rejects a wrong batch before any append in any partition.
         fenced_wait_seconds: How long a fenced task waits for its successor to make progress.
 
@@ -156,7 +170,9 @@ def load_batch(
         batch_so_far(batch, plan.job, each.partition, each)
     results = []
     for partition, records in sorted(collected.items()):
-        load = _BatchLoad(log, plan, batch, partition, task=task, fenced_wait_seconds=fenced_wait_seconds)
+        load = _BatchLoad(
+            log, plan, batch, partition, task=task, has_end=has_end, fenced_wait_seconds=fenced_wait_seconds
+        )
         results.append(
             load.run(in_order(records, order_by) if order_by else records, limits, ordered=order_by is not None)
         )
@@ -267,12 +283,21 @@ def _collect(
 
 class _BatchLoad:
     def __init__(
-        self, log: Backend, plan: Plan, batch: Batch, partition: int, *, task: str, fenced_wait_seconds: float
+        self,
+        log: Backend,
+        plan: Plan,
+        batch: Batch,
+        partition: int,
+        *,
+        task: str,
+        has_end: bool,
+        fenced_wait_seconds: float,
     ) -> None:
         self._log = log
         self._batch = batch
         self._partition = partition
         self._task = task
+        self._has_end = has_end
         self._wait_seconds = fenced_wait_seconds
         claim = self._claimed(plan)
         if not isinstance(claim, Claim):
@@ -284,7 +309,7 @@ class _BatchLoad:
         held = self._held(self._claim.progress)
         if held.rows and self._claim.progress:
             refuse_second_task(self._partition, self._task, self._claim.progress.task)
-        if held.complete and self._claim.progress:
+        if held.complete and self._claim.progress and not _may_miss_rows(held, records):
             self._require_same(held, records)
             return PartitionResult(self._claim.progress, held.rows, 0)
         resolved = 0
@@ -322,6 +347,9 @@ class _BatchLoad:
         """Verify the rows that the partition holds, and return the remaining ones."""
         if not held.rows:
             return records
+        is_prefix = ordered and held.digest == multiset_digest(records.slice(0, held.rows))
+        if held.uncertain_from is not None and not is_prefix:
+            return self._without_held(held, records, held.uncertain_from)
         if not ordered:
             raise OptionError(
                 f"partition {self._partition} holds the first {held.rows} rows of batch {held.id}, which was begun "
@@ -335,6 +363,30 @@ class _BatchLoad:
         self._require_same(held, records.slice(0, held.rows))
         return records.slice(held.rows)
 
+    def _without_held(self, held: BatchProgress, records: pa.Table, first: int) -> pa.Table:
+        """Read the rows that an attempt appended which may have been cut off, and return the others."""
+        plan, progress = self._claim.plan, self._claim.progress
+        if plan.group and is_committed(self._log, plan):
+            raise self._changed(f"the {held.rows} rows of it in the log are not the {records.num_rows} of now")
+        if plan.group:
+            # They are not visible, so they cannot be read. The next attempt begins another group.
+            abort_group(self._log, plan)
+            raise aborted(plan)
+        end_offset = first if progress is None else progress.end_offset
+        at = self._log.bounds(self._partition).range.intersect(OffsetRange(first, end_offset))
+        read = self._log.read(self._partition, at, tuple(RECORDS.names)) if at else ()
+        found = pa.Table.from_batches((each.select(RECORDS.names) for _, each in read), RECORDS)
+        # Without records of other writers among them, the rows are the newest of these records.
+        newest = found.slice(max(0, found.num_rows - held.rows))
+        rest = without_held(records, newest, held)
+        rest = without_held(records, found, held) if rest is None else rest
+        if rest is None:
+            raise self._changed(
+                f"{held.rows} of its rows are in the log, but the records from offset {first} on are not {held.rows} "
+                f"of the {records.num_rows} rows of now"
+            )
+        return rest
+
     def _chunks(self, records: pa.Table, held: BatchProgress, limits: ChunkLimits) -> Iterator[Chunk]:
         """Yield the chunks in order; the caller updates the claim before it requests the next one."""
         buffer = ChunkBuffer(limits, self._partition)
@@ -342,12 +394,19 @@ class _BatchLoad:
         cut.append(buffer.take())
         for number, part in enumerate(cut, 1):
             digest = multiset_digest(part)
+            complete = number == len(cut)
+            uncertain_from = held.uncertain_from
+            if self._has_end:
+                uncertain_from = None if complete else uncertain_from
+            elif not held.rows:
+                uncertain_from = self._claim.end_offset
             held = replace(
                 held,
                 rows=held.rows + part.num_rows,
                 digest=joined_digest(held.digest, digest),
-                complete=number == len(cut),
+                complete=complete,
                 begun_after_ms=self._begun_after_ms,
+                uncertain_from=uncertain_from,
             )
             yield _chunk(part, digest, self._claim, held, self._task)
 
@@ -361,7 +420,10 @@ class _BatchLoad:
             missing=lambda found: not self._held(found).complete,
             wait_seconds=self._wait_seconds,
         )
-        self._require_same(self._held(progress), records)
+        held = self._held(progress)
+        if _may_miss_rows(held, records):
+            raise error_of(fenced, self._partition)
+        self._require_same(held, records)
         return progress
 
     def _require_same(self, held: BatchProgress, records: pa.Table) -> None:
@@ -373,6 +435,14 @@ class _BatchLoad:
             f"partition {self._partition}: batch {self._batch.id} of job {self._claim.plan.job!r} came again with "
             f"other rows: {found}. Nothing more was appended. {_MEND}"
         )
+
+
+def _may_miss_rows(held: BatchProgress, records: pa.Table) -> bool:
+    """Return whether the log may hold only a part of the rows, because a task was cut off."""
+    return held.uncertain_from is not None and (held.rows, held.digest) != (
+        records.num_rows,
+        multiset_digest(records),
+    )
 
 
 def _chunk(records: pa.Table, digest: str, claim: Claim, batch: BatchProgress | None, task: str) -> Chunk:

@@ -25,11 +25,11 @@ from spark_cas.core.micro_batch import Batch
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.micro_batch import begin_stream, load_batch
 from spark_cas.log.load.planning import job_progress, pin_plan
-from spark_cas.testing.batches import rows_held, run_batch, run_tasks
+from spark_cas.testing.batches import rows_held, run_batch, run_cut_off, run_tasks
 from spark_cas.testing.contract.base import ContractBase, at_once
 from spark_cas.testing.contract.crashing import CrashContract
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
-from spark_cas.testing.loads import Rows, batches_of, run_job
+from spark_cas.testing.loads import LIMITS, Rows, batches_of, run_job
 from spark_cas.testing.writing import append_foreign, values_in, without_end
 
 BATCHES: Sequence[Rows] = (
@@ -98,6 +98,36 @@ class StreamContract(ContractBase):
         with pytest.raises(InputChangedError, match=r"partition 1: .* rows of batch 0 .* without any for this"):
             run_batch(backend, 0, {0: ["a0", "a1"]}, run="run-4")
         assert (all_values(backend), [without_end(each) for each in job_progress(backend, "stream")]) == before
+
+    @pytest.mark.parametrize("order_by", [None, ["value"]])
+    @pytest.mark.parametrize("cut_off", [False, True])
+    @pytest.mark.parametrize("there", [["b1"], ["b2", "b0"], ["b2", "b1"], ["b0", "b1", "b1", "b2"]])
+    def test_rows_of_an_attempt_that_was_cut_off_are_not_appended_again(
+        self, backend: Backend, there: list[str], order_by: list[str] | None, *, cut_off: bool
+    ) -> None:
+        limits = WIDE if order_by is None else LIMITS
+        run_batch(backend, 0, BATCHES[0], cut_off=True)
+        run_cut_off(backend, 1, {0: there}, order_by=order_by, limits=limits)
+        append_foreign(backend, 0, "x")
+        rows = {0: ["b0", "b1", "b1", "b2"], 2: ["b3"]}
+        with self.reopen(backend) as other:
+            for run in ("run-2", "run-3"):
+                run_batch(other, 1, rows, run=run, cut_off=cut_off, order_by=order_by, limits=limits)
+            run_batch(other, 2, BATCHES[2], cut_off=cut_off)
+        found = all_values(backend)
+        assert sorted(found[0]) == sorted(["a0", "a1", *rows[0], "x"])
+        assert (found[1], found[2]) == (["a2", "c0"], ["b3"])
+
+    def test_other_rows_than_an_attempt_that_was_cut_off_has_appended_are_refused(self, backend: Backend) -> None:
+        run_cut_off(backend, 0, {0: ["a0", "a9"]})
+        append_foreign(backend, 0, "a1")
+        before = all_values(backend)
+        for rows in (["a0", "a1"], ["a0", "a1", "a2"], ["a9"]):
+            with pytest.raises(InputChangedError):
+                run_batch(backend, 0, {0: rows}, run="run-2", cut_off=True)
+        assert all_values(backend) == before
+        run_batch(backend, 0, {0: ["a2", "a9", "a0"]}, run="run-2")
+        assert all_values(backend)[0] == [*before[0], "a2"]
 
     @pytest.mark.parametrize(
         "now", [{1: ["b0"], 2: ["b1"]}, {2: ["b0", "b1"]}, {}], ids=["apart", "together", "empty"]

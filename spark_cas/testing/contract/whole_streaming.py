@@ -23,7 +23,7 @@ from spark_cas.log.load.micro_batch import begin_stream, complete_batch, load_ba
 from spark_cas.log.load.planning import job_progress
 from spark_cas.log.load.whole_load import abort_group, with_group
 from spark_cas.log.patience import yielding_after
-from spark_cas.testing.batches import run_batch
+from spark_cas.testing.batches import run_batch, run_cut_off
 from spark_cas.testing.contract.base import ContractBase
 from spark_cas.testing.contract.granting import dead_process
 from spark_cas.testing.contract.streaming import BATCHES, SORTED, WIDE, appended
@@ -67,6 +67,14 @@ class WholeStreamContract(ContractBase):
                 complete_batch(backend, plan, Batch("q", number), results)
                 assert everything(other) == appended(*BATCHES[: number + 1])
             assert [each.rows for each in job_progress(other, "stream")] == [5, 2, 1]
+
+    def test_rows_of_an_attempt_that_was_cut_off_never_become_visible(self, backend: Backend) -> None:
+        run_cut_off(backend, 0, {0: ["a1"]}, whole=True)
+        with pytest.raises(FencedError):
+            run_whole(backend, 0, FIRST, run="run-2", cut_off=True)
+        assert everything(backend) == appended()
+        run_whole(backend, 0, FIRST, run="run-3", cut_off=True)
+        assert everything(backend) == appended(FIRST)
 
     @pytest.mark.parametrize("expected", ["end", pytest.param("none", marks=pytest.mark.full)])
     @pytest.mark.parametrize("aborted", [False, True])
