@@ -140,7 +140,7 @@ test-versions: $(SMOKE) ## the smoke tests on other versions of pyspark: test-sp
 
 # Spark 4.0 leaves sockets of its own open.
 smoke: $(STAMP) needs-java ## the tests of each part of the connector, on one version of pyspark
-	$(BIN)/python -m pytest -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning tests/spark/test_versions.py
+	$(BIN)/python -m pytest -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning tests/spark/test_versions.py tests/spark/test_cut_off.py
 
 test-one-by-one: ready ## the tests on brokers, with the producer for where librdkafka is not found
 	$(BIN)/python -m pytest $(CHOSEN) --one-by-one tests/kafka

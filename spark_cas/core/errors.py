@@ -217,6 +217,10 @@ class InputChangedError(InputError):
     kind = ErrorKind.INPUT_CHANGED
 
 
+class MissingRowsError(InputChangedError):
+    """The input ended before rows that the log holds. Either it has changed, or Spark has cut off this attempt."""
+
+
 class JobMismatchError(InputError):
     """Another kind of write, or another stream, has this job name."""
 

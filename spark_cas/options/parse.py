@@ -102,6 +102,8 @@ class RouteOptions:
     """The partitioner that an option or the log's defaults name; None if neither does."""
     by_key: bool
     """Whether expected offsets apply to keys, so that they imply no row order."""
+    atomic: bool
+    """Whether all rows of a partition are one chunk."""
     whole: bool
     """Whether the load is atomic: the rows of all partitions become visible in one step."""
     idempotence: str
@@ -253,6 +255,7 @@ def parse_route(options: Mapping[str, str]) -> RouteOptions:
         new_partitions=given.get("partitions", int, explicit=False),
         partitioner=_partitioner(given),
         by_key=given.need("compare", str) == BY_KEY,
+        atomic=given.need("atomic", str) == ATOMIC_PARTITION,
         whole=given.need("atomic", str) == ATOMIC_LOAD,
         idempotence=given.need("idempotence", str),
         on_brokers=spec.has_brokers,

@@ -116,10 +116,13 @@ def bulk_load(
         spark = start_session()
         found = listed_input(request, options, spark, console)
         done = _write(request, options, spark, console, found, verifying=False)
-        seconds, rows_before = time.monotonic() - began, None if there is None else there.rows
+        seconds = time.monotonic() - began
         if done is None:
             return LoadReport(None, options.spec.url, ExitCode.COMPLETE, seconds, partitions=None, input=found.totals)
         job, held, rows = done
+        rows_before = None if there is None else there.rows
+        if job is None:
+            rows_before = 0  # the result of a write that is not exactly once counts only the rows of this run
         report = completed_report(job, held, options.spec.url, seconds, rows_before)
         return replace(report, input=replace(found.totals, rows=rows))
     done = None
@@ -218,7 +221,7 @@ def _report_of(arguments: Arguments, start_session: StartSession, console: Conso
         # Workers of a running session could append rows after the report is made.
         for spark in sessions:
             stop_session(spark)
-        report = _failed(interrupt, request, time.monotonic() - began, before)
+        report = _failed(interrupt, request, time.monotonic() - began, before, started=bool(sessions))
         left = "the same command goes on from here"
         if report.job is None:
             left = "what was appended stays, and the same command appends all rows again"
@@ -226,7 +229,7 @@ def _report_of(arguments: Arguments, start_session: StartSession, console: Conso
         return report
     except Exception as error:  # noqa: BLE001 - the report contains every error
         plain = tell_error(error, console, with_traceback=arguments.with_traceback)
-        report = _failed(plain, request, time.monotonic() - began, before)
+        report = _failed(plain, request, time.monotonic() - began, before, started=bool(sessions))
         if isinstance(plain, LogError) and not is_named(report.log, plain.message):
             tell(console, f"the log is {report.log}", "red")
         onward = offsets_to_go_on(plain.message) if isinstance(plain, ConflictError) else None
@@ -237,20 +240,37 @@ def _report_of(arguments: Arguments, start_session: StartSession, console: Conso
         return report
 
 
-def _failed(error: BaseException, request: LoadRequest, seconds: float, before: Sequence[Held | None]) -> LoadReport:
-    """Return the report of a failed load; ``before`` is empty if it failed before its first append."""
+def _failed(
+    error: BaseException,
+    request: LoadRequest,
+    seconds: float,
+    before: Sequence[Held | None],
+    *,
+    started: bool,
+) -> LoadReport:
+    """Return the report of a failed load.
+
+    ``before`` is empty if it failed before its first append. ``started`` is whether it started Spark.
+    """
     try:
         options = request.parse()
     except ConditionalLogError:
         # The arguments do not name a log. The value given as address may contain a password, so omit it.
-        return failed_report(error, request.job, "", seconds, Held(()))
+        return failed_report(error, request.job, "", seconds, Held(()), started=started)
     # If the log was unavailable before the first append, do not wait for it again.
     is_away = not before and isinstance(error, StorageError)
     found = None if options.job is None or is_away else held_now(options.spec, options.job)
     there = before[0] if before else found
     incomplete = bool(before)
     return failed_report(
-        error, options.job, options.spec.url, seconds, found, incomplete_before=incomplete, before=there
+        error,
+        options.job,
+        options.spec.url,
+        seconds,
+        found,
+        incomplete_before=incomplete,
+        before=there,
+        started=started,
     )
 
 
@@ -284,6 +304,7 @@ def _write(
     )
     from spark_cas.spark.source import ConditionalLogSource
     from spark_cas.spark.versions import register
+    from spark_cas.spark.writing.end_markers import end_markers_of
 
     report = None if options.report is None else Path(options.report)
     is_told = options.idempotence == REQUIRED or report is not None or verifying
@@ -304,7 +325,8 @@ def _write(
         if not verifying and options.job is not None:
             record_list(options, options.job, found.list)
         ledger = None if options.job is None else LedgerWatch(options.spec, options.job)
-        watch = LoadWatch(ledger, StageWatch(spark, request.job), verifying=verifying)
+        stages = StageWatch(spark, request.job, end_markers_of(routed))
+        watch = LoadWatch(ledger, stages, verifying=verifying)
         given = request.write_options()
         with TemporaryDirectory() as folder, live_progress(console, watch.look):
             if options.idempotence != REQUIRED and report is None and not is_remote():

@@ -1,7 +1,7 @@
 """Result of a bulk load, as a table for people and as one line of JSON for programs."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import repeat
 
@@ -256,6 +256,7 @@ def failed_report(
     *,
     incomplete_before: bool = False,
     before: Held | None = None,
+    started: bool = True,
 ) -> LoadReport:
     """Return the report of a load that failed.
 
@@ -267,9 +268,12 @@ def failed_report(
         held: The rows of the job that the log holds now; None if that is not known.
         incomplete_before: Whether the job was not complete when the run began.
         before: The rows of the job that the log held before the run; None if that is not known.
+        started: Whether the run started Spark. Before that, it appends nothing.
     """
     complete = held is not None and held.complete
-    appended = error.appended_rows if isinstance(error, ConditionalLogError) else None
+    appended: Mapping[int, int] | None = None if started else {}
+    if started and isinstance(error, ConditionalLogError):
+        appended = error.appended_rows
     if appended is None and held is not None and before is not None and not (complete and incomplete_before):
         appended = held.rows_since(before)
     partitions = None if held is None else held.partitions

@@ -74,8 +74,10 @@ class Stages:
 class StageWatch:
     """Watch the Spark jobs that the calling thread starts after construction."""
 
-    def __init__(self, spark: "SparkSession", job: str) -> None:
+    def __init__(self, spark: "SparkSession", job: str, end_markers: int) -> None:
         self._context: Any = None
+        self._end_markers = end_markers
+        """The number of rows that `route` adds to those of the input."""
         self._group = f"bulk load {job} {time.monotonic_ns()}"
         self._seen = Stages(rows=0, tasks=0, tasks_done=0, routed=False)
         # With Spark Connect, the stages are on the server. Progress is then from the ledger only.
@@ -106,7 +108,7 @@ class StageWatch:
         routed = routing.status().toString() == "COMPLETE"
         running = found[-1] if routed else routing
         # Spark counts shuffle records when a task ends, and input records every few seconds.
-        rows = max(routing.shuffleWriteRecords(), 0 if routed else routing.inputRecords())
+        rows = max(routing.shuffleWriteRecords() - self._end_markers, 0 if routed else routing.inputRecords())
         return Stages(rows, running.numTasks(), running.numCompleteTasks(), routed=routed)
 
 

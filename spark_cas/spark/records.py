@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_cas.core.errors import NotRoutedError
+from spark_cas.core.partitioner import Partitioner, partition_of
 from spark_cas.core.records import RECORDS, TIMESTAMP_TYPE
 from spark_cas.core.row_claims import CLAIMED, COLUMN
 
@@ -36,6 +37,15 @@ def by_partition(batches: Iterable[pa.RecordBatch], partitions: int) -> Iterator
         for partition in np.unique(numbers):
             # A copy, because a slice would keep its whole batch in memory until the partition's chunk is full.
             yield int(partition), records.take(pa.array(np.flatnonzero(numbers == partition)))
+
+
+def with_partitions(
+    batches: Iterable[pa.RecordBatch], partitions: int, partitioner: Partitioner
+) -> Iterator[pa.RecordBatch]:
+    """Yield Spark's batches with the column ``partition``, which the partitioner computes for each row."""
+    for batch in batches:
+        ids = partition_of(records_of(batch), partitions, partitioner)
+        yield batch.append_column("partition", ids)
 
 
 def _rows_of(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -96,13 +106,9 @@ def _check_ids(ids: pa.Array, partitions: int) -> int | None:
     elif most >= partitions:
         found = str(most)
     if found is not None:
-        fix = "Use spark_cas.route(df, path) before you write, or fix the ids."
-        if least is not None and least < 0:
-            # On Kafka, route adds a last row with such a number, which only a write with atomic=load takes off.
-            fix = "If you gave route the option atomic=load, give it to the write too. If not, fix the ids."
         raise NotRoutedError(
             f"a row has partition {found}, but the log has {partitions} partitions (0 to {partitions - 1}). Nothing "
-            f"of its batch was appended. {fix}"
+            f"of its batch was appended. Use spark_cas.route(df, path) before you write, or fix the ids."
         )
     return int(least) if least == most else None
 

@@ -3,7 +3,7 @@
 import difflib
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from pyspark.sql.types import (
     ArrayType,
@@ -119,6 +119,15 @@ def check_read_schema(given: StructType, view: str) -> None:
         raise SchemaError("the schema of a read needs at least one column, and each only once.")
 
 
+EndMarkers = Literal["none", "partition", "load", "batch"]
+"""The end markers of a frame (`spark_cas.spark.writing.end_markers`).
+
+- ``none``: It has none.
+- ``partition``: The marker of partition p has the partition id ``p - count``, so it gets into the task of p.
+- ``load``: All rows are in one task. A marker after n rows and markers has the partition id ``-1 - n``.
+- ``batch``: All rows of a micro-batch are in one task, with one such marker after them.
+"""
+
 MARK = "spark_cas"
 """The key of the routing mark in the metadata of the column ``partition``."""
 
@@ -130,6 +139,8 @@ class Mark:
     partitions: int
     layout_epoch: int | None
     """None if the log did not exist. The backend chooses the epoch of a new log."""
+    end_markers: EndMarkers = "none"
+    """The end markers of the rows."""
     sorted: bool = False
     """Whether the rows of a partition have the same order in each attempt of a task."""
     earlier: tuple[EarlierRows, ...] = ()
@@ -142,6 +153,7 @@ class Mark:
     def metadata(self) -> dict[str, Any]:
         """Return the mark as column metadata."""
         known: dict[str, Any] = {} if self.layout_epoch is None else {"layout_epoch": self.layout_epoch}
+        known |= {"end_markers": self.end_markers} if self.end_markers != "none" else {}
         known |= {"sorted": 1} if self.sorted else {}
         known |= {"earlier": json.dumps([asdict(each) for each in self.earlier])} if self.earlier else {}
         known |= {"input": self.input} if self.input else {}
@@ -202,7 +214,9 @@ def mark_of(schema: StructType) -> Mark | None:
     if not isinstance(partitions, int) or not isinstance(epoch, int | None):
         return None
     earlier = earlier_from_fields(json.loads(found.get("earlier", "[]")))
-    placed_by = found.get("partitioner")
+    markers, placed_by = found.get("end_markers", "none"), found.get("partitioner")
+    if markers not in get_args(EndMarkers):
+        return None
     try:
         partitioner = None if placed_by is None else known_partitioner(placed_by)
     except ValueError:
@@ -210,6 +224,7 @@ def mark_of(schema: StructType) -> Mark | None:
     return Mark(
         partitions,
         epoch,
+        end_markers=markers,
         sorted=found.get("sorted") == 1,
         earlier=earlier,
         partitioner=partitioner,
@@ -230,11 +245,17 @@ IGNORED = frozenset({"topic", "offset", "timestampType"})
 """Columns of a read that a write ignores, so that a frame from a read can be written unchanged."""
 
 
-def check_write_schema(schema: StructType, *, routed: bool) -> Mark | None:
+def check_write_schema(schema: StructType, *, routed: bool, in_any_task: bool = False) -> Mark | None:
     """Check the columns of a frame to write, and return its routing mark, or None.
 
-    Raises SchemaError if a column is missing, unknown, repeated or of the wrong type. Raises NotRoutedError if the
-    column ``partition`` is missing, or if there is no mark and ``routed`` is false.
+    Args:
+        schema: The columns.
+        routed: Whether the caller states that all rows of a partition are in one task.
+        in_any_task: Whether any task may append rows of any partition. Then the column ``partition`` may be missing.
+
+    Raises:
+        SchemaError: A column is missing, unknown, repeated or of the wrong type.
+        NotRoutedError: The column ``partition`` is missing, or there is no mark and ``routed`` is false.
     """
     seen: set[str] = set()
     for field in schema:
@@ -251,12 +272,14 @@ def check_write_schema(schema: StructType, *, routed: bool) -> Mark | None:
                 f"Select it; for records without one add lit(None).cast('binary') under that name."
             )
     if "partition" not in seen:
+        if in_any_task:
+            return None
         raise NotRoutedError(
             "the frame has no column partition, which says where each row goes. Use "
             "spark_cas.route(df, path): it adds the column and brings the rows of each log partition into one task."
         )
     mark = mark_of(schema)
-    if mark is None and not routed:
+    if mark is None and not routed and not in_any_task:
         raise NotRoutedError(
             "the frame was not routed: its column partition does not say that all rows of a log partition lie in "
             "one task. Use spark_cas.route(df, path) (by='partition' keeps the ids that are there), or say "

@@ -121,7 +121,7 @@ def register(spark: "SparkSession", source: type[DataSource]) -> None:
 
 
 def to_numbered_tasks(rows: "DataFrame", tasks: int, number: str) -> "DataFrame":
-    """Return the rows, each in the task whose number is in a column of ``range(tasks)``."""
+    """Return the rows, each in the task whose number is that of a column modulo ``tasks``."""
     if hasattr(rows, "repartitionById"):  # 4.1
         return rows.repartitionById(tasks, sf.col(number))
     return _by_hash(rows, tasks, number)
@@ -129,7 +129,7 @@ def to_numbered_tasks(rows: "DataFrame", tasks: int, number: str) -> "DataFrame"
 
 def _by_hash(rows: "DataFrame", tasks: int, number: str) -> "DataFrame":
     hashed = sf.array(*(sf.lit(each) for each in _ints_by_task(tasks)))
-    return rows.repartition(tasks, sf.get(hashed, sf.col(number)))
+    return rows.repartition(tasks, sf.get(hashed, sf.pmod(sf.col(number), sf.lit(tasks))))
 
 
 def _ints_by_task(tasks: int) -> list[int]:

@@ -308,6 +308,14 @@ def test_a_failed_report_of_a_log_that_cannot_be_read_has_the_rows_of_the_error(
     assert failed_report(RuntimeError("x"), "j", "log", 1.0, None, before=BEFORE).appended_rows is None
 
 
+def test_failed_report_counts_no_appended_rows_before_spark_starts():
+    for now in (None, NOW):
+        report = failed_report(errors.StorageError("x"), "j", "log", 1.0, now, started=False)
+        assert report.appended_rows == 0
+        assert report.summary().endswith("; this run appended 0")
+        assert {each.appended_rows for each in report.partitions or ()} <= {0}
+
+
 def test_rows_that_the_ledger_does_not_know_are_not_said_to_be_missing():
     report = failed_report(errors.ProgressLostError("x"), "j", "log", 1.0, Held(()))
     assert report.summary() == "job 'j' is not complete: none of its rows is known to be in the log"

@@ -19,6 +19,7 @@ from spark_cas.core.errors import (
     OptionError,
     StorageError,
 )
+from spark_cas.core.partitioner import partition_of_key
 from spark_cas.core.plan_json import completion_from_json
 from spark_cas.log.open import open_log
 from spark_cas.options.parse import parse_write, parse_write_stream
@@ -69,6 +70,34 @@ def planned(path, schema=FRAME, **options):
 def found(path):
     with open_log(path) as log:
         return [values_in(log, partition) for partition in range(2)], log.jobs()
+
+
+def test_off_needs_no_route_and_any_task_has_rows_of_any_partition(path, monkeypatch):
+    monkeypatch.setattr(blind_write, "task_number", lambda: 0)
+    schema = StructType([KEYED, VALUE, StructField("partition", IntegerType())])
+    writer = planned(path, schema, idempotence="off")
+    writer.commit([writer.write(iter([batch(0, "a"), batch(1, "b")])) for _ in range(2)])
+    assert found(path) == ([["a", "a"], ["b", "b"]], ())
+    with pytest.raises(NotRoutedError):
+        planned(path, schema, expectedOffsets="none")
+
+
+@pytest.mark.parametrize("partitioner", ["murmur2", "crc32"])
+def test_off_assigns_rows_without_a_partition_as_route_does(path, partitioner, monkeypatch):
+    monkeypatch.setattr(blind_write, "task_number", lambda: 0)
+    schema = StructType([KEYED, VALUE])
+    with open_log(path) as log:
+        log.create(2, partitioner)
+    writer = pickle.loads(pickle.dumps(planned(path, schema, idempotence="off")))  # noqa: S301 - made here
+    keys = [f"N{number}" for number in range(20)]
+    rows = pa.RecordBatch.from_pydict({"key": keys, "value": [key.encode() for key in keys]})
+    writer.commit([writer.write(iter([rows]))])
+    ids = [partition_of_key(key.encode(), 2, partitioner) for key in keys]
+    expected = [[key for key, number in zip(keys, ids, strict=True) if number == partition] for partition in (0, 1)]
+    assert found(path)[0] == expected
+    other = {"murmur2": "crc32", "crc32": "murmur2"}[partitioner]
+    with pytest.raises(OptionError):
+        planned(path, schema, idempotence="off", partitioner=other)
 
 
 def test_off_appends_at_the_end_and_again_when_it_is_run_again(write, path, tmp_path):

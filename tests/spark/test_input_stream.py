@@ -17,7 +17,7 @@ from spark_cas.spark.input_stream import acknowledge, stream_from_jvm
 from spark_cas.spark.reading.read import RecordsReader
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.reading.views import ViewReader
-from spark_cas.spark.writing.complete_input import whole_input
+from spark_cas.spark.writing.end_of_stream import whole_input
 from spark_cas.spark.writing.partition_by_key import RowPartitioner
 
 OPTIONS = {"path": "/log"}

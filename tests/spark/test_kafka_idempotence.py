@@ -1,15 +1,19 @@
-"""A load with the permission to write the topic, and with no other permission."""
+"""Loads without the permissions, or on brokers without the internal topics, that exactly once needs."""
 
 import json
+import warnings
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from spark_cas import LogSettingsWarning
 from spark_cas.log.kafka.client.rights import on_topic
 from spark_cas.programs.bulk_load import main
+from spark_cas.testing.kafka_broker import KafkaBroker
 from tests.kafka.clients import committed_values, create_topic
 from tests.kafka.secured import sasl, secured_broker
+from tests.kafka.test_coordinators import SETTINGS
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(180)]
 
@@ -44,3 +48,38 @@ def test_what_is_requested_is_appended_and_told_with_the_right_to_write_alone(sp
         assert (code, report["status"]) == (1, "failed")
         assert "lacks an ACL" in told
         assert sorted(committed_values(secured.open, topic), key=int) == [f"{at}" for at in range(20)]
+
+
+@pytest.mark.parametrize("setting", SETTINGS.values())
+def test_load_on_too_few_brokers_for_an_internal_topic(spark, conf, capsys, tmp_path, setting):
+    """With ``requested`` it appends once and does not advise a rerun. With ``required`` it appends nothing."""
+    pq.write_table(pa.table({"k": [f"{at}" for at in range(9)]}), tmp_path / "rows.parquet")
+    with KafkaBroker(conf, settings={setting: "3"}) as broker:
+        topic = create_topic(broker.bootstrap)
+        command = [
+            *("--input", str(tmp_path / "rows.parquet"), "--key", "k", "--value", "k", "--job", "load-1"),
+            *("--bootstrap-servers", broker.bootstrap, "--topic", topic, "--expected-offsets", "none"),
+        ]
+
+        def load(idempotence: str):
+            given = ["--log-option", f"idempotence={idempotence}"]
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always", LogSettingsWarning)
+                code = main([*command, *given], "bulk_load.py", lambda _: spark)
+            out, told = capsys.readouterr()
+            notes = [str(each.message) for each in caught if each.category is LogSettingsWarning]
+            return code, json.loads(out.splitlines()[-1]), told, notes
+
+        code, report, told, _ = load("required")
+        assert (code, report["error"], report["appended_rows"]) == (1, "STORAGE", 0), told
+        assert f"Nothing was appended. Set {setting} to at most 1" in told
+        assert told.rstrip().endswith("this run appended 0")
+        assert committed_values(broker.bootstrap, topic) == []
+
+        code, report, told, notes = load("requested")
+        assert (code, report["rows"], report["appended_rows"]) == (0, 9, 9), told
+        assert len(committed_values(broker.bootstrap, topic)) == 9
+        for text in (told, *notes):
+            assert "othing was appended" not in text
+            assert "run the same job again" not in text
+        assert f"For exactly once, set {setting} to at most 1" in told

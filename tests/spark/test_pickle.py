@@ -47,7 +47,7 @@ PROGRESS = Progress("load-1", 0, 1, "ab", 0, 1, 1, 0, True, 5, "run/0")
 RESULT = PartitionResult(PROGRESS, 0, 0)
 COMPLETION = Completion("load-1", "log", 0, (RESULT,), 5)
 GRANT = Grant("load-1", "run", ((0, 2),), "a process", 5, ("load-0",))
-TASK = WriteTask(SPEC, PLAN, "run", 5, (1, 0), ChunkLimits(), True, 30_000, COMPLETION, GRANT)
+TASK = WriteTask(SPEC, PLAN, "run", 5, (1, 0), ChunkLimits(), True, 30_000, COMPLETION, "partition", GRANT)
 BATCH = BatchTask(
     SPEC,
     "load-1",
@@ -60,10 +60,11 @@ BATCH = BatchTask(
     batch_id=5,
     run=None,
     order_by=("key",),
+    end_markers="partition",
     limits=ChunkLimits(),
     fenced_wait_ms=30_000,
 )
-BLIND = BlindTask(TOPIC, Layout("log", 2, 2), "run", 5, ChunkLimits(), "idempotent", None)
+BLIND = BlindTask(TOPIC, Layout("log", 2, 2), "run", 5, ChunkLimits(), "idempotent", "none", None)
 IN_BATCH = replace(PROGRESS, complete=False, batch=BatchProgress("query", 5, 1, "ab", complete=True))
 REPORT = TaskReport((RESULT,), (Hashed(0, 1, "ab"),), Rejection("CONFLICT", "text", (0,)), ((0, 1),))
 

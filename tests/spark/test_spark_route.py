@@ -11,6 +11,8 @@ from spark_cas.core.errors import LogNotFoundError, OptionError, SchemaError
 from spark_cas.core.partitioner import partition_of
 from spark_cas.core.records import RECORDS
 from spark_cas.spark import setup
+from spark_cas.spark.writing.end_markers import MARKER
+from spark_cas.spark.writing.route import routed
 
 pytestmark = pytest.mark.spark
 
@@ -28,9 +30,14 @@ def some(session, expression="concat('N', id % 7)"):
     )
 
 
+def without_markers(routed):
+    return routed.where("partition >= 0")
+
+
 def placed(routed):
     """(task, key, value, partition) of all rows, in the order in which tasks see them."""
-    rows = routed.select(sf.spark_partition_id().alias("task"), "key", "value", "partition").collect()
+    columns = (sf.spark_partition_id().alias("task"), "key", "value", "partition")
+    rows = without_markers(routed.select(*columns)).collect()
     return [(row.task, row.key, bytes(row.value), row.partition) for row in rows]
 
 
@@ -64,7 +71,7 @@ def test_headers_decide_too_where_a_row_has_no_key_and_none_are_as_good_as_no_li
         sf.lit(b"same").alias("value"),
         sf.expr(HEADERS_OF_ID).cast("array<struct<key:string,value:binary>>").alias("headers"),
     )
-    rows = route(frame, log_path).select("key", "value", "headers", "partition").collect()
+    rows = without_markers(route(frame, log_path)).select("key", "value", "headers", "partition").collect()
     records = [
         {
             "key": None if row.key is None else row.key.encode(),
@@ -99,7 +106,8 @@ EXPECTED = "CASE int(string(value)) % 3 WHEN 0 THEN 90L - int(string(value)) WHE
 
 def test_rows_come_in_the_order_of_what_they_expect_and_those_that_expect_nothing_last(spark, log_path):
     claims = some(spark).withColumn("expected_offset", sf.expr(EXPECTED))
-    rows = route(claims, log_path).select("partition", "expected_offset", "key", "value").collect()
+    routed = without_markers(route(claims, log_path))
+    rows = routed.select("partition", "expected_offset", "key", "value").collect()
     given = [(row.partition, row.expected_offset) for row in rows if row.expected_offset not in (None, -1)]
     assert given == sorted(given)
     rest = [row for row in rows if row.expected_offset in (None, -1)]
@@ -116,6 +124,62 @@ def test_what_is_expected_of_keys_leaves_the_order_as_it_is(spark, log_path):
     assert route(claims, options).select("partition", "key", "value").collect() == plain
 
 
+NULLS = "array(NULL, 'b', 'a')[int(id % 3)]"
+
+
+def rows_with_nulls(spark, *, claims=False):
+    frame = spark.range(60).select(
+        sf.expr(NULLS).alias("key"), sf.expr("IF(id % 7 = 0, NULL, string(id))").alias("value")
+    )
+    return frame.withColumn("expected_offset", sf.expr("IF(key IS NULL, NULL, -1L)")) if claims else frame
+
+
+def ends_of(rows):
+    """Split the rows of each task into those before the last one, and the last one, as (partition, key, value)."""
+    by_task = [[row[1:] for row in rows if row.task == task] for task in range(4)]
+    return [found[:-1] for found in by_task], [found[-1] for found in by_task]
+
+
+ENDS = [(task - 4, None, MARKER) for task in range(4)]
+
+
+def with_task(routed):
+    return routed.select(sf.spark_partition_id().alias("task"), "partition", "key", "value").collect()
+
+
+@pytest.mark.parametrize("order_by", [[], ["key"], ["value"], ["value", "key"]])
+@pytest.mark.parametrize("claims", [False, True])
+def test_each_task_ends_with_an_end_marker(spark, log_path, order_by, claims):
+    rows = with_task(route(rows_with_nulls(spark, claims=claims), log_path, order_by=order_by))
+    assert len(rows) == 60 + 4
+    before, ends = ends_of(rows)
+    assert ends == ENDS
+    assert all(row[0] == task for task, found in enumerate(before) for row in found)
+
+
+@pytest.mark.parametrize("order", ["desc_nulls_first", "asc_nulls_last"])
+def test_each_task_ends_with_an_end_marker_if_the_order_is_of_columns(spark, log_path, order):
+    order_by = [getattr(sf, order)("value")]
+    rows = routed(rows_with_nulls(spark), {"path": log_path}, order_by=order_by, has_columns=True)
+    before, ends = ends_of(with_task(rows))
+    assert ends == ENDS
+    assert sum(map(len, before)) == 60
+
+
+def test_expression_in_the_order_leaves_end_markers_out(spark, log_path):
+    expression = sf.expr("coalesce(value, '0')")
+    rows = route(rows_with_nulls(spark), log_path, order_by=[expression]).collect()
+    assert len(rows) == 60
+    with pytest.raises(OptionError):
+        route(rows_with_nulls(spark), {"path": log_path, "atomic": "true"}, order_by=[expression])
+
+
+def test_routed_rows_are_routed_again_without_their_end_markers(spark, log_path):
+    once = route(rows_with_nulls(spark), log_path)
+    assert route(once, log_path).collect() == once.collect()
+    assert route(once, log_path, by="partition").collect() == once.collect()
+
+
 def test_given_ids_are_kept(spark, log_path):
     df = some(spark).withColumn("partition", sf.expr("length(key) + 1"))
     assert {partition for *_, partition in placed(route(df, log_path, by="partition"))} == {3}
@@ -123,7 +187,7 @@ def test_given_ids_are_kept(spark, log_path):
 
 def test_the_mark_is_in_the_metadata(spark, log_path):
     routed = route(some(spark), log_path)
-    marks = {"partitions": 4, "layout_epoch": 0, "sorted": 1, "partitioner": "murmur2"}
+    marks = {"partitions": 4, "layout_epoch": 0, "end_markers": "partition", "sorted": 1, "partitioner": "murmur2"}
     assert routed.schema["partition"].metadata == {"spark_cas": marks}
 
 

@@ -21,7 +21,8 @@ from spark_cas.core.errors import (
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.core.refusal import offsets_to_go_on
 from spark_cas.log.load.planning import pin_plan
-from spark_cas.testing.writing import append_foreign
+from spark_cas.spark.writing.end_markers import MARKER
+from spark_cas.testing.writing import append_foreign, values_in
 from tests.spark.tasks import failed_tasks
 
 pytestmark = pytest.mark.spark
@@ -111,7 +112,7 @@ def test_a_conflict_is_raised_once_and_not_tried_four_times(flights, path, ran):
 def test_a_record_where_a_write_has_no_rows_refuses_it_with_nothing_anywhere(spark, flights, path):
     save(route(flights, {"path": path, "partitions": 4, "job": "load-1"}), path, partitions=4, job="load-1")
     few = route(flights.where("key = 'N1'"), path)
-    (mine,) = [row.partition for row in few.select("partition").distinct().collect()]
+    (mine,) = [row.partition for row in few.where("partition >= 0").select("partition").distinct().collect()]
     seen = bootstrap(spark, path).expected_offsets
     with open_log(path) as log:
         for partition in {0, 1, 2, 3} - {mine}:
@@ -139,10 +140,33 @@ def test_a_conflict_of_tasks_is_mended_in_one_run_whatever_the_number_of_partiti
     assert len(rows_of(path)) == 204
 
 
-def test_rows_that_were_moved_behind_route_are_refused_with_what_is_in_the_log(flights, path):
+def test_rows_that_were_moved_after_route_are_rejected(flights, path):
     moved = route(flights, {"path": path, "partitions": 4, "job": "moved"}).repartition(3)
-    message = refused(NotRoutedError, lambda: save(moved, path, partitions=4, job="moved"))
-    assert f"{len(rows_of(path))} rows of job 'moved' are in the log and stay" in message
+    refused(NotRoutedError, lambda: save(moved, path, partitions=4, job="moved"))
+    assert rows_of(path) == []
+
+
+def test_rows_that_were_not_routed_are_written_at_least_once(flights, path):
+    save(flights, path, partitions=4, idempotence="off")
+    with open_log(path) as log:
+        found = {values_in(log, partition)[0]: partition for partition in range(4)}
+        assert sorted(value for partition in range(4) for value in values_in(log, partition)) == sorted(
+            row.value for row in flights.collect()
+        )
+    assert {row.value: row.partition for row in route(flights, path).collect()}.items() >= found.items()
+
+
+def test_rows_without_their_end_markers_are_rejected(flights, path):
+    options = {"path": path, "partitions": 4, "job": "filtered"}
+    refused(NotRoutedError, lambda: save(route(flights, options).where("key IS NOT NULL"), **options))
+    assert rows_of(path) == []
+
+
+def test_end_markers_that_were_routed_as_rows_are_rejected(flights, path):
+    options = {"path": path, "partitions": 4, "job": "twice"}
+    rows = route(flights, options).select("key", "value")
+    refused(NotRoutedError, lambda: save(route(rows, options), **options))
+    assert MARKER.encode() not in {row["value"] for row in rows_of(path)}
 
 
 def test_all_columns_arrive(spark, path):
@@ -324,8 +348,7 @@ def test_write_to_a_table_appends(spark, path):
 def test_routed_rows_in_front_of_others_are_refused_and_what_was_appended_stays(spark, flights, path):
     options: dict[str, str | float] = {"path": path, "partitions": 2, "job": "load"}
     routed, others = route(flights, options), flights.withColumn("partition", sf.lit(0))
-    message = refused(NotRoutedError, lambda: save(routed.union(others), path, job="load", partitions=2))
-    assert "partition 0 gets rows from two tasks" in message
+    refused(NotRoutedError, lambda: save(routed.union(others), path, job="load", partitions=2))
     values = [row["value"] for row in rows_of(path)]
     assert len(values) == len(set(values)) <= 100, "at most the rows of one of the two frames"
     refused(NotRoutedError, lambda: save(others.union(routed), f"{path}-2", job="load", partitions=2))

@@ -8,7 +8,7 @@ from pyspark import TaskContext
 from pyspark.serializers import SpecialLengths, write_int
 
 from spark_cas.core.errors import SparkSetupError
-from spark_cas.spark.writing.complete_input import whole_input
+from spark_cas.spark.writing.end_of_stream import whole_input
 
 BATCHES = ["first", "second"]
 
@@ -50,7 +50,7 @@ def test_the_end_is_told_whatever_the_worker_calls_its_stream(in_task):
 @pytest.mark.parametrize("behind", [(), (SpecialLengths.END_OF_DATA_SECTION,)])
 def test_an_input_that_was_cut_off_is_an_error(in_task, behind):
     seen: list[str] = []
-    with stream_of(*behind) as stream, pytest.raises(EOFError, match="before all of its rows had come"):
+    with stream_of(*behind) as stream, pytest.raises(EOFError):
         run(worker, stream, seen)
     assert seen == BATCHES
 

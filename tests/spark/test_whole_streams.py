@@ -132,7 +132,7 @@ def test_on_kafka_a_stream_has_to_be_routed_for_it(source, checkpoint, broker):
     address = f"kafka://{broker.bootstrap}/{create_topic(broker.bootstrap, 2)}"
     source.add("a", *keys(BATCH))
     options = {"path": address, "job": "copy"}
-    with pytest.raises(NotRoutedError, match="others may be in other tasks"):
+    with pytest.raises(NotRoutedError):
         run(route(source.stream(), options), checkpoint, atomic="load", **options)
     assert values_of(address) == []
 

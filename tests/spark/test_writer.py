@@ -38,7 +38,9 @@ from spark_cas.log.open import open_log
 from spark_cas.spark import worker
 from spark_cas.spark.schema import Mark
 from spark_cas.spark.source import ConditionalLogSource
+from spark_cas.spark.writing import blind_write
 from spark_cas.spark.writing import write as write_module
+from spark_cas.spark.writing.end_markers import MARKER
 from spark_cas.spark.writing.report import TaskReport, attempted, met_by_refused, worst_refusal
 from spark_cas.testing.contract.expecting import to_go_on
 
@@ -76,6 +78,7 @@ def plan(path, monkeypatch):
 
     def plan(schema=None, overwrite=False, **options):
         given = {"path": path, "job": "load-1", **options}
+        given = {name: value for name, value in given.items() if value is not None}
         writer = ConditionalLogSource(given).writer(frame() if schema is None else schema, overwrite)
         return pickle.loads(pickle.dumps(writer))  # noqa: S301 - made here
 
@@ -87,7 +90,8 @@ def run_task(monkeypatch):
     """Run one task of a write, given as its number and batches."""
 
     def run_task(writer, number, *batches):
-        monkeypatch.setattr(write_module, "task_number", lambda: number)
+        for module in (write_module, blind_write):
+            monkeypatch.setattr(module, "task_number", lambda: number)
         return pickle.loads(pickle.dumps(writer.write(iter(batches))))  # noqa: S301 - made here
 
     return run_task
@@ -118,6 +122,40 @@ def test_a_log_is_created_with_the_partition_count(plan, run, path):
     run(plan(partitions="2"), *TWO_TASKS)
     assert keys(path, 0) == [b"%d" % row for row in range(10)]
     assert len(keys(path, 1)) == 9
+
+
+ENDING = StructType(
+    [
+        StructField("key", StringType()),
+        StructField("value", BinaryType()),
+        StructField("partition", IntegerType(), metadata=Mark(2, None, end_markers="partition").metadata()),
+    ]
+)
+
+
+def end_of(partition):
+    columns = {"key": pa.nulls(1, pa.string()), "value": pa.array([MARKER.encode()])}
+    return pa.RecordBatch.from_pydict({**columns, "partition": pa.array([partition - 2], pa.int32())})
+
+
+@pytest.mark.parametrize("atomic", ["false", "true"])
+def test_input_without_its_end_marker_does_not_complete_a_partition(plan, run, run_task, path, atomic):
+    writer = plan(ENDING, partitions="2", maxRecordsPerChunk="4" if atomic == "false" else "100", atomic=atomic)
+    with pytest.raises(EOFError):
+        run_task(writer, 0, batch(0, range(10)))
+    assert keys(path, 0) == ([b"%d" % row for row in range(8)] if atomic == "false" else [])
+    with open_log(path) as log:
+        progress = log.progress(0, "load-1")
+    assert progress is None or not progress.complete
+    run(writer, [batch(0, range(10)), end_of(0)], [end_of(1)])
+    assert keys(path, 0) == [b"%d" % row for row in range(10)]
+
+
+def test_write_without_exactly_once_does_not_append_end_markers(plan, run, path):
+    writer = plan(ENDING, job=None, partitions="2", idempotence="off", expectedOffsets="none")
+    run(writer, [batch(0, range(10)), end_of(0)], [end_of(1)])
+    assert keys(path, 0) == [b"%d" % row for row in range(10)]
+    assert keys(path, 1) == []
 
 
 def test_a_missing_log_without_a_count_is_refused(plan):

@@ -15,7 +15,13 @@ from spark_cas.core.append_totals import NOTHING_SAID
 from spark_cas.core.chunks import Chunk, ChunkBuffer, ChunkLimits
 from spark_cas.core.claim import Claim
 from spark_cas.core.digest import RunningDigest
-from spark_cas.core.errors import BatchTooLargeError, InputChangedError, JobMismatchError, NotRoutedError
+from spark_cas.core.errors import (
+    BatchTooLargeError,
+    InputChangedError,
+    JobMismatchError,
+    MissingRowsError,
+    NotRoutedError,
+)
 from spark_cas.core.key_claims import check_keys
 from spark_cas.core.outcome import Appended, Fenced
 from spark_cas.core.plan import PartitionResult, Plan, Progress, claim_of_keys
@@ -54,6 +60,7 @@ def load_rows(
     task: str,
     limits: ChunkLimits,
     atomic: bool = False,
+    has_end: bool = True,
     fenced_wait_seconds: float = FENCED_WAIT_SECONDS,
     run: TaskRun | None = None,
 ) -> tuple[PartitionResult, ...]:
@@ -71,6 +78,8 @@ def load_rows(
             an error; a task of another run resumes.
         limits: The limits of a chunk.
         atomic: Whether all rows of a partition are one chunk.
+        has_end: Whether the task has all of its rows when ``batches`` ends. If not, it completes no partition: it may
+            have been cut off.
         fenced_wait_seconds: The maximum time in which the successor of a fenced task makes no progress.
         run: Counts the appended rows, and stops the task if another task cancelled the run.
 
@@ -92,7 +101,7 @@ def load_rows(
 
     def begin(partition: int) -> _PartitionLoad:
         refuse_unknown_partition(partition, plan.partitions)
-        return _PartitionLoad(log, plan, partition, task, limits, atomic=atomic, run=run)
+        return _PartitionLoad(log, plan, partition, task, limits, atomic=atomic, has_end=has_end, run=run)
 
     loads = fill(run.checked(log, batches), begin, math.inf if atomic else limits.max_bytes)
     for _, load in sorted(loads.items()):
@@ -144,6 +153,7 @@ class _PartitionLoad:
         limits: ChunkLimits,
         *,
         atomic: bool,
+        has_end: bool,
         run: TaskRun,
     ) -> None:
         self._log = log
@@ -155,6 +165,7 @@ class _PartitionLoad:
         self._limits = replace(limits, max_seconds=math.inf) if atomic else limits
         self._buffer = ChunkBuffer(self._limits, partition)
         self._atomic = atomic
+        self._has_end = has_end
         self._highest_claim = NO_CHECK
         self._resolved = 0
         self._appends = NOTHING_SAID
@@ -204,17 +215,21 @@ class _PartitionLoad:
         return claim
 
     def refuse_missing_rows(self) -> None:
-        """Raise InputChangedError if the input has ended before all rows that the log holds."""
+        """Raise InputChangedError if the input has ended before all rows that the log holds.
+
+        It is a MissingRowsError if the input may have been cut off.
+        """
         if self._digest.rows < self._resumed_rows:
-            raise self._input_changed(
+            error = self._input_changed(
                 f"{self._resumed_rows} of its rows are in the log, but the input now has only {self._digest.rows}"
             )
+            raise error if self._has_end else MissingRowsError(error.message)
 
     def finish(self, fenced_wait_seconds: float) -> PartitionResult:
         """Append the last rows after the end of the input, or close the job in this partition."""
         before = self.claim().progress
         if not self._fenced and not (before and before.complete):
-            self._append(self._buffer.take(), complete=True)
+            self._append(self._buffer.take(), complete=self._has_end)
         progress = self._await_other(self._fenced, fenced_wait_seconds) if self._fenced else self.claim().progress
         if progress is None:
             msg = "a finished partition has progress"
@@ -309,13 +324,14 @@ class _PartitionLoad:
             self._log,
             self.claim(),
             fenced,
-            done=lambda found: found.complete,
+            done=lambda found: found.complete or (not self._has_end and found.rows >= self._digest.rows),
             missing=lambda found: found is None or found.rows < self._digest.rows,
             wait_seconds=wait_seconds,
             seen=self._seen,
         )
         if (progress.rows, progress.digest) != (self._digest.rows, self._digest.hexdigest()):
-            raise self._input_changed("another attempt of it completed with other rows than this one has")
+            error = self._input_changed("another attempt of it completed with other rows than this one has")
+            raise error if self._has_end else MissingRowsError(error.message)
         return progress
 
     def _seen(self, progress: Progress | None) -> None:

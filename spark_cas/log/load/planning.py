@@ -340,11 +340,13 @@ def complete_job(log: Backend, plan: Plan, results: tuple[PartitionResult, ...])
         decide_group(log, plan, results)
     else:
         require_expected_still(log, plan, others, sum(result.progress.rows for result in results))
+    # A task may not know that it has all of its rows (`load_rows`). When all tasks have ended, they have.
+    done = [replace(each, progress=replace(each.progress, complete=True)) for each in results]
     mine = Completion(
         job=plan.job,
         log_id=plan.log_id,
         layout_epoch=plan.layout_epoch,
-        partitions=tuple(sorted(results, key=lambda result: result.progress.partition)),
+        partitions=tuple(sorted(done, key=lambda result: result.progress.partition)),
         completed_at_ms=clock.now_ms(),
     )
     recorded = log.record_completion(mine)

@@ -13,6 +13,7 @@ from spark_cas.options.parse import parse_read
 from spark_cas.spark.reading.pinned_bounds import pin, without_topic
 from spark_cas.spark.schema import HEADERS
 from spark_cas.spark.setup import own_errors
+from spark_cas.spark.writing.end_markers import without_end_markers
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -97,7 +98,7 @@ def verify_log(
         ConditionalLogError: The log cannot be read. If ``df`` reads a log too, the error may be of that log.
     """
     with own_errors():
-        return _verified(df, path_or_options, order_by, first)
+        return _verified(without_end_markers(df), path_or_options, order_by, first)
 
 
 def _verified(

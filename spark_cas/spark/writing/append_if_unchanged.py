@@ -27,6 +27,8 @@ from spark_cas.options.option import ATOMIC_LOAD, ATOMIC_PARTITION
 from spark_cas.options.parse import parse_read, parse_route
 from spark_cas.spark.reading.pinned_bounds import PinnedBounds, PinnedLog
 from spark_cas.spark.schema import RECORDS, mark_of
+from spark_cas.spark.setup import own_errors
+from spark_cas.spark.writing.end_markers import without_end_markers
 from spark_cas.spark.writing.route import route
 from spark_cas.spark.writing.verify import HASHED, hashing
 
@@ -105,7 +107,8 @@ def append_if_unchanged(
             f"Add it; null asks for no check."
         )
     given = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
-    return _Rounds(df, {name: str(value) for name, value in given.items()}).run()
+    with own_errors():
+        return _Rounds(df, {name: str(value) for name, value in given.items()}).run()
 
 
 class _Rounds:
@@ -130,7 +133,7 @@ class _Rounds:
         if mark is not None and mark.partitioner is not None:
             # The rounds keep these partition ids, so the log must assign its keys by the same partitioner.
             self._options = {**_without(self._options, "partitioner"), "partitioner": mark.partitioner}
-        self._rows = routed.localCheckpoint()
+        self._rows = without_end_markers(routed).localCheckpoint()
 
     def run(self) -> IfUnchanged:
         done, number = self._done()
@@ -286,7 +289,7 @@ class _Rounds:
                 raise self._layout_changed()
         holding = self._holding(self._judged(log, done)).where(sf.col("partition").isin(*done))
         routed = route(holding, self._writing(0), by="partition")
-        hashed = routed.mapInArrow(hashing(len(log.at.bounds)), HASHED).collect()
+        hashed = without_end_markers(routed).mapInArrow(hashing(len(log.at.bounds)), HASHED).collect()
         found = {row.partition: (row.rows, row.digest) for row in hashed}
         for partition, piece in sorted(done.items()):
             rows, digest = found.get(partition, (0, ""))

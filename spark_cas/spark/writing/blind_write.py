@@ -17,6 +17,8 @@ from spark_cas.core.errors import (
     OptionError,
     StorageError,
 )
+from spark_cas.core.guarantee import OFF
+from spark_cas.core.partitioner import Partitioner
 from spark_cas.core.plan import BY_KEY, Completion, Layout
 from spark_cas.core.rejection import with_appended_rows
 from spark_cas.core.row_claims import COLUMN
@@ -27,9 +29,10 @@ from spark_cas.log.load.cancelling import TaskRun
 from spark_cas.log.open import AnySpec, for_a_look
 from spark_cas.options.parse import WriteOptions
 from spark_cas.spark.plain_errors import called_by_spark
-from spark_cas.spark.records import by_partition
+from spark_cas.spark.records import by_partition, with_partitions
+from spark_cas.spark.schema import EndMarkers, Mark
 from spark_cas.spark.worker import planned_log, task_number
-from spark_cas.spark.writing.complete_input import whole_input
+from spark_cas.spark.writing.complete_input import rows_so_far
 from spark_cas.spark.writing.report import TaskReport, accepted, appended_rows, attempted, is_rejected, put_report
 from spark_cas.spark.writing.stop_others import END_MS, stop_others
 
@@ -46,11 +49,24 @@ class BlindTask:
     """When the driver planned the run, milliseconds since 1970."""
     limits: ChunkLimits
     guarantee: str
+    end_markers: EndMarkers
+    """The end markers of the rows. Without them, a task does not detect that its input was cut off."""
     report: str | None
+    partitioner: Partitioner | None = None
+    """The partitioner with which tasks assign rows to partitions; None if the rows have a column ``partition``."""
+    in_any_task: bool = False
+    """Whether any task may have rows of any partition."""
 
 
 def plan_blind_write(
-    log: Backend, options: WriteOptions, layout: Layout, limits: ChunkLimits, guarantee: str
+    log: Backend,
+    options: WriteOptions,
+    layout: Layout,
+    limits: ChunkLimits,
+    guarantee: str,
+    *,
+    mark: Mark | None,
+    partitioner: Partitioner | None,
 ) -> "BlindWriter":
     """Return the writer of a load without conditions (`refuse_conditions`). Nothing is recorded in the log.
 
@@ -60,7 +76,19 @@ def plan_blind_write(
     if options.job is not None:
         _refuse_begun(log, options.job, guarantee)
     run, now_ms = uuid.uuid4().hex, clock.now_ms()
-    return BlindWriter(BlindTask(options.spec, layout, run, now_ms, limits, guarantee, options.report))
+    task = BlindTask(
+        options.spec,
+        layout,
+        run,
+        now_ms,
+        limits,
+        guarantee,
+        end_markers=mark.end_markers if mark else "none",
+        report=options.report,
+        partitioner=partitioner,
+        in_any_task=options.idempotence == OFF and mark is None,
+    )
+    return BlindWriter(task)
 
 
 @called_by_spark
@@ -75,7 +103,11 @@ class BlindWriter(DataSourceArrowWriter):
         task = self.task
         run = TaskRun(task.run, task.began_ms)
         cancel = partial(stop_others, task.spec, task.layout.log_id, task.run)
-        pairs = by_partition(whole_input(iterator), task.layout.partitions)
+        partitions = task.layout.partitions
+        rows = rows_so_far(iterator, partitions, task.end_markers)
+        if task.partitioner is not None:
+            rows = with_partitions(rows, partitions, task.partitioner)
+        pairs = by_partition(rows, partitions)
         return attempted(pairs, partial(self._append, run), run=run, cancel=cancel)
 
     def _append(self, run: TaskRun, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> TaskReport:
@@ -95,7 +127,7 @@ class BlindWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Write the report file if the options name one. If tasks were rejected, raise one error for all of them."""
         try:
-            reports = accepted(messages)
+            reports = accepted(messages, in_any_task=self.task.in_any_task)
         except ConditionalLogError as refusal:
             self._end(messages)
             rows = {partition: count or 0 for partition, count in appended_rows(messages).items()}

@@ -1,48 +1,63 @@
-"""The complete input of a task that writes: detect input that was cut off."""
+"""The input of a task that writes: its rows without end markers, and whether their end is known.
+
+A batch that `route` returned has end markers. Streams and other frames have none.
+"""
 
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pyspark
-from pyspark import TaskContext
-from pyspark.serializers import SpecialLengths
 
-from spark_cas.core.errors import SparkSetupError
-from spark_cas.spark.input_stream import Stream, acknowledge, stream_from_jvm
+from spark_cas.spark.schema import EndMarkers
+from spark_cas.spark.writing.end_markers import (
+    all_in_one_task,
+    before_end_markers,
+    changed_after_route,
+    require_no_end_markers,
+)
+from spark_cas.spark.writing.end_of_stream import acknowledged, has_ended, shows_end, until_cut_off, whole_input
 
-_END = SpecialLengths.END_OF_STREAM.to_bytes(4, "big", signed=True)
 
+def rows_with_end(
+    batches: Iterator[pa.RecordBatch], partitions: int, markers: EndMarkers
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task, and raise an error after the last one if the input was cut off.
 
-def whole_input(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches that Spark sends to a task, and raise EOFError if they were cut off.
+    Without end markers of Spark's JVM, this function searches for the end in the stream of Spark's worker.
 
-    If Spark kills an attempt, because a job was cancelled or an executor ended, its input just ends. Between two
-    batches, Arrow takes that for the end of the stream, so the rows so far would pass for all rows. After the last
-    batch, Spark sends a number that marks the end. Spark's worker detects that it is missing only after `write` has
-    returned. This function detects it before the task uses the end of the rows.
+    Args:
+        batches: The batches that Spark sends.
+        partitions: The partition count of the log.
+        markers: The end markers of the frame.
 
-    Raises SparkSetupError before the first batch if the stream with that number is not accessible.
+    Raises:
+        EOFError: The input was cut off.
+        NotRoutedError: The frame was changed after `route`, or its rows are in several tasks.
+        SparkSetupError: There are no such end markers, and the end of the input is not accessible.
     """
-    stream = None if TaskContext.get() is None else _required_stream()
-    acknowledge(stream)
-    yield from batches
-    if stream is None:
-        return
-    # The number arrives in one piece. A stream that was cut off has no more bytes.
-    behind = stream.peek(len(_END))[: len(_END)]
-    if not behind or not _END.startswith(behind):
-        raise EOFError(
-            "Spark ended this attempt of the task before all of its rows had come. Chunks that are visible stay: "
-            "the same job, run again, goes on behind them, and a write that is not exactly once appends them again."
-        )
+    if markers == "none":
+        yield from require_no_end_markers(whole_input(batches))
+    elif markers == "load":
+        yield from all_in_one_task(acknowledged(batches), partitions)
+    elif markers == "batch":
+        # The marker comes from a Python stage.
+        yield from all_in_one_task(whole_input(batches), 1)
+    else:
+        try:
+            yield from before_end_markers(acknowledged(batches), partitions)
+        except EOFError:
+            # Spark retries a task that raises. If the worker's stream shows that no batch is missing, it need not.
+            if has_ended():
+                raise changed_after_route("a partition has no end marker") from None
+            raise
 
 
-def _required_stream() -> Stream:
-    stream = stream_from_jvm()
-    if stream is None:
-        raise SparkSetupError(
-            f"this Spark (pyspark {pyspark.__version__}) hands rows to its Python workers in a way that spark_cas "
-            f"does not know: it cannot tell all rows of a task from those of one that was cut off. The task appended "
-            f"nothing. Write with pyspark 4.0 to 4.3. Reads work."
-        )
-    return stream
+def rows_so_far(batches: Iterator[pa.RecordBatch], partitions: int, markers: EndMarkers) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task. If `has_end` is false, they may be only a part of the rows of the task."""
+    if markers == "none":
+        return require_no_end_markers(until_cut_off(batches))
+    return rows_with_end(batches, partitions, markers)
+
+
+def has_end(markers: EndMarkers) -> bool:
+    """Return whether `rows_so_far` detects in this task that its input was cut off."""
+    return markers != "none" or shows_end()

@@ -9,6 +9,7 @@ from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Placement
 from spark_cas.core.plan import BY_KEY, BY_PARTITION, Layout
 from spark_cas.log.backend import Backend
+from spark_cas.log.load.placing import placement_on, recorded_partitioner
 from spark_cas.options.parse import WriteOptions
 from spark_cas.spark.schema import Mark
 
@@ -33,6 +34,18 @@ def placement_of(options: WriteOptions, mark: Mark | None) -> Placement | None:
         )
     # For an unrecorded log, route uses another one than the default only if an option names it.
     return Placement(placed_by, named=named is not None or placed_by != DEFAULT_PARTITIONER)
+
+
+def placement_by_key(log: Backend, options: WriteOptions) -> Placement:
+    """Return how the tasks of a write assign rows to partitions, if the frame has no column ``partition``.
+
+    Raises OptionError if the option names another partitioner than the log has.
+    """
+    try:
+        recorded = recorded_partitioner(log, options.idempotence)
+    except LogNotFoundError:
+        recorded = None
+    return placement_on(recorded, options.partitioner)
 
 
 def preflight_limits(

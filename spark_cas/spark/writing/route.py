@@ -18,9 +18,15 @@ from spark_cas.log.load.after_expansion import earlier_rows
 from spark_cas.log.load.placing import placement_on, recorded_partitioner
 from spark_cas.log.open import open_log
 from spark_cas.options.parse import RouteOptions, parse_read, parse_route
-from spark_cas.spark.schema import Mark
+from spark_cas.spark.schema import EndMarkers, Mark
 from spark_cas.spark.setup import collected, saw_it_run, was_seen_to_run
 from spark_cas.spark.versions import to_numbered_tasks
+from spark_cas.spark.writing.end_markers import (
+    is_end_marker,
+    with_end_markers,
+    with_positions,
+    without_end_markers,
+)
 from spark_cas.spark.writing.partition_by_key import partition_by_key
 from spark_cas.spark.writing.preflight import require_count
 from spark_cas.spark.writing.remaining_rows import without
@@ -49,6 +55,11 @@ def route(
     last. The option ``compare=key`` leaves this column out. Then rows are sorted by key and by all other columns, so
     that each attempt of a task has the same order. A stream is not sorted: use the option ``orderBy`` of its write.
 
+    The rows of each partition of a batch end with an end marker: a row with a negative ``partition`` and no key. The
+    write does not append it. If Spark ends a task before its last row, this row is missing, and the write does not
+    take the rows so far for all rows. If ``order_by`` has a `Column`, there are no end markers, because Spark cannot
+    compute each `Column` for them. Then the options ``atomic=true`` and, on Kafka, ``atomic=load`` are rejected.
+
     If the options name a job that an expansion interrupted, the rows that it has appended are removed. The remaining
     rows are assigned to the new partitions. This does not apply to Spark Connect, whose client cannot read the log.
 
@@ -60,7 +71,7 @@ def route(
         path_or_options: The path of the log (``kafka://host:9092/flights`` for a topic), or a dict of the options of
             the write. With the option ``partitions``, the log need not exist yet.
         by: ``"key"`` or ``"partition"``.
-        order_by: The columns that determine the order of the rows of each partition.
+        order_by: The columns that determine the order of the rows of each partition, best by name.
 
     Returns:
         The routed rows. Do not change them before the write.
@@ -74,6 +85,32 @@ def route(
         StorageError: The log cannot be read.
     """
     given = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
+    names = {name.lower() for name in df.columns}
+    has_columns = all(isinstance(each, str) and each.lower() in names for each in order_by)
+    return routed(df, given, by, order_by, has_columns=has_columns)
+
+
+def routed(
+    df: "DataFrame",
+    given: Mapping[str, str | float],
+    by: str = "key",
+    order_by: "Sequence[str | Column]" = (),
+    *,
+    has_columns: bool,
+) -> "DataFrame":
+    """Return the rows of a frame ready for a write, as `route` does.
+
+    Args:
+        df: The rows to write.
+        given: The options of the write.
+        by: ``"key"`` or ``"partition"``.
+        order_by: As for `route`.
+        has_columns: Whether ``order_by`` has only columns of ``df``, apart from ``asc`` and ``desc``. Otherwise the
+            result has no end markers.
+
+    Raises:
+        ConditionalLogError: The errors of `route`.
+    """
     options = parse_route({name: str(value) for name, value in given.items()})
     if df.isStreaming and order_by:
         raise OptionError(
@@ -82,18 +119,32 @@ def route(
         )
     _make_active(df.sparkSession)
     mark = _layout_mark(df.sparkSession, options, by)
-    if not df.isStreaming:
-        mark = replace(mark, sorted=True, earlier=() if COLUMN in df.columns else _earlier_rows(options, mark))
-    rest = df
+    in_one_task = options.whole and options.on_brokers
+    if df.isStreaming:
+        mark = replace(mark, end_markers="batch" if in_one_task else "none")
+    else:
+        _require_columns(options, has_columns=has_columns)
+        markers: EndMarkers = ("load" if in_one_task else "partition") if has_columns else "none"
+        earlier_rows = () if COLUMN in df.columns else _earlier_rows(options, mark)
+        mark = replace(mark, end_markers=markers, sorted=True, earlier=earlier_rows)
+    rest = without_end_markers(df)
     try:
         for earlier in mark.earlier:
             placed = _placed(rest, earlier.partitions, by, mark.partitioner)
-            rest = without(_arranged(placed, earlier.partitions, order_by, by_key=False), earlier)
+            together = to_numbered_tasks(placed, earlier.partitions, "partition")
+            rest = without(together.sortWithinPartitions(*_total_order(placed, order_by, by_key=False)), earlier)
         placed = _placed(rest, mark.partitions, by, mark.partitioner)
-        if options.whole and options.on_brokers:
-            return _marked(sealed(_arranged(placed, mark.partitions, order_by, by_key=options.by_key)), mark)
+        has_markers = mark.end_markers in ("partition", "load")
+        if has_markers:
+            placed = with_end_markers(placed, mark.partitions)
         # Mark before the sort: a projection after it would copy each row.
-        return _arranged(_marked(placed, mark), mark.partitions, order_by, by_key=options.by_key)
+        rows = to_numbered_tasks(_marked(placed, mark), mark.partitions, "partition")
+        if df.isStreaming:
+            # A second mark, because Python's rows have no metadata.
+            return _marked(sealed(rows), mark) if in_one_task else rows
+        order = _total_order(placed, order_by, by_key=options.by_key, markers_last=has_markers)
+        rows = rows.sortWithinPartitions(*order)
+        return _marked(with_positions(rows), mark) if mark.end_markers == "load" else rows
     except AnalysisException as error:
         if not mark.earlier:
             raise
@@ -102,6 +153,14 @@ def route(
             "the columns of order_by the second time. Name them: order_by=['x'] or pyspark.sql.functions.col('x'), "
             "not df['x']."
         ) from error
+
+
+def _require_columns(options: RouteOptions, *, has_columns: bool) -> None:
+    if not has_columns and (options.atomic or (options.whole and options.on_brokers)):
+        raise OptionError(
+            "with this option atomic, route(order_by=...) takes only names of columns of the DataFrame. Nothing was "
+            "appended. Add a column for the expression first, and name it."
+        )
 
 
 def _marked(df: "DataFrame", mark: Mark) -> "DataFrame":
@@ -118,19 +177,6 @@ def _make_active(spark: "SparkSession") -> None:
     # Spark Connect has no JVM here, and does not need this.
     if jvm is not None:
         jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001 - Spark has no other way
-
-
-def _arranged(
-    placed: "DataFrame", partitions: int, order_by: "Sequence[str | Column]", *, by_key: bool
-) -> "DataFrame":
-    """Return the rows of each partition in the task of its number, sorted.
-
-    Spark cannot sort a stream. Its rows stay as they are.
-    """
-    together = to_numbered_tasks(placed, partitions, "partition")
-    if together.isStreaming:
-        return together
-    return together.sortWithinPartitions(*_total_order(placed, order_by, by_key=by_key))
 
 
 def _earlier_rows(options: RouteOptions, mark: Mark) -> tuple[EarlierRows, ...]:
@@ -237,17 +283,25 @@ def _require_column(df: "DataFrame", name: str, *kinds: DataType) -> None:
         raise SchemaError(f"column {name} must be {expected}, found {found.simpleString()}. Cast it.")
 
 
-def _total_order(df: "DataFrame", order_by: "Sequence[str | Column]", *, by_key: bool) -> "list[Column]":
+def _total_order(
+    df: "DataFrame", order_by: "Sequence[str | Column]", *, by_key: bool, markers_last: bool = False
+) -> "list[Column]":
     """Return the columns to sort by: ``order_by``, expected offsets, then all other columns. Tied rows are identical.
 
     With ``by_key``, expected offsets are left out. Those of different keys have no order, and a rerun may have new
-    ones.
+    ones. With ``markers_last``, an end marker is after the rows of its partition. Without ``order_by``, the first
+    column is still the key, because Spark compares rows faster by it than by a column with only two values.
     """
     first = [sf.col(each) if isinstance(each, str) else each for each in order_by]
+    if markers_last and first:
+        first.insert(0, is_end_marker())
     if not by_key and COLUMN in df.columns and df.schema[COLUMN].dataType == LongType():
         first.append(sf.nullif(sf.col(COLUMN), sf.lit(NO_CHECK)).asc_nulls_last())
-    names = ["key", *_TIE_BREAKERS, *sorted(set(df.columns) - {"key", "partition", COLUMN, *_TIE_BREAKERS})]
-    return first + [_by_bytes(df, name) for name in names if name in df.columns]
+    others = sorted(set(df.columns) - {"key", "partition", COLUMN, *_TIE_BREAKERS})
+    rest = [_by_bytes(df, name).asc_nulls_last() for name in (*_TIE_BREAKERS, *others) if name in df.columns]
+    if "key" in df.columns:
+        first.append(_by_bytes(df, "key").asc_nulls_last())
+    return [*first, is_end_marker(), *rest] if markers_last else first + rest
 
 
 def _by_bytes(df: "DataFrame", name: str) -> "Column":

@@ -39,13 +39,13 @@ from spark_cas.log.open import AnySpec, answered_before, for_a_look, for_one_tra
 from spark_cas.options.parse import GRANT_TIMEOUT_MS, WriteOptions
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.records import by_partition
-from spark_cas.spark.schema import check_write_schema, refuse_claims
+from spark_cas.spark.schema import EndMarkers, check_write_schema, refuse_claims
 from spark_cas.spark.versions import DataSourceStreamArrowWriter
 from spark_cas.spark.worker import local_property, only_commits, open_here, planned_log, task_number
-from spark_cas.spark.writing.complete_input import whole_input
+from spark_cas.spark.writing.complete_input import has_end, rows_so_far
+from spark_cas.spark.writing.end_markers import require_markers
 from spark_cas.spark.writing.preflight import placement_of, preflight_limits, require_layout
 from spark_cas.spark.writing.report import TaskReport, accepted, attempted
-from spark_cas.spark.writing.sealed import unsealed
 from spark_cas.spark.writing.stop_others import END_MS
 from spark_cas.spark.writing.write import told_whole
 
@@ -95,6 +95,8 @@ class BatchTask(Sink):
     """The id of this write in ``foreachBatch``. None if the tasks read the run of the query from Spark."""
     order_by: tuple[str, ...] | None
     """The columns to sort by. Empty if the rows already have a fixed order, None if they have none."""
+    end_markers: EndMarkers
+    """The end markers of the rows."""
     limits: ChunkLimits
     fenced_wait_ms: int
 
@@ -193,6 +195,8 @@ def _task(options: WriteOptions, schema: StructType, run: str | None) -> BatchTa
         options = replace(options, spec=answered_before(options.spec))
         mark.require_whole()
     refuse_claims(schema, "a micro-batch has no offsets that its query could know. Drop the column.")
+    markers: EndMarkers = mark.end_markers if mark else "none"
+    require_markers(markers, in_one_task=options.whole and options.spec.has_brokers)
     placement = placement_of(options, mark)
     with open_here(options.spec) as log:
         layout = require_layout(log, options, mark, placement)
@@ -215,6 +219,7 @@ def _task(options: WriteOptions, schema: StructType, run: str | None) -> BatchTa
         batch_id=options.batch_id,
         run=run,
         order_by=options.order_by or (() if mark is not None and mark.sorted else None),
+        end_markers=markers,
         limits=limits,
         fenced_wait_ms=options.fenced_wait_ms,
     )
@@ -225,8 +230,7 @@ def _sink(options: WriteOptions) -> Sink:
 
 
 def _write(task: BatchTask, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
-    rows = whole_input(iterator)
-    rows = unsealed(rows) if task.in_one_task else rows
+    rows = rows_so_far(iterator, task.layout.partitions, task.end_markers)
     batch = _batch(task)
     job = batch.query if task.plan is None else task.plan.job
     report = attempted(by_partition(rows, task.layout.partitions), lambda pairs: _append(task, job, batch, pairs))
@@ -281,6 +285,7 @@ def _loading(
         task=f"{_run(task, batch)}/{task_number()}",
         limits=task.limits,
         order_by=task.order_by,
+        has_end=has_end(task.end_markers),
         ledger=task.ledger,
         fenced_wait_seconds=task.fenced_wait_ms / 1000,
     )

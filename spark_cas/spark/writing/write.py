@@ -47,11 +47,12 @@ from spark_cas.log.open import AnySpec, answered_before, for_a_look, for_one_tra
 from spark_cas.options.parse import WriteOptions
 from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.records import by_partition
-from spark_cas.spark.schema import Mark, check_write_schema, refuse_claims
+from spark_cas.spark.schema import EndMarkers, Mark, check_write_schema, refuse_claims
 from spark_cas.spark.worker import open_here, planned_log, task_number
 from spark_cas.spark.writing.blind_write import BlindWriter, plan_blind_write, refuse_conditions
-from spark_cas.spark.writing.complete_input import whole_input
-from spark_cas.spark.writing.preflight import placement_of, preflight_limits, require_layout
+from spark_cas.spark.writing.complete_input import has_end, rows_so_far, rows_with_end
+from spark_cas.spark.writing.end_markers import require_markers
+from spark_cas.spark.writing.preflight import placement_by_key, placement_of, preflight_limits, require_layout
 from spark_cas.spark.writing.report import (
     TaskReport,
     accepted,
@@ -62,7 +63,6 @@ from spark_cas.spark.writing.report import (
     met_by_refused,
     put_report,
 )
-from spark_cas.spark.writing.sealed import unsealed
 from spark_cas.spark.writing.stop_others import END_MS, stop_others
 from spark_cas.spark.writing.verify import hash_rows, require_same
 
@@ -84,6 +84,8 @@ class WriteTask:
     fenced_wait_ms: int
     completion: Completion | None
     """The completion of the job if it was complete before this write. Then nothing is appended."""
+    end_markers: EndMarkers
+    """The end markers of the rows."""
     grant: Grant | None
     """The lock that makes other loads wait for this one. None if it has no conditions on partitions."""
     report: str | None = None
@@ -104,7 +106,7 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
     Return a `BlindWriter`, which has no plan, if the write is not exactly-once. That is so if option idempotence is
     off, or if exactly-once is only requested and not available.
     """
-    mark = check_write_schema(schema, routed=options.routed)
+    mark = check_write_schema(schema, routed=options.routed, in_any_task=options.idempotence == OFF)
     if mark is not None:
         # `route` has already reached the log.
         options = replace(options, spec=answered_before(options.spec))
@@ -117,10 +119,14 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
             "checkExpectedOffsets is false for this write or in its log's defaults. Drop the column, or say "
             "checkExpectedOffsets=true.",
         )
+    markers: EndMarkers = mark.end_markers if mark else "none"
+    require_markers(markers, in_one_task=options.whole and options.spec.has_brokers)
     placement = placement_of(options, mark)
     job = fresh_job_name() if options.job is None else options.job
     run, grant = uuid.uuid4().hex, None
     with open_here(options.spec) as log:
+        by_key = "partition" not in schema.fieldNames()
+        placement = placement_by_key(log, options) if by_key else placement
         layout = require_layout(log, options, mark, placement)
         completion = _completion(log, options)
         limits = options.limits
@@ -132,7 +138,8 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
                 refuse_conditions(options, schema, guarantee)
                 if mark is not None:
                     mark.require_whole()
-                return plan_blind_write(log, options, layout, limits, guarantee)
+                partitioner = placement.partitioner if placement and by_key else None
+                return plan_blind_write(log, options, layout, limits, guarantee, mark=mark, partitioner=partitioner)
             grant = _grant(log, options, job, run)
         try:
             plan = _plan(log, options, job, mark, layout, placement=placement)
@@ -155,6 +162,7 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
         atomic=options.atomic,
         fenced_wait_ms=options.fenced_wait_ms,
         completion=completion,
+        end_markers=markers,
         grant=grant,
         report=options.report,
     )
@@ -225,11 +233,12 @@ class ConditionalLogWriter(DataSourceArrowWriter):
 
         A second attempt resumes after the rows of the first.
         """
-        rows, task = whole_input(iterator), self.task
+        task = self.task
+        read = rows_with_end if task.in_one_chunk else rows_so_far
+        pairs = by_partition(read(iterator, task.plan.partitions, task.end_markers), task.plan.partitions)
         if self._in_one_task:
-            return attempted(by_partition(unsealed(rows), task.plan.partitions), self._append_in_one_transaction)
+            return attempted(pairs, self._append_in_one_transaction)
         run = TaskRun(task.run, task.began_ms, task.rows_before)
-        pairs = by_partition(rows, task.plan.partitions)
         if task.completion is not None:
             return attempted(pairs, lambda checked: TaskReport(hashed=hash_rows(checked)))
         if task.plan.round_of:
@@ -237,6 +246,11 @@ class ConditionalLogWriter(DataSourceArrowWriter):
             return attempted(pairs, partial(self._append, run), run=run)
         cancel = partial(stop_others, task.spec, task.plan.log_id, task.run)
         return attempted(pairs, partial(self._append, run), run=run, cancel=cancel)
+
+    @property
+    def _has_end(self) -> bool:
+        """Whether a task detects that its input was cut off."""
+        return self.task.in_one_chunk or has_end(self.task.end_markers)
 
     @property
     def _in_one_task(self) -> bool:
@@ -255,6 +269,7 @@ class ConditionalLogWriter(DataSourceArrowWriter):
                 task=f"{task.run}/{task_number()}",
                 limits=task.limits,
                 atomic=task.in_one_chunk,
+                has_end=self._has_end,
                 fenced_wait_seconds=task.fenced_wait_ms / 1000,
                 run=run,
             )

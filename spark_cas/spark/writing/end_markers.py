@@ -1,0 +1,202 @@
+"""End markers: one row after the rows of each partition, which proves that a task has read all of them.
+
+If Spark kills an attempt of a task, because a job was cancelled or an executor ended, the input of the task just
+ends. Between two batches this looks like the end of the rows. So `route` adds one row per partition, and Spark's JVM
+sorts it after all other rows of the partition. A task completes a partition only after it has read this row.
+
+An end marker has no key, the value `MARKER`, and a negative ``partition``. All other columns are null.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as sf
+from pyspark.sql.types import BinaryType, StringType
+
+from spark_cas.core.errors import NotRoutedError
+from spark_cas.spark.schema import EndMarkers, mark_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+MARKER = "end marker of spark_cas.route e1c2f0d5-52f2-4b0e-9a4c-6d7f0a3b8e17"
+"""The value of an end marker. If a frame was changed after `route`, the write finds it and rejects the frame."""
+
+_POSITION = "_spark_cas_position"
+_ROUTE = "Use spark_cas.route(df, options) with the options of the write, and do not change its result."
+
+
+def with_end_markers(df: "DataFrame", partitions: int) -> "DataFrame":
+    """Return the rows of a frame and an end marker for each partition."""
+    number = (sf.col("id") - partitions).cast("int")
+    columns = []
+    for field in df.schema:
+        if field.name == "partition":
+            column = number
+        elif field.name == "value" and isinstance(field.dataType, BinaryType | StringType):
+            column = sf.lit(MARKER).cast(field.dataType)
+        else:
+            column = sf.lit(None).cast(field.dataType)
+        columns.append(column.alias(field.name))
+    return df.union(df.sparkSession.range(0, partitions, 1, 1).select(*columns))
+
+
+def with_positions(sorted_rows: "DataFrame") -> "DataFrame":
+    """Return the rows in one task, in the order of its partitions. Each end marker has its position."""
+    numbered = sorted_rows.coalesce(1).withColumn(_POSITION, sf.monotonically_increasing_id())
+    position = sf.when(is_end_marker(), (-1 - sf.col(_POSITION)).cast("int")).otherwise(sf.col("partition"))
+    return numbered.withColumn("partition", position).drop(_POSITION)
+
+
+def is_end_marker() -> "Column":
+    """Return whether a row of a frame from `route` is an end marker."""
+    return sf.col("partition") < 0
+
+
+def end_markers_of(df: "DataFrame") -> int:
+    """Return the number of end markers in a frame, by its routing mark."""
+    mark = mark_of(df.schema) if "partition" in df.columns else None
+    return 0 if mark is None or mark.end_markers == "none" else mark.partitions
+
+
+def without_end_markers(df: "DataFrame") -> "DataFrame":
+    """Return the rows of a frame without end markers. A frame from `route` must be routed again for a write."""
+    if not end_markers_of(df):
+        return df
+    if not isinstance(df.schema["value"].dataType if "value" in df.columns else None, BinaryType | StringType):
+        return df.where(~is_end_marker())
+    has_marker = sf.coalesce(sf.col("value").cast("binary") == sf.lit(MARKER.encode()), sf.lit(False))  # noqa: FBT003
+    return df.where(~(is_end_marker() & has_marker))
+
+
+def require_markers(markers: EndMarkers, *, in_one_task: bool) -> None:
+    """Raise NotRoutedError unless the end markers of a frame suit its write.
+
+    Args:
+        markers: The end markers of the frame.
+        in_one_task: Whether the write needs all rows in one task.
+    """
+    if in_one_task != (markers in ("load", "batch")):
+        raise NotRoutedError(
+            f"the frame was routed with another value of option atomic than this write has. With atomic=load on "
+            f"Kafka, route puts all rows into one task. Nothing was appended. {_ROUTE}"
+        )
+
+
+def marker_batch(rows: int, schema: pa.Schema) -> pa.RecordBatch:
+    """Return an end marker for a task that has read this number of rows, as a batch."""
+    columns = [pa.nulls(1, field.type) for field in schema]
+    columns[schema.get_field_index("partition")] = pa.array([-1 - rows], pa.int32())
+    value = schema.get_field_index("value")
+    columns[value] = pa.array([MARKER], pa.string()).cast(schema.field(value).type)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def before_end_markers(batches: Iterable[pa.RecordBatch], partitions: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task without the end markers of its partitions.
+
+    Args:
+        batches: The input of the task: the rows of each of its partitions, followed by the end marker.
+        partitions: The partition count of the log.
+
+    Raises:
+        EOFError: The input ended before the end marker of a partition.
+        NotRoutedError: A partition has rows after its end marker, or two end markers.
+    """
+    begun: set[int] = set()
+    ended: set[int] = set()
+    for rows, number in _pieces(batches):
+        if rows.num_rows:
+            numbers = set(pc.unique(rows.column("partition").drop_null()).to_pylist())
+            _require_none(numbers & ended)
+            begun |= numbers
+            yield rows
+        if number is not None:
+            partition = number + partitions
+            if not 0 <= partition < partitions:
+                raise changed_after_route("the frame was routed twice")
+            _require_none({partition} & ended)
+            ended.add(partition)
+    if begun - ended:
+        raise EOFError(
+            f"the input of this task ended without the end marker of partition {min(begun - ended)}: Spark ended "
+            f"this attempt of the task, or the DataFrame was changed after spark_cas.route. The visible rows are a "
+            f"prefix. Run the same job again: it resumes after them."
+        )
+
+
+def require_no_end_markers(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a frame that has no mark of end markers. Raises NotRoutedError if there is one."""
+    for batch in batches:
+        if _markers_in(batch):
+            raise changed_after_route("its column partition was replaced")
+        yield batch
+
+
+def all_in_one_task(batches: Iterable[pa.RecordBatch], markers: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the one task of a load, without end markers.
+
+    Args:
+        batches: The input of the task. It ends with an end marker.
+        markers: The number of end markers in all rows of the load.
+
+    Raises:
+        NotRoutedError: The task does not have all rows of the load. This error comes after the last row.
+    """
+    seen, found, ended = 0, 0, True
+    for rows, number in _pieces(batches):
+        if rows.num_rows:
+            ended = False
+            seen += rows.num_rows
+            yield rows
+        if number is not None:
+            if number != -1 - seen:
+                raise _not_in_one_task()
+            seen, found, ended = seen + 1, found + 1, True
+    if seen and not (ended and found == markers):
+        raise _not_in_one_task()
+
+
+def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, int | None]]:
+    """Yield rows, and the partition id of the end marker after them; None at the end of a batch."""
+    for batch in batches:
+        start = 0
+        for at in _markers_in(batch):
+            number = batch.column("partition")[at].as_py()
+            if number is None or number >= 0:
+                raise changed_after_route("its end markers have become rows")
+            yield batch.slice(start, at - start), number
+            start = at + 1
+        yield batch.slice(start), None
+
+
+def _markers_in(batch: pa.RecordBatch) -> list[int]:
+    """Return the positions of the end markers in a batch."""
+    keys, values = batch.column("key"), batch.column("value")
+    if not keys.null_count:
+        return []
+    found = pc.equal(values, pa.scalar(MARKER).cast(values.type)).fill_null(fill_value=False)
+    return np.flatnonzero(pc.and_(found, keys.is_null()).to_numpy(zero_copy_only=False)).tolist()
+
+
+def changed_after_route(how: str) -> NotRoutedError:
+    """Return the error for rows that were moved or removed after `route`. ``how`` is what shows it."""
+    return NotRoutedError(
+        f"the DataFrame was changed after spark_cas.route: {how}. Visible rows stay. {_ROUTE} Then run the same job "
+        f"again."
+    )
+
+
+def _require_none(again: set[int]) -> None:
+    if again:
+        raise changed_after_route(f"partition {min(again)} has rows after its end marker")
+
+
+def _not_in_one_task() -> NotRoutedError:
+    return NotRoutedError(
+        f"a load with atomic=load on Kafka needs all rows in one task, and this task has only some of them. Nothing "
+        f"was appended. {_ROUTE}"
+    )
