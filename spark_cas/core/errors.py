@@ -21,6 +21,7 @@
     │   ├── RecordTooLargeError
     │   ├── NotRoutedError
     │   ├── InputChangedError
+    │   │   └── MissingRowsError
     │   ├── JobMismatchError
     │   ├── CheckpointMismatchError
     │   ├── BatchTooLargeError

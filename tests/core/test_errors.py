@@ -30,6 +30,7 @@ ConditionalLogError
     RecordTooLargeError RECORD_TOO_LARGE
     NotRoutedError NOT_ROUTED
     InputChangedError INPUT_CHANGED
+      MissingRowsError
     JobMismatchError JOB_MISMATCH
     CheckpointMismatchError CHECKPOINT_MISMATCH
     BatchTooLargeError BATCH_TOO_LARGE
