@@ -9,6 +9,7 @@ import typer
 from spark_cas.core.errors import LogError, OptionError
 from spark_cas.log.backend import Backend
 from spark_cas.log.open import AnySpec, is_named, open_log
+from spark_cas.options.contradictions import LIMITS_OF_READS
 from spark_cas.options.option import EVERYWHERE
 from spark_cas.options.parse import ReadOptions, parse_read
 from spark_cas.options.table import BY_KEY
@@ -28,16 +29,7 @@ LogOptions = Annotated[
     ),
 ]
 
-RANGE_OPTIONS = (
-    "startingOffsets",
-    "startingTimestamp",
-    "startingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy",
-    "endingOffsets",
-    "endingTimestamp",
-    "endingOffsetsByTimestamp",
-    "failOnDataLoss",
-)
+RANGE_OPTIONS = (*LIMITS_OF_READS, "startingOffsetsByTimestampStrategy", "failOnDataLoss")
 """The options of a read that select its records. `read` applies them."""
 
 

@@ -76,47 +76,57 @@ def batch_so_far(batch: Batch, job: str, partition: int, progress: Progress | No
     return held if held.id == batch.id else new
 
 
-def without_held(records: pa.Table, found: pa.Table, held: BatchProgress) -> pa.Table | None:
-    """Return the rows of a batch that the log does not hold, in their order.
+def missing_rows(records: pa.Table, newest: pa.Table, existing: BatchProgress) -> pa.Table | None:
+    """Return the rows of a batch that the log does not have, in their order.
 
-    A timestamp of a found record is ignored if the row has none, because the log may have set it.
+    A timestamp of a log record is ignored if the row has none, because the log may have set it.
 
     Args:
         records: All rows of the batch for a partition, in `RECORDS`.
-        found: The records of the partition from ``uncertain_from`` to the newest row of the batch, in `RECORDS`. They
-            may include records of other writers.
-        held: The rows of the batch that the partition holds.
+        newest: The records of the partition from ``uncertain_from`` to the newest row of the batch, in `RECORDS`.
+            They may include records of other writers.
+        existing: The ledger entry of the batch.
 
     Returns:
-        None if the log does not hold ``held.rows`` rows of the batch, or they cannot be distinguished from records
-        of other writers.
+        None if the log does not have ``existing.rows`` rows of the batch, or they cannot be distinguished from
+        records of other writers.
     """
-    mine = _digests(records)
-    left = Counter(mine)
-    untimed = found.set_column(RECORDS.get_field_index("timestamp"), RECORDS.field("timestamp"), _no_times(found))
-    taken: Counter[bytes] = Counter()
-    for exact, without_time in zip(_digests(found), _digests(untimed), strict=True):
-        digest = exact if left[exact] else without_time
-        if left[digest]:
-            left[digest] -= 1
-            taken[digest] += 1
-    if (taken.total(), joined_digest(*(each.hex() for each in taken.elements()))) != (held.rows, held.digest):
+    # If no other writer appended between them, the rows of the batch are the newest records.
+    for candidates in (newest.slice(max(0, newest.num_rows - existing.rows)), newest):
+        missing = _without(records, candidates, existing)
+        if missing is not None:
+            return missing
+    return None
+
+
+def _without(records: pa.Table, candidates: pa.Table, existing: BatchProgress) -> pa.Table | None:
+    digests = _digests(records)
+    unmatched = Counter(digests)
+    matched: Counter[bytes] = Counter()
+    column = RECORDS.get_field_index("timestamp")
+    no_times = pa.nulls(candidates.num_rows, RECORDS.field(column).type)
+    untimed = candidates.set_column(column, RECORDS.field(column), no_times)
+    for exact, without_time in zip(_digests(candidates), _digests(untimed), strict=True):
+        digest = exact if unmatched[exact] else without_time
+        if unmatched[digest]:
+            unmatched[digest] -= 1
+            matched[digest] += 1
+    if (matched.total(), joined_digest(*(each.hex() for each in matched.elements()))) != (
+        existing.rows,
+        existing.digest,
+    ):
         return None
-    rest = []
-    for number, digest in enumerate(mine):
-        if taken[digest]:
-            taken[digest] -= 1
+    missing = []
+    for number, digest in enumerate(digests):
+        if matched[digest]:
+            matched[digest] -= 1
         else:
-            rest.append(number)
-    return records.take(pa.array(rest, pa.int64()))
+            missing.append(number)
+    return records.take(pa.array(missing, pa.int64()))
 
 
 def _digests(records: pa.Table) -> list[bytes]:
     return [digest for batch in records.to_batches() for digest in row_digests(batch)]
-
-
-def _no_times(records: pa.Table) -> pa.Array:
-    return pa.nulls(records.num_rows, RECORDS.field("timestamp").type)
 
 
 def told_batch(batch: Batch, ledger: Iterable[Progress | None] | None) -> str:

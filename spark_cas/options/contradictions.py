@@ -60,9 +60,7 @@ def refuse_of_plans(given: Given) -> None:
                 )
 
 
-_OF_RECORDS = (
-    "assign",
-    "logId",
+LIMITS_OF_READS = (
     "startingOffsets",
     "startingTimestamp",
     "startingOffsetsByTimestamp",
@@ -70,6 +68,9 @@ _OF_RECORDS = (
     "endingTimestamp",
     "endingOffsetsByTimestamp",
 )
+"""The options that name the first or last record of a read."""
+
+_OF_RECORDS = ("assign", "logId", *LIMITS_OF_READS)
 
 
 def refuse_for_views(given: Given) -> None:

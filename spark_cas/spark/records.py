@@ -18,18 +18,25 @@ _MOST_MILLISECONDS = (2**63 - 1) // 1000
 """The largest time in milliseconds that fits into 64 bits as microseconds."""
 
 
-def by_partition(batches: Iterable[pa.RecordBatch], partitions: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+def by_partition(
+    batches: Iterable[pa.RecordBatch], partitions: int, partitioner: Partitioner | None = None
+) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield the rows of Spark's batches as (partition, rows in `RECORDS` or `CLAIMED`).
 
     The rows of each partition keep their order. Raises NotRoutedError if a partition id is null or not in
     ``range(partitions)``.
+
+    Args:
+        batches: The batches that Spark sends.
+        partitions: The partition count of the log.
+        partitioner: Assigns the rows to partitions. None if they have a column ``partition``.
     """
     for batch in batches:
         if batch.num_rows == 0:
             continue
-        ids = batch.column("partition")
-        only = _check_ids(ids, partitions)
         records = _rows_of(batch)
+        ids = batch.column("partition") if partitioner is None else partition_of(records, partitions, partitioner)
+        only = _check_ids(ids, partitions)
         if only is not None:
             yield only, records
             continue
@@ -37,15 +44,6 @@ def by_partition(batches: Iterable[pa.RecordBatch], partitions: int) -> Iterator
         for partition in np.unique(numbers):
             # A copy, because a slice would keep its whole batch in memory until the partition's chunk is full.
             yield int(partition), records.take(pa.array(np.flatnonzero(numbers == partition)))
-
-
-def with_partitions(
-    batches: Iterable[pa.RecordBatch], partitions: int, partitioner: Partitioner
-) -> Iterator[pa.RecordBatch]:
-    """Yield Spark's batches with the column ``partition``, which the partitioner computes for each row."""
-    for batch in batches:
-        ids = partition_of(records_of(batch), partitions, partitioner)
-        yield batch.append_column("partition", ids)
 
 
 def _rows_of(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -46,9 +46,11 @@ def load(
     limits: ChunkLimits = LIMITS,
     size: int = 2,
     wait: float = 10.0,
+    has_end: bool = True,
 ) -> tuple[PartitionResult, ...]:
-    """Run one attempt of a single task with all rows."""
-    return load_rows(log, plan, batches_of(rows, size), task=task, limits=limits, fenced_wait_seconds=wait)
+    """Run one attempt of a single task with these rows."""
+    batches = batches_of(rows, size)
+    return load_rows(log, plan, batches, task=task, limits=limits, has_end=has_end, fenced_wait_seconds=wait)
 
 
 def run_job(

@@ -16,7 +16,7 @@ from spark_cas.core.micro_batch import (
     begun_after,
     forgot_none,
     in_order,
-    without_held,
+    missing_rows,
 )
 from spark_cas.core.multiset_digest import joined_digest, multiset_digest, row_digests
 from spark_cas.core.plan import BatchProgress, Plan, Progress
@@ -160,7 +160,7 @@ def test_rows_that_the_log_does_not_hold_are_returned(records: pa.RecordBatch, o
     foreign = foreign.filter(pa.array([digest not in own for digest in ordered_digests(foreign)], pa.bool_()))
     there = pa.concat_tables([foreign, with_times(held)])
     there = there.take(pa.array(data.draw(st.permutations(range(there.num_rows))), pa.int64()))
-    rest = without_held(mine, there, held_rows(held))
+    rest = missing_rows(mine, there, held_rows(held))
     assert rest is not None
     assert sorted(digests_of(rest) + digests_of(held)) == digests_of(mine)
 
@@ -195,11 +195,17 @@ def values(*rows: str) -> pa.Table:
     ids=["removed", "one removed", "an equal row of another writer", "a row that is not in the batch", "fewer now"],
 )
 def test_rows_that_cannot_be_distinguished_are_not_guessed(there: str, held: str):
-    assert without_held(values("a", "b"), values(*there), held_rows(values(*held))) is None
+    assert missing_rows(values("a", "b"), values(*there), held_rows(values(*held))) is None
+
+
+def test_newest_records_are_the_rows_if_an_equal_one_of_another_writer_precedes_them():
+    missing = missing_rows(values("a", "b"), values("b", "a"), held_rows(values("a")))
+    assert missing is not None
+    assert missing.column("value").to_pylist() == [b"b"]
 
 
 def test_order_of_the_remaining_rows_is_kept():
-    rest = without_held(values(*"dcbab"), values(*"xbd"), held_rows(values(*"bd")))
+    rest = missing_rows(values(*"dcbab"), values(*"xbd"), held_rows(values(*"bd")))
     assert rest is not None
     assert rest.column("value").to_pylist() == [b"c", b"a", b"b"]
     assert joined_digest(multiset_digest(rest), multiset_digest(values(*"bd"))) == multiset_digest(values(*"dcbab"))

@@ -1,11 +1,15 @@
 """The progress of a bulk load that waits for the grant of another load."""
 
-from spark_cas import open_log
+import pytest
+
+from spark_cas import open_log, route
 from spark_cas.core.expected_offsets import ExpectedOffsets
 from spark_cas.log.load.granting import Applicant, give_back, obtain_grant
 from spark_cas.log.open import parse_address
 from spark_cas.programs import load_watch
-from spark_cas.programs.load_watch import LedgerWatch
+from spark_cas.programs.load_watch import LedgerWatch, Stages, StageWatch
+from spark_cas.spark.writing.end_markers import end_markers_of
+from spark_cas.testing.kafka_broker.waiting import wait_until
 from spark_cas.testing.loads import rows_of, run_job
 
 END = ExpectedOffsets("end")
@@ -41,3 +45,17 @@ def test_a_load_that_has_rows_waits_for_nobody(tmp_path, monkeypatch):
         watch._ahead = None
         assert watch.rows() == 3
         assert watch._ahead is None
+
+
+@pytest.mark.spark
+def test_progress_does_not_count_end_markers(spark, tmp_path):
+    rows = spark.range(10).selectExpr("CAST(id AS STRING) AS key", "'x' AS value")
+    routed = route(rows, {"path": str(tmp_path / "flights"), "partitions": 3})
+    watch = StageWatch(spark, "load", end_markers_of(routed))
+    assert len(routed.collect()) == 13
+
+    def is_done() -> bool:
+        stages = watch.stages()
+        return isinstance(stages, Stages) and stages.routed and stages.rows == 10
+
+    wait_until(is_done, 30, lambda: str(watch.stages()))

@@ -62,6 +62,12 @@ def test_a_log_holds_what_was_written_to_it_and_nothing_else_is_the_same(spark, 
         verify_log(df.select("key"), options)
 
 
+def test_end_markers_of_route_are_not_compared(spark, options):
+    frame = spark.range(20).selectExpr("CAST(id % 3 AS STRING) AS key", "CAST(id AS STRING) AS value")
+    write(frame, options)
+    assert verify_log(route(frame, options), options).holds
+
+
 def test_each_copy_counts_and_the_first_differences_are_the_first(spark, options):
     headers = sf.array(sf.struct(sf.lit("h").alias("key"), sf.lit(b"1").alias("value")))
     df = spark.createDataFrame([(key, "v") for key in ("a", "a", "b", "c", "d")], "key STRING, value STRING")

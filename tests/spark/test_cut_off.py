@@ -82,13 +82,8 @@ def until(look, seconds: float = WAIT_SECONDS) -> bool:
     return bool(look())
 
 
-def test_a_cancelled_load_is_not_complete_and_goes_on_when_it_is_run_again(spark, path, tmp_path):
-    release = tmp_path / "release"
-    frame = slow_rows(spark.range(0, ROWS, 1, 1), release)
-
-    def save() -> None:
-        options = {"job": "load", "routed": "true", "partitions": "1", "maxRecordsPerChunk": str(BATCH)}
-        frame.write.format("conditional-log").mode("append").options(**options).save(path)
+def require_cancelled(spark, save, path: str) -> None:
+    """Cancel a load after its first rows are in the log, and require that the partition is not complete."""
 
     def cancel() -> bool:
         appended = until(lambda: progress_of(path))
@@ -101,6 +96,17 @@ def test_a_cancelled_load_is_not_complete_and_goes_on_when_it_is_run_again(spark
             save()
         assert cancelled.result(WAIT_SECONDS), "the first rows are in the log"
     assert not until(lambda: progress_of(path).complete, LATE_SECONDS), "a part of the rows passes for all"
+
+
+def test_a_cancelled_load_is_not_complete_and_goes_on_when_it_is_run_again(spark, path, tmp_path):
+    release = tmp_path / "release"
+    frame = slow_rows(spark.range(0, ROWS, 1, 1), release)
+
+    def save() -> None:
+        options = {"job": "load", "routed": "true", "partitions": "1", "maxRecordsPerChunk": str(BATCH)}
+        frame.write.format("conditional-log").mode("append").options(**options).save(path)
+
+    require_cancelled(spark, save, path)
     release.touch()
     save()
     assert rows_of(path) == ALL
@@ -117,17 +123,7 @@ def test_cancelled_load_of_routed_rows_is_not_complete_and_resumes(spark, path):
         routed = route(frame, options, by="partition")
         routed.write.format("conditional-log").mode("append").options(**options).save()
 
-    def cancel() -> bool:
-        appended = until(lambda: progress_of(path))
-        spark.sparkContext.cancelAllJobs()
-        return appended
-
-    with ThreadPoolExecutor(1) as pool:
-        cancelled = pool.submit(cancel)
-        with pytest.raises((PySparkException, Py4JError), match="cancelled"):
-            save()
-        assert cancelled.result(WAIT_SECONDS), "the first rows are in the log"
-    assert not until(lambda: progress_of(path).complete, LATE_SECONDS), "a part of the rows passes for all"
+    require_cancelled(spark, save, path)
     assert progress_of(path).rows < rows
     save()
     assert rows_of(path) == [f"{at:0{VALUE_BYTES}}" for at in range(rows)]

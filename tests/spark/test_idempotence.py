@@ -72,12 +72,14 @@ def found(path):
         return [values_in(log, partition) for partition in range(2)], log.jobs()
 
 
-def test_off_needs_no_route_and_any_task_has_rows_of_any_partition(path, monkeypatch):
+def test_off_needs_no_route_and_any_task_has_rows_of_any_partition(path, tmp_path, monkeypatch):
     monkeypatch.setattr(blind_write, "task_number", lambda: 0)
     schema = StructType([KEYED, VALUE, StructField("partition", IntegerType())])
-    writer = planned(path, schema, idempotence="off")
+    report = tmp_path / "report.json"
+    writer = planned(path, schema, idempotence="off", report=str(report))
     writer.commit([writer.write(iter([batch(0, "a"), batch(1, "b")])) for _ in range(2)])
     assert found(path) == ([["a", "a"], ["b", "b"]], ())
+    assert completion_from_json(report.read_text()).rows == 4
     with pytest.raises(NotRoutedError):
         planned(path, schema, expectedOffsets="none")
 

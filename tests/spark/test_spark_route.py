@@ -11,7 +11,7 @@ from spark_cas.core.errors import LogNotFoundError, OptionError, SchemaError
 from spark_cas.core.partitioner import partition_of
 from spark_cas.core.records import RECORDS
 from spark_cas.spark import setup
-from spark_cas.spark.writing.end_markers import MARKER
+from spark_cas.spark.writing.end_markers import MARKER, without_end_markers
 from spark_cas.spark.writing.route import routed
 
 pytestmark = pytest.mark.spark
@@ -178,6 +178,17 @@ def test_routed_rows_are_routed_again_without_their_end_markers(spark, log_path)
     once = route(rows_with_nulls(spark), log_path)
     assert route(once, log_path).collect() == once.collect()
     assert route(once, log_path, by="partition").collect() == once.collect()
+
+
+def test_only_end_markers_are_removed(spark, log_path):
+    once = route(rows_with_nulls(spark), log_path)
+    metadata = once.schema["partition"].metadata
+    others = once.withColumn("partition", sf.when(sf.col("partition") > 1, sf.col("partition"))).withMetadata(
+        "partition", metadata
+    )
+    assert without_end_markers(others).where("partition IS NULL AND key IS NOT NULL").count() > 0
+    assert without_end_markers(once).count() == 60
+    assert without_end_markers(once.drop("value")).count() == 60
 
 
 def test_given_ids_are_kept(spark, log_path):

@@ -3,12 +3,14 @@
 import os
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 from pyspark.serializers import SpecialLengths, write_int
 
 from spark_cas.core.errors import SparkSetupError
 from spark_cas.spark.writing.end_of_stream import whole_input
+from spark_cas.spark.writing.sealed import _sealing
 
 BATCHES = ["first", "second"]
 
@@ -53,6 +55,24 @@ def test_an_input_that_was_cut_off_is_an_error(in_task, behind):
     with stream_of(*behind) as stream, pytest.raises(EOFError):
         run(worker, stream, seen)
     assert seen == BATCHES
+
+
+def seal(under_any_name, batches):
+    assert under_any_name.readable()
+    schema = pa.schema([("key", pa.string()), ("value", pa.binary()), ("partition", pa.int32())])
+    rows = {"key": ["a"], "value": [b"1"], "partition": [0]}
+    batches.extend(_sealing(schema)(iter([pa.RecordBatch.from_pydict(rows, schema=schema)])))
+
+
+def test_end_marker_of_a_micro_batch_is_missing_if_the_input_was_cut_off(in_task):
+    batches: list[pa.RecordBatch] = []
+    with stream_of(SpecialLengths.END_OF_STREAM) as stream:
+        run(seal, stream, batches)
+    assert [each.column("partition").to_pylist() for each in batches] == [[0], [-2]]
+    batches.clear()
+    with stream_of() as stream, pytest.raises(EOFError):
+        run(seal, stream, batches)
+    assert [each.column("partition").to_pylist() for each in batches] == [[0]]
 
 
 def test_a_worker_of_another_kind_is_refused_before_the_first_row(in_task):

@@ -21,6 +21,7 @@ from spark_cas.core.errors import (
     LayoutChangedError,
     LogNotFoundError,
     LogNotSharedError,
+    MissingRowsError,
     NotRoutedError,
     OptionError,
     RecordTooLargeError,
@@ -452,6 +453,17 @@ def test_a_task_that_meets_a_conflict_reports_all_of_its_partitions(kind, known,
     assert report.rejection == Rejection(kind.kind, "x", (7,) if stopped else (0,))
     assert met_by_refused([report, TaskReport(), None]) == set(known)
     assert cancelled == ([] if stopped else [report.rejection])
+
+
+def test_rows_that_are_missing_because_of_a_cut_off_cancel_no_other_task():
+    def append(pairs):
+        next(pairs)
+        raise MissingRowsError("x")
+
+    cancelled: list[Rejection] = []
+    report = attempted(iter([(0, batch(0, range(3)))]), append, cancel=cancelled.append)
+    assert report.rejection == Rejection(InputChangedError.kind, "x", (0,))
+    assert cancelled == []
 
 
 def test_report_has_the_rows_without_a_key_of_each_partition():

@@ -27,8 +27,8 @@ from spark_cas.core.micro_batch import (
     begun_after,
     forgot_none,
     in_order,
+    missing_rows,
     told_batch,
-    without_held,
 )
 from spark_cas.core.multiset_digest import joined_digest, multiset_digest
 from spark_cas.core.offsets import OffsetRange
@@ -309,7 +309,7 @@ class _BatchLoad:
         held = self._held(self._claim.progress)
         if held.rows and self._claim.progress:
             refuse_second_task(self._partition, self._task, self._claim.progress.task)
-        if held.complete and self._claim.progress and not _may_miss_rows(held, records):
+        if held.complete and self._claim.progress and (held.uncertain_from is None or _is_same(held, records)):
             self._require_same(held, records)
             return PartitionResult(self._claim.progress, held.rows, 0)
         resolved = 0
@@ -347,9 +347,8 @@ class _BatchLoad:
         """Verify the rows that the partition holds, and return the remaining ones."""
         if not held.rows:
             return records
-        is_prefix = ordered and held.digest == multiset_digest(records.slice(0, held.rows))
-        if held.uncertain_from is not None and not is_prefix:
-            return self._without_held(held, records, held.uncertain_from)
+        if held.uncertain_from is not None and not (ordered and _is_same(held, records.slice(0, held.rows))):
+            return self._missing_of_any(held, records, held.uncertain_from)
         if not ordered:
             raise OptionError(
                 f"partition {self._partition} holds the first {held.rows} rows of batch {held.id}, which was begun "
@@ -363,8 +362,8 @@ class _BatchLoad:
         self._require_same(held, records.slice(0, held.rows))
         return records.slice(held.rows)
 
-    def _without_held(self, held: BatchProgress, records: pa.Table, first: int) -> pa.Table:
-        """Read the rows that an attempt appended which may have been cut off, and return the others."""
+    def _missing_of_any(self, held: BatchProgress, records: pa.Table, first: int) -> pa.Table:
+        """Read the existing rows, which may be any rows of the batch, from the log. Return the remaining ones."""
         plan, progress = self._claim.plan, self._claim.progress
         if plan.group and is_committed(self._log, plan):
             raise self._changed(f"the {held.rows} rows of it in the log are not the {records.num_rows} of now")
@@ -375,17 +374,14 @@ class _BatchLoad:
         end_offset = first if progress is None else progress.end_offset
         at = self._log.bounds(self._partition).range.intersect(OffsetRange(first, end_offset))
         read = self._log.read(self._partition, at, tuple(RECORDS.names)) if at else ()
-        found = pa.Table.from_batches((each.select(RECORDS.names) for _, each in read), RECORDS)
-        # Without records of other writers among them, the rows are the newest of these records.
-        newest = found.slice(max(0, found.num_rows - held.rows))
-        rest = without_held(records, newest, held)
-        rest = without_held(records, found, held) if rest is None else rest
-        if rest is None:
+        newest = pa.Table.from_batches((each.select(RECORDS.names) for _, each in read), RECORDS)
+        missing = missing_rows(records, newest, held)
+        if missing is None:
             raise self._changed(
                 f"{held.rows} of its rows are in the log, but the records from offset {first} on are not {held.rows} "
                 f"of the {records.num_rows} rows of now"
             )
-        return rest
+        return missing
 
     def _chunks(self, records: pa.Table, held: BatchProgress, limits: ChunkLimits) -> Iterator[Chunk]:
         """Yield the chunks in order; the caller updates the claim before it requests the next one."""
@@ -421,13 +417,13 @@ class _BatchLoad:
             wait_seconds=self._wait_seconds,
         )
         held = self._held(progress)
-        if _may_miss_rows(held, records):
+        if held.uncertain_from is not None and not _is_same(held, records):
             raise error_of(fenced, self._partition)
         self._require_same(held, records)
         return progress
 
     def _require_same(self, held: BatchProgress, records: pa.Table) -> None:
-        if (held.rows, held.digest) != (records.num_rows, multiset_digest(records)):
+        if not _is_same(held, records):
             raise self._changed(f"the {held.rows} rows of it in the log are not the {records.num_rows} of now")
 
     def _changed(self, found: str) -> InputChangedError:
@@ -437,12 +433,8 @@ class _BatchLoad:
         )
 
 
-def _may_miss_rows(held: BatchProgress, records: pa.Table) -> bool:
-    """Return whether the log may hold only a part of the rows, because a task was cut off."""
-    return held.uncertain_from is not None and (held.rows, held.digest) != (
-        records.num_rows,
-        multiset_digest(records),
-    )
+def _is_same(held: BatchProgress, records: pa.Table) -> bool:
+    return (held.rows, held.digest) == (records.num_rows, multiset_digest(records))
 
 
 def _chunk(records: pa.Table, digest: str, claim: Claim, batch: BatchProgress | None, task: str) -> Chunk:

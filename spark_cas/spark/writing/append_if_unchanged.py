@@ -16,7 +16,6 @@ from spark_cas.core.errors import (
     LayoutChangedError,
     OptionError,
     SchemaError,
-    error_from_text,
 )
 from spark_cas.core.guarantee import REQUIRED
 from spark_cas.core.row_claims import COLUMN, NO_CHECK
@@ -259,14 +258,10 @@ class _Rounds:
         if _layout_of(routed) != self._layout:
             raise self._layout_changed()
         try:
-            routed.write.format("conditional-log").mode("append").options(**options).save()
-        except Exception as error:
-            plain = error_from_text(str(error))
-            if isinstance(plain, ConflictError):
-                return plain
-            if plain is None:
-                raise
-            raise plain from None
+            with own_errors():
+                routed.write.format("conditional-log").mode("append").options(**options).save()
+        except ConflictError as conflict:
+            return conflict
         return None
 
     def _appended(self, done: Mapping[int, _Piece]) -> "DataFrame":

@@ -29,7 +29,7 @@ from spark_cas.log.load.cancelling import TaskRun
 from spark_cas.log.open import AnySpec, for_a_look
 from spark_cas.options.parse import WriteOptions
 from spark_cas.spark.plain_errors import called_by_spark
-from spark_cas.spark.records import by_partition, with_partitions
+from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import EndMarkers, Mark
 from spark_cas.spark.worker import planned_log, task_number
 from spark_cas.spark.writing.complete_input import rows_so_far
@@ -50,7 +50,7 @@ class BlindTask:
     limits: ChunkLimits
     guarantee: str
     end_markers: EndMarkers
-    """The end markers of the rows. Without them, a task does not detect that its input was cut off."""
+    """The end markers of the rows."""
     report: str | None
     partitioner: Partitioner | None = None
     """The partitioner with which tasks assign rows to partitions; None if the rows have a column ``partition``."""
@@ -104,10 +104,7 @@ class BlindWriter(DataSourceArrowWriter):
         run = TaskRun(task.run, task.began_ms)
         cancel = partial(stop_others, task.spec, task.layout.log_id, task.run)
         partitions = task.layout.partitions
-        rows = rows_so_far(iterator, partitions, task.end_markers)
-        if task.partitioner is not None:
-            rows = with_partitions(rows, partitions, task.partitioner)
-        pairs = by_partition(rows, partitions)
+        pairs = by_partition(rows_so_far(iterator, partitions, task.end_markers), partitions, task.partitioner)
         return attempted(pairs, partial(self._append, run), run=run, cancel=cancel)
 
     def _append(self, run: TaskRun, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> TaskReport:

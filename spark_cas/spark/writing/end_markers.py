@@ -66,10 +66,11 @@ def without_end_markers(df: "DataFrame") -> "DataFrame":
     """Return the rows of a frame without end markers. A frame from `route` must be routed again for a write."""
     if not end_markers_of(df):
         return df
-    if not isinstance(df.schema["value"].dataType if "value" in df.columns else None, BinaryType | StringType):
-        return df.where(~is_end_marker())
-    has_marker = sf.coalesce(sf.col("value").cast("binary") == sf.lit(MARKER.encode()), sf.lit(False))  # noqa: FBT003
-    return df.where(~(is_end_marker() & has_marker))
+    condition = is_end_marker()
+    if "value" in df.columns and isinstance(df.schema["value"].dataType, BinaryType | StringType):
+        condition &= sf.col("value").cast("binary") == sf.lit(MARKER.encode())
+    # A row with a null in one of these columns is no end marker.
+    return df.where(~sf.coalesce(condition, sf.lit(False)))  # noqa: FBT003
 
 
 def require_markers(markers: EndMarkers, *, in_one_task: bool) -> None:
@@ -81,8 +82,8 @@ def require_markers(markers: EndMarkers, *, in_one_task: bool) -> None:
     """
     if in_one_task != (markers in ("load", "batch")):
         raise NotRoutedError(
-            f"the frame was routed with another value of option atomic than this write has. With atomic=load on "
-            f"Kafka, route puts all rows into one task. Nothing was appended. {_ROUTE}"
+            f"only one of spark_cas.route and the write has the option atomic=load. On Kafka, route then puts all "
+            f"rows into one task. Nothing was appended. {_ROUTE}"
         )
 
 

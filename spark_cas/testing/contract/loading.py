@@ -12,6 +12,7 @@ from spark_cas.core.errors import (
     ConflictError,
     FencedError,
     InputChangedError,
+    MissingRowsError,
     TruncatedError,
     UnknownOutcomeError,
 )
@@ -20,7 +21,7 @@ from spark_cas.core.plan import PartitionResult
 from spark_cas.core.records import record_sizes
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.load_rows import load_rows
-from spark_cas.log.load.planning import fresh_job_name, job_results, pin_plan
+from spark_cas.log.load.planning import complete_job, fresh_job_name, job_results, pin_plan
 from spark_cas.testing.contract.base import ContractBase, at_once, eager_switching
 from spark_cas.testing.faults import Fault, FaultyLog, InjectedFaultError, When
 from spark_cas.testing.loads import (
@@ -113,6 +114,40 @@ class LoadContract(ContractBase):
         assert (result.progress.rows, result.progress.complete) == (10, True)
         fresh = JobWriter(backend, plan_of(backend, "another")).chunk(table_of(TEN[0]))
         assert result.progress.digest == fresh.digest
+
+    @pytest.mark.parametrize("rows", [1, 3, 4, 9])
+    def test_attempt_that_may_have_been_cut_off_completes_no_partition(self, backend: Backend, rows: int) -> None:
+        plan = pin_plan(backend, "job", END)
+        part = {0: TEN[0][:rows]}
+        (result,) = load(backend, plan, part, has_end=False)
+        assert (result.progress.rows, result.progress.complete) == (rows, False)
+        assert values_in(backend, 0) == part[0]
+        (result,) = load(backend, plan, TEN, task="run/0", has_end=False)
+        assert (result.progress.rows, result.progress.complete) == (10, False)
+        (completed,) = complete_job(backend, plan, (result,)).partitions
+        assert completed.progress.complete, "the driver knows that all tasks have ended"
+        assert values_in(backend, 0) == TEN[0]
+
+    def test_attempt_that_was_cut_off_before_the_existing_rows_reports_it(self, backend: Backend) -> None:
+        crash_after_chunks(backend, "job", TEN, 2)
+        plan, part = pin_plan(backend, "job", END), {0: TEN[0][:5]}
+        with pytest.raises(MissingRowsError):
+            load(backend, plan, part, task="run/0", has_end=False)
+        with pytest.raises(InputChangedError) as caught:
+            load(backend, plan, part, task="run/0")
+        assert type(caught.value) is InputChangedError
+
+    def test_attempt_that_was_cut_off_reports_the_rows_of_the_attempt_that_fenced_it(self, backend: Backend) -> None:
+        plan = pin_plan(backend, "job", END)
+
+        def rows() -> Iterator[tuple[int, pa.RecordBatch]]:
+            yield from batches_of({0: TEN[0][:4]}, 4)
+            with self.reopen(backend) as other:
+                load(other, plan, TEN, task="run/0", has_end=False)
+
+        with pytest.raises(MissingRowsError):
+            load_rows(backend, plan, rows(), task="run/0", limits=LIMITS, has_end=False)
+        assert values_in(backend, 0) == TEN[0]
 
     def test_many_partitions_in_one_task_with_bounded_buffers(self, backend: Backend) -> None:
         rows = rows_of(60, 0, 1, 2)
