@@ -17,7 +17,7 @@ from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.log_argument import log_address, options_beside
 
 Address = Annotated[str | None, typer.Argument(metavar="LOG", help="Directory or URL of the log.")]
-Servers = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="In place of LOG: brokers.")]
+Servers = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Brokers, instead of LOG.")]
 Topic = Annotated[str | None, typer.Option(metavar="NAME", help="The topic of these brokers that is the log.")]
 LogOptions = Annotated[
     list[str] | None,

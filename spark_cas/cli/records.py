@@ -69,7 +69,7 @@ def tail(
     count: Annotated[
         int, typer.Option("-n", min=0, max=sys.maxsize, help="How many records of each partition.")
     ] = 10,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what is appended, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Continue with new records, until Ctrl-C.")] = False,
     json: _Json = False,
     log_option: LogOptions = None,
 ) -> None:
@@ -178,5 +178,5 @@ def _require_reached(source: Backend, partition: int, seen: int) -> None:
     if end < seen:
         raise TruncatedError(
             f"partition {partition} of log {source.topic} ends at {end}, and was shown up to {seen}: the log lost "
-            f"records. Find out why, then run the command again to see what is there."
+            f"records. Find the cause, then run the command again to show the remaining records."
         )

@@ -55,23 +55,22 @@ def batch_so_far(batch: Batch, job: str, partition: int, progress: Progress | No
         raise JobMismatchError(
             f"partition {partition}: job {job!r} belongs to streaming query {held.query}, whose batch {held.id} is "
             f"in the log, and now query {batch.query} writes batch {batch.id} under this name. Nothing of it was "
-            f"appended there. Either two queries have one job name: give each its own. Or the checkpoint was deleted "
-            f"or replaced: restore it; or, to begin anew, give the query another job name and start its source "
-            f"behind what the log already holds, else those rows are appended again."
+            f"appended there. If two queries have one job name, give each its own. If the checkpoint was deleted or "
+            f"replaced, restore it. Or give the query another job name, and start its source after the rows that the "
+            f"log has. Otherwise it appends these rows again."
         )
     if held.id > batch.id:
         raise CheckpointMismatchError(
             f"partition {partition}: the log holds batch {held.id} of job {job!r}, and the query now writes batch "
             f"{batch.id}: its checkpoint is older than the log, or was reset. Nothing of the batch was appended "
-            f"there, and none is passed over, because its rows may not be those of the first time. Restore the "
-            f"newest checkpoint; or give the query another job name and start its source behind what the log already "
-            f"holds."
+            f"there. The batch is not skipped, because its rows may be others than before. Restore the newest "
+            f"checkpoint. Or give the query another job name, and start its source after the rows that the log has."
         )
     if held.id < batch.id and not held.complete:
         raise CheckpointMismatchError(
-            f"partition {partition}: the log holds {held.rows} rows of batch {held.id} of job {job!r} and misses the "
-            f"rest, but the query already writes batch {batch.id}. Nothing of that was appended there. Restore "
-            f"the checkpoint whose next batch is {held.id}, so that it is completed first."
+            f"partition {partition}: the log holds {held.rows} rows of batch {held.id} of job {job!r}, and lacks the "
+            f"others, but the query already writes batch {batch.id}. Nothing of that was appended there. Restore "
+            f"the checkpoint whose next batch is {held.id}, so that the query completes it first."
         )
     return held if held.id == batch.id else new
 
@@ -136,9 +135,9 @@ def told_batch(batch: Batch, ledger: Iterable[Progress | None] | None) -> str:
         batch: The rejected micro-batch.
         ledger: The ledger entries of all partitions; None if they are not known.
     """
-    again = "another job name, or another checkpoint, appends them again unless the source starts behind them"
+    again = "With another job name or checkpoint, the query appends them again unless its source starts after them."
     if ledger is None:
-        return f"Which rows of batch {batch.id} were appended all the same is not known now; {again}."
+        return f"It is not known which rows of batch {batch.id} were appended. {again}"
     held = [
         f"{each.batch.rows} rows in partition {each.partition}"
         for each in ledger
@@ -146,7 +145,7 @@ def told_batch(batch: Batch, ledger: Iterable[Progress | None] | None) -> str:
     ]
     if not held:
         return f"No row of batch {batch.id} was appended now."
-    return f"Of batch {batch.id} the log holds {', '.join(held)}, and these stay; {again}."
+    return f"Of batch {batch.id} the log holds {', '.join(held)}, and these stay. {again}"
 
 
 def begun_after(batch: Batch, plan: Plan, ledger: Iterable[Progress | None]) -> int:

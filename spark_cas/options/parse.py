@@ -171,7 +171,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
     given = Given(options, Scope.WRITE)
     in_batch = "batchid" in given.explicit
     if in_batch and "job" not in given.explicit:
-        raise OptionError("option batchId goes with option job, which names the stream that the batch is of.")
+        raise OptionError("option batchId needs option job, the name of the stream of the batch.")
     if "orderby" in given.explicit and not in_batch:
         raise OptionError("option orderBy is for streams. Sort a load with spark_cas.route(df, ..., order_by=[...]).")
     if not in_batch:
@@ -184,7 +184,7 @@ def parse_write_stream(options: Mapping[str, str]) -> WriteOptions:
     """Parse the options of a streaming write; raise OptionError for any that is unknown, malformed or missing."""
     given = Given(_without_query_options(options), Scope.WRITE)
     if "batchid" in given.explicit:
-        raise OptionError("option batchId is for foreachBatch; here Spark tells the batch. Leave it out.")
+        raise OptionError("option batchId is only for foreachBatch. In a stream, Spark passes the batch. Remove it.")
     return _write_options(given, stream=True)
 
 
@@ -302,7 +302,7 @@ def _expected_offsets(given: Given, *, stream: bool) -> ExpectedOffsets:
         return expected
     if "expectedoffsets" in given.explicit:
         raise OptionError(
-            "option expectedOffsets asks for a check, but checkExpectedOffsets is false for this write or in its "
-            "log's defaults. Leave expectedOffsets out, or say checkExpectedOffsets=true."
+            "option expectedOffsets needs a check, but checkExpectedOffsets is false for this write or in its log's "
+            "defaults. Remove expectedOffsets, or set checkExpectedOffsets=true."
         )
     return none

@@ -222,9 +222,9 @@ def _report_of(arguments: Arguments, start_session: StartSession, console: Conso
         for spark in sessions:
             stop_session(spark)
         report = _failed(interrupt, request, time.monotonic() - began, before, started=bool(sessions))
-        left = "the same command goes on from here"
+        left = "the same command resumes"
         if report.job is None:
-            left = "what was appended stays, and the same command appends all rows again"
+            left = "appended rows stay, and the same command appends all rows again"
         tell(console, f"interrupted: {left}", "yellow")
         return report
     except Exception as error:  # noqa: BLE001 - the report contains every error
@@ -310,9 +310,9 @@ def _write(
     is_told = options.idempotence == REQUIRED or report is not None or verifying
     if is_remote() and not is_told:
         raise UsageError(
-            f"with Spark Connect the driver is elsewhere, and idempotence is {options.idempotence}: what was "
-            f"appended, and with which guarantee, would be told nowhere. Nothing was appended. Name a file on the "
-            f"driver with --log-option report=FILE, or say idempotence={REQUIRED}."
+            f"with Spark Connect, the driver runs on another machine. With idempotence={options.idempotence} it "
+            f"reports the appended rows and their guarantee only in a file. Nothing was appended. Name a file on the "
+            f"driver with --log-option report=FILE, or set idempotence={REQUIRED}."
         )
     # Otherwise Spark finds the data source only if the first python3 on PATH has this package.
     register(spark, ConditionalLogSource)
@@ -374,7 +374,7 @@ def _done(spec: AnySpec, job: str) -> Held:
         done = held_when_done(log, job)
     if done is None:
         raise UnknownOutcomeError(
-            f"the write of job {job!r} returned, but the registry does not say that it is complete. Run "
+            f"the write of job {job!r} returned, but the registry has no record that the job is complete. Run "
             f"the same command again."
         )
     return done

@@ -159,7 +159,7 @@ class LoadReport:
         """Return the status of the job after a run that failed."""
         if self.already_complete:
             differs = self.exit_code is ExitCode.INPUT_CHANGED
-            found = "the input is not what it was completed with" if differs else "the input was not compared"
+            found = "the input differs from that of the complete job" if differs else "the input was not compared"
             return f"was complete before, with {self.rows:,} rows: {found}, nothing was appended"
         if self.completed_meanwhile:
             began = f"it was not when this run began, which {self.error} ended"
@@ -325,7 +325,7 @@ def held_when_done(log: Backend, job: str) -> Held | None:
         layout = layout_since(log, completion.layout_epoch)
     except LogNotFoundError:
         raise TruncatedError(
-            f"job {job!r} was planned on a log that had this name, and that is gone. Nothing was appended. Use "
+            f"job {job!r} was planned on a log of this name that no longer exists. Nothing was appended. Use "
             f"another job name if the rows are to go into a new log."
         ) from None
     require_same_log(job, completion.log_id, layout)

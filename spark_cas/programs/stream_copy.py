@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 A log is a directory, a URL such as s3://bucket/logs/flights, or kafka://host:9092/flights. Records keep their key,
-value, headers and timestamp; a key that lies in one partition keeps its order. A batch has at most {most:,}
-offsets, unless --from-option maxOffsetsPerTrigger=N says otherwise, or isolation=load, with which it ends where loads
-do: a task holds its part of one in memory. A batch that has begun keeps its size, so say it before the first run.
+value, headers and timestamp. Records of a key in one partition keep their order. A task keeps its part of a batch in
+memory, so a batch has at most {most:,} offsets. --from-option maxOffsetsPerTrigger=N changes this limit.
+--from-option isolation=load removes it: no batch then ends within an atomic load. A replayed batch keeps its size, so
+set these options before the first run.
 
-exit codes: 0 all that was there is copied; 1 failed, run it again; 2 usage; 3 refused by a condition; 4 the input
-changed; 130 interrupted, the same command goes on. The last line on stdout is the result as JSON.
+exit codes: 0 all records are copied; 1 failed, run it again; 2 usage; 3 rejected by a condition; 4 the input changed;
+130 interrupted, the same command resumes. The last line on stdout is the result as JSON.
 """
 _MOST_OFFSETS = 1_000_000
 _LOOK_SECONDS = 1
@@ -35,7 +36,7 @@ _LOOK_SECONDS = 1
 
 def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
     """Parse a command line. If it is invalid, print usage and exit with 2."""
-    description = "Copy a log or topic into another, exactly once. Run again with the same checkpoint, it goes on."
+    description = "Copy a log or topic into another, exactly once. With the same checkpoint, a further run resumes."
     parser = parser_of(prog, description, _EPILOG.format(most=_MOST_OFFSETS))
     for name, what in (("from", "read"), ("to", "written")):
         parser.add_argument(f"--{name}", required=True, metavar="LOG", dest=name, help=f"the log that is {what}")
@@ -47,10 +48,12 @@ def parse_arguments(argv: Sequence[str], prog: str) -> argparse.Namespace:
             metavar="NAME=VALUE",
             help=f"an option of docs/options.md for the log that is {what}",
         )
-    parser.add_argument("--checkpoint", required=True, metavar="PATH", help="where Spark keeps how far the copy is")
+    parser.add_argument(
+        "--checkpoint", required=True, metavar="PATH", help="where Spark stores the progress of the copy"
+    )
     parser.add_argument("--job", required=True, help="identity of this copy in the log that is written")
     parser.add_argument("--partitions", metavar="N", help="partition count of a log that does not exist yet")
-    parser.add_argument("--follow", action="store_true", help="go on copying what comes, until interrupted")
+    parser.add_argument("--follow", action="store_true", help="continue with new records, until interrupted")
     given = parser.parse_args(argv)
     try:
         given.from_options = options_beside(given.from_option, "--from-option")

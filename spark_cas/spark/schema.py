@@ -109,11 +109,13 @@ def check_read_schema(given: StructType, view: str) -> None:
             )
         if not _same(field.dataType, expected):
             raise SchemaError(
-                f"column {field.name} was asked for as {field.dataType.simpleString()}, but it is "
-                f"{expected.simpleString()}. Read it as it is, then cast."
+                f"column {field.name} has type {expected.simpleString()}, but the schema of the read has "
+                f"{field.dataType.simpleString()}. Read it with its type, then cast."
             )
         if not field.nullable and field.name in NULLABLE:
-            raise SchemaError(f"column {field.name} was asked for without nulls, but it can hold some. Allow them.")
+            raise SchemaError(
+                f"column {field.name} can have nulls, but the schema of the read has NOT NULL. Remove it."
+            )
     names = given.fieldNames()
     if not names or len(set(names)) < len(names):
         raise SchemaError("the schema of a read needs at least one column, and each only once.")
@@ -275,15 +277,15 @@ def check_write_schema(schema: StructType, *, routed: bool, in_any_task: bool = 
         if in_any_task:
             return None
         raise NotRoutedError(
-            "the frame has no column partition, which says where each row goes. Use "
-            "spark_cas.route(df, path): it adds the column and brings the rows of each log partition into one task."
+            "the frame has no column partition, the partition of each row. Use spark_cas.route(df, path): it adds "
+            "the column, and moves the rows of each log partition into one task."
         )
     mark = mark_of(schema)
     if mark is None and not routed and not in_any_task:
         raise NotRoutedError(
-            "the frame was not routed: its column partition does not say that all rows of a log partition lie in "
-            "one task. Use spark_cas.route(df, path) (by='partition' keeps the ids that are there), or say "
-            "option('routed', 'true') if they do."
+            "the frame was not routed, so the rows of a log partition may be in several tasks. Use "
+            "spark_cas.route(df, path); by='partition' keeps existing ids. If all rows of each log partition are in "
+            "one task already, set option('routed', 'true')."
         )
     return mark
 
@@ -297,9 +299,7 @@ def refuse_claims(schema: StructType, why: str) -> None:
 def check_not_overwrite(*, overwrite: bool) -> None:
     """Raise OptionError for a write that would replace the log."""
     if overwrite:
-        raise OptionError(
-            "a log is only ever appended to, and overwrite was asked for. Use .mode('append'), in SQL INSERT INTO."
-        )
+        raise OptionError("a log only grows, so mode overwrite is rejected. Use .mode('append'), in SQL INSERT INTO.")
 
 
 def check_append_mode(*, complete: bool) -> None:

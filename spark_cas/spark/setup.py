@@ -105,7 +105,7 @@ def _error_in(text: str) -> ConditionalLogError | None:
         return None
     return SparkSetupError(
         f"the Python that Spark runs its workers with is another one than this program's, and cannot run spark_cas "
-        f"({missing}). Spark takes the first python3 on its PATH. Before the session is made, say "
+        f"({missing}). Spark takes the first python3 on its PATH. Before you create the session, set "
         f"os.environ['PYSPARK_PYTHON'] = sys.executable; on a cluster, name a Python there that has the package."
     )
 

@@ -64,7 +64,7 @@ def test_a_batch_that_may_not_come_is_refused(
 
 
 def test_a_batch_after_one_that_is_half_there_is_refused():
-    with pytest.raises(CheckpointMismatchError, match=r"2 rows of batch 6 .* misses the rest.* next batch is 6"):
+    with pytest.raises(CheckpointMismatchError, match=r"2 rows of batch 6 .* lacks the others.* next batch is 6"):
         so_far(entry("q", 6, complete=False))
 
 

@@ -57,7 +57,7 @@ def _await_executors(spark: SparkSession, count: int) -> None:
     deadline = time.monotonic() + EXECUTORS_WITHIN_SECONDS
     while context.getExecutorMemoryStatus().size() < count + 1:  # the status includes the driver
         if time.monotonic() > deadline:
-            raise TimeoutError(f"fewer than {count} executors came")
+            raise TimeoutError(f"fewer than {count} executors registered")
         time.sleep(0.1)
 
 

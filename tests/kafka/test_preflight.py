@@ -95,7 +95,7 @@ def test_many_at_once_do_not_disturb_each_other(broker):
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        ({"unclean_leader_election_enable": "true"}, "acknowledged records may be gone"),
+        ({"unclean_leader_election_enable": "true"}, "acknowledged records may be lost"),
         ({"retention_ms": "172800000"}, "older than 2 days are deleted"),
         ({"retention_ms": "1500"}, "older than 1.5 s are deleted"),
         ({"retention_bytes": "12345"}, "no more than 12345 bytes"),

@@ -82,7 +82,7 @@ def test_a_load_and_the_same_load_again(load, parquet, tmp_path):
 
     code, report, told = load(*command)
     assert (code, report["already_complete"], report["appended_rows"], report["rows"]) == (0, True, 0, 1000)
-    assert report["partitions"] == partitions, "what was recorded, and not what this run did"
+    assert report["partitions"] == partitions, "the recorded result, and not that of this run"
     assert "nothing was appended" in told
     assert load.sessions == 1
 
@@ -98,7 +98,9 @@ def test_verify_reads_the_input_again_and_sees_a_changed_row(load, parquet):
     write_parquet(pa.table(changed), parquet)
     code, report, told = load(*command)
     assert (code, report["status"], report["error"]) == (4, "input_changed", "INPUT_CHANGED")
-    assert "job 'load-1' was complete before, with 1,000 rows: the input is not what it was completed with" in told
+    assert (
+        "job 'load-1' was complete before, with 1,000 rows: the input differs from that of the complete job" in told
+    )
     assert "is not complete" not in told
     assert "Traceback" not in told
     assert values(load.log) == list(range(1000))
@@ -388,7 +390,7 @@ def test_ctrl_c_in_a_plain_process_then_the_same_command(programs, path, tmp_pat
     # No worker outlives the session, so the count does not change.
     assert 0 < report["rows"] == len(values(path))
     told = (tmp_path / "told.txt").read_text()
-    assert "interrupted: the same command goes on from here" in told
+    assert "interrupted: the same command resumes" in told
     assert not re.search("Traceback|KeyboardInterrupt|py4j", told), told
     code, report = result_of(programs(*command))
     assert (code, report["rows"]) == (0, ROWS)

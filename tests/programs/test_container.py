@@ -34,7 +34,7 @@ def instructions(text):
 
 
 class Folder:
-    """A folder in place of an image. Steps of the Dockerfile run in it."""
+    """A folder that represents an image. Steps of the Dockerfile run in it."""
 
     def __init__(self, root, context, python, *, installs=True):
         self.root = root

@@ -254,7 +254,7 @@ def test_a_changed_input_of_a_complete_job_is_no_job_that_is_not_complete():
     held = Held.of((result(0, 1000),), None, complete=True)
     report = failed_report(errors.InputChangedError("x"), "j", "log", 1.0, held)
     assert report.summary() == (
-        "job 'j' was complete before, with 1,000 rows: the input is not what it was completed with, nothing was "
+        "job 'j' was complete before, with 1,000 rows: the input differs from that of the complete job, nothing was "
         "appended"
     )
     report = failed_report(UsageError("x"), "j", "log", 1.0, held)
@@ -466,7 +466,7 @@ def test_a_job_whose_log_is_gone_is_told_so(complete_log, load_again):
     opens(gone)
     code, report = load_again()
     assert (code, report["error"], report["rows"]) == (3, "TRUNCATED", 0)
-    assert "and that is gone" in report["message"]
+    assert "that no longer exists" in report["message"]
 
 
 def test_an_option_that_no_argument_says_is_taken():

@@ -64,7 +64,7 @@ def cluster(tmp_path_factory):
 
 
 class Shell:
-    """Runs commands of the page in the folder of a user, who has only the programs there."""
+    """Runs commands of the page in the folder of a user that has only the programs."""
 
     def __init__(self, folder, cluster, python):
         self.folder = folder / "submitted"

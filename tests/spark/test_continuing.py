@@ -108,7 +108,7 @@ def test_a_load_that_partitions_were_added_under_appends_the_rest_when_it_is_run
     rows(spark).coalesce(1).write.parquet(files)
     given = ["--input", files, "--key", "key", "--value", "value", "--order-by", "place", "--job", "flights"]
     assert main([*given, *arguments_of(address), "--partitions", "3"], "bulk_load.py", lambda _: spark) == 2
-    assert "partitions says 3, but the log has 5" in capsys.readouterr().err
+    assert "option partitions is 3, but the log has 5" in capsys.readouterr().err
     for already in (False, True):
         # The log had 2 partitions when the load began, so the same command resumes the load.
         assert main([*given, *arguments_of(address), "--partitions", "2"], "bulk_load.py", lambda _: spark) == 0

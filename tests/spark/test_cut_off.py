@@ -1,4 +1,4 @@
-"""A write that is cancelled while its rows still come: the same write, started again, appends each row once."""
+"""A write is cancelled while Spark sends its rows. The same write, started again, appends each row once."""
 
 import os
 import subprocess
@@ -39,7 +39,7 @@ def small_batches(spark):
 
 
 def slow_rows(numbers, release: Path):
-    """A row of partition 0 for each number, in one task; the last of them come only once a file is there."""
+    """Return a row of partition 0 for each number, in one task. The last ones wait until a file exists."""
 
     def rows(batches):
         seen = 0

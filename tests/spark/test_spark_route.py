@@ -210,7 +210,7 @@ def test_a_log_still_to_be_created_needs_a_count(spark, path):
 
 
 def test_bad_calls_are_refused(spark, log_path):
-    with pytest.raises(OptionError, match="says 3, but the log has 4"):
+    with pytest.raises(OptionError, match="option partitions is 3, but the log has 4"):
         route(some(spark), {"path": log_path, "partitions": 3, "job": "j"})
     with pytest.raises(OptionError, match="Did you mean job"):
         route(some(spark), {"path": log_path, "jbo": "j"})
@@ -234,7 +234,7 @@ def test_workers_are_asked_until_one_has_shown_that_it_runs_this_package(spark, 
         return len(context.statusTracker().getJobIdsForGroup("route"))
 
     rows = some(spark)
-    # Where there is no log yet, only who plans has shown it.
+    # For a missing log, only the planner has run spark_cas.
     assert [jobs(rows), jobs(rows)] == [0, 0]
     with open_log(path) as log:
         log.create(4)

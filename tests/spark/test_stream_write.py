@@ -68,7 +68,7 @@ def test_batches_are_appended_once_through_restarts_and_replays(source, checkpoi
     replay(checkpoint, 2)
     file = source.folder / "c"
     file.write_text(file.read_text().replace("c-003", "c-xxx"))
-    with pytest.raises(InputChangedError, match="batch 2 of job 'copy' came again with other rows"):
+    with pytest.raises(InputChangedError, match="the replay of batch 2 of job 'copy' has other rows"):
         run(routed, checkpoint, **options)
     assert values_of(path) == sorted(rows)
 
@@ -89,7 +89,7 @@ def test_a_row_that_comes_again_in_another_partition_is_noticed(source, checkpoi
     replay(checkpoint, 0)
     file = source.folder / "a"
     file.write_text(file.read_text().replace("0 a", "1 a") if now == "elsewhere" else "")
-    with pytest.raises(InputChangedError, match=r"partition 0: .* came again without any .* may be there twice"):
+    with pytest.raises(InputChangedError, match=r"partition 0: .* the replay has none .* may have rows twice"):
         run(routed, checkpoint, **options)
 
 
@@ -202,9 +202,7 @@ def test_a_batch_outside_of_a_query_is_refused(spark, path, rows):
     """Otherwise the writer could not distinguish the queries of one job name."""
     options = {"path": path, "partitions": 1, "job": "copy", "batchId": 3}
     frame = spark.range(rows).select(sf.lit("k").alias("key"), sf.lit("v").alias("value"))
-    with pytest.raises(
-        PySparkException, match=r"\[OPTION\] .*no streaming query .*batchId works only within foreach"
-    ):
+    with pytest.raises(PySparkException, match=r"\[OPTION\] .*no streaming query .*option works only within foreach"):
         route(frame, options).write.format(FORMAT).mode("append").options(**options).save()
     assert values_of(path) == []
 
@@ -217,13 +215,13 @@ def test_what_is_refused_says_what_to_do(source, checkpoint, path, spark):
     routed = route(source.stream(), options)
     with pytest.raises(NotRoutedError, match="no column partition"):
         run(source.stream(), checkpoint, **options)
-    with pytest.raises(OptionError, match="here Spark tells the batch"):
+    with pytest.raises(OptionError, match="In a stream, Spark passes the batch"):
         run(routed, checkpoint, **options, batchId=1)
     with pytest.raises(OptionError, match="orderBy must be one or more of key, timestamp, value"):
         run(routed, checkpoint, **options, orderBy="offset")
     with pytest.raises(OptionError, match="Spark sorts no stream"):
         route(source.stream(), options, order_by=["value"])
-    with pytest.raises(BatchTooLargeError, match=r"Give option orderBy"):
+    with pytest.raises(BatchTooLargeError, match=r"Add the option orderBy"):
         run(routed, checkpoint, **options)
     assert values_of(path) == []
     run(routed, checkpoint, **options, orderBy="value")

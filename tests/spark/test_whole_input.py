@@ -1,4 +1,4 @@
-"""How a task tells the end of its rows: with streams as Spark's workers have them, and without. No JVM."""
+"""How a task detects the end of its input, with a stream of Spark's worker and without. No JVM."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +23,7 @@ def in_task():
 
 
 def worker(under_any_name, seen):
-    """Calls what a task runs, as a worker's main function does: it holds the stream that the rows came from."""
+    """Read the input of a task as the main function of a worker does, which has the stream in a local variable."""
     assert under_any_name.readable()
     seen.extend(whole_input(iter(BATCHES)))
 

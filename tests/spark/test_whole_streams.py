@@ -69,7 +69,7 @@ def test_batches_are_visible_as_a_whole_once_through_restarts_and_replays(source
     replay(checkpoint, 2)
     file = source.folder / "c"
     file.write_text(file.read_text().replace("c-003", "c-xxx"))
-    with pytest.raises(InputChangedError, match=r"batch 2 of job .* came again with other rows"):
+    with pytest.raises(InputChangedError, match=r"the replay of batch 2 of job .* has other rows"):
         run(routed, checkpoint, **options)
     assert values_of(address) == sorted(rows)
 

@@ -166,7 +166,7 @@ def test_a_missing_log_without_a_count_is_refused(plan):
 
 def test_another_count_than_the_log_has_is_refused(plan):
     plan(partitions="2")
-    with pytest.raises(OptionError, match="says 3, but the log has 2"):
+    with pytest.raises(OptionError, match="option partitions is 3, but the log has 2"):
         plan(partitions="3")
     with pytest.raises(NotRoutedError, match="routed for 3 partitions"):
         plan(frame(3))
@@ -323,7 +323,7 @@ def test_a_half_done_job_that_is_run_otherwise_says_how_many_rows_would_come_aga
 
 def test_a_batch_without_batch_id_is_told_of_the_option(plan, run):
     run(plan(partitions="2"), [])
-    with pytest.raises(InputChangedError, match="In foreachBatch, give option batchId"):
+    with pytest.raises(InputChangedError, match="In foreachBatch, set the option batchId"):
         run(plan(), *TWO_TASKS)
 
 
@@ -423,7 +423,7 @@ ROUND = {"roundof": "job", "compare": "key", "expectedoffsets": "none"}
 
 @pytest.mark.parametrize(("options", "entries"), [({}, 1), (ROUND, 0)], ids=["load", "round"])
 def test_a_definite_error_cancels_its_run_until_the_driver_ends_it(plan, run_task, path, options, entries):
-    """But for a round of append_if_unchanged: the next one needs the rows of the other tasks."""
+    """A round of append_if_unchanged is an exception: the next round needs the rows of the other tasks."""
     writer, cancelled = plan(CLAIMING, partitions="2", **options), Path(path, "_log", "cancelled")
 
     def reject():
@@ -503,7 +503,7 @@ def test_a_row_that_expects_another_offset_refuses_its_chunk_by_name(plan, run, 
     run(plan(CLAIMING, **options), stale[0], [claiming(1, "cde", 2, -1, 4)])
     assert (len(keys(path, 0)), len(keys(path, 1))) == (5, 5)
     run(plan(CLAIMING, **options), stale[0], [claiming(1, "cde", None, None, 9)])
-    assert len(keys(path, 1)) == 5, "what was appended is not claimed again"
+    assert len(keys(path, 1)) == 5, "the rows that the log has are not claimed again"
 
 
 def test_a_row_that_expects_past_the_end_says_that_the_log_may_have_lost_records(plan, run, path):
@@ -539,7 +539,7 @@ def test_rows_that_expect_offsets_are_not_taken_where_no_check_is_made(plan, tmp
 def test_an_atomic_write_is_one_chunk_for_each_partition_or_nothing(plan, run, path):
     atomic = {"atomic": "true", "maxrecordsperchunk": "5"}
     task = [batch(0, range(3)), batch(1, range(4)), batch(0, range(3, 5)), batch(1, range(4, 6))]
-    with pytest.raises(BatchTooLargeError, match=r"partition 1: .* option atomic asks for one\. Nothing of them"):
+    with pytest.raises(BatchTooLargeError, match=r"partition 1: .* as the option atomic requires\. None of them"):
         run(plan(partitions="2", **atomic), task)
     assert (keys(path, 0), keys(path, 1)) == ([], [])
     (message,) = run(plan(**atomic), task[:3])
@@ -550,7 +550,7 @@ def test_an_atomic_write_is_one_chunk_for_each_partition_or_nothing(plan, run, p
 def test_what_was_begun_in_pieces_is_not_ended_in_one(plan, run, path, monkeypatch):
     monkeypatch.setattr(write_module, "task_number", lambda: 0)
     half_done(plan)
-    with pytest.raises(JobMismatchError, match="8 rows of job 'load-1' are in the log and not all"):
+    with pytest.raises(JobMismatchError, match="the log has only 8 of the rows of job 'load-1'"):
         run(plan(atomic="true"), [batch(0, range(12))])
     run(plan(), [batch(0, range(12))])
     run(plan(atomic="true"), [batch(0, range(12))])

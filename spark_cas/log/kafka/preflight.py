@@ -209,7 +209,7 @@ def _notes_on_loss(description: TopicDescription, settings: TopicSettings) -> li
     if settings.unclean_leader_election:
         notes.append(
             f"unclean.leader.election.enable of topic {name} is true: after a failure acknowledged records may be "
-            f"gone. A later append then says that the log was truncated; set it to false to keep them"
+            f"lost. A later append then fails, because the log was truncated; set it to false to keep them"
         )
     replicas = min(len(partition.replicas) for partition in description.partitions)
     if settings.min_insync_replicas < min(2, replicas):
@@ -277,7 +277,7 @@ def _notes_on_brokers(settings: dict[str, str]) -> list[str]:
     if settings.get("transaction.partition.verification.enable") != "true":
         notes.append(
             "transaction.partition.verification.enable is not true, or the brokers are older than Kafka 3.6: a "
-            "transaction that a failure left behind may block all readers until somebody aborts it. Set it to true"
+            "transaction that a failure left open may block all readers until an operator aborts it. Set it to true"
         )
     return notes
 

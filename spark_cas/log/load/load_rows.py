@@ -207,9 +207,9 @@ class _PartitionLoad:
             self._resumed_rows = claim.progress.rows
             if self._atomic and self._resumed_rows and not claim.progress.complete:
                 raise JobMismatchError(
-                    f"partition {self._partition}: {self._resumed_rows} rows of job {self._plan.told_as!r} are in "
-                    f"the log and not all, so the rest cannot come in one piece with them, as option atomic asks. "
-                    f"Nothing more was appended to this partition. Run the job again without it."
+                    f"partition {self._partition}: the log has only {self._resumed_rows} of the rows of job "
+                    f"{self._plan.told_as!r}, so the option atomic cannot put all of them into one chunk. Nothing "
+                    f"more was appended to this partition. Run the job again without this option."
                 )
             self._skip_buffered()
         return claim
@@ -341,15 +341,15 @@ class _PartitionLoad:
     def _too_large(self) -> BatchTooLargeError:
         return BatchTooLargeError(
             f"partition {self._partition}: the rows of job {self._plan.told_as!r} do not fit into one chunk "
-            f"({self._limits.max_records} records, {self._limits.max_bytes} bytes), and option atomic asks for one. "
-            f"Nothing of them was appended. Raise maxRecordsPerChunk or maxBytesPerChunk, or leave atomic out: then "
-            f"what is appended of a partition is a prefix."
+            f"({self._limits.max_records} records, {self._limits.max_bytes} bytes), as the option atomic requires. "
+            f"None of them was appended. Raise maxRecordsPerChunk or maxBytesPerChunk. Or remove the option atomic: "
+            f"then a failed load leaves a prefix of the rows of a partition."
         )
 
     def _input_changed(self, found: str) -> InputChangedError:
         return InputChangedError(
             f"partition {self._partition}: job {self._plan.told_as!r} was begun with other input: {found}. "
             f"Nothing more was appended to this partition. Run it with the same rows in the same order "
-            f"(spark_cas.route sorts them fully; materialise input that is computed anew each time). Where the input "
-            f"cannot be had again, load what the log does not hold yet, and no more, under another job name."
+            f"(spark_cas.route sorts them fully; save input first if each run computes it differently). If the input "
+            f"is lost, load only the rows that the log does not have, under another job name."
         )

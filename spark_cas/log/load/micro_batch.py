@@ -227,23 +227,24 @@ def _require_all(log: Backend, plan: Plan, batch: Batch, results: Sequence[Parti
         if held.id > batch.id:
             raise CheckpointMismatchError(
                 f"{here}, and the query has just written batch {batch.id}, without any row for this partition: its "
-                f"checkpoint is older than the log, or was reset. {doubt} Restore the newest checkpoint; or give "
-                f"the query another job name and start its source behind what the log already holds."
+                f"checkpoint is older than the log, or was reset. {doubt} Restore the newest checkpoint. "
+                f"{_OR_NEW_JOB}"
             )
-        raise InputChangedError(f"{here}, which came again without any for this partition. {doubt} {_MEND}")
+        raise InputChangedError(f"{here}, but the replay has none for this partition. {doubt} {_FIX}")
 
 
 _DOUBT = (
-    "What the batch brought for other partitions may have been appended before this was seen, so rows may be there "
-    "twice: look for them."
+    "Rows of the batch for other partitions may have been appended before this check, so the log may have rows "
+    "twice. Search for duplicates."
 )
 
-_NOT_VISIBLE = "What it brought now and was not there before is not visible."
+_NOT_VISIBLE = "Rows that this attempt appended are not visible."
 
-_MEND = (
-    "A batch must bring the same rows when it comes again: its source and the query have "
-    "to give them anew from the same offsets. Mend what changed, or give the query another job name and start its "
-    "source behind what the log already holds."
+_OR_NEW_JOB = "Or give the query another job name, and start its source after the rows that the log has."
+
+_FIX = (
+    f"A replay must have the same rows: the source and the query must return them again from the same offsets. Undo "
+    f"the change. {_OR_NEW_JOB}"
 )
 
 _NO_ROWS = pa.Table.from_batches([], RECORDS)
@@ -271,11 +272,10 @@ def _collect(
             if order_by is None:
                 raise BatchTooLargeError(
                     f"partition {partition}: the rows of batch {batch.id} do not fit into one chunk "
-                    f"({limits.max_records} records, {limits.max_bytes} bytes), and in several chunks they could not "
-                    f"be told apart from their first half when they come again in another order. Nothing of them was "
-                    f"appended. Give option orderBy, such as 'timestamp', which fixes their order; or raise "
-                    f"maxRecordsPerChunk or maxBytesPerChunk. A lower maxOffsetsPerTrigger of the source makes later "
-                    f"batches smaller."
+                    f"({limits.max_records} records, {limits.max_bytes} bytes). Several chunks need a fixed order, "
+                    f"because a replay resumes after the existing ones. None of these rows was appended. Add the "
+                    f"option orderBy, such as orderBy=timestamp, or raise maxRecordsPerChunk or maxBytesPerChunk. A "
+                    f"lower maxOffsetsPerTrigger of the source makes later batches smaller."
                 )
             full.append(table)
     return {partition: pa.concat_tables([*full, buffers[partition].take()]) for partition, full in tables.items()}
@@ -351,14 +351,12 @@ class _BatchLoad:
             return self._missing_of_any(held, records, held.uncertain_from)
         if not ordered:
             raise OptionError(
-                f"partition {self._partition} holds the first {held.rows} rows of batch {held.id}, which was begun "
-                f"in a fixed order (option orderBy, or the full route) and now comes without one. Nothing more was "
-                f"appended. Give orderBy as before."
+                f"partition {self._partition} has the first {held.rows} rows of batch {held.id}. An earlier attempt "
+                f"had a fixed order (option orderBy, or route within foreachBatch), and this one has none. Nothing "
+                f"more was appended. Set orderBy as before."
             )
         if records.num_rows <= held.rows:
-            raise self._changed(
-                f"{held.rows} of its rows are in the log and not all, but now it has {records.num_rows}"
-            )
+            raise self._changed(held, records)
         self._require_same(held, records.slice(0, held.rows))
         return records.slice(held.rows)
 
@@ -366,7 +364,7 @@ class _BatchLoad:
         """Read the existing rows, which may be any rows of the batch, from the log. Return the remaining ones."""
         plan, progress = self._claim.plan, self._claim.progress
         if plan.group and is_committed(self._log, plan):
-            raise self._changed(f"the {held.rows} rows of it in the log are not the {records.num_rows} of now")
+            raise self._changed(held, records)
         if plan.group:
             # They are not visible, so they cannot be read. The next attempt begins another group.
             abort_group(self._log, plan)
@@ -377,10 +375,7 @@ class _BatchLoad:
         newest = pa.Table.from_batches((each.select(RECORDS.names) for _, each in read), RECORDS)
         missing = missing_rows(records, newest, held)
         if missing is None:
-            raise self._changed(
-                f"{held.rows} of its rows are in the log, but the records from offset {first} on are not {held.rows} "
-                f"of the {records.num_rows} rows of now"
-            )
+            raise self._changed(held, records)
         return missing
 
     def _chunks(self, records: pa.Table, held: BatchProgress, limits: ChunkLimits) -> Iterator[Chunk]:
@@ -424,12 +419,14 @@ class _BatchLoad:
 
     def _require_same(self, held: BatchProgress, records: pa.Table) -> None:
         if not _is_same(held, records):
-            raise self._changed(f"the {held.rows} rows of it in the log are not the {records.num_rows} of now")
+            raise self._changed(held, records)
 
-    def _changed(self, found: str) -> InputChangedError:
+    def _changed(self, held: BatchProgress, records: pa.Table) -> InputChangedError:
         return InputChangedError(
-            f"partition {self._partition}: batch {self._batch.id} of job {self._claim.plan.job!r} came again with "
-            f"other rows: {found}. Nothing more was appended. {_MEND}"
+            f"partition {self._partition}: the replay of batch {self._batch.id} of job {self._claim.plan.job!r} has "
+            f"other rows: the log has {held.rows} rows of the batch, and they are not among the {records.num_rows} "
+            f"rows of the replay, or cannot be distinguished from records of other writers. Nothing more was "
+            f"appended. {_FIX}"
         )
 
 

@@ -363,13 +363,13 @@ def _on_with_other_rows(log: Backend, plan: Plan, results: tuple[PartitionResult
     new = [each.progress.partition for each in results if each.progress.rows > (each.resumed_rows or 0)]
     if plan.whole or not new:
         onward = (
-            "This attempt appended nothing. Run the job with the input that it began with: it goes on behind its "
-            "rows. Rows that are not its own need another job name."
+            "This attempt appended nothing. Run the job with its first input: it resumes after its rows. Other rows "
+            "need another job name."
         )
     else:
         onward = (
-            f"Rows of this run were appended before that was seen, in partitions {', '.join(map(str, new))}. Read "
-            f"the log, and write what it does not hold yet, and no more, under another job name."
+            f"Rows of this run were appended before this check, in partitions {', '.join(map(str, new))}. Read the "
+            f"log, and write only the rows that it does not have, under another job name."
         )
     return f"{onward} {_told(log, plan.told_as)}"
 

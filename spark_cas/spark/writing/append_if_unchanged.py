@@ -102,8 +102,8 @@ def append_if_unchanged(
         raise OptionError("append_if_unchanged takes by='key', and was given something else.")
     if COLUMN not in df.columns or df.schema[COLUMN].dataType != LongType():
         raise SchemaError(
-            f"append_if_unchanged needs a column {COLUMN} (bigint): up to which offset the key of each row was read. "
-            f"Add it; null asks for no check."
+            f"append_if_unchanged needs a column {COLUMN} (bigint): the offset below which the caller has read the "
+            f"key of the row. Add it. Null means no check."
         )
     given = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
     with own_errors():
@@ -299,9 +299,9 @@ class _Rounds:
 
     def _layout_changed(self) -> LayoutChangedError:
         return LayoutChangedError(
-            f"partitions were added to the log since job {self._job!r} began, and its rows were placed for those of "
-            f"before. What it appended stays, nothing was appended now. Read the log, and give what it does not hold "
-            f"yet to another job name."
+            f"partitions were added to the log since job {self._job!r} began, and its rows were assigned to the old "
+            f"ones. Its appended rows stay, and nothing was appended now. Read the log, and write only the rows that "
+            f"it does not have, under another job name."
         )
 
 

@@ -32,7 +32,7 @@ from spark_cas.spark.plain_errors import called_by_spark
 from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import EndMarkers, Mark
 from spark_cas.spark.worker import planned_log, task_number
-from spark_cas.spark.writing.complete_input import rows_so_far
+from spark_cas.spark.writing.complete_input import task_rows
 from spark_cas.spark.writing.report import TaskReport, accepted, appended_rows, attempted, is_rejected, put_report
 from spark_cas.spark.writing.stop_others import END_MS, stop_others
 
@@ -104,7 +104,7 @@ class BlindWriter(DataSourceArrowWriter):
         run = TaskRun(task.run, task.began_ms)
         cancel = partial(stop_others, task.spec, task.layout.log_id, task.run)
         partitions = task.layout.partitions
-        pairs = by_partition(rows_so_far(iterator, partitions, task.end_markers), partitions, task.partitioner)
+        pairs = by_partition(task_rows(iterator, partitions, task.end_markers), partitions, task.partitioner)
         return attempted(pairs, partial(self._append, run), run=run, cancel=cancel)
 
     def _append(self, run: TaskRun, pairs: Iterator[tuple[int, pa.RecordBatch]]) -> TaskReport:

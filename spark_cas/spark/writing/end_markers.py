@@ -1,7 +1,7 @@
 """End markers: one row after the rows of each partition, which proves that a task has read all of them.
 
 If Spark kills an attempt of a task, because a job was cancelled or an executor ended, the input of the task just
-ends. Between two batches this looks like the end of the rows. So `route` adds one row per partition, and Spark's JVM
+ends. Between two batches this is like the end of the rows. So `route` adds one row per partition, and Spark's JVM
 sorts it after all other rows of the partition. A task completes a partition only after it has read this row.
 
 An end marker has no key, the value `MARKER`, and a negative ``partition``. All other columns are null.
@@ -145,7 +145,7 @@ def all_in_one_task(batches: Iterable[pa.RecordBatch], markers: int) -> Iterator
         markers: The number of end markers in all rows of the load.
 
     Raises:
-        NotRoutedError: The task does not have all rows of the load. This error comes after the last row.
+        NotRoutedError: The task does not have all rows of the load. It is raised after the last row.
     """
     seen, found, ended = 0, 0, True
     for rows, number in _pieces(batches):
@@ -184,7 +184,7 @@ def _markers_in(batch: pa.RecordBatch) -> list[int]:
 
 
 def changed_after_route(how: str) -> NotRoutedError:
-    """Return the error for rows that were moved or removed after `route`. ``how`` is what shows it."""
+    """Return the error for rows that were moved or removed after `route`. ``how`` is the evidence."""
     return NotRoutedError(
         f"the DataFrame was changed after spark_cas.route: {how}. Visible rows stay. {_ROUTE} Then run the same job "
         f"again."

@@ -19,7 +19,7 @@ _END = SpecialLengths.END_OF_STREAM.to_bytes(4, "big", signed=True)
 
 
 def acknowledged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches that Spark sends. The first one comes without a delay of 40 ms (`acknowledge`)."""
+    """Yield the batches that Spark sends. `acknowledge` avoids a delay of 40 ms before the first one."""
     acknowledge(_stream_of_task())
     yield from batches
 

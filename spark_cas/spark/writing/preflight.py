@@ -110,6 +110,6 @@ def require_count(log: Backend, given: int | None, partitions: int) -> None:
     if given in (None, partitions) or any(each.before == given for each in log.layouts().expansions):
         return
     raise OptionError(
-        f"option partitions says {given}, but the log has {partitions} partitions. Leave it out: it is for a log "
+        f"option partitions is {given}, but the log has {partitions} partitions. Leave it out: it is for a log "
         f"that does not exist yet."
     )

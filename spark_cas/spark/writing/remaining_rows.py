@@ -43,7 +43,7 @@ def _dropper(earlier: EarlierRows) -> "Callable[[Iterator[pa.RecordBatch]], Iter
         rows = earlier.rows[partition]
         for batch in batches:
             if any(found != partition for found, _ in by_partition([batch], earlier.partitions)):
-                msg = "each partition lies in the task of its number"
+                msg = "each partition is in the task of its number"
                 raise AssertionError(msg)
             taken = min(rows - digest.rows, batch.num_rows)
             if taken:
@@ -62,8 +62,8 @@ def _dropper(earlier: EarlierRows) -> "Callable[[Iterator[pa.RecordBatch]], Iter
 def _changed(earlier: EarlierRows, partition: int, found: str) -> InputChangedError:
     return InputChangedError(
         f"partition {partition}: job {earlier.job!r} had appended {earlier.rows[partition]} rows before partitions "
-        f"were added, and {found}. Run it with the same rows in the same order (materialise input that is computed "
-        f"anew each time), and change none of key, value, headers and timestamp after spark_cas.route. "
-        f"{told_rows(earlier.job, sum(earlier.rows))} Where the input cannot be had again, load what the log does "
-        f"not hold yet, and no more, under such a name."
+        f"were added, and {found}. Run it with the same rows in the same order (save input first if each run "
+        f"computes it differently), and change none of key, value, headers and timestamp after spark_cas.route. "
+        f"{told_rows(earlier.job, sum(earlier.rows))} If the input is lost, load only the rows that the log does not "
+        f"have, under another job name."
     )

@@ -149,9 +149,9 @@ def routed(
         if not mark.earlier:
             raise
         raise OptionError(
-            "the load goes on behind an expansion, so its rows are sorted more than once, and Spark does not find "
-            "the columns of order_by the second time. Name them: order_by=['x'] or pyspark.sql.functions.col('x'), "
-            "not df['x']."
+            "the load resumes after an expansion, so route sorts its rows more than once, and Spark does not find "
+            "the columns of order_by the second time. Use order_by=['x'] or pyspark.sql.functions.col('x'), not "
+            "df['x']."
         ) from error
 
 

@@ -1,8 +1,8 @@
 """Put all rows of a micro-batch into one task, followed by an end marker with their number.
 
 One task with all rows commits them in one transaction. Spark does not report to a task how many others there are. If
-the frame was split, filtered or moved after `route`, the number does not match, and nothing is appended. The marker
-comes from a Python stage, because Spark neither sorts a stream nor unites it with a batch.
+the frame was split, filtered or moved after `route`, the number does not match, and nothing is appended. A Python
+stage makes the marker, because Spark neither sorts a stream nor unites it with a batch.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -42,7 +42,7 @@ from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import EndMarkers, check_write_schema, refuse_claims
 from spark_cas.spark.versions import DataSourceStreamArrowWriter
 from spark_cas.spark.worker import local_property, only_commits, open_here, planned_log, task_number
-from spark_cas.spark.writing.complete_input import has_end, rows_so_far
+from spark_cas.spark.writing.complete_input import has_end, task_rows
 from spark_cas.spark.writing.end_markers import require_markers
 from spark_cas.spark.writing.preflight import placement_of, preflight_limits, require_layout
 from spark_cas.spark.writing.report import TaskReport, accepted, attempted
@@ -230,7 +230,7 @@ def _sink(options: WriteOptions) -> Sink:
 
 
 def _write(task: BatchTask, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
-    rows = rows_so_far(iterator, task.layout.partitions, task.end_markers)
+    rows = task_rows(iterator, task.layout.partitions, task.end_markers)
     batch = _batch(task)
     job = batch.query if task.plan is None else task.plan.job
     report = attempted(by_partition(rows, task.layout.partitions), lambda pairs: _append(task, job, batch, pairs))
@@ -300,10 +300,10 @@ def _batch(task: BatchTask) -> Batch:
     number = local_property(_BATCH_ID) if task.batch_id is None else task.batch_id
     if not query or number is None:
         raise OptionError(
-            "this write is part of a stream, but Spark tells of no streaming query whose batch it is: option batchId "
-            "works only within foreachBatch, on the thread that calls it, and not with Spark Connect. Nothing was "
-            "appended. Write there, or leave batchId out: then each write is a load of its own and needs its own job "
-            "name, such as 'flights-17' for batch 17."
+            "this write has the option batchId, but Spark reports no streaming query for it. The option works only "
+            "within foreachBatch, in the thread that calls it, and not with Spark Connect. Nothing was appended. "
+            "Write there, or remove batchId: then each write is a load with its own job name, such as 'flights-17' "
+            "for batch 17."
         )
     return Batch(query, int(number))
 

@@ -61,6 +61,6 @@ def require_same(completion: Completion, hashed: Mapping[int, Hashed]) -> None:
             continue
         raise InputChangedError(
             f"partition {partition}: job {completion.job!r} is complete, and its input has changed since: {found}. "
-            f"Nothing was appended. Load only what is new, and that under another name. (In foreachBatch, give "
-            f"option batchId: without it the first batch is all that the job has.)"
+            f"Nothing was appended. Load only the new rows, under another job name. (In foreachBatch, set the option "
+            f"batchId. Without it, the job is complete after its first batch.)"
         )

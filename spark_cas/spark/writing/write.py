@@ -50,7 +50,7 @@ from spark_cas.spark.records import by_partition
 from spark_cas.spark.schema import EndMarkers, Mark, check_write_schema, refuse_claims
 from spark_cas.spark.worker import open_here, planned_log, task_number
 from spark_cas.spark.writing.blind_write import BlindWriter, plan_blind_write, refuse_conditions
-from spark_cas.spark.writing.complete_input import has_end, rows_so_far, rows_with_end
+from spark_cas.spark.writing.complete_input import has_end, task_rows
 from spark_cas.spark.writing.end_markers import require_markers
 from spark_cas.spark.writing.preflight import placement_by_key, placement_of, preflight_limits, require_layout
 from spark_cas.spark.writing.report import (
@@ -116,7 +116,7 @@ def plan_write(options: WriteOptions, schema: StructType) -> "ConditionalLogWrit
     if not options.checked:
         refuse_claims(
             schema,
-            "checkExpectedOffsets is false for this write or in its log's defaults. Drop the column, or say "
+            "checkExpectedOffsets is false for this write or in its log's defaults. Drop the column, or set "
             "checkExpectedOffsets=true.",
         )
     markers: EndMarkers = mark.end_markers if mark else "none"
@@ -234,8 +234,8 @@ class ConditionalLogWriter(DataSourceArrowWriter):
         A second attempt resumes after the rows of the first.
         """
         task = self.task
-        read = rows_with_end if task.in_one_chunk else rows_so_far
-        pairs = by_partition(read(iterator, task.plan.partitions, task.end_markers), task.plan.partitions)
+        rows = task_rows(iterator, task.plan.partitions, task.end_markers, needs_end=task.in_one_chunk)
+        pairs = by_partition(rows, task.plan.partitions)
         if self._in_one_task:
             return attempted(pairs, self._append_in_one_transaction)
         run = TaskRun(task.run, task.began_ms, task.rows_before)

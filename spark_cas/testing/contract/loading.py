@@ -109,7 +109,7 @@ class LoadContract(ContractBase):
         assert values_in(backend, 0) == ["x", *TEN[0]]
         (result,) = done.partitions
         assert result.resumed_rows == min(10, 3 * chunks)
-        assert result.appends.attempts == (4 - chunks or None), "of what this run appended"
+        assert result.appends.attempts == (4 - chunks or None), "only the chunks of this run"
         assert job_results(backend, "job") == done.partitions
         assert (result.progress.rows, result.progress.complete) == (10, True)
         fresh = JobWriter(backend, plan_of(backend, "another")).chunk(table_of(TEN[0]))

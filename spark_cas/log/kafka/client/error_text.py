@@ -56,7 +56,7 @@ def plain_error(error: KafkaException, doing: str, *rights: Right) -> StorageErr
         return StorageError(f"{doing}: {reason_of(code)}. {UNREACHABLE[code]}")
     if meaning_of(code) is Meaning.REFUSED:
         reason = f"{doing}: {reason_of(code)}."
-        message = f"{reason} Mend that, then run the same job again."
+        message = f"{reason} Correct the cause, then run the same job again."
         return NotGivenError(message, reason) if code in TOO_OLD else StorageError(message)
     return StorageError(
         f"{doing}: the brokers did not answer as they should ({reason_of(code)}). Check that they are well, then run "

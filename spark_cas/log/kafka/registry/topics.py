@@ -40,8 +40,8 @@ def _create(admin: Admin, name: str, partitions: int, *, only_try: bool) -> None
         create_topic(admin, topic, f"creating the registry topic {name}", only_try=only_try)
     except NotPermittedError:
         lack = (
-            f"the registry topic {name}, which holds what is recorded of jobs, is not there, and "
-            f"{lacking(on_topic('Create', name))}. Or make the topic: kafka-topics.sh --create --topic {name} "
+            f"the registry topic {name}, which stores the plans of jobs, does not exist, and "
+            f"{lacking(on_topic('Create', name))}. Or create the topic: kafka-topics.sh --create --topic {name} "
             f"--partitions {partitions} --config cleanup.policy=compact."
         )
         raise NotPermittedError(f"{lack} Then run the same job again.", lack) from None
