@@ -33,7 +33,7 @@ from spark_cas.programs.input.text_lines import text_rows
 from spark_cas.programs.load_request import LoadRequest
 from spark_cas.programs.plain_errors import in_short
 from spark_cas.spark.schema import mark_of
-from spark_cas.spark.writing.route import routed
+from spark_cas.spark.writing.route import route_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -56,11 +56,12 @@ def routed_rows(rows: "DataFrame", order: "list[Column]", request: LoadRequest, 
     Raises:
         ConditionalLogError: if `route` rejects the rows or the options
     """
-    found = routed(rows, {**request.write_options(), "job": request.job}, order_by=order, has_columns=True)
-    mark = mark_of(found.schema)
+    options = {**request.write_options(), "job": request.job}
+    routed = route_rows(rows, options, order_by=order, has_columns=True)
+    mark = mark_of(routed.schema)
     if mark is not None:
-        found = found.withMetadata("partition", replace(mark, input=digest).metadata())
-    return found.select(*(name for name in found.columns if name in (*_RECORD, "partition")))
+        routed = routed.withMetadata("partition", replace(mark, input=digest).metadata())
+    return routed.select(*(name for name in routed.columns if name in (*_RECORD, "partition")))
 
 
 def ordered_rows(

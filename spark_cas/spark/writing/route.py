@@ -87,12 +87,12 @@ def route(
     given = {"path": path_or_options} if isinstance(path_or_options, str) else dict(path_or_options)
     names = {name.lower() for name in df.columns}
     has_columns = all(isinstance(each, str) and each.lower() in names for each in order_by)
-    return routed(df, given, by, order_by, has_columns=has_columns)
+    return route_rows(df, given, by, order_by, has_columns=has_columns)
 
 
-def routed(
+def route_rows(
     df: "DataFrame",
-    given: Mapping[str, str | float],
+    write_options: Mapping[str, str | float],
     by: str = "key",
     order_by: "Sequence[str | Column]" = (),
     *,
@@ -102,7 +102,7 @@ def routed(
 
     Args:
         df: The rows to write.
-        given: The options of the write.
+        write_options: The options of the write.
         by: ``"key"`` or ``"partition"``.
         order_by: As for `route`.
         has_columns: Whether ``order_by`` has only columns of ``df``, apart from ``asc`` and ``desc``. Otherwise the
@@ -111,7 +111,7 @@ def routed(
     Raises:
         ConditionalLogError: The errors of `route`.
     """
-    options = parse_route({name: str(value) for name, value in given.items()})
+    options = parse_route({name: str(value) for name, value in write_options.items()})
     if df.isStreaming and order_by:
         raise OptionError(
             "Spark sorts no stream, and route was given order_by. Leave it out; the write's option orderBy sorts "
