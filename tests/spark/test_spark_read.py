@@ -79,7 +79,7 @@ def test_a_schema_reads_just_its_columns(spark, reader, log_path):
 
 
 def test_bad_reads_are_refused(reader, log_path, tmp_path):
-    assert "is binary" in refused(SchemaError, reader().schema("key string").load(log_path).collect)
+    assert "type binary" in refused(SchemaError, reader().schema("key string").load(log_path).collect)
     assert "Did you mean offset?" in refused(SchemaError, reader().schema("ofset bigint").load(log_path).collect)
     assert "Did you mean view?" in refused(OptionError, lambda: reader().option("veiw", "x").load(log_path))
     assert "one of records" in refused(OptionError, lambda: reader().option("view", "x").load(log_path))
