@@ -1,9 +1,10 @@
-"""Detect a wrong setup of Spark from its errors."""
+"""Detect a wrong setup of Spark, from its errors and from its settings."""
 
 import os
 import re
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from spark_cas.core.errors import ConditionalLogError, SparkSetupError, error_from_text
+from spark_cas.log.patience import PATIENCE_MS
 from spark_cas.spark.source import ConditionalLogSource
 from spark_cas.spark.versions import register
 
@@ -22,6 +24,28 @@ _NO_MODULE = re.compile(r"No module named '[\w.]+'")
 _NO_SOURCE = "DATA_SOURCE_NOT_FOUND"
 _CRASHED = "Python worker exited unexpectedly"
 """Spark's only message if a worker lacks a module that Spark's own code imports, such as pyarrow."""
+
+
+_UDF = "spark.sql.execution.pyspark.udf."
+"""The prefix of the settings for idle workers. Their defaults are the values of ``spark.python.worker.*``."""
+_SECONDS = re.compile(r"(\d+)s?(m|min)?")
+"""A duration in seconds or minutes, as Spark accepts it. Other units are never near the waits."""
+
+
+def warn_of_idle_timeout(spark: "SparkSession") -> None:
+    """Warn if Spark kills workers that wait for the brokers or the store."""
+    if spark.conf.get(f"{_UDF}killOnIdleTimeout", "false") != "true":
+        return
+    timeout = _SECONDS.fullmatch(spark.conf.get(f"{_UDF}idleTimeoutSeconds", "0") or "0")
+    seconds = int(timeout[1]) * (60 if timeout[2] else 1) if timeout else 0
+    if 0 < seconds * 1000 <= PATIENCE_MS:
+        warnings.warn(
+            f"Spark kills a Python worker that sends nothing for {seconds} s, because {_UDF}killOnIdleTimeout or "
+            f"spark.python.worker.killOnIdleTimeout is true. A task of this write can wait for the brokers or the "
+            f"store for {PATIENCE_MS // 1000} s. Set both to false, or set {_UDF}idleTimeoutSeconds and "
+            f"spark.python.worker.idleTimeoutSeconds to more than {PATIENCE_MS // 1000}.",
+            stacklevel=2,
+        )
 
 
 _seen: "WeakKeyDictionary[SparkContext, bool]" = WeakKeyDictionary()

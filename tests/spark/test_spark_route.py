@@ -1,5 +1,6 @@
 """Routing: where rows go, in which order, and the mark; on classic sessions and on Spark Connect."""
 
+import warnings
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -242,3 +243,26 @@ def test_workers_are_asked_until_one_has_shown_that_it_runs_this_package(spark, 
         assert [jobs(rows), jobs(rows)] == [1, 1]
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)
+
+
+IDLE = "spark.sql.execution.pyspark.udf."
+
+
+@pytest.mark.parametrize(
+    ("kills", "timeout", "is_warned"),
+    [
+        ("true", "5", True),
+        ("true", "5s", True),
+        ("true", "2min", True),
+        ("true", "3min", False),
+        ("false", "5", False),
+    ],
+)
+def test_settings_that_kill_waiting_workers_are_warned_of(spark, log_path, kills, timeout, is_warned):
+    session = spark.newSession()
+    session.conf.set(f"{IDLE}killOnIdleTimeout", kills)
+    session.conf.set(f"{IDLE}idleTimeoutSeconds", timeout)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        route(some(session), log_path)
+    assert any(f"{IDLE}killOnIdleTimeout" in str(each.message) for each in caught) == is_warned

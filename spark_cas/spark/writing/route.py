@@ -19,7 +19,7 @@ from spark_cas.log.load.placing import placement_on, recorded_partitioner
 from spark_cas.log.open import open_log
 from spark_cas.options.parse import RouteOptions, parse_read, parse_route
 from spark_cas.spark.schema import EndMarkers, Mark
-from spark_cas.spark.setup import collected, saw_it_run, was_seen_to_run
+from spark_cas.spark.setup import collected, saw_it_run, warn_of_idle_timeout, was_seen_to_run
 from spark_cas.spark.versions import to_numbered_tasks
 from spark_cas.spark.writing.end_markers import (
     is_end_marker,
@@ -118,6 +118,7 @@ def route_rows(
             "each batch within its partitions."
         )
     _make_active(df.sparkSession)
+    warn_of_idle_timeout(df.sparkSession)
     mark = _layout_mark(df.sparkSession, options, by)
     in_one_task = options.whole and options.on_brokers
     if df.isStreaming:
