@@ -283,9 +283,11 @@ def check_write_schema(schema: StructType, *, routed: bool, in_any_task: bool = 
     mark = mark_of(schema)
     if mark is None and not routed and not in_any_task:
         raise NotRoutedError(
-            "the frame was not routed, so the rows of a log partition may be in several tasks. Use "
-            "spark_cas.route(df, path); by='partition' keeps existing ids. If all rows of each log partition are in "
-            "one task already, set option('routed', 'true')."
+            "the frame was not routed, so the rows of a log partition may be in several tasks. Nothing was appended. "
+            "With the options of this write in a dict, use spark_cas.route(df, options).write"
+            ".format('conditional-log').options(**options).mode('append').save(); by='partition' keeps existing ids. "
+            "If each task has all rows of its log partitions, in an order that a retry repeats, set "
+            "option('routed', 'true')."
         )
     return mark
 

@@ -295,6 +295,24 @@ def test_writing_and_reading_in_sql(spark, flights, path):
         spark.sql("DROP TABLE r")
 
 
+def test_rows_that_sql_distributes_are_appended_once_without_route(spark, flights, path):
+    flights.selectExpr("key", "value", "CAST(pmod(hash(key), 4) AS INT) AS partition").createOrReplaceTempView(
+        "given"
+    )
+    spark.sql("CREATE TABLE d (key STRING, value STRING, partition INT) USING `conditional-log`")
+    where = f"path='{path}', job='sql-2', partitions='4', routed='true'"
+    insert = f"INSERT INTO d WITH ({where}) SELECT * FROM given"  # noqa: S608
+    try:
+        for tasks in (7, 3):
+            spark.conf.set("spark.sql.shuffle.partitions", tasks)
+            spark.sql(f"{insert} DISTRIBUTE BY partition SORT BY partition, key, value")
+            assert len(rows_of(path)) == 100
+        refused(InputChangedError, lambda: spark.sql(f"{insert} WHERE key > 'N1' DISTRIBUTE BY partition"))
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", 2)
+        spark.sql("DROP TABLE d")
+
+
 @pytest.mark.parametrize("options", ["OPTIONS (path '{}')", "LOCATION '{}'", "TBLPROPERTIES (path '{}')"])
 def test_no_option_of_a_table_is_handed_on(spark, path, options):
     """If Spark passes one on, docs/spark.md and the error text can recommend it."""
