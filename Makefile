@@ -7,8 +7,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # The longest first.
 LANES := test-chaos test-spark test-kafka-faults test-kafka test-faults test-contract test-programs test-rest
-# Smoke tests on other versions of pyspark.
+# Smoke tests on the versions of pyspark that the other lanes do not have, and all tests that depend on the version.
 SMOKE := test-spark-4.0 test-spark-4.1 test-spark-4.3
+WHOLE := $(SMOKE:test-spark-%=test-whole-%)
 AZURITE := tests/azurite/node_modules/.installed
 # The programs that tests start, apart from Python and Java.
 PROGRAMS := $(addprefix $(BIN)/,node go chromium)
@@ -27,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PASS_THE_ZIP_BY := import sys; sys.path[:] = [each for each in sys.path if not each.endswith("pyspark.zip")]
 
 .DEFAULT_GOAL := help
-.PHONY: $(SMOKE) smoke test-versions help env ready checker check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale clean needs-java needs-openssl
+.PHONY: $(SMOKE) $(WHOLE) test-spark-4.2 smoke whole test-versions test-versions-full help env ready checker check format unit test test-full $(LANES) test-one-by-one mutants chaos chaos-mutants demo demo-kafka kafka kafka-jars bench bench-scale clean needs-java needs-openssl
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-17s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -122,6 +123,7 @@ test: ready ## the environment and the tests, in lanes that are targets too: tes
 test-full: ## as test, and what it leaves out: see CONTRIBUTING.md
 	@$(MAKE) --no-print-directory test CHOSEN=
 	@$(MAKE) --no-print-directory test-one-by-one
+	@$(MAKE) --no-print-directory test-versions-full
 
 test-kafka: ready ## the tests on brokers that are well
 	$(BIN)/python -m pytest $(CHOSEN) --ignore=tests/kafka/faults tests/kafka
@@ -130,17 +132,29 @@ test-kafka-faults: ready ## the tests on brokers that stand still, die, or are c
 	$(BIN)/python -m pytest $(CHOSEN) tests/kafka/faults
 
 # pip builds a wheel of each version once, and caches it.
-test-spark-4.0: PYSPARK := 4.0.5
-test-spark-4.1: PYSPARK := 4.1.4
-test-spark-4.3: PYSPARK := 4.3.0
+test-spark-4.0 test-whole-4.0: PYSPARK := 4.0.5
+test-spark-4.1 test-whole-4.1: PYSPARK := 4.1.4
+test-spark-4.3 test-whole-4.3: PYSPARK := 4.3.0
 $(SMOKE): test-spark-%: needs-java
 	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-$* PYSPARK=$(PYSPARK) smoke
 
+$(WHOLE): test-whole-%: needs-java
+	@$(MAKE) --no-print-directory VENV=$(CURDIR)/.venv-$* PYSPARK=$(PYSPARK) whole
+
+test-spark-4.2: smoke ## the smoke tests on the version of the other lanes, which run them too
+
 test-versions: $(SMOKE) ## the smoke tests on other versions of pyspark: test-spark-4.0 and so on
 
+test-versions-full: $(WHOLE) ## tests/spark and tests/faults on other versions: test-whole-4.0 and so on
+
 # Spark 4.0 leaves sockets of its own open.
+ON_VERSION := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
+
 smoke: $(STAMP) needs-java ## the tests of each part of the connector, on one version of pyspark
-	$(BIN)/python -m pytest -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning tests/spark/test_versions.py tests/spark/test_cut_off.py
+	$(BIN)/python -m pytest $(ON_VERSION) tests/spark/test_versions.py tests/spark/test_cut_off.py
+
+whole: $(STAMP) needs-java kafka-jars ## all tests that depend on the version of pyspark
+	$(BIN)/python -m pytest $(ON_VERSION) $(CHOSEN) tests/spark tests/faults
 
 test-one-by-one: ready ## the tests on brokers, with the producer for where librdkafka is not found
 	$(BIN)/python -m pytest $(CHOSEN) --one-by-one tests/kafka
