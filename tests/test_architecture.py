@@ -1,5 +1,6 @@
 """The rules of the source tree that no type and no linter checks. Each check is also tested with a violation."""
 
+import ast
 import re
 import shutil
 import subprocess
@@ -145,6 +146,51 @@ def test_no_group_is_asked_for_by_an_admin_client():
     """Its librdkafka crashes the process while a coordinator moves: docs/decisions/0002."""
     calls = [str(file) for file in PACKAGE.rglob("*.py") if "list_consumer_group_offsets" in file.read_text()]
     assert calls == []
+
+
+MAY_KNOW_PRIVATE_NAMES = {
+    "spark/versions.py": "the differences between the versions",
+    "spark/jvm.py": "the JVM of a classic session",
+    "spark/input_stream.py": "an accelerator",
+}
+PRIVATE = re.compile(r"_j[a-z]+|_sc|_gateway|_ensure_initialized|_active\w+|_instantiated\w+")
+VERSION = re.compile(r"4\.[0-9](\.\d+)?")
+
+
+def ties_to_pyspark(source: str) -> list[str]:
+    """Return the private names and the version numbers of pyspark in code, apart from docstrings and comments."""
+    tree = ast.parse(source)
+    found = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Name("self" | "cls")):
+                pass
+            case ast.Attribute(attr=name) if PRIVATE.fullmatch(name):
+                found.append(name)
+            case ast.Attribute(value=ast.Name("pyspark"), attr="__version__"):
+                found.append("pyspark.__version__")
+            case ast.Constant(value=str(text)) if PRIVATE.fullmatch(text) or VERSION.fullmatch(text):
+                found.append(text)
+            case ast.ImportFrom(module=str(module), names=names) if module.split(".")[0] == "pyspark":
+                found += [each.name for each in names if each.name.startswith("_")]
+    return found
+
+
+def test_no_module_but_these_knows_a_version_or_a_private_name_of_pyspark():
+    found = {
+        str(path.relative_to(PACKAGE)): ties
+        for path in PACKAGE.rglob("*.py")
+        if "testing" not in path.parts and (ties := ties_to_pyspark(path.read_text()))
+    }
+    assert {name: ties for name, ties in found.items() if name not in MAY_KNOW_PRIVATE_NAMES} == {}
+    for source in (
+        "x = spark._jvm",
+        "getattr(spark, '_jsc')",
+        "if pyspark.__version__ < '4.1': pass",
+        "from pyspark.sql.utils import _x",
+        "SparkContext._ensure_initialized()",
+    ):
+        assert ties_to_pyspark(source), source
 
 
 def test_every_decision_has_a_status():

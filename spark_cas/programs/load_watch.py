@@ -12,6 +12,7 @@ from spark_cas.log.load.after_expansion import plan_now
 from spark_cas.log.load.whole_load import with_group
 from spark_cas.log.open import AnySpec, for_a_look, open_log
 from spark_cas.log.patience import within
+from spark_cas.spark.jvm import java_context
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,7 +103,7 @@ class StageWatch:
         numbers = sorted({number for job in jobs if job for number in job.stageIds})
         if not numbers:
             return None
-        store = self._context._jsc.sc().statusStore()  # noqa: SLF001 - Python has no other way to it
+        store = java_context(self._context).statusStore()
         found = [store.lastStageAttempt(number) for number in numbers]
         routing = next((each for each in found if each.shuffleWriteRecords()), found[0])
         routed = routing.status().toString() == "COMPLETE"

@@ -11,6 +11,7 @@ from importlib.resources import as_file, files
 from typing import TYPE_CHECKING, Any
 
 from spark_cas.core.pyspark_missing import require_pyspark
+from spark_cas.spark.jvm import jvm_before_session, jvm_of
 from spark_cas.spark.plain_errors import TRACEBACK
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def stop_session(spark: "SparkSession") -> None:
 def _worker_groups(spark: "SparkSession") -> list[int]:
     """Return the process groups of the Python workers. Each is led by a child of the JVM."""
     try:
-        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - as below
+        jvm: Any = jvm_of(spark)
         children = [child.pid() for child in jvm.java.lang.ProcessHandle.current().children().toArray()]
     except Exception:  # noqa: BLE001 - Spark Connect has no local JVM; a stopping JVM fails in many ways
         return []
@@ -130,12 +131,10 @@ def _silence_query_context() -> None:
 
 def _log_is_not_set_up() -> bool:
     """Return whether the JVM of spark-submit uses Spark's default log settings, which are verbose."""
-    from pyspark import SparkContext
     from pyspark.sql.utils import is_remote
 
     if is_remote():
         return False
-    SparkContext._ensure_initialized()  # noqa: SLF001 - Python has no other way to the log of the JVM
-    logs = SparkContext._jvm.org.apache.logging.log4j.LogManager  # type: ignore[union-attr] # noqa: SLF001
+    logs = jvm_before_session().org.apache.logging.log4j.LogManager
     used = logs.getContext(False).getConfiguration().getConfigurationSource().getLocation()  # noqa: FBT003
     return used is not None and str(used).endswith(_DEFAULT_LOG_SETTINGS)

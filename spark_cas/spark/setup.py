@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from spark_cas.core.errors import ConditionalLogError, SparkSetupError, error_from_text
 from spark_cas.log.patience import PATIENCE_MS
+from spark_cas.spark.jvm import jvm_of
 from spark_cas.spark.source import ConditionalLogSource
 from spark_cas.spark.versions import register
 
@@ -74,7 +75,7 @@ def was_seen_to_run(spark: "SparkSession", *, in_tasks: bool) -> bool:
 
 def _context_of(spark: "SparkSession") -> "SparkContext | None":
     """Return the context of a session, or None on Spark Connect."""
-    return None if getattr(spark, "_jvm", None) is None else spark.sparkContext
+    return None if jvm_of(spark) is None else spark.sparkContext
 
 
 def collected(log: "DataFrameReader", spark: "SparkSession") -> "list[Row]":

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HAS_READ_LIMITS",
+    "PYSPARK",
     "DataSourceStreamArrowWriter",
     "ReadAllAvailable",
     "ReadLimit",
@@ -83,6 +84,8 @@ __all__ = [
     "to_numbered_tasks",
 ]
 
+PYSPARK = f"pyspark {pyspark.__version__}"
+"""The name and version for an error."""
 _HAS_TIMEZONE = "timezone" in inspect.signature(to_arrow_schema).parameters
 _HASH_SEED = 42
 _KNOWN = "DATA_SOURCE_ALREADY_EXISTS"
@@ -184,7 +187,7 @@ def stream_reader(reader: LimitedReader, *, by_time: bool) -> DataSourceStreamRe
         return reader  # type: ignore[return-value]  # RecordsStreamReader is one
     if not by_time and not isinstance(reader.getDefaultReadLimit(), ReadAllAvailable):
         raise OptionError(
-            f"pyspark {pyspark.__version__} does not report the trigger of a query, so maxOffsetsPerTrigger and "
+            f"{PYSPARK} does not report the trigger of a query, so maxOffsetsPerTrigger and "
             f"minOffsetsPerTrigger could leave records unread. If the query has a processing-time trigger, add "
             f"processingTime=true. Otherwise remove these limits, or use pyspark 4.2 or newer."
         )

@@ -5,12 +5,12 @@ import time
 import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import NewPartitions, NewTopic
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_cas.core.errors import LogNotFoundError, OptionError, StorageError, TruncatedError
 from spark_cas.options.parse import parse_read_stream
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.schema import RECORDS
+from spark_cas.spark.versions import ReadAllAvailable
 from tests.kafka.clients import admin_of, create_topic
 from tests.spark.streams import SECONDS, Stream
 

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from spark_cas import open_log
 from spark_cas.core.errors import LogNotFoundError, OptionError, TrimmedError, TruncatedError
@@ -19,6 +18,7 @@ from spark_cas.spark.reading.selected_logs import LogState, SelectedLogs
 from spark_cas.spark.reading.stream_offsets import StreamOffsets
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.schema import RECORDS
+from spark_cas.spark.versions import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from spark_cas.testing.writing import TIME_MS, append_foreign
 
 ALL = ReadAllAvailable()

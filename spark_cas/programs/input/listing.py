@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 from spark_cas.core.input_list import InputFile
 from spark_cas.programs.exit_codes import UsageError
+from spark_cas.spark.jvm import java_context, jvm_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -78,20 +79,16 @@ def is_hidden(name: str) -> bool:
 
 
 def _is_local(path: str, spark: "SparkSession | None") -> bool:
-    if spark is not None and _is_connect(spark):
+    if spark is not None and jvm_of(spark) is None:
         return False  # the server's local files are different ones
     if _SCHEME.match(path):
         return _LOCAL.match(path) is not None
     return spark is None or _default_file_system(spark).startswith("file:")
 
 
-def _is_connect(spark: "SparkSession") -> bool:
-    return not hasattr(spark, "_jsparkSession")
-
-
 def _default_file_system(spark: "SparkSession") -> str:
     # Hadoop's configuration determines the scheme of paths without one. Python has no public access to it.
-    configuration = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+    configuration = java_context(spark.sparkContext).hadoopConfiguration()
     return str(configuration.get("fs.defaultFS", "file:///"))
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_cas.programs.exit_codes import UsageError
 from spark_cas.programs.plain_errors import plain_error
+from spark_cas.spark.jvm import java_session, jvm_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,8 +48,8 @@ def check_spark_metadata(spark: "SparkSession", path: str) -> list[str]:
 
 def _schemas(spark: "SparkSession", path: str) -> tuple[Any, Any]:
     """Return Spark's schema in a Parquet file, and the schema that Spark derives from the columns of the file."""
-    jvm: Any = spark._jvm  # noqa: SLF001 - only Spark itself knows how it converts a column
-    state = spark._jsparkSession.sessionState()  # noqa: SLF001 - likewise
+    jvm: Any = jvm_of(spark)  # only Spark itself knows how it converts a column
+    state = java_session(spark).sessionState()
     place = jvm.org.apache.hadoop.fs.Path(path)
     parquet, sources = jvm.org.apache.parquet.hadoop, jvm.org.apache.spark.sql.execution.datasources.parquet
     try:

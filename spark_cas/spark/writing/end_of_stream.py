@@ -8,12 +8,12 @@ number that marks the end. Spark's worker detects that it is missing only after 
 from collections.abc import Iterator
 
 import pyarrow as pa
-import pyspark
 from pyspark import TaskContext
 from pyspark.serializers import SpecialLengths
 
 from spark_cas.core.errors import SparkSetupError
 from spark_cas.spark.input_stream import Stream, acknowledge, stream_from_jvm
+from spark_cas.spark.versions import PYSPARK
 
 _END = SpecialLengths.END_OF_STREAM.to_bytes(4, "big", signed=True)
 
@@ -46,7 +46,7 @@ def whole_input(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """
     if not shows_end():
         raise SparkSetupError(
-            f"the Python worker of this Spark (pyspark {pyspark.__version__}) does not show whether a task has all "
+            f"the Python worker of this Spark ({PYSPARK}) does not show whether a task has all "
             f"of its rows. With option atomic, a stream, or a batch that was not routed, needs this. The task "
             f"appended nothing. Use spark_cas.route with the options of the write; in a stream, within foreachBatch."
         )

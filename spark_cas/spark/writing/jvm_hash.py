@@ -6,7 +6,7 @@ methods.
 """
 
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Self
 from weakref import WeakKeyDictionary
 
 from pyspark.errors import PySparkException
@@ -15,13 +15,11 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import IntegerType
 
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, Partitioner, partition_of_key
+from spark_cas.spark.jvm import JavaObject, java_column, jvm_of
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
-
-JavaObject: TypeAlias = Any
-"""py4j has no types."""
 
 _HASH = ("org.apache.commons.codec.digest.MurmurHash2", "hash32")
 _COLUMNS = "org.apache.spark.sql.classic.ExpressionUtils"
@@ -44,7 +42,7 @@ class JvmHash:
     @classmethod
     def of(cls, spark: "SparkSession") -> "JvmHash | None":
         """Return the hash of a session. None on Spark Connect, and if its JVM has no hash or a different one."""
-        jvm = getattr(spark, "_jvm", None)
+        jvm = jvm_of(spark)
         if jvm is None:
             return None
         context = spark.sparkContext
@@ -72,7 +70,7 @@ class JvmHash:
         return hashed.bitwiseAND(sf.lit(0x7FFFFFFF)) % sf.lit(partitions)
 
     def _called(self, method: tuple[str, str], kind: JavaObject, *columns: Column) -> Column:
-        given = [self._columns.expression(each._jc) for each in columns]  # noqa: SLF001
+        given = [self._columns.expression(java_column(each)) for each in columns]
         return Column(self._columns.column(self._call(method, kind, given)))
 
     def _call(self, method: tuple[str, str], kind: JavaObject, given: list[JavaObject]) -> JavaObject:

@@ -18,6 +18,7 @@ from spark_cas.log.load.after_expansion import earlier_rows
 from spark_cas.log.load.placing import placement_on, recorded_partitioner
 from spark_cas.log.open import open_log
 from spark_cas.options.parse import RouteOptions, parse_read, parse_route
+from spark_cas.spark.jvm import java_session, jvm_of
 from spark_cas.spark.schema import EndMarkers, Mark
 from spark_cas.spark.setup import collected, saw_it_run, warn_of_idle_timeout, was_seen_to_run
 from spark_cas.spark.versions import to_numbered_tasks
@@ -174,10 +175,10 @@ def _make_active(spark: "SparkSession") -> None:
     Spark 4.2 finds a Python data sink only through the active session of the thread. Python threads other than the
     main one have none. Spark's own `createDataFrame` sets it in the same way.
     """
-    jvm = getattr(spark, "_jvm", None)
+    jvm = jvm_of(spark)
     # Spark Connect has no JVM here, and does not need this.
     if jvm is not None:
-        jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001 - Spark has no other way
+        jvm.SparkSession.setActiveSession(java_session(spark))
 
 
 def _earlier_rows(options: RouteOptions, mark: Mark) -> tuple[EarlierRows, ...]:
