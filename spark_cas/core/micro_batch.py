@@ -25,7 +25,7 @@ class Batch:
     """The identity of a micro-batch within a job."""
 
     query: str
-    """The id of the streaming query, which is stored in its checkpoint."""
+    """The id of the streaming query, which is stored in its checkpoint, or else the job name."""
     id: int
     """The number of the micro-batch, which the query counts from 0."""
 

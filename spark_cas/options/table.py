@@ -122,7 +122,7 @@ OPTIONS: tuple[Option, ...] = (
         WRITING_AND_ROUTING,
         per_log=False,
         doc="In `foreachBatch`, the number of the batch. With `job`, the write is then part of a stream, and appends "
-        "each batch exactly once.",
+        "each batch exactly once. On Spark Connect, the job name identifies the query: give each query its own.",
     ),
     Option(
         "orderBy",

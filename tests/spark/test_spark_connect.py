@@ -34,25 +34,34 @@ def test_route_write_read_and_refusal_on_connect(connect, path):
         route(df, path + "-missing")
 
 
-def test_in_foreach_batch_on_connect_a_batch_is_a_load_of_its_own(connect, path, tmp_path):
-    """On Connect, Spark does not report the query to such a write, so the write cannot be part of it."""
+def test_foreach_batch_on_connect_appends_each_batch_once(connect, path, tmp_path):
     numbers = str(tmp_path / "numbers")
     connect.range(20).write.parquet(numbers)
     stream = connect.readStream.schema("id BIGINT").parquet(numbers)
     rows = stream.selectExpr("CAST(id AS STRING) AS key", "CAST(id AS STRING) AS value")
 
-    def run(checkpoint, options_of):
+    def run(*, fails=False):
         def append(batch, number):
-            options = {"path": path, "partitions": 2, **options_of(number)}
+            options = {"path": path, "partitions": 2, "job": "numbers", "batchId": number}
             route(batch, options).write.format("conditional-log").mode("append").options(**options).save()
+            if fails:
+                message = "the function fails after it has appended the batch"
+                raise ValueError(message)
 
-        writer = rows.writeStream.foreachBatch(append).option("checkpointLocation", str(tmp_path / checkpoint))
+        writer = rows.writeStream.foreachBatch(append).option("checkpointLocation", str(tmp_path / "checkpoint"))
         assert writer.trigger(availableNow=True).start().awaitTermination(200)
 
-    with pytest.raises(StreamingQueryException, match=r"not with Spark Connect\. Nothing was appended"):
-        run("refused", lambda number: {"job": "load", "batchId": number})
-    run("loads", lambda number: {"job": f"load-{number}"})
-    assert connect.read.format("conditional-log").load(path).count() == 20
+    def appended():
+        return connect.read.format("conditional-log").load(path).count()
+
+    with pytest.raises(StreamingQueryException, match="after it has appended"):
+        run(fails=True)
+    assert appended() == 20
+    run()
+    assert appended() == 20
+    connect.range(20, 30).write.mode("append").parquet(numbers)
+    run()
+    assert appended() == 30
 
 
 def test_on_connect_rows_go_where_the_recorded_partitioner_puts_them(connect, path):

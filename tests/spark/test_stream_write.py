@@ -197,14 +197,31 @@ def test_foreach_batch_is_exactly_once_with_the_full_route(source, checkpoint, p
         assert {each.batch and each.batch.query for each in job_progress(log, "copy")} == {query.id}
 
 
-@pytest.mark.parametrize("rows", [1, 0])
-def test_a_batch_outside_of_a_query_is_refused(spark, path, rows):
-    """Otherwise the writer could not distinguish the queries of one job name."""
-    options = {"path": path, "partitions": 1, "job": "copy", "batchId": 3}
-    frame = spark.range(rows).select(sf.lit("k").alias("key"), sf.lit("v").alias("value"))
-    with pytest.raises(PySparkException, match=r"\[OPTION\] .*no streaming query .*option works only within foreach"):
+def test_batches_of_an_unknown_query_are_appended_once(spark, path):
+    """As on Spark Connect and in other threads. The job name identifies their query."""
+
+    def append(number, *values):
+        options = {"path": path, "partitions": 1, "job": "copy", "batchId": number}
+        frame = spark.createDataFrame([("k", value) for value in values], "key string, value string")
         route(frame, options).write.format(FORMAT).mode("append").options(**options).save()
-    assert values_of(path) == []
+
+    for number, values in [(3, "ab"), (3, "ab"), (4, ""), (7, "c"), (7, "c")]:
+        append(number, *values)
+    for number, values, code in [(7, "d", "INPUT_CHANGED"), (3, "ab", "CHECKPOINT_MISMATCH")]:
+        with pytest.raises(PySparkException, match=rf"\[{code}\]"):
+            append(number, *values)
+    assert values_of(path) == ["a", "b", "c"]
+
+
+def test_query_and_batches_of_an_unknown_query_are_not_mixed(source, checkpoint, path, spark):
+    options = {"path": path, "partitions": 1, "job": "copy"}
+    rows = source.add("a", *keys(3))
+    run(route(source.stream(), options), checkpoint, **options)
+    frame = spark.createDataFrame([("k", "v")], "key string, value string")
+    one = options | {"batchId": 1}
+    with pytest.raises(PySparkException, match=r"\[JOB_MISMATCH\]"):
+        route(frame, one).write.format(FORMAT).mode("append").options(**one).save()
+    assert values_of(path) == rows
 
 
 def test_what_is_refused_says_what_to_do(source, checkpoint, path, spark):

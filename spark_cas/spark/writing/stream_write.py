@@ -296,15 +296,12 @@ def _run(task: BatchTask, batch: Batch) -> str:
 
 
 def _batch(task: BatchTask) -> Batch:
-    query = local_property(_QUERY_ID)
+    # On Spark Connect, and in other threads than that of foreachBatch, Spark does not report the query of a write.
+    query = local_property(_QUERY_ID) or task.job
     number = local_property(_BATCH_ID) if task.batch_id is None else task.batch_id
     if not query or number is None:
-        raise OptionError(
-            "this write has the option batchId, but Spark reports no streaming query for it. The option works only "
-            "within foreachBatch, in the thread that calls it, and not with Spark Connect. Nothing was appended. "
-            "Write there, or remove batchId: then each write is a load with its own job name, such as 'flights-17' "
-            "for batch 17."
-        )
+        msg = "Spark reports no streaming query to the task of a stream"
+        raise TypeError(msg)
     return Batch(query, int(number))
 
 
