@@ -24,7 +24,9 @@ EXPECTED = [f"{number:04}" for number in range(ROWS)]
 
 @pytest.fixture
 def small_batches(spark):
-    with session_settings(spark, {"spark.sql.execution.arrow.maxRecordsPerBatch": "4"}):
+    # The second is the default in 4.2.
+    settings = {"arrow.maxRecordsPerBatch": "4", "pythonUDF.arrow.enabled": "true"}
+    with session_settings(spark, {f"spark.sql.execution.{name}": value for name, value in settings.items()}):
         yield
 
 
