@@ -70,9 +70,8 @@ def selection_of(path: str | None, servers: str | None, named: Named) -> Selecti
     if given is None:
         raise OptionError(
             "the option kafka.bootstrap.servers is given without topic. Give option('topic', 'flights'); a read also "
-            "takes subscribe, subscribePattern or assign. A column topic does not select the topic: one write "
-            "appends to one topic, because it has its conditions and progress there. To write to several topics, "
-            "filter the DataFrame by the column, route each part, and write it under its own job name."
+            "takes subscribe, subscribePattern or assign. Without these options, only a batch write can use the "
+            "topics in the column topic of its DataFrame: pass both to spark_cas.route first."
         )
     topics = named.topics()
     specs = [kafka_spec(servers, topic, {}) for topic in topics or (_NO_NAME,)]

@@ -13,6 +13,7 @@ from spark_cas.options.parse import check_read, parse_read, parse_route, parse_w
 from spark_cas.options.read_range import ReadLimit, ReadRange
 from spark_cas.options.read_tasks import Splitting
 from spark_cas.options.selection import Selection
+from spark_cas.options.several_topics import names_no_topic, parsed_by_topic
 from spark_cas.options.topic_partitions import TopicPartition
 
 TOPIC = {"kafka.bootstrap.servers": "a:9092,b:9092", "topic": "flights"}
@@ -149,10 +150,65 @@ def test_several_topics_take_the_defaults_of_all_logs_alone(tmp_path):
         assert spec.prefix == prefix
 
 
-def test_brokers_without_a_topic_say_how_rows_for_several_are_written():
-    text = refused(parse_write, {"kafka.bootstrap.servers": "a:9092"})
-    assert "one write appends to one topic" in text
-    assert "filter the DataFrame by the column" in text
+def test_brokers_without_a_topic_name_the_ways_to_select_topics():
+    text = refused(parse_write, BROKERS)
+    assert "option('topic', 'flights')" in text
+    assert "spark_cas.route" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "without"),
+    [
+        (BROKERS, True),
+        ({"Kafka.Bootstrap.Servers": "a:9092", "job": "load-1", "subscribe": "flights"}, True),
+        ({**BROKERS, "Topic": "flights"}, False),
+        ({**BROKERS, **PATH}, False),
+        (PATH, False),
+        ({}, False),
+    ],
+)
+def test_options_without_a_topic_are_recognised(options, without):
+    assert names_no_topic(options) == without
+
+
+def test_each_topic_has_its_own_defaults_and_expected_offsets(tmp_path):
+    file = conf(tmp_path, "[logs.a]\nmaxRecordsPerChunk = 7")
+    options = {**BROKERS, **file, "job": "load-1", "ExpectedOffsets": '{"b": {"0": 5, "1": null}, "c": {"2": 0}}'}
+    parsed = parsed_by_topic(options, ["b", "a"], parse_write)
+    assert list(parsed) == ["a", "b", "c"]
+    assert [each.spec.topic for each in parsed.values()] == ["a", "b", "c"]
+    assert [each.job for each in parsed.values()] == ["load-1"] * 3
+    assert [each.limits.max_records == 7 for each in parsed.values()] == [True, False, False]
+    expected = [each.expected_offsets for each in parsed.values()]
+    named = [ExpectedOffsets("offsets", ((0, 5), (1, None))), ExpectedOffsets("offsets", ((2, 0),))]
+    assert expected == [ExpectedOffsets("end"), *named]
+    none = parsed_by_topic({**BROKERS, "expectedoffsets": "none"}, ["b", "a"], parse_write)
+    assert [each.expected_offsets for each in none.values()] == [ExpectedOffsets("none")] * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"expectedoffsets": '{"0": 5}'}, "the offsets of each topic"),
+        ({"expectedoffsets": '{"a": {"0": 5}, "0": 5}'}, "the offsets of each topic"),
+        ({"expectedoffsets": '{"a": {"0": 5}, "a": {"1": 5}}'}, "the offsets of each topic"),
+        ({"expectedoffsets": '{"a": {"0": 5, "0": 6}}'}, "the offsets of each topic"),
+        ({"expectedoffsets": "{}"}, "the offsets of each topic"),
+        ({"expectedoffsets": "[" * 5000}, "the offsets of each topic"),
+        ({"expectedoffsets": '{"a": {}}'}, "topic a: expected offsets must be"),
+        ({"expectedoffsets": '{"a": {"x": 5}}'}, "topic a: expected offsets: each key must be"),
+        ({"expectedoffsets": '{"a b": {"0": 5}}'}, "'a b' is no name of a topic"),
+        ({"maxrecordsperchunk": "0"}, "topic a: option maxRecordsPerChunk"),
+        ({"atomic": "load"}, "topic a: atomic=load"),
+    ],
+)
+def test_options_that_do_not_apply_to_several_topics_are_rejected(options, said):
+    assert said in refused(lambda given: parsed_by_topic(given, ["a", "b"], parse_write), {**BROKERS, **options})
+
+
+def test_default_of_one_log_makes_no_load_of_several_topics_atomic(tmp_path):
+    options = {**BROKERS, **conf(tmp_path, '[logs.b]\natomic = "load"')}
+    assert "topic b: atomic=load" in refused(lambda given: parsed_by_topic(given, ["a", "b"], parse_write), options)
 
 
 @pytest.mark.parametrize("value", ["flights,other", "flights.*", "", "a b", f"/{CANARY}"])

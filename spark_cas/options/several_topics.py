@@ -1,0 +1,119 @@
+"""The options of a load whose column `topic` names the topic of each row, because no option names one."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeVar
+
+from spark_cas.core.errors import ConditionalLogError, OptionError
+from spark_cas.options.option import one_topic
+from spark_cas.options.parse import RouteOptions, WriteOptions
+from spark_cas.options.table import SERVERS
+
+MOST_TOPICS = 100
+"""The maximum number of topics of a load. The driver plans them one after the other."""
+
+_ONE_TOPIC = "Set option topic, and write the rows of each topic as a load of its own."
+_EXPECTED = "expectedoffsets"
+_OF_ONE_TOPIC = {
+    "batchId": "a micro-batch is written to one topic",
+    "roundOf": "append_if_unchanged appends to one topic",
+    "report": "the file contains the result of one topic",
+}
+
+_Parsed = TypeVar("_Parsed", bound=RouteOptions | WriteOptions)
+
+
+def names_no_topic(options: Mapping[str, str]) -> bool:
+    """Return whether the options of a write name brokers, but no topic and no path."""
+    names = {name.lower() for name in options}
+    return SERVERS in names and names.isdisjoint({"topic", "path", "paths"})
+
+
+def parsed_by_topic(
+    options: Mapping[str, str], topics: Iterable[str], parse: Callable[[Mapping[str, str]], _Parsed]
+) -> dict[str, _Parsed]:
+    """Parse the options for each topic.
+
+    Args:
+        options: The options of the load, which name no topic.
+        topics: The topics of the rows.
+        parse: Parses the options of one topic.
+
+    Returns:
+        The options by topic, sorted. They include the topics that only ``expectedOffsets`` names.
+
+    Raises:
+        OptionError: An option is invalid, or does not apply to several topics.
+    """
+    common = {name.lower(): value for name, value in options.items()}
+    for name, why in _OF_ONE_TOPIC.items():
+        if name.lower() in common:
+            raise OptionError(f"option {name} needs option topic: {why}. Nothing was appended. {_ONE_TOPIC}")
+    offsets = _offsets_by_topic(common.get(_EXPECTED))
+    if offsets:
+        del common[_EXPECTED]
+    parsed: dict[str, _Parsed] = {}
+    for topic in sorted({*topics, *offsets}):
+        _check_name(topic)
+        own = {_EXPECTED: offsets[topic]} if topic in offsets else {}
+        with of_topic(topic):
+            parsed[topic] = parse({**common, **own, "topic": topic})
+    for topic, each in parsed.items():
+        if each.whole:
+            raise OptionError(
+                f"topic {topic}: atomic=load, given or a default of the log, is for one topic, and the column topic "
+                f"can name several. Nothing was appended. {_ONE_TOPIC}"
+            )
+    return parsed
+
+
+@contextmanager
+def of_topic(topic: str) -> Iterator[None]:
+    """Add the name of the topic to an error of the ``with`` block."""
+    try:
+        yield
+    except ConditionalLogError as error:
+        raise type(error)(message_of_topic(topic, error)) from None
+
+
+def message_of_topic(topic: str, error: ConditionalLogError) -> str:
+    """Return the message of an error with the name of its topic, also in the expected offsets that it recommends."""
+    return f"topic {topic}: " + re.sub(r"(expected offsets )(\{[^{}]*\})", rf'\1{{"{topic}": \2}}', error.message)
+
+
+def _check_name(topic: str) -> None:
+    try:
+        valid = one_topic(topic) == topic
+    except ValueError:
+        valid = False
+    if not valid:
+        raise OptionError(
+            f"{topic!r} is no name of a topic (A-Z a-z 0-9 . _ -). Nothing was appended. Correct the column topic, "
+            f"or the topics in option expectedOffsets."
+        )
+
+
+def _offsets_by_topic(text: str | None) -> dict[str, str]:
+    """Return the JSON offsets of each topic; empty if the option is not set, ``end`` or ``none``."""
+    if text is None or text.strip().lower() in ("end", "none"):
+        return {}
+    try:
+        given = json.loads(text, object_pairs_hook=_each_once)
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict) or not given or not all(isinstance(each, dict) for each in given.values()):
+        raise OptionError(
+            "without option topic, expected offsets must be 'end', 'none' or a JSON object with the offsets of each "
+            'topic, such as {"flights": {"0": 17, "3": null}}; the value is none of these. Nothing was appended.'
+        )
+    return {topic: json.dumps(offsets) for topic, offsets in given.items()}
+
+
+def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        msg = "a name is there twice"
+        raise ValueError(msg)
+    return found
