@@ -2,6 +2,7 @@
 
 import difflib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -207,9 +208,38 @@ class Mark:
             )
 
 
+_TOPICS = "topics"
+"""The key of the marks of several topics within the routing mark."""
+
+
+def metadata_of_topics(marks: Mapping[str, Mark]) -> dict[str, Any]:
+    """Return the marks of the topics of a frame as column metadata."""
+    return {MARK: {_TOPICS: {topic: mark.metadata()[MARK] for topic, mark in marks.items()}}}
+
+
+def marks_by_topic(schema: StructType) -> dict[str, Mark] | None:
+    """Return the mark of each topic of a frame that `route` routed to several topics, None for any other frame."""
+    mark = schema["partition"].metadata.get(MARK) if "partition" in schema.fieldNames() else None
+    topics = mark.get(_TOPICS) if isinstance(mark, dict) else None
+    if not isinstance(topics, dict):
+        return None
+    marks = {topic: found for topic, each in topics.items() if (found := _mark_from(each)) is not None}
+    return marks if len(marks) == len(topics) else None
+
+
+def with_mark(schema: StructType, mark: Mark) -> StructType:
+    """Return the schema of a frame with another routing mark."""
+    marked = StructField("partition", IntegerType(), metadata=mark.metadata())
+    return StructType([marked if each.name == "partition" else each for each in schema])
+
+
 def mark_of(schema: StructType) -> Mark | None:
-    """Return the routing mark of a frame, or None if it has no valid one."""
-    found = schema["partition"].metadata.get(MARK)
+    """Return the routing mark of a frame for one log, or None if it has no valid one."""
+    return _mark_from(schema["partition"].metadata.get(MARK))
+
+
+def _mark_from(found: object) -> Mark | None:
+    """Return the mark that `Mark.metadata` stored, or None if it is not valid."""
     if not isinstance(found, dict):
         return None
     partitions, epoch = found.get("partitions"), found.get("layout_epoch")

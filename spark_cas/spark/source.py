@@ -62,11 +62,16 @@ class ConditionalLogSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from spark_cas.options.parse import parse_write
+        from spark_cas.options.several_topics import names_no_topic
         from spark_cas.spark.schema import check_not_overwrite
         from spark_cas.spark.writing.stream_write import plan_batch_write
         from spark_cas.spark.writing.write import plan_write
 
         check_not_overwrite(overwrite=overwrite)
+        if names_no_topic(self.options) and "topic" in schema.fieldNames():
+            from spark_cas.spark.writing.topics_write import plan_topics
+
+            return plan_topics(self.options, schema)
         options = parse_write(self.options)
         return plan_write(options, schema) if options.batch_id is None else plan_batch_write(options, schema)
 

@@ -123,16 +123,16 @@ def register(spark: "SparkSession", source: type[DataSource]) -> None:
             raise
 
 
-def to_numbered_tasks(rows: "DataFrame", tasks: int, number: str) -> "DataFrame":
+def to_numbered_tasks(rows: "DataFrame", tasks: int, number: "Column") -> "DataFrame":
     """Return the rows, each in the task whose number is that of a column modulo ``tasks``."""
     if hasattr(rows, "repartitionById"):  # 4.1
-        return rows.repartitionById(tasks, sf.col(number))
+        return rows.repartitionById(tasks, number)
     return _by_hash(rows, tasks, number)
 
 
-def _by_hash(rows: "DataFrame", tasks: int, number: str) -> "DataFrame":
+def _by_hash(rows: "DataFrame", tasks: int, number: "Column") -> "DataFrame":
     hashed = sf.array(*(sf.lit(each) for each in _ints_by_task(tasks)))
-    return rows.repartition(tasks, sf.get(hashed, sf.pmod(sf.col(number), sf.lit(tasks))))
+    return rows.repartition(tasks, sf.get(hashed, sf.pmod(number, sf.lit(tasks))))
 
 
 def _ints_by_task(tasks: int) -> list[int]:

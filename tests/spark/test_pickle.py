@@ -35,6 +35,7 @@ from spark_cas.spark.source import ConditionalLogSource
 from spark_cas.spark.writing.blind_write import BlindTask, BlindWriter
 from spark_cas.spark.writing.report import TaskReport
 from spark_cas.spark.writing.stream_write import BatchReport, BatchTask, BatchWriter, StreamWriter
+from spark_cas.spark.writing.topics_write import TopicReport
 from spark_cas.spark.writing.verify import Hashed
 from spark_cas.spark.writing.write import ConditionalLogWriter, WriteTask
 
@@ -76,6 +77,7 @@ VALUES = [
     BATCH,
     BLIND,
     REPORT,
+    TopicReport("flights", REPORT),
     SELECTION,
     RecordsPartition("log", ((FLIGHTS, OffsetRange(0, 5)), (FLIGHTS, OffsetRange(7, 9)))),
     BatchReport((PartitionResult(IN_BATCH, 0, 0),), job="load-1", batch=Batch("query", 5), run="run/5"),

@@ -67,7 +67,7 @@ def test_keys_are_assigned_as_by_other_clients(spark, path, monkeypatch, in_pyth
 @pytest.mark.parametrize("tasks", [1, 7, 300])
 def test_rows_are_in_the_task_of_their_number(spark, arrange, tasks):
     rows = spark.range(3 * tasks).selectExpr(f"CAST(id % {tasks} AS INT) AS number")
-    arranged = arrange(rows, tasks, "number")
+    arranged = arrange(rows, tasks, sf.col("number"))
     assert arranged.rdd.getNumPartitions() == tasks
     assert arranged.where(sf.spark_partition_id() == sf.col("number")).count() == 3 * tasks
 

@@ -7,7 +7,7 @@ sorts it after all other rows of the partition. A task completes a partition onl
 An end marker has no key, the value `MARKER`, and a negative ``partition``. All other columns are null.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +17,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType, StringType
 
 from spark_cas.core.errors import NotRoutedError
-from spark_cas.spark.schema import EndMarkers, mark_of
+from spark_cas.spark.schema import EndMarkers, mark_of, marks_by_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -32,16 +32,28 @@ _ROUTE = "Use spark_cas.route(df, options) with the options of the write, and do
 def with_end_markers(df: "DataFrame", partitions: int) -> "DataFrame":
     """Return the rows of a frame and an end marker for each partition."""
     number = (sf.col("id") - partitions).cast("int")
+    return _with(df, df.sparkSession.range(0, partitions, 1, 1).select(number.alias("partition")))
+
+
+def with_end_markers_of_topics(df: "DataFrame", partitions: Mapping[str, int]) -> "DataFrame":
+    """Return the rows of a frame and an end marker for each partition of each topic."""
+    counts = sf.create_map(*(sf.lit(each) for entry in partitions.items() for each in entry))
+    topics = df.sparkSession.range(0, 1, 1, 1).select(sf.explode(counts).alias("topic", "count"))
+    return _with(df, topics.select("topic", sf.explode(sf.sequence(-sf.col("count"), sf.lit(-1))).alias("partition")))
+
+
+def _with(df: "DataFrame", markers: "DataFrame") -> "DataFrame":
+    """Return the rows and the end markers, which have the columns that identify their partition."""
     columns = []
     for field in df.schema:
-        if field.name == "partition":
-            column = number
+        if field.name in markers.columns:
+            column = sf.col(field.name).cast(field.dataType)
         elif field.name == "value" and isinstance(field.dataType, BinaryType | StringType):
             column = sf.lit(MARKER).cast(field.dataType)
         else:
             column = sf.lit(None).cast(field.dataType)
         columns.append(column.alias(field.name))
-    return df.union(df.sparkSession.range(0, partitions, 1, 1).select(*columns))
+    return df.union(markers.select(*columns))
 
 
 def with_positions(sorted_rows: "DataFrame") -> "DataFrame":
@@ -58,8 +70,10 @@ def is_end_marker() -> "Column":
 
 def end_markers_of(df: "DataFrame") -> int:
     """Return the number of end markers in a frame, by its routing mark."""
-    mark = mark_of(df.schema) if "partition" in df.columns else None
-    return 0 if mark is None or mark.end_markers == "none" else mark.partitions
+    if "partition" not in df.columns:
+        return 0
+    marks = [mark_of(df.schema), *(marks_by_topic(df.schema) or {}).values()]
+    return sum(mark.partitions for mark in marks if mark is not None and mark.end_markers != "none")
 
 
 def without_end_markers(df: "DataFrame") -> "DataFrame":

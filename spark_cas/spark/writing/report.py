@@ -202,10 +202,14 @@ def require_one_task_each(reports: Iterable[TaskReport]) -> None:
         seen.update(mine)
 
 
-def _rank(rejection: Rejection) -> tuple[int, tuple[int, ...], str]:
+def rank_of(kind: str) -> int:
+    """Return the rank of a kind of error. Of several errors, the user gets the kind with the lowest rank."""
     kinds: Sequence[str] = _MOST_IMPORTANT_FIRST
-    place = kinds.index(rejection.kind) if rejection.kind in kinds else len(kinds)
-    return place, rejection.partitions, rejection.message
+    return kinds.index(kind) if kind in kinds else len(kinds)
+
+
+def _rank(rejection: Rejection) -> tuple[int, tuple[int, ...], str]:
+    return rank_of(rejection.kind), rejection.partitions, rejection.message
 
 
 def _brief(rejection: Rejection) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
 from pyspark.errors import AnalysisException
@@ -18,13 +19,15 @@ from spark_cas.log.load.after_expansion import earlier_rows
 from spark_cas.log.load.placing import placement_on, recorded_partitioner
 from spark_cas.log.open import open_log
 from spark_cas.options.parse import RouteOptions, parse_read, parse_route
+from spark_cas.options.several_topics import MOST_TOPICS, names_no_topic, of_topic, parsed_by_topic
 from spark_cas.spark.jvm import java_session, jvm_of
-from spark_cas.spark.schema import EndMarkers, Mark
+from spark_cas.spark.schema import EndMarkers, Mark, metadata_of_topics
 from spark_cas.spark.setup import collected, saw_it_run, warn_of_idle_timeout, was_seen_to_run
 from spark_cas.spark.versions import to_numbered_tasks
 from spark_cas.spark.writing.end_markers import (
     is_end_marker,
     with_end_markers,
+    with_end_markers_of_topics,
     with_positions,
     without_end_markers,
 )
@@ -60,6 +63,9 @@ def route(
     write does not append it. If Spark ends a task before its last row, this row is missing, and the write does not
     take the rows so far for all rows. If ``order_by`` has a `Column`, there are no end markers, because Spark cannot
     compute each `Column` for them. Then the options ``atomic=true`` and, on Kafka, ``atomic=load`` are rejected.
+
+    If the options name brokers but no topic, the column ``topic`` names the topic of each row, and the write appends
+    to all these topics. Spark computes the rows once more, to find the topics. There can be at most 100.
 
     If the options name a job that an expansion interrupted, the rows that it has appended are removed. The remaining
     rows are assigned to the new partitions. This does not apply to Spark Connect, whose client cannot read the log.
@@ -112,7 +118,10 @@ def route_rows(
     Raises:
         ConditionalLogError: The errors of `route`.
     """
-    options = parse_route({name: str(value) for name, value in write_options.items()})
+    as_text = {name: str(value) for name, value in write_options.items()}
+    if names_no_topic(as_text) and "topic" in df.columns:
+        return _routed_to_topics(df, as_text, by, order_by, has_columns=has_columns)
+    options = parse_route(as_text)
     if df.isStreaming and order_by:
         raise OptionError(
             "Spark sorts no stream, and route was given order_by. Leave it out; the write's option orderBy sorts "
@@ -133,14 +142,14 @@ def route_rows(
     try:
         for earlier in mark.earlier:
             placed = _placed(rest, earlier.partitions, by, mark.partitioner)
-            together = to_numbered_tasks(placed, earlier.partitions, "partition")
+            together = to_numbered_tasks(placed, earlier.partitions, sf.col("partition"))
             rest = without(together.sortWithinPartitions(*_total_order(placed, order_by, by_key=False)), earlier)
         placed = _placed(rest, mark.partitions, by, mark.partitioner)
         has_markers = mark.end_markers in ("partition", "load")
         if has_markers:
             placed = with_end_markers(placed, mark.partitions)
         # Mark before the sort: a projection after it would copy each row.
-        rows = to_numbered_tasks(_marked(placed, mark), mark.partitions, "partition")
+        rows = to_numbered_tasks(_marked(placed, mark), mark.partitions, sf.col("partition"))
         if df.isStreaming:
             # A second mark, because Python's rows have no metadata.
             return _marked(sealed(rows), mark) if in_one_task else rows
@@ -155,6 +164,88 @@ def route_rows(
             "the columns of order_by the second time. Use order_by=['x'] or pyspark.sql.functions.col('x'), not "
             "df['x']."
         ) from error
+
+
+def _routed_to_topics(
+    df: "DataFrame", given: Mapping[str, str], by: str, order_by: "Sequence[str | Column]", *, has_columns: bool
+) -> "DataFrame":
+    """Return the rows ready for a write to the topics in their column ``topic``. Each partition is one task.
+
+    Raises the errors of `routed`.
+    """
+    if df.isStreaming:
+        raise OptionError("a stream is written to one topic. Set option topic, or write it within foreachBatch.")
+    if not has_columns:
+        raise OptionError(
+            "without option topic, route(order_by=...) takes only names of columns of the DataFrame. Nothing was "
+            "appended. Add a column for the expression first, and name it."
+        )
+    _make_active(df.sparkSession)
+    rows = without_end_markers(df)
+    options = parsed_by_topic(given, _topics_in(rows), parse_route)
+    if len({each.by_key for each in options.values()}) > 1:
+        raise OptionError("option compare differs between the topics by the defaults of the logs. Set it for all.")
+    marks = {topic: _mark_of_topic(rows.sparkSession, topic, each, by) for topic, each in options.items()}
+    if not marks:
+        empty = rows.withColumn("partition", sf.lit(None).cast(IntegerType()))
+        return empty.withMetadata("partition", metadata_of_topics(marks))
+    placed = rows.withColumn("partition", _partition_in_topic(rows, marks, by))
+    counts = {topic: mark.partitions for topic, mark in marks.items()}
+    placed = with_end_markers_of_topics(placed, counts).withMetadata("partition", metadata_of_topics(marks))
+    ends = dict(zip(counts, accumulate(counts.values()), strict=True))
+    # The partition of an end marker is negative.
+    task = _of_topic(ends) - _of_topic(counts) + sf.pmod(sf.col("partition"), _of_topic(counts))
+    by_key = any(each.by_key for each in options.values())
+    order = _total_order(placed, order_by, by_key=by_key, markers_last=True)
+    return to_numbered_tasks(placed, sum(counts.values()), task).sortWithinPartitions(*order)
+
+
+def _topics_in(df: "DataFrame") -> list[str]:
+    """Return the values of the column ``topic``; raise OptionError for a null, or for too many."""
+    _require_column(df, "topic", StringType())
+    found = [row[0] for row in df.select(_topic()).distinct().limit(MOST_TOPICS + 1).collect()]
+    if None in found:
+        raise SchemaError("a row has no topic: its column topic is null. Nothing was appended. Set it in each row.")
+    if len(found) > MOST_TOPICS:
+        raise OptionError(
+            f"the column topic has more than {MOST_TOPICS} values, the maximum number of topics of a load. Nothing "
+            f"was appended. Check the column, or write the rows with several loads."
+        )
+    return found
+
+
+def _topic() -> "Column":
+    """Return the topic of a row. With a collation, different names may compare as equal, so the cast removes it."""
+    return sf.col("topic").cast(StringType())
+
+
+def _of_topic(numbers: Mapping[str, int]) -> "Column":
+    """Return the number that the topic of a row has; null for another topic."""
+    return sf.create_map(*(sf.lit(each) for entry in numbers.items() for each in entry))[_topic()]
+
+
+def _mark_of_topic(spark: "SparkSession", topic: str, options: RouteOptions, by: str) -> Mark:
+    with of_topic(topic):
+        mark = _layout_mark(spark, options, by)
+        if _earlier_rows(options, mark):
+            raise OptionError(
+                f"partitions were added to the topic after job {options.job!r} had appended rows. A load without "
+                f"option topic cannot resume this job. Nothing was appended now. For each topic, filter the rows by "
+                f"the column topic, and route and write them with option topic under the same job name."
+            )
+    return replace(mark, end_markers="partition", sorted=True)
+
+
+def _partition_in_topic(df: "DataFrame", marks: Mapping[str, Mark], by: str) -> "Column":
+    """Return the partition of each row in its topic; null for a topic without a mark."""
+    topics: dict[tuple[int, Partitioner | None], list[str]] = {}
+    for topic, mark in marks.items():
+        topics.setdefault((mark.partitions, mark.partitioner), []).append(topic)
+    columns = [
+        sf.when(_topic().isin(names), _partition_of_row(df, partitions, by, partitioner))
+        for (partitions, partitioner), names in topics.items()
+    ]
+    return sf.coalesce(*columns)
 
 
 def _require_columns(options: RouteOptions, *, has_columns: bool) -> None:
@@ -267,12 +358,17 @@ def _layout_through(spark: "SparkSession", options: RouteOptions, by: str) -> _F
 
 def _placed(df: "DataFrame", partitions: int, by: str, partitioner: Partitioner | None) -> "DataFrame":
     """Return the rows with the column ``partition``."""
+    return df.withColumn("partition", _partition_of_row(df, partitions, by, partitioner))
+
+
+def _partition_of_row(df: "DataFrame", partitions: int, by: str, partitioner: Partitioner | None) -> "Column":
+    """Return the partition of each row."""
     if by == "key":
         _require_column(df, "key", BinaryType(), StringType())
-        return df.withColumn("partition", partition_by_key(df, partitions, partitioner or DEFAULT_PARTITIONER))
+        return partition_by_key(df, partitions, partitioner or DEFAULT_PARTITIONER)
     if by == "partition":
         _require_column(df, "partition", IntegerType())
-        return df
+        return sf.col("partition")
     raise OptionError("route takes by='key' or by='partition', and was given something else.")
 
 

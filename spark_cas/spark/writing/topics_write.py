@@ -1,0 +1,144 @@
+"""The writer of a load to several topics: one writer for each, with its own plan, conditions and progress."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from spark_cas.core.errors import ConditionalLogError, NotRoutedError, StorageError
+from spark_cas.options.parse import parse_write
+from spark_cas.options.several_topics import message_of_topic, of_topic, parsed_by_topic
+from spark_cas.spark.plain_errors import called_by_spark
+from spark_cas.spark.schema import marks_by_topic, with_mark
+from spark_cas.spark.writing.blind_write import BlindWriter
+from spark_cas.spark.writing.end_markers import changed_after_route
+from spark_cas.spark.writing.end_of_stream import acknowledged
+from spark_cas.spark.writing.report import TaskReport, rank_of
+from spark_cas.spark.writing.write import ConditionalLogWriter, plan_write
+
+
+@dataclass(frozen=True)
+class TopicReport(WriterCommitMessage):
+    """The commit message of a task, all of whose rows are for one topic."""
+
+    topic: str
+    report: TaskReport
+
+
+class _OtherTopicError(Exception):
+    """A task has rows of another topic. It is no error of spark_cas, so no writer reports it as one of its topic."""
+
+
+def plan_topics(options: Mapping[str, str], schema: StructType) -> "TopicsWriter":
+    """Plan the write to each topic, in the order of their names, so that two loads never wait for each other.
+
+    If the plan of a topic is rejected, the function releases the locks of the others, and no task runs.
+    """
+    marks = marks_by_topic(schema)
+    if marks is None:
+        raise NotRoutedError(
+            "the options name no topic, and the frame was not routed to the topics in its column topic. Nothing was "
+            "appended. Use spark_cas.route(df, options) with the options of this write, or set option topic."
+        )
+    parsed = parsed_by_topic(options, marks, parse_write)
+    if parsed.keys() != marks.keys():
+        raise NotRoutedError(
+            f"option expectedOffsets names topic {min(parsed.keys() - marks.keys())}, to which the frame was not "
+            f"routed. Nothing was appended. Use spark_cas.route(df, options) with the options of this write."
+        )
+    writers: dict[str, ConditionalLogWriter | BlindWriter] = {}
+    try:
+        for topic, each in parsed.items():
+            with of_topic(topic):
+                writers[topic] = plan_write(each, with_mark(schema, marks[topic]))
+    except BaseException:
+        for writer in writers.values():
+            writer.abort([])
+        raise
+    return TopicsWriter(writers)
+
+
+@called_by_spark
+class TopicsWriter(DataSourceArrowWriter):
+    """Appends the rows of each task to their topic."""
+
+    def __init__(self, writers: Mapping[str, ConditionalLogWriter | BlindWriter]) -> None:
+        self._writers = dict(writers)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TopicReport:
+        """Append the rows of one task, and return its report.
+
+        Raises NotRoutedError if the rows are for several topics. Then no topic is complete, because a part of its
+        rows may be among the unread rows of this task.
+        """
+        batches = acknowledged(iterator)
+        first = next((batch for batch in batches if batch.num_rows), None)
+        if first is None:
+            return TopicReport("", TaskReport())
+        topic = first.column("topic")[0].as_py()
+        writer = self._writers.get(topic)
+        if writer is None:
+            raise _with_other_topics(topic)
+        try:
+            return TopicReport(topic, writer.write(_of_one_topic(chain([first], batches), topic)))
+        except _OtherTopicError:
+            raise _with_other_topics(topic) from None
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Complete the job in each topic. If some are rejected, complete the others, and raise one error."""
+        rows, errors = dict[str, int](), dict[str, ConditionalLogError]()
+        for topic, writer in self._writers.items():
+            reports = _reports_of(topic, messages)
+            try:
+                writer.commit([*reports])
+            except ConditionalLogError as error:
+                errors[topic] = error
+                if isinstance(error, StorageError):
+                    # The brokers do not respond, so each other topic would wait for the retry deadline too.
+                    break
+            else:
+                rows[topic] = sum(_rows_in(each) for each in reports)
+        if errors:
+            raise _error_of(errors, rows)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Abort the write in each topic. Visible rows stay."""
+        for topic, writer in self._writers.items():
+            writer.abort([*_reports_of(topic, messages)])
+
+
+def _of_one_topic(batches: Iterator[pa.RecordBatch], topic: str) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if not pc.all(pc.equal(batch.column("topic"), topic), skip_nulls=False, min_count=0).as_py():
+            raise _OtherTopicError
+        yield batch
+
+
+def _with_other_topics(topic: str | None) -> NotRoutedError:
+    return changed_after_route(f"a task has rows of topic {topic!r} and of others, or of a topic that is new since")
+
+
+def _reports_of(topic: str, messages: list[WriterCommitMessage | None]) -> list[TaskReport]:
+    return [each.report for each in messages if isinstance(each, TopicReport) and each.topic == topic]
+
+
+def _rows_in(report: TaskReport) -> int:
+    return sum(each.progress.rows for each in report.results) + sum(each.rows for each in report.hashed)
+
+
+def _error_of(errors: Mapping[str, ConditionalLogError], rows: Mapping[str, int]) -> ConditionalLogError:
+    """Return one error for all topics whose commit failed.
+
+    Args:
+        errors: The error of each of these topics.
+        rows: The rows of the job in each complete topic.
+    """
+    first, *others = sorted(errors, key=lambda topic: rank_of(errors[topic].kind))
+    messages = [message_of_topic(first, errors[first])]
+    messages += [f"[{errors[topic].kind}] {message_of_topic(topic, errors[topic])}" for topic in others]
+    complete = ", ".join(f"{topic} ({count} rows)" for topic, count in rows.items()) or "none"
+    return type(errors[first])(f"{' '.join(messages)} Complete topics: {complete}.")
