@@ -86,7 +86,7 @@ SOURCE: tuple[SparkOption, ...] = (
 
 SINK: tuple[SparkOption, ...] = (
     SparkOption("kafka.bootstrap.servers", _SAME, ""),
-    SparkOption("topic", _DIFFERENT, "It is required: a column `topic` does not name the topic of a row."),
+    SparkOption("topic", _DIFFERENT, "A stream requires it. A batch write overrides the column `topic` with it."),
     SparkOption("includeHeaders", _NO_EFFECT, "If the frame has a column headers, it is written."),
     SparkOption("kafka.key.serializer", _REFUSED, "Keys are written as they are; cast the column."),
     SparkOption("kafka.value.serializer", _REFUSED, "Values are written as they are; cast the column."),
@@ -98,7 +98,7 @@ COLUMNS: tuple[SparkOption, ...] = (
     SparkOption("key", _DIFFERENT, "It is required. For records without a key, use `lit(None).cast('binary')`."),
     SparkOption("value", _SAME, ""),
     SparkOption("headers", _DIFFERENT, "If the frame has it, it is written, without `includeHeaders`."),
-    SparkOption("topic", _DIFFERENT, "It is ignored: one write appends to one topic, which an option names."),
+    SparkOption("topic", _DIFFERENT, "Pass the rows and the options of the write to `route`. A stream ignores it."),
     SparkOption(
         "partition",
         _DIFFERENT,

@@ -74,7 +74,8 @@ OPTIONS: tuple[Option, ...] = (
         EVERYWHERE,
         per_log=False,
         kafka_only=True,
-        doc="The topic. A write ignores a column `topic` of the frame: one write appends to one topic.",
+        doc="The topic. A write with this option ignores a column `topic`. Without it, a batch write appends each "
+        "row to the topic in that column: [several topics](kafka-quickstart.md#write-to-several-topics).",
     ),
     Option(
         "subscribe",
@@ -144,7 +145,8 @@ OPTIONS: tuple[Option, ...] = (
         "write. That can be after it has computed the routed rows, so name offsets to expect those of an earlier "
         'moment. `none`: no check, and others may append meanwhile. JSON such as `{"0": 17, "3": null}`: offsets by '
         "partition, null for no check; partitions that are not named are as with `end`. JSON that names only the "
-        "partitions of an earlier layout is rejected: [adding partitions](expansion.md). For a stream the default is "
+        "partitions of an earlier layout is rejected: [adding partitions](expansion.md). Without option `topic`, the "
+        'JSON has the offsets of each topic, such as `{"flights": {"0": 17}}`. For a stream the default is '
         "`none`; with `end`, it stops at the first record that another writer appends after its begin.",
     ),
     Option(
