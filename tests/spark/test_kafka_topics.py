@@ -145,7 +145,7 @@ def test_partitions_creates_the_topics_that_are_missing(spark, topics):
     assert [len(topics.values("c")), len(topics.all_values("c"))] == [4, ROWS]
     both = topics.frame(spark, topics="ac")
     message = refused(OptionError, lambda: route(both, options))
-    assert message.startswith(f"topic {topics.name['a']}: option partitions says 4, but the log has 2")
+    assert message.startswith(f"topic {topics.name['a']}: option partitions is 4, but the log has 2")
 
 
 def with_foreign_records(routed, topics, *blocked):
@@ -275,7 +275,7 @@ def test_rejected_options_of_one_topic_append_nothing(spark, topics):
     options = {**topics.options, "partitions": 4}
     routed = route(topics.frame(spark, topics="ac"), {**topics.options, "partitions": 2})
     message = refused(OptionError, lambda: save(routed, options))
-    assert message.startswith(f"topic {topics.name['a']}: option partitions says 4")
+    assert message.startswith(f"topic {topics.name['a']}: option partitions is 4")
     assert "there is no log at" in refused(LogNotFoundError, lambda: save(routed, topics.options))
     assert topics.all_values("a") == []
 

@@ -118,6 +118,8 @@ def route_rows(
     Raises:
         ConditionalLogError: The errors of `route`.
     """
+    _make_active(df.sparkSession)
+    warn_of_idle_timeout(df.sparkSession)
     as_text = {name: str(value) for name, value in write_options.items()}
     if names_no_topic(as_text) and "topic" in df.columns:
         return _routed_to_topics(df, as_text, by, order_by, has_columns=has_columns)
@@ -127,8 +129,6 @@ def route_rows(
             "Spark sorts no stream, and route was given order_by. Leave it out; the write's option orderBy sorts "
             "each batch within its partitions."
         )
-    _make_active(df.sparkSession)
-    warn_of_idle_timeout(df.sparkSession)
     mark = _layout_mark(df.sparkSession, options, by)
     in_one_task = options.whole and options.on_brokers
     if df.isStreaming:
@@ -171,7 +171,7 @@ def _routed_to_topics(
 ) -> "DataFrame":
     """Return the rows ready for a write to the topics in their column ``topic``. Each partition is one task.
 
-    Raises the errors of `routed`.
+    Raises the errors of `route`.
     """
     if df.isStreaming:
         raise OptionError("a stream is written to one topic. Set option topic, or write it within foreachBatch.")
@@ -180,7 +180,6 @@ def _routed_to_topics(
             "without option topic, route(order_by=...) takes only names of columns of the DataFrame. Nothing was "
             "appended. Add a column for the expression first, and name it."
         )
-    _make_active(df.sparkSession)
     rows = without_end_markers(df)
     options = parsed_by_topic(given, _topics_in(rows), parse_route)
     if len({each.by_key for each in options.values()}) > 1:
