@@ -150,8 +150,8 @@ test-versions-full: $(WHOLE) ## tests/spark and tests/faults on other versions: 
 # Spark 4.0 leaves sockets of its own open.
 ON_VERSION := -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 
-smoke: $(STAMP) needs-java ## the tests of each part of the connector, on one version of pyspark
-	$(BIN)/python -m pytest $(ON_VERSION) tests/spark/test_versions.py tests/spark/test_cut_off.py
+smoke: $(STAMP) needs-java kafka-jars ## the tests of each part of the connector, on one version of pyspark
+	$(BIN)/python -m pytest $(ON_VERSION) tests/spark/test_versions.py tests/spark/test_cut_off.py tests/spark/test_stream_copy.py
 
 whole: $(STAMP) needs-java kafka-jars ## all tests that depend on the version of pyspark
 	$(BIN)/python -m pytest $(ON_VERSION) $(CHOSEN) tests/spark tests/faults

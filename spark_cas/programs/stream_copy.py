@@ -1,7 +1,6 @@
 """Program that copies a log or topic into another as a stream, exactly once and in order per key."""
 
 import argparse
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -74,7 +73,9 @@ def reading_options(given: argparse.Namespace) -> dict[str, str]:
 
     Spark keeps the planned size of a batch, so a later run cannot reduce it.
     """
-    chosen = {"startingOffsets": "earliest", "includeHeaders": "true", **given.from_options}
+    # Before pyspark 4.2, a limit needs processingTime.
+    defaults = {"startingOffsets": "earliest", "includeHeaders": "true", "processingTime": "true"}
+    chosen = {**defaults, **given.from_options}
     # An offset limit may split a load, so it does not apply with isolation=load.
     isolation = next((value for name, value in chosen.items() if name.lower() == "isolation"), "")
     if isolation.strip().lower() == ISOLATION_LOAD:
@@ -83,6 +84,7 @@ def reading_options(given: argparse.Namespace) -> dict[str, str]:
 
 
 def _copy(given: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, Result]:
+    from spark_cas.spark.versions import start_for_existing_records
     from spark_cas.spark.writing.route import route
 
     writing = {**given.to_options, "path": given.to, "job": given.job}
@@ -98,13 +100,13 @@ def _copy(given: argparse.Namespace, spark: "SparkSession") -> tuple[ExitCode, R
     reading = reading_options(given)
     records = spark.readStream.format("conditional-log").options(**reading).load(getattr(given, "from"))
     writer = records.writeStream.foreachBatch(append).option("checkpointLocation", given.checkpoint)
-    query = (writer if given.follow else writer.trigger(availableNow=True)).start()
+    query, has_read_all = (writer.start(), None) if given.follow else start_for_existing_records(writer)
     console = console_for_people()
     copied, told = 0, -1
     try:
         ended: bool | None = False
         while not ended:
-            ended = query.awaitTermination(_LOOK_SECONDS)
+            ended = query.awaitTermination(_LOOK_SECONDS) or (has_read_all is not None and has_read_all())
             for progress in query.recentProgress:
                 if progress["batchId"] > told and progress["numInputRows"]:
                     told = progress["batchId"]
@@ -172,9 +174,11 @@ def records_behind(source: Mapping[str, Any]) -> int:
     On a topic, the number includes transaction markers.
 
     Args:
-        source: Spark's progress of the source; its offsets are JSON of `StreamOffsets`
+        source: Spark's progress of the source; its offsets are text of `StreamOffsets`
     """
-    end, latest = (json.loads(source[name] or "null") for name in ("endOffset", "latestOffset"))
+    from spark_cas.spark.versions import progress_offset
+
+    end, latest = (progress_offset(source[name]) for name in ("endOffset", "latestOffset"))
     if end is None or latest is None:
         return 0
     left = between(StreamOffsets.from_json(end), StreamOffsets.from_json(latest))

@@ -4,8 +4,11 @@ It detects each difference by a name that a version has or lacks, not by the ver
 Databricks add parts of later versions to theirs.
 """
 
+import ast
 import inspect
+import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -67,6 +70,8 @@ except ImportError:
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 __all__ = [
     "HAS_READ_LIMITS",
@@ -79,7 +84,9 @@ __all__ = [
     "SupportsTriggerAvailableNow",
     "arrow_schema",
     "binary_function",
+    "progress_offset",
     "register",
+    "start_for_existing_records",
     "stream_reader",
     "to_numbered_tasks",
 ]
@@ -192,6 +199,34 @@ def stream_reader(reader: LimitedReader, *, by_time: bool) -> DataSourceStreamRe
             f"processingTime=true. Otherwise remove these limits, or use pyspark 4.2 or newer."
         )
     return _WithPosition(reader)
+
+
+def progress_offset(text: str | None) -> dict[str, Any] | None:
+    """Return an offset in the progress of a query: JSON, and before 4.2 the text of a dict."""
+    try:
+        found = json.loads(text or "null")
+    except ValueError:
+        found = ast.literal_eval(text or "None")
+    return found  # type: ignore[no-any-return]
+
+
+def start_for_existing_records(writer: "DataStreamWriter") -> "tuple[StreamingQuery, Callable[[], bool]]":
+    """Start a query that reads the existing records in several micro-batches. Its source has ``processingTime=true``.
+
+    Before 4.2, Trigger.AvailableNow reads them in one micro-batch. There the query has a processing-time trigger, and
+    also reads records that are appended before it has read all others.
+
+    Returns:
+        The query, and a function that returns whether the caller must stop it, because it has read all records. The
+        function raises the error of a query that failed.
+    """
+    if HAS_READ_LIMITS:
+        return writer.trigger(availableNow=True).start(), lambda: False
+    query = writer.start()
+    pool = ThreadPoolExecutor(1)
+    read = pool.submit(query.processAllAvailable)
+    pool.shutdown(wait=False)
+    return query, lambda: read.done() and read.result() is None
 
 
 @called_by_spark

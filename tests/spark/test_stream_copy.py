@@ -146,7 +146,12 @@ def test_how_far_a_copy_is_behind():
 def test_a_batch_is_bounded_unless_the_call_says_otherwise(capsys):
     needed = ["--from", "a", "--to", "b", "--job", "copy", "--checkpoint", "c"]
     read = reading_options(parse_arguments(needed, "stream_copy.py"))
-    assert read == {"startingOffsets": "earliest", "includeHeaders": "true", "maxOffsetsPerTrigger": "1000000"}
+    assert read == {
+        "startingOffsets": "earliest",
+        "includeHeaders": "true",
+        "processingTime": "true",
+        "maxOffsetsPerTrigger": "1000000",
+    }
     read = reading_options(parse_arguments([*needed, "--from-option", "maxOffsetsPerTrigger=7"], "stream_copy.py"))
     assert read["maxOffsetsPerTrigger"] == "7"
     read = reading_options(parse_arguments([*needed, "--from-option", "Isolation=LOAD"], "stream_copy.py"))
