@@ -5,13 +5,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from spark_cas.core.errors import NotRoutedError
 from spark_cas.core.records import HEADERS, RECORDS
 from spark_cas.core.row_claims import split_claims
 from spark_cas.spark import schema as columns
 from spark_cas.spark.records import RowBuilder, by_partition, records_of
+from spark_cas.spark.versions import arrow_schema
 
 
 def batch(ids, **more):
@@ -89,7 +89,7 @@ def test_times_are_floored_to_milliseconds_before_1970_too():
 
 
 def test_rows_have_spark_columns_of_constants_and_offsets():
-    arrow = to_arrow_schema(columns.RECORDS_AND_HEADERS, timezone="UTC")
+    arrow = arrow_schema(columns.RECORDS_AND_HEADERS)
     builder = RowBuilder(arrow, "flights", 3)
     rows = [{"key": b"k", "value": None, "headers": [{"key": "h", "value": b"1"}], "timestamp": 5}] * 2
     records = pa.RecordBatch.from_pylist(rows, schema=RECORDS)

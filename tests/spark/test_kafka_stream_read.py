@@ -10,7 +10,7 @@ from spark_cas.core.errors import LogNotFoundError, OptionError, StorageError, T
 from spark_cas.options.parse import parse_read_stream
 from spark_cas.spark.reading.stream_read import RecordsStreamReader
 from spark_cas.spark.schema import RECORDS
-from spark_cas.spark.versions import ReadAllAvailable
+from spark_cas.spark.versions import HAS_READ_LIMITS, ReadAllAvailable
 from tests.kafka.clients import admin_of, create_topic
 from tests.spark.streams import SECONDS, Stream
 
@@ -45,7 +45,8 @@ def test_an_open_transaction_holds_up_its_partition_alone(spark, broker, tmp_pat
     assert theirs.flush(60) == 0
     send(broker, topic, 0, "behind")
     send(broker, topic, 1, "b")
-    assert "a transaction has been open" in stream.refused(StorageError, claimTimeoutMs=1000)
+    if HAS_READ_LIMITS:  # before 4.2, availableNow does not wait for open transactions
+        assert "a transaction has been open" in stream.refused(StorageError, claimTimeoutMs=1000)
     with stream.running() as query:
         await_values(stream, query, ["a", "b"])
         theirs.commit_transaction(60)

@@ -9,6 +9,7 @@ from pyspark.errors import PySparkException
 from spark_cas import error_from_text, open_log
 from spark_cas.core.errors import OptionError, TrimmedError, TruncatedError
 from spark_cas.log.expanding import expand_log
+from spark_cas.spark.versions import HAS_READ_LIMITS, progress_offset
 from spark_cas.testing.writing import append_foreign
 from tests.spark.streams import SECONDS, Stream
 
@@ -32,14 +33,16 @@ def test_a_stream_reads_each_record_once_through_limits_and_restarts(stream, log
 
     assert stream.run() == []
     append_foreign(log, 1, *"kl")
-    # With availableNow, the minimum does not hold back the last records.
-    assert stream.run(minOffsetsPerTrigger=100, maxOffsetsPerTrigger=200, minPartitions=2) == [2]
+    # With availableNow, the minimum does not hold back the last records. Spark has no limits for it before 4.2.
+    minimum = {"minOffsetsPerTrigger": 100} if HAS_READ_LIMITS else {}
+    assert stream.run(**minimum, maxOffsetsPerTrigger=200, minPartitions=2) == [2]
     assert stream.values() == [*"abcdefghijkl"]
     with stream.running() as query:
         append_foreign(log, 0, *"mn")
         query.processAllAvailable()
         progress = query.lastProgress["sources"][0]
-        assert json.loads(progress["latestOffset"])["flights"]["offsets"] == {"0": 9, "1": 5}
+        newest = progress["latestOffset" if HAS_READ_LIMITS else "endOffset"]
+        assert progress_offset(newest)["flights"]["offsets"] == {"0": 9, "1": 5}
     append_foreign(log, 0, *"op")
     assert stream.run() == [2]
     assert stream.values() == [*"abcdefghijklmnop"]
@@ -70,6 +73,7 @@ def test_a_limit_below_the_number_of_partitions_starves_none(stream, log):
     assert [(each["0"], each["1"]) for each in ends] == [(1, 0), (1, 1), (2, 1), (2, 2), (3, 2), (4, 2)]
 
 
+@pytest.mark.skipif(not HAS_READ_LIMITS, reason="Spark reports no latest offset before 4.2; see test_versions.py")
 def test_few_records_wait_for_more_up_to_the_delay(stream, log):
     with stream.running(minOffsetsPerTrigger=3, maxTriggerDelay="1h") as query:
         query.processAllAvailable()
