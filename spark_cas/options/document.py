@@ -13,128 +13,122 @@ from spark_cas.options.table import OPTIONS
 
 _HEAD = """# Options
 
-Option names are case-insensitive. An unknown option is an error. One dict can serve a read, `route` and a write:
+Set options on a read or a write, under case-insensitive names:
 
-- A write and `route` ignore the options of reads, except `logId`, which is a condition. A read ignores the options
-  of writes.
-- `spark.read` ignores `maxOffsetsPerTrigger`, `minOffsetsPerTrigger` and `maxTriggerDelay`, as Spark's own source
-  does. The logger `spark_cas` of Python's logging reports each once.
-- `route` and `spark.readStream` ignore `checkpointLocation` and `queryName`, which belong to a streaming query.
-- Any other option that does not apply is an error.
+    options = {"path": "/data/logs/flights", "job": "flights-2013", "partitions": 4}
+    route(df, options).write.format("conditional-log").mode("append").options(**options).save()
+    spark.read.format("conditional-log").options(**options, startingOffsets="earliest").load()
 
-An option overrides the defaults of the log in the `conf` file. These override `[defaults]` of the file, and those
-override the defaults below. The file can set options with a ✓. This page is generated:
-`python -m spark_cas.options.document > docs/options.md`.
+One dict can serve reads, writes and `route`: a read ignores the options of writes, and a write those of reads. But a
+write rejects `logId`, because it is a condition. `spark.read` ignores limits of micro-batches, with a
+warning. `route` and streams ignore `checkpointLocation` and `queryName`. Any other option that does not apply is
+an error. If a name ends in `Ms`, the unit is milliseconds.
+
+Options with a ✓ can also be in a TOML file of defaults ([example](../conf/conditional-log.toml)), for one log in
+`[logs."<path or name>"]` or for all logs in `[defaults]`. An option overrides the table of its log, which
+overrides `[defaults]`. A read of several topics uses only `[defaults]`. Only the driver reads the file.
 """
 
-_LESS = """Filters on the columns of a read return the correct rows, but the read still fetches all records, with any
-value of `spark.sql.python.filterPushdown.enabled`
-([why](decisions/0012-one-pyspark-data-source-without-filter-pushdown.md)). To read less, set `assign`, the starting
-and ending options, and a schema with only the columns that you need.
+_FILTERS = """Filters on columns do not reduce the data that a read fetches
+([why](decisions/0012-one-pyspark-data-source-without-filter-pushdown.md)). Use `assign`, the starting and ending
+options, and a schema with fewer columns.
 """
 
-_STREAM = "`spark.readStream` takes all of these, except for {}.\nIt also takes the following options.\n"
+_STREAM = "A stream does not accept {}.\n"
 
-_ROUTE = """## Routing
+_CONNECTOR = """## Coming from Spark's Kafka connector
 
-`spark_cas.route(df, options)` takes a dict with all options of a write. It uses the address and connection settings
-of the log, `partitions`, `partitioner`, `job`, `compare`, `atomic`, `idempotence` and `conf`.
+These tables compare all options of Spark 4.2's source and sink. **No effect**: a read or write ignores it, and logs
+an ignored option once. **Refused**: it fails. For other `kafka.*` options see the [next
+section](#settings-of-kafkas-clients).
 """
 
 _KAFKA = """## Settings of Kafka's clients
 
-Set each as `kafka.<name>`, with the name of Kafka's Java client, as in Spark's own connector. Set it as an option of
-reads and writes, or in the file of per-log defaults. User names, passwords, client ids and secrets may be `env:NAME`
-or `file:PATH`, and so may certificates and keys given as text. The driver and each worker resolve such a reference
-when they create a client, so Spark never sends the secret. It sends all other values in its plan as they are. These
-settings have an effect:
+Set `kafka.<name>`, with a name of Kafka's Java client, as an option or in the file of defaults. Give secrets as
+`env:NAME` or `file:PATH`: the driver and each worker then read the value themselves. Spark's plan contains all other
+values. References are also possible for user names, client ids, and certificates and keys in PEM text. These settings
+have an effect:
 """
 
-_ONE_PATIENCE = f"""`kafka.delivery.timeout.ms` ({PATIENCE_MS}) is the retry deadline of a write, a read, a plan, a
-check of the settings, a commit or a micro-batch, while brokers are slow, restarting, unreachable or without a leader.
-It must be above 0, so no operation waits without a limit.
+_DEADLINE = f"""`kafka.delivery.timeout.ms` (default {PATIENCE_MS}) is the [retry deadline](reliability.md#retries) of
+each operation. It must be above 0.
 
-The settings below are accepted without an effect, because they cannot break a guarantee. The logger `spark_cas` of
-Python's logging reports each once. Any other setting is rejected, and the error names the alternative.
+A read or write ignores these settings, and logs each once. It rejects all others, and the error names the
+alternative.
 
-| setting | values | instead |
+| setting | values | behavior |
 | --- | --- | --- |"""
 
 _STORE = f"""## Settings of the object store
 
-Set each as `{PREFIX}<name>`: as an option of reads and writes, or in the file of per-log defaults. The driver and
-each worker resolve a value `env:NAME` or `file:NAME` when they open the store, so Spark never sends the secret. It
-sends all other values in its plan as they are. Settings that are not listed are rejected.
-
-`{PREFIX}{RETRY_TIMEOUT}`, such as `90s` or `5min`, is the retry deadline of each operation while the store is down,
-busy or silent, like `kafka.delivery.timeout.ms` of a topic. The default is `{PATIENCE_MS // 1000}s`. The client
-repeats a request that the store has not answered, with all its data, within a quarter of the deadline or 30 s,
-whichever is longer. If the deadline is below `30s`, the limit is a quarter. That may be too short to store a large
-chunk, so use `30s` or more for writes.
+Set `{PREFIX}<name>` as an option or in the file of defaults. Any value may be a reference, as above. A read or write
+accepts these settings:
 """
 
-
-_CONNECTOR = """## Coming from Spark's Kafka connector
-
-The tables compare all options of Spark 4.2's own source and sink. Here an option is the **same**, **different**,
-without an effect (**no effect**, logged once), or **refused**. All other `kafka.*` options are client settings,
-listed below.
-"""
+_STORE_DEADLINE = f"""`{PREFIX}{RETRY_TIMEOUT}`, such as `90s` or `5min`, is the [retry
+deadline](reliability.md#retries) of each operation (default `{PATIENCE_MS // 1000}s`). For writes, use `30s` or more.
+Below `30s`, the client repeats an unanswered request after a quarter of the deadline, which may be too short to store
+a large chunk."""
 
 
 def render() -> str:
     """Return the text of docs/options.md."""
     parts = [
         _HEAD,
-        _table("Reading", Scope.READ),
-        _LESS,
-        _STREAM.format(_names_of_reads_alone()),
-        _table("Streaming", Scope.READ_STREAM, but_not=Scope.READ),
-        _table("Writing", Scope.WRITE),
-        _ROUTE,
+        _table("Reads and writes", _of(Scope.READ, Scope.WRITE)),
+        _table("Reads", _of(Scope.READ, but_not=Scope.WRITE)),
+        _FILTERS,
+        _table("Streaming reads", _of(Scope.READ_STREAM, but_not=Scope.READ)),
+        _STREAM.format(_names_of(_of(Scope.READ, but_not=Scope.READ_STREAM))),
+        _table("Writes", _of(Scope.WRITE, but_not=Scope.READ)),
         _CONNECTOR,
-        _compared("option of the source", SOURCE),
-        _compared("option of the sink", SINK),
+        _compared("source", SOURCE),
+        _compared("sink", SINK),
         _compared("column of the sink", COLUMNS),
         _compared("setting of the application", APPLICATION),
         _KAFKA,
         f"{', '.join(f'`{name}`' for name in sorted(ALLOWED))}\n",
-        _ONE_PATIENCE,
+        _DEADLINE,
         *(_taken(each) for each in UNUSED),
         "",
         _STORE,
         f"- any: `allow_http`, `{RETRY_TIMEOUT}`",
         f"- S3: {_names(AWS, 'aws_')}",
         f"- Azure: {_names(AZURE, 'azure_')}",
-        f"- Google: {_names(GOOGLE, 'google_')}",
+        f"- Google: {_names(GOOGLE, 'google_')}\n",
+        _STORE_DEADLINE,
     ]
     return "\n".join(parts) + "\n"
 
 
-def _table(title: str, scope: Scope, *, but_not: Scope | None = None) -> str:
-    rows = [_row(option) for option in OPTIONS if scope in option.scopes and but_not not in option.scopes]
+def _of(*scopes: Scope, but_not: Scope | None = None) -> list[Option]:
+    return [each for each in OPTIONS if each.scopes.issuperset(scopes) and but_not not in each.scopes]
+
+
+def _table(title: str, options: list[Option]) -> str:
     return "\n".join(
-        [f"## {title}\n", "| option | default | per log | meaning |", "| --- | --- | --- | --- |", *rows, ""]
+        [f"## {title}\n", "| option | default | meaning |", "| --- | --- | --- |", *map(_row, options), ""]
     )
-
-
-def _names_of_reads_alone() -> str:
-    *others, last = (
-        f"`{option.name}`"
-        for option in OPTIONS
-        if Scope.READ in option.scopes and Scope.READ_STREAM not in option.scopes
-    )
-    return f"{', '.join(others)} and {last}"
-
-
-def _compared(title: str, options: tuple[SparkOption, ...]) -> str:
-    rows = [f"| `{each.name}` | {each.verdict.value} | {each.note} |" for each in options]
-    return "\n".join([f"| {title} | here | |", "| --- | --- | --- |", *rows, ""])
 
 
 def _row(option: Option) -> str:
     default = f"`{option.default}`" if option.default else ""
-    return f"| `{option.name}` | {default} | {'✓' if option.per_log else ''} | {option.doc} |"
+    return f"| `{option.name}`{' ✓' if option.per_log else ''} | {default} | {option.doc} |"
+
+
+def _names_of(options: list[Option]) -> str:
+    *others, last = (f"`{option.name}`" for option in options)
+    return f"{', '.join(others)} and {last}"
+
+
+def _compared(title: str, options: tuple[SparkOption, ...]) -> str:
+    """Return a table with one row for all options that have the same note."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for each in options:
+        names.setdefault((each.verdict.value, each.note), []).append(f"`{each.name}`")
+    rows = [f"| {', '.join(alike)} | {verdict} | {note} |" for (verdict, note), alike in names.items()]
+    return "\n".join([f"| {title} | here | |", "| --- | --- | --- |", *rows, ""])
 
 
 def _taken(unused: Unused) -> str:

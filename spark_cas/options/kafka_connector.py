@@ -30,6 +30,8 @@ class SparkOption:
 _SAME, _DIFFERENT, _NO_EFFECT, _REFUSED = Verdict
 
 _NO_GROUP = UNUSED_BY_NAME["group.id"].instead
+_READ_BYTES = "A read returns keys and values as binary. Cast the column."
+_WRITTEN_BYTES = "A write takes keys and values as binary or string. Cast the column."
 _PATIENCE = UNUSED_BY_NAME["default.api.timeout.ms"].instead
 
 SOURCE: tuple[SparkOption, ...] = (
@@ -38,9 +40,9 @@ SOURCE: tuple[SparkOption, ...] = (
     SparkOption(
         "subscribePattern",
         _DIFFERENT,
-        "The syntax is that of Python's module re, not Java's. The registry topics never match.",
+        "Use Python's syntax, not Java's. The registry topics never match.",
     ),
-    SparkOption("assign", _SAME, "It also works with `path`."),
+    SparkOption("assign", _SAME, ""),
     SparkOption("startingTimestamp", _SAME, ""),
     SparkOption("startingOffsetsByTimestamp", _SAME, ""),
     SparkOption("startingOffsetsByTimestampStrategy", _SAME, ""),
@@ -51,35 +53,33 @@ SOURCE: tuple[SparkOption, ...] = (
     SparkOption(
         "failOnDataLoss",
         _DIFFERENT,
-        "It covers records that retention removed, and topics that no longer exist. A topic that was deleted and "
-        "recreated, or that lost records at its end, always fails. A stream that subscribes to fewer topics needs "
-        "`allowUnsubscribedTopics`.",
+        "Even with `false`, a read fails if a topic was recreated or lost records at its end. For a stream that "
+        "subscribes to fewer topics, set `allowUnsubscribedTopics`.",
     ),
-    SparkOption("minPartitions", _DIFFERENT, "If there are as many offsets, there are never fewer tasks."),
+    SparkOption("minPartitions", _DIFFERENT, "A read with as many offsets never has fewer tasks."),
     SparkOption("maxRecordsPerPartition", _SAME, ""),
     SparkOption("includeHeaders", _SAME, ""),
     SparkOption(
         "maxOffsetsPerTrigger",
         _DIFFERENT,
-        "It is never exceeded. If it is below the number of partitions with new offsets, they take turns. Spark's "
-        "own source takes at least one offset of each.",
+        "A micro-batch never exceeds it. Spark's own source reads at least one offset of each partition.",
     ),
-    SparkOption("minOffsetsPerTrigger", _DIFFERENT, "`Trigger.AvailableNow` ignores it, and reads everything."),
+    SparkOption("minOffsetsPerTrigger", _DIFFERENT, "`availableNow` ignores it, and reads all records."),
     SparkOption("maxTriggerDelay", _SAME, ""),
-    SparkOption("groupIdPrefix", _NO_EFFECT, f"{_NO_GROUP} The names that a write uses begin with option idPrefix."),
+    SparkOption("groupIdPrefix", _NO_EFFECT, _NO_GROUP),
     SparkOption("kafka.group.id", _NO_EFFECT, _NO_GROUP),
     SparkOption("kafkaConsumer.pollTimeoutMs", _NO_EFFECT, _PATIENCE),
     SparkOption("fetchOffset.numRetries", _NO_EFFECT, _PATIENCE),
     SparkOption("fetchOffset.retryIntervalMs", _NO_EFFECT, _PATIENCE),
     SparkOption("kafka.auto.offset.reset", _REFUSED, "Use `startingOffsets` and `failOnDataLoss`."),
-    SparkOption("kafka.key.deserializer", _REFUSED, "Keys are read as binary; cast the column."),
-    SparkOption("kafka.value.deserializer", _REFUSED, "Values are read as binary; cast the column."),
+    SparkOption("kafka.key.deserializer", _REFUSED, _READ_BYTES),
+    SparkOption("kafka.value.deserializer", _REFUSED, _READ_BYTES),
     SparkOption("kafka.enable.auto.commit", _REFUSED, "A read commits no offsets."),
     SparkOption("kafka.interceptor.classes", _REFUSED, "The client runs no Java."),
     SparkOption(
         "kafka.isolation.level",
         _NO_EFFECT,
-        "Reads return only committed records. The only accepted value is `read_committed`.",
+        "Reads return only committed records. Leave it out, or set `read_committed`.",
     ),
 )
 """Options of ``spark.read.format("kafka")`` and ``spark.readStream.format("kafka")``."""
@@ -87,41 +87,41 @@ SOURCE: tuple[SparkOption, ...] = (
 SINK: tuple[SparkOption, ...] = (
     SparkOption("kafka.bootstrap.servers", _SAME, ""),
     SparkOption("topic", _DIFFERENT, "A stream requires it. A batch write overrides the column `topic` with it."),
-    SparkOption("includeHeaders", _NO_EFFECT, "If the frame has a column headers, it is written."),
-    SparkOption("kafka.key.serializer", _REFUSED, "Keys are written as they are; cast the column."),
-    SparkOption("kafka.value.serializer", _REFUSED, "Values are written as they are; cast the column."),
-    SparkOption("kafka.partitioner.class", _REFUSED, "Use option `partitioner`, which `route` takes."),
+    SparkOption("includeHeaders", _NO_EFFECT, "A write stores the column `headers` if there is one."),
+    SparkOption("kafka.key.serializer", _REFUSED, _WRITTEN_BYTES),
+    SparkOption("kafka.value.serializer", _REFUSED, _WRITTEN_BYTES),
+    SparkOption("kafka.partitioner.class", _REFUSED, "Use the option `partitioner`."),
 )
 """Options of ``df.write.format("kafka")`` and ``df.writeStream.format("kafka")``."""
 
 COLUMNS: tuple[SparkOption, ...] = (
     SparkOption("key", _DIFFERENT, "It is required. For records without a key, use `lit(None).cast('binary')`."),
     SparkOption("value", _SAME, ""),
-    SparkOption("headers", _DIFFERENT, "If the frame has it, it is written, without `includeHeaders`."),
+    SparkOption("headers", _DIFFERENT, "A write stores it without `includeHeaders`."),
     SparkOption("topic", _DIFFERENT, "Pass the rows and the options of the write to `route`. A stream ignores it."),
     SparkOption(
         "partition",
         _DIFFERENT,
-        "It is required in each row. `route` adds it, and `route(..., by='partition')` keeps existing numbers.",
+        "It is required. `route` adds it, and `route(..., by='partition')` keeps existing numbers.",
     ),
 )
 """Columns of Spark's sink. This package also writes a column ``timestamp``, which Spark's sink does not know."""
 
-_OWN_CLIENTS = "It has no effect: the workers of tasks have their own clients, outside the JVM."
+_OWN_CLIENTS = "Python workers have their own clients, outside the JVM."
 
 APPLICATION: tuple[SparkOption, ...] = (
-    SparkOption("spark.kafka.consumer.cache.*", _DIFFERENT, _OWN_CLIENTS),
-    SparkOption("spark.kafka.consumer.fetchedData.cache.*", _DIFFERENT, _OWN_CLIENTS),
-    SparkOption("spark.kafka.producer.cache.*", _DIFFERENT, _OWN_CLIENTS),
+    SparkOption("spark.kafka.consumer.cache.*", _NO_EFFECT, _OWN_CLIENTS),
+    SparkOption("spark.kafka.consumer.fetchedData.cache.*", _NO_EFFECT, _OWN_CLIENTS),
+    SparkOption("spark.kafka.producer.cache.*", _NO_EFFECT, _OWN_CLIENTS),
     SparkOption(
         "spark.sql.streaming.kafka.useDeprecatedOffsetFetching",
-        _DIFFERENT,
-        "It has no effect: offsets are requested as if it were false, which needs the ACL `Describe` on the topic.",
+        _NO_EFFECT,
+        "A read uses the admin API, as with `false`, and needs `Describe` on the topic.",
     ),
     SparkOption(
         "spark.kafka.clusters.*, spark.security.credentials.kafka.enabled",
-        _DIFFERENT,
-        "They have no effect: there are no delegation tokens. Give `kafka.sasl.*`, with secrets by reference.",
+        _NO_EFFECT,
+        "There are no delegation tokens. Use `kafka.sasl.*`, with secrets by reference.",
     ),
 )
 """Settings of the Spark application that Spark's connector reads."""

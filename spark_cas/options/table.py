@@ -52,11 +52,9 @@ OPTIONS: tuple[Option, ...] = (
         None,
         EVERYWHERE,
         per_log=False,
-        doc="The location of the log: a directory (`/data/logs/flights`, `file:///data/logs/flights`); an object "
-        "store (`s3://bucket/logs/flights`, `s3a://`, `gs://`, "
-        "`abfss://container@account.dfs.core.windows.net/logs/flights`, `abfs://`, `az://container/logs/flights`, "
-        "`azure://`, `adl://`: [addresses](object-store.md#addresses)); or a topic (`kafka://host:9092/flights`), "
-        "which the next two options can also name. `save(path)`, `load(path)` and SQL's `WITH (path='...')` set it.",
+        doc="The log: a directory such as `/data/logs/flights`, an object store "
+        "([addresses](object-store.md#addresses)), or a topic as `kafka://host:9092/flights`. `load(path)`, "
+        "`save(path)` and SQL's `WITH (path='...')` set it.",
     ),
     Option(
         SERVERS,
@@ -65,7 +63,7 @@ OPTIONS: tuple[Option, ...] = (
         EVERYWHERE,
         per_log=False,
         kafka_only=True,
-        doc="The brokers of a topic, instead of `path`: `host:port`, or several, separated by commas.",
+        doc="The brokers, such as `host:9092,host2:9092`. Set this option and a topic instead of `path`.",
     ),
     Option(
         "topic",
@@ -74,8 +72,8 @@ OPTIONS: tuple[Option, ...] = (
         EVERYWHERE,
         per_log=False,
         kafka_only=True,
-        doc="The topic. A write with this option ignores a column `topic`. Without it, a batch write appends each "
-        "row to the topic in that column: [several topics](kafka-quickstart.md#write-to-several-topics).",
+        doc="The topic. Without it, a batch write appends each row to the topic in its column `topic`: "
+        "[several topics](kafka-quickstart.md#write-to-several-topics).",
     ),
     Option(
         "subscribe",
@@ -84,8 +82,8 @@ OPTIONS: tuple[Option, ...] = (
         READING,
         per_log=False,
         kafka_only=True,
-        doc="One topic, or several, separated by commas. The column `topic` has the topic of each record. Set only "
-        "one of `subscribe`, `topic`, `subscribePattern` and `assign`.",
+        doc="The topics to read, separated by commas. Set only one of `topic`, `subscribe`, `subscribePattern` and "
+        "`assign`.",
     ),
     Option(
         "subscribePattern",
@@ -94,8 +92,8 @@ OPTIONS: tuple[Option, ...] = (
         READING,
         per_log=False,
         kafka_only=True,
-        doc="A regular expression (Python's) for topics. The whole name must match. The brokers' own topics and the "
-        "registry never match. A stream also reads new topics that match.",
+        doc="A Python regular expression that matches the whole names of the topics to read. A stream also reads new "
+        "topics. Kafka's internal topics and the registry topics never match.",
     ),
     Option(
         "assign",
@@ -103,8 +101,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         READING,
         per_log=False,
-        doc='Only these partitions, as JSON such as `{"flights": [0, 1]}`. It also works with `path`, whose last '
-        "part is the name of the log.",
+        doc='The partitions to read, such as `{"flights": [0, 1]}`. With `path`, the topic is the last part of the '
+        "path.",
     ),
     Option(
         "job",
@@ -112,9 +110,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=False,
-        doc="The identity of the load. A write with the same job resumes it, and appends nothing twice. By default, "
-        "each write has a new name, so a re-run is not recognised. For a stream, the identity of the query; by "
-        "default the query's id, which is stored in its checkpoint.",
+        doc="The name of the load. If you run a load again under its name, it appends only the missing rows. The "
+        "default is a new name for each write, and the id of the query for a stream.",
     ),
     Option(
         "batchId",
@@ -122,8 +119,7 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=False,
-        doc="In `foreachBatch`, the number of the batch. With `job`, the write is then part of a stream, and appends "
-        "each batch exactly once. On Spark Connect, the job name identifies the query: give each query its own.",
+        doc="The batch number in [`foreachBatch`](streams.md#foreachbatch). It requires `job`.",
     ),
     Option(
         "orderBy",
@@ -131,9 +127,9 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="For a stream: the columns by which the rows of a batch are sorted within each partition, such as "
-        "`timestamp` or `key,timestamp`. Nulls are last, and the other columns break ties. Set it if the rows of a "
-        "batch for one partition do not fit into a chunk. For a load use `route(order_by=...)`.",
+        doc="The columns that sort the rows of a micro-batch in each partition (`key`, `timestamp`, `value`), such as"
+        " `key,timestamp`. They permit [several chunks](streams.md#a-batch-larger-than-a-chunk). In a load, use "
+        "`route(order_by=...)`.",
     ),
     Option(
         "expectedOffsets",
@@ -141,13 +137,10 @@ OPTIONS: tuple[Option, ...] = (
         "end",
         WRITING_AND_ROUTING,
         per_log=False,
-        doc="The end offset that the write expects of each partition. `end`: the end offset when Spark plans the "
-        "write. That can be after it has computed the routed rows, so name offsets to expect those of an earlier "
-        'moment. `none`: no check, and others may append meanwhile. JSON such as `{"0": 17, "3": null}`: offsets by '
-        "partition, null for no check; partitions that are not named are as with `end`. JSON that names only the "
-        "partitions of an earlier layout is rejected: [adding partitions](expansion.md). Without option `topic`, the "
-        'JSON has the offsets of each topic, such as `{"flights": {"0": 17}}`. For a stream the default is '
-        "`none`; with `end`, it stops at the first record that another writer appends after its begin.",
+        doc="The [expected end offset](conditions.md#a-partition) of each partition: `end` (the end offset when Spark"
+        ' plans the write), `none` (no check), or JSON such as `{"0": 17, "3": null}` (null: no check; other '
+        "partitions: `end`). For [several topics](kafka-quickstart.md#write-to-several-topics), the JSON has the "
+        "offsets of each. The default of a stream is [`none`](streams.md#other-writers).",
     ),
     Option(
         "checkExpectedOffsets",
@@ -155,8 +148,7 @@ OPTIONS: tuple[Option, ...] = (
         "true",
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="`false` switches off all checks, like `expectedOffsets=none`. The write is then an ordinary sink that "
-        "appends each row exactly once. It rejects a frame with the column `expected_offset`.",
+        doc="`false` disables all conditions. The write then rejects the column `expected_offset`.",
     ),
     Option(
         "compare",
@@ -164,10 +156,8 @@ OPTIONS: tuple[Option, ...] = (
         "partition",
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="The scope of an expected offset. `partition`: no record was appended to the partition since. `key`: no "
-        "record of the row's key was appended since; records of other keys are allowed. Each row then expects its "
-        "column `expected_offset`, or without that column the `expectedOffsets` of its partition. See "
-        "[conditions](conditions.md).",
+        doc="`key`: an expected offset applies to the records of one [key](conditions.md#a-key). `partition`: it "
+        "applies to all records of the partition.",
     ),
     Option(
         "idempotence",
@@ -175,12 +165,9 @@ OPTIONS: tuple[Option, ...] = (
         REQUIRED,
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="`required`: exactly once. If the brokers, the ACLs or the store do not allow that, the write fails "
-        "before it appends anything. `requested`: the best guarantee that they allow, reported per partition "
-        "(`guarantee`). If that is less than exactly once, a write with conditions is rejected, and so is one that "
-        "began exactly once. `off`: appends at the current end, without `job`, and retries append rows again. "
-        "Streams accept only `required`, and ignore this setting in the file of defaults. `true` and `false` are "
-        "deprecated, and mean `required` and `off`. See [conditions](conditions.md#how-much-is-promised).",
+        doc="The [guarantee](conditions.md#levels-of-guarantee): `required` (exactly once, or an error), `requested` "
+        "(the best that rights and brokers permit) or `off` (at least once). `true` and `false` are deprecated "
+        "names of `required` and `off`.",
     ),
     Option(
         "report",
@@ -188,8 +175,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=False,
-        doc="Set by the bulk load: a file on the machine of Spark's driver. After the load is complete, the driver "
-        "writes its result there as JSON. The result of a write that is not exactly once is stored nowhere else.",
+        doc="A file on the driver's machine, to which the driver writes the "
+        "[result](conditions.md#the-result-of-an-append) of a complete load as JSON.",
     ),
     Option(
         "atomic",
@@ -197,10 +184,8 @@ OPTIONS: tuple[Option, ...] = (
         "false",
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="`load`: the rows of all partitions become visible in one step, each partition at its expected offset, "
-        "or never. On Kafka, one task appends them in one transaction. See [atomic "
-        "loads](conditions.md#a-whole-load). `partition`, or `true`: all rows of a partition are appended as one "
-        "chunk, or none. If they do not fit into a chunk, the write is rejected before its task appends anything.",
+        doc="`load`: the rows of all partitions become visible [in one step](conditions.md#atomic-loads). `partition`"
+        " (or `true`): all rows of a partition are one chunk, or the write fails.",
     ),
     Option(
         "partitions",
@@ -208,10 +193,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="The partition count of a new log. If the log does not exist, the write creates it. A new topic has the "
-        "brokers' default replication and retention (seven days out of the box). If the log exists, the option must "
-        "be its count, or an earlier count from before partitions were added. As a per-log default it applies only "
-        "to new logs.",
+        doc="The partition count of a log that the write may create. If the log exists, this must be its present "
+        "count or an earlier one. In the file of defaults, it applies only to new logs.",
     ),
     Option(
         "partitioner",
@@ -219,11 +202,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="How `route` assigns a key to a partition. `murmur2` (or `murmur2_random`): as Kafka's Java client. "
-        "`crc32` (or `consistent`, `consistent_random`): as clients on librdkafka by default, such as "
-        "confluent-kafka for Python. The log records it, so later writes need not name it, and another value is an "
-        "error. A log without a record has `murmur2`. Rows without a key are assigned by their content. See "
-        "[partitioners](kafka.md#partitioners).",
+        doc="How `route` assigns keys to [partitions](kafka.md#partitioners): `murmur2` (Kafka's Java client) or "
+        "`crc32` (librdkafka). The log records the first explicit value; without a record, `murmur2` applies.",
     ),
     Option(
         "maxRecordsPerChunk",
@@ -231,7 +211,7 @@ OPTIONS: tuple[Option, ...] = (
         str(_LIMITS.max_records),
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="The maximum number of records in one atomic append to one partition.",
+        doc="The maximum number of records in a chunk, which is one atomic append to one partition.",
     ),
     Option(
         "maxBytesPerChunk",
@@ -239,8 +219,7 @@ OPTIONS: tuple[Option, ...] = (
         str(_LIMITS.max_bytes),
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="The maximum number of bytes in one atomic append to one partition, up to 64 MiB. A larger record is "
-        "rejected.",
+        doc="The maximum size of a chunk in bytes, at most 67108864. A larger record is rejected.",
     ),
     Option(
         "maxSecondsPerChunk",
@@ -248,8 +227,7 @@ OPTIONS: tuple[Option, ...] = (
         f"{_LIMITS.max_seconds:g}",
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="How many seconds rows wait for their chunk to fill. After that, the task appends the chunk when its "
-        "next rows arrive.",
+        doc="The maximum age of a chunk in seconds. The task appends an older chunk when its next rows arrive.",
     ),
     Option(
         "routed",
@@ -257,8 +235,8 @@ OPTIONS: tuple[Option, ...] = (
         "false",
         WRITING_AND_ROUTING,
         per_log=False,
-        doc="`true`: all rows of each log partition are in one task, although `spark_cas.route` did not place them. "
-        "The write verifies it.",
+        doc="`true`: your own query moves all rows of a partition into one task, instead of `route`. The write checks"
+        " this.",
     ),
     Option(
         "roundOf",
@@ -266,8 +244,7 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=False,
-        doc="Set by `append_if_unchanged`, which runs each of its rounds as a job: the job name of the call. The "
-        "registry stores it with the plan of the round, and no other write can use that plan.",
+        doc="For internal use by `append_if_unchanged`.",
     ),
     Option(
         "fencedWaitMs",
@@ -275,7 +252,7 @@ OPTIONS: tuple[Option, ...] = (
         f"{FENCED_WAIT_SECONDS * 1000:.0f}",
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="How long a fenced task attempt waits for its successor to make progress, in milliseconds.",
+        doc="How long a fenced task attempt waits for its successor to make progress.",
     ),
     Option(
         "grantTimeout",
@@ -283,10 +260,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         WRITING_AND_ROUTING,
         per_log=True,
-        doc="How long a load with expected offsets waits, before it plans, for other such loads of the same "
-        "partitions: a duration such as `30m`. With `0s` it fails at once. The default is `1h` with "
-        "`expectedOffsets=end`, and `0s` if you name offsets, because they will no longer match. See [loads at "
-        "once](conditions.md#two-loads-at-once).",
+        doc="How long a load waits for the [load lock](conditions.md#two-loads-at-once), such as `30m`; `0s`: it "
+        "fails at once. The default is `1h`, and `0s` if `expectedOffsets` names offsets.",
     ),
     Option(
         "idPrefix",
@@ -295,10 +270,8 @@ OPTIONS: tuple[Option, ...] = (
         EVERYWHERE,
         per_log=True,
         kafka_only=True,
-        doc="The prefix of all transactional ids (`<prefix>/<topic>/<partition>`), ledger groups (`<prefix>/<job>`) "
-        "and registry topics (`<prefix>.registry`, `<prefix>.layouts`), so that ACLs can be prefixed. All writers of "
-        "a topic must use the same prefix. So must its readers if `spark-cas expand` added partitions, or loads use "
-        "`atomic=load`; with another prefix, they may see a part of a load.",
+        doc="The prefix of transactional ids, ledger groups and registry topics, for [ACLs](kafka.md#rights). All "
+        "writers of a topic need the same prefix. So do its readers if partitions were added or loads are atomic.",
     ),
     Option(
         "claimTimeoutMs",
@@ -307,7 +280,7 @@ OPTIONS: tuple[Option, ...] = (
         EVERYWHERE,
         per_log=True,
         kafka_only=True,
-        doc="How long a write or a read waits for an open transaction of another producer, in milliseconds.",
+        doc="How long a write or a read waits for an open transaction of another producer.",
     ),
     Option(
         "transactionTimeoutMs",
@@ -316,7 +289,7 @@ OPTIONS: tuple[Option, ...] = (
         WRITING_AND_ROUTING,
         per_log=True,
         kafka_only=True,
-        doc="How long a writer that died within a chunk can delay readers, in milliseconds.",
+        doc="The timeout of a Kafka transaction. If a writer dies within a chunk, readers wait up to this time.",
     ),
     Option(
         "maxInFlight",
@@ -325,10 +298,8 @@ OPTIONS: tuple[Option, ...] = (
         WRITING_AND_ROUTING,
         per_log=True,
         kafka_only=True,
-        doc="The maximum number of unacknowledged produce requests of a writer, 1 to 5. With each value, rows are "
-        "stored once and in order, unless `idempotence` is `off`. The client sends the next request only while fewer "
-        "than five records are unacknowledged, so the value affects only large records: "
-        "[performance](performance.md).",
+        doc="The maximum number of unacknowledged produce requests, 1 to 5. Only [large "
+        "records](performance.md#requests-in-flight) gain from more than one.",
     ),
     Option(
         "startingOffsets",
@@ -336,9 +307,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         READING,
         per_log=False,
-        doc="The first offsets to read: `earliest`, `latest`, or JSON that names each partition, such as "
-        '`{"flights": {"0": 23, "1": -2}}`, with -2 for the earliest and -1 for the latest offset. The default is '
-        "`earliest` for a read, and `latest` for a new stream.",
+        doc='The first offsets: `earliest`, `latest`, or JSON that names each partition, such as `{"flights": {"0": '
+        '23, "1": -2}}` (-2: earliest, -1: latest). The default is `earliest`, and `latest` for a stream.',
     ),
     Option(
         "startingTimestamp",
@@ -346,9 +316,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         READING,
         per_log=False,
-        doc="Where to start, in milliseconds since 1970: at the first record of each partition with this timestamp "
-        "or a later one, and all records after it. It overrides `startingOffsetsByTimestamp`, which overrides "
-        "`startingOffsets`.",
+        doc="Start at the first record with this timestamp or a later one, in milliseconds since 1970. It overrides "
+        "`startingOffsetsByTimestamp`, which overrides `startingOffsets`.",
     ),
     Option(
         "startingOffsetsByTimestamp",
@@ -356,7 +325,7 @@ OPTIONS: tuple[Option, ...] = (
         None,
         READING,
         per_log=False,
-        doc='The same for each partition, as JSON such as `{"flights": {"0": 1767225600000, "1": 1767225600000}}`.',
+        doc='The same for each partition, such as `{"flights": {"0": 1767225600000}}`.',
     ),
     Option(
         "startingOffsetsByTimestampStrategy",
@@ -364,8 +333,8 @@ OPTIONS: tuple[Option, ...] = (
         "error",
         READING,
         per_log=False,
-        doc="If a partition has no record with the starting timestamp or a later one: `error` fails, `latest` starts "
-        "at its end.",
+        doc="If a partition has no record at or after the starting timestamp: `error` fails, and `latest` starts at "
+        "its end.",
     ),
     Option(
         "endingOffsets",
@@ -373,8 +342,7 @@ OPTIONS: tuple[Option, ...] = (
         "latest",
         ONE_READ,
         per_log=False,
-        doc="The offsets at which the read ends, exclusive, in the format of `startingOffsets`. `latest` is "
-        "determined once, when the read is planned.",
+        doc="The offsets at which the read ends, exclusive, in the format of `startingOffsets`.",
     ),
     Option(
         "endingTimestamp",
@@ -382,8 +350,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         ONE_READ,
         per_log=False,
-        doc="Where to end, in milliseconds since 1970: before the first record with this timestamp or a later one. "
-        "It overrides `endingOffsetsByTimestamp`, which overrides `endingOffsets`.",
+        doc="End before the first record with this timestamp or a later one. It overrides `endingOffsetsByTimestamp`,"
+        " which overrides `endingOffsets`.",
     ),
     Option(
         "endingOffsetsByTimestamp",
@@ -391,7 +359,7 @@ OPTIONS: tuple[Option, ...] = (
         None,
         ONE_READ,
         per_log=False,
-        doc="The same for each partition, in the format of `startingOffsetsByTimestamp`.",
+        doc="The same for each partition.",
     ),
     Option(
         "minPartitions",
@@ -399,8 +367,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         READING,
         per_log=True,
-        doc="The minimum number of tasks that read, if there are as many offsets. Large partitions are split. By "
-        "default, one task reads a partition, or several small ones if there are many.",
+        doc="The minimum number of tasks, if the read has at least as many offsets. By default, each partition has a "
+        "task. If there are more than 32, small ones share tasks.",
     ),
     Option(
         "maxRecordsPerPartition",
@@ -408,7 +376,7 @@ OPTIONS: tuple[Option, ...] = (
         None,
         READING,
         per_log=True,
-        doc="The maximum number of offsets that a task reads. Larger partitions are split.",
+        doc="The maximum number of offsets of a task.",
     ),
     Option(
         "maxOffsetsPerTrigger",
@@ -416,9 +384,7 @@ OPTIONS: tuple[Option, ...] = (
         None,
         STREAMING_READ,
         per_log=True,
-        doc="The maximum number of offsets in a micro-batch, over all partitions. Each partition with new offsets "
-        "has at least one, and a share of the remaining ones in proportion to its new offsets. If the limit is below "
-        "the number of these partitions, they take turns from batch to batch.",
+        doc="The maximum number of offsets in a micro-batch. The partitions [share it](streams.md#read-a-stream).",
     ),
     Option(
         "isolation",
@@ -426,9 +392,8 @@ OPTIONS: tuple[Option, ...] = (
         "partition",
         STREAMING_READ,
         per_log=True,
-        doc="`load`: no micro-batch ends within an [atomic load](conditions.md#a-whole-load). The stream waits while "
-        "a load is undecided, and rejects `maxOffsetsPerTrigger`. `partition`: the stream follows each partition "
-        "separately, and no partition waits for another.",
+        doc="`load`: no micro-batch ends within an [atomic load](streams.md#atomic-loads-and-streams). `partition`: "
+        "it may end within one.",
     ),
     Option(
         "minOffsetsPerTrigger",
@@ -436,8 +401,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         STREAMING_READ,
         per_log=True,
-        doc="A micro-batch waits until there are as many new offsets, or until `maxTriggerDelay` is over. "
-        "`Trigger.AvailableNow` ignores it, and reads all existing records.",
+        doc="A micro-batch waits for this number of new offsets, or until `maxTriggerDelay` is over. `availableNow` "
+        "ignores it.",
     ),
     Option(
         "maxTriggerDelay",
@@ -445,7 +410,7 @@ OPTIONS: tuple[Option, ...] = (
         "15m",
         STREAMING_READ,
         per_log=True,
-        doc="How long a micro-batch waits for `minOffsetsPerTrigger`, such as `90s`, `15m`, `2h`.",
+        doc="The maximum wait for `minOffsetsPerTrigger`, such as `90s`, `15m` or `2h`.",
     ),
     Option(
         "failOnDataLoss",
@@ -453,9 +418,8 @@ OPTIONS: tuple[Option, ...] = (
         "true",
         READING,
         per_log=True,
-        doc="`true`: a read fails if its first records were removed, and a stream if a topic or partition no longer "
-        "exists. `false`: they read the remaining records. It does not cover a topic that the options of a stream no "
-        "longer select: `allowUnsubscribedTopics` does.",
+        doc="`true`: a read or stream fails if requested records were removed; a stream also fails if a topic or "
+        "partition was deleted. `false`: it reads the remaining records.",
     ),
     Option(
         "allowUnsubscribedTopics",
@@ -463,9 +427,8 @@ OPTIONS: tuple[Option, ...] = (
         "false",
         STREAMING_READ,
         per_log=False,
-        doc="`true`: a stream may restart with options that select fewer topics or partitions than its checkpoint "
-        "has. It skips the remaining records of the others, and keeps their offsets. If the options select them "
-        "again, it resumes there. `false`: such a restart fails before it reads anything new.",
+        doc="`true`: a stream may restart with [fewer topics or partitions](streams.md#read-a-stream) than its "
+        "checkpoint has. `false`: it fails.",
     ),
     Option(
         "processingTime",
@@ -473,9 +436,8 @@ OPTIONS: tuple[Option, ...] = (
         "false",
         STREAMING_READ,
         per_log=False,
-        doc="`true`: the query has a processing-time trigger. pyspark 4.0 and 4.1 do not report the trigger, so "
-        "limits of micro-batches need this option there. With another trigger the query would end with unread "
-        "records. pyspark 4.2 and newer ignore it.",
+        doc="`true`: the query has a processing-time trigger. [pyspark 4.0 and 4.1](platforms.md#pyspark-40-and-41) "
+        "need this statement for limits of micro-batches.",
     ),
     Option(
         "includeHeaders",
@@ -491,8 +453,8 @@ OPTIONS: tuple[Option, ...] = (
         None,
         ONE_READ,
         per_log=False,
-        doc="The id of the log, as in the column `log_id` of the view `offsets`. If the log at this address has "
-        "another id now, or ends before a named offset, the read fails with `[TRUNCATED]`. `bootstrap` sets it.",
+        doc="The expected id of the log, from the column `log_id` of the view `offsets`. If it differs, or the log "
+        "ends before a named offset, the read fails with `[TRUNCATED]`.",
     ),
     Option(
         "view",
@@ -500,9 +462,8 @@ OPTIONS: tuple[Option, ...] = (
         VIEW_RECORDS,
         ONE_READ,
         per_log=False,
-        doc="`records`. Or `offsets`: one row per partition, whose `end_offset` is the expected offset of the next "
-        "conditional write. Or `progress`: one row per job and partition. Or `newest`: a superset of the latest "
-        "record per key and partition, for internal use by `bootstrap`.",
+        doc="`records`; `offsets`: a row per partition, with its end offset; `progress`: a row per job and partition;"
+        " `newest`: for internal use by `bootstrap`.",
     ),
     Option(
         "conf",
@@ -510,9 +471,7 @@ OPTIONS: tuple[Option, ...] = (
         None,
         EVERYWHERE,
         per_log=False,
-        doc='A TOML file of defaults: `[defaults]`, and `[logs."<name or path>"]` for one log. Only the driver reads '
-        "it. Without the option, the environment variable `SPARK_CAS_CONF` names the file. For a read that can "
-        "select several topics, only `[defaults]` applies.",
+        doc="The file of defaults. Without this option, the environment variable `SPARK_CAS_CONF` names it.",
     ),
 )
 

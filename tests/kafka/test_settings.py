@@ -284,7 +284,7 @@ def test_what_has_no_effect_is_told_once_and_without_its_value(caplog):
         parse_kafka_url("kafka://a:9092/flights", {"Group.Id": CANARY, "batch.size": "1"})
     told = [each.getMessage() for each in caplog.records]
     assert told == [
-        "option kafka.group.id has no effect here. No consumer group is joined: records are read by their offsets.",
+        "option kafka.group.id has no effect here. The client joins no consumer group.",
     ]
 
 

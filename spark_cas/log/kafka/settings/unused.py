@@ -35,11 +35,11 @@ UNUSED: tuple[Unused, ...] = (
     Unused("No transaction stays open for a second phase.", ("transaction.two.phase.commit.enable",), ("false",)),
     Unused("The client sends its id and secret unchanged.", ("sasl.oauthbearer.header.urlencode",), ("false",)),
     Unused(
-        "Each row is appended to the partition that it is routed to.",
+        "A write appends each row to the partition that it is routed to.",
         ("partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms"),
     ),
     Unused(
-        "No consumer group is joined: records are read by their offsets.",
+        "The client joins no consumer group.",
         (
             "group.id",
             "group.instance.id",
@@ -55,24 +55,24 @@ UNUSED: tuple[Unused, ...] = (
         ),
     ),
     Unused("A read commits no offsets.", ("auto.commit.interval.ms",)),
-    Unused("The size of a fetch limits the batches of records: kafka.fetch.max.bytes.", ("max.poll.records",)),
-    Unused("The client sends a request when it is full, and the last one at the end of a chunk.", ("linger.ms",)),
-    Unused("The client retries a request until kafka.delivery.timeout.ms is over.", ("retries",)),
+    Unused("Use kafka.fetch.max.bytes, which limits a fetch.", ("max.poll.records",)),
+    Unused("The client sends a request when it is full, or the chunk ends.", ("linger.ms",)),
+    Unused("The client retries until kafka.delivery.timeout.ms is over.", ("retries",)),
     Unused(
-        "kafka.delivery.timeout.ms is the deadline of all operations.", ("default.api.timeout.ms", "max.block.ms")
+        "Use kafka.delivery.timeout.ms, the deadline of all operations.", ("default.api.timeout.ms", "max.block.ms")
     ),
     Unused(
-        "kafka.socket.connection.setup.timeout.ms applies to each connection attempt.",
+        "Use kafka.socket.connection.setup.timeout.ms, the limit of each attempt.",
         ("socket.connection.setup.timeout.max.ms",),
     ),
     Unused("Use option transactionTimeoutMs.", ("transaction.timeout.ms",)),
     Unused("An open client keeps the metadata of a topic.", ("metadata.max.idle.ms",)),
     Unused(
-        "Each type compresses at its default level.",
+        "The client compresses at the default level of each type.",
         ("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"),
     ),
     Unused(
-        "There is no Java client that could report metrics.",
+        "The client has no metrics of Java.",
         (
             "auto.include.jmx.reporter",
             "metrics.num.samples",
