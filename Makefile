@@ -185,10 +185,10 @@ demo-kafka: $(STAMP) needs-java kafka-jars ## the same on a Kafka broker that it
 	SPARK_CONF_DIR=$(CURDIR)/conf $(BIN)/python jobs/demo_kafka.py
 
 kafka: $(STAMP) needs-java kafka-jars ## one Kafka broker in the foreground, for trying things out; Ctrl-C ends it
-	@$(BIN)/python -m spark_cas.testing.kafka_broker --conf conf/kafka
+	@$(BIN)/python -m tools.kafka_broker --conf conf/kafka
 
 kafka-jars: $(STAMP) needs-java ## the jars of a Kafka broker, resolved once into a cache
-	@$(BIN)/python -m spark_cas.testing.kafka_broker --jars-only
+	@$(BIN)/python -m tools.kafka_broker --jars-only
 
 bench: $(STAMP) needs-java ## speed and memory against Spark's own parquet and Kafka; writes build/bench.json
 	SPARK_CONF_DIR=$(CURDIR)/conf $(BIN)/python -m benchmarks
@@ -199,4 +199,4 @@ bench-scale: $(STAMP) needs-java kafka-jars ## how cost grows with rows, partiti
 clean: ## remove the environment and all that was built
 	rm -rf .venv .venv-4.* build dist spark-warehouse metastore_db derby.log tests/azurite/node_modules tests/chromium/node_modules
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find spark_cas jobs benchmarks tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find spark_cas jobs benchmarks tools tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -23,7 +23,7 @@ from benchmarks.kafka_broker import CONF
 from spark_cas.core.partitioner import partition_of_key
 from spark_cas.kv import Node
 from spark_cas.log.open import open_log
-from spark_cas.testing.kafka_broker import KafkaBroker
+from tools.kafka_broker import KafkaBroker
 
 SHARDS = 4
 _VALUE = b"v" * 100

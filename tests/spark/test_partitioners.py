@@ -13,9 +13,9 @@ from spark_cas.kv import Node
 from spark_cas.options.parse import parse_write, parse_write_stream
 from spark_cas.spark.writing.stream_write import plan_stream_write
 from spark_cas.spark.writing.write import plan_write
-from spark_cas.testing.writing import records_in
 from tests.kafka.clients import SECONDS, create_topic
 from tests.spark.addresses import EMBEDDED_AND_KAFKA
+from tests.support.writing import records_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

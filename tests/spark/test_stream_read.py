@@ -9,8 +9,8 @@ from pyspark.errors import PySparkException
 from spark_cas import error_from_text, open_log
 from spark_cas.core.errors import OptionError, TrimmedError, TruncatedError
 from spark_cas.log.expanding import expand_log
-from spark_cas.testing.writing import append_foreign
 from tests.spark.streams import SECONDS, Stream
+from tests.support.writing import append_foreign
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

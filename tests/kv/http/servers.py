@@ -10,8 +10,8 @@ import threading
 from contextlib import ExitStack, contextmanager
 
 from spark_cas.kv.http.wire import host_and_port
-from spark_cas.testing.kafka_broker.waiting import wait_until
-from spark_cas.testing.ports import held_ports
+from tools.kafka_broker.waiting import wait_until
+from tools.ports import held_ports
 
 SECONDS = 60
 COMMAND = (sys.executable, "-m", "spark_cas.cli", "kv", "serve")

@@ -10,8 +10,8 @@ import pytest
 from spark_cas import cli
 from spark_cas.cli import kv_serving
 from spark_cas.kv.http.wire import path_of_key
-from spark_cas.testing.ports import held_ports
 from tests.kv.http.servers import Wire, leader_of
+from tools.ports import held_ports
 
 
 @pytest.fixture

@@ -25,10 +25,10 @@ from spark_cas.kv.http.replies import reply_of
 from spark_cas.kv.http.serve import tcp_listener
 from spark_cas.kv.http.verdict import NotDone, Refused, Unclear, verdict_of
 from spark_cas.log.memory import MemoryLog
-from spark_cas.testing.faults import Fault, FaultyLog, When
-from spark_cas.testing.kafka_broker.waiting import wait_until
 from tests.kv.http.servers import SECONDS, ask
 from tests.kv.nodes import keys_of, node
+from tests.support.faults import Fault, FaultyLog, When
+from tools.kafka_broker.waiting import wait_until
 
 KEY = keys_of(0, 1)[0]
 LEADER_RECORD = 1
