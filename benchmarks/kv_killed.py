@@ -13,7 +13,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from benchmarks.kafka_broker import CONF
-from spark_cas.kv import Node
+from key_value_store import Node
 from spark_cas.log.open import open_log
 from tools.kafka_broker import KafkaBroker
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from key_value_store.following import Follower
+from key_value_store.snapshot import Snapshot
 from spark_cas.core.errors import StorageError
-from spark_cas.kv.following import Follower
-from spark_cas.kv.snapshot import Snapshot
 from spark_cas.log import clock
 from spark_cas.log.memory import MemoryLog
 from tests.kv.nodes import SHARDS, keys_of, node

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from spark_cas.kv import Node
+from key_value_store import Node
 from spark_cas.log.open import open_log
 from tests.kafka.clients import create_topic
 from tests.kv.processes import processes

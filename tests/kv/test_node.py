@@ -5,6 +5,8 @@ from threading import Event, Timer
 
 import pytest
 
+from key_value_store import Versioned
+from key_value_store.values import ABSENT
 from spark_cas.core.errors import (
     LayoutChangedError,
     MayBeStaleError,
@@ -13,8 +15,6 @@ from spark_cas.core.errors import (
     VersionMismatchError,
 )
 from spark_cas.core.outcome import Appended, Truncated
-from spark_cas.kv import Versioned
-from spark_cas.kv.values import ABSENT
 from spark_cas.log import clock
 from spark_cas.log.expanding import expand_log
 from spark_cas.log.memory import MemoryLog

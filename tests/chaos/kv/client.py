@@ -216,7 +216,7 @@ def _request(steps: Sequence[Step], seconds: float) -> Request:
 
 def _told(steps: Sequence[Step], answer: Answer) -> Told:
     if "kind" in answer:
-        # `spark_cas.kv.Node` guarantees that nothing was written for any other error.
+        # `key_value_store.Node` guarantees that nothing was written for any other error.
         unknown = answer["kind"] in (ErrorKind.UNKNOWN_OUTCOME, ErrorKind.MAY_BE_STALE)
         return (INFO if unknown else FAIL), {name: answer[name] for name in _OF_ERRORS if name in answer}
     if steps[0]["op"] == "get":

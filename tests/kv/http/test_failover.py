@@ -8,9 +8,9 @@ from threading import Event
 
 import pytest
 
+from key_value_store.http import Client
+from key_value_store.http.wire import path_of_key
 from spark_cas.core.errors import StorageError, UnknownOutcomeError
-from spark_cas.kv.http import Client
-from spark_cas.kv.http.wire import path_of_key
 from tests.kafka.clients import create_topic
 from tests.kv.http.servers import SECONDS, Served, ask, leader_of, serving
 from tests.kv.nodes import keys_of

@@ -20,9 +20,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from spark_cas.kv.http.redirecting import Elsewhere, Redirecting
-from spark_cas.kv.http.replies import error_reply, reply_of
-from spark_cas.kv.http.wire import (
+from key_value_store.http.redirecting import Elsewhere, Redirecting
+from key_value_store.http.replies import error_reply, reply_of
+from key_value_store.http.wire import (
     ABSENT,
     HEALTH,
     KEYS,
@@ -42,8 +42,8 @@ from spark_cas.kv.http.wire import (
     version_of_tag,
     versions_json,
 )
-from spark_cas.kv.node import Node
-from spark_cas.kv.records import LEADER_KEY
+from key_value_store.node import Node
+from key_value_store.records import LEADER_KEY
 
 REQUEST_SECONDS = 10.0
 MOST_REQUEST_SECONDS = 60.0
@@ -112,7 +112,7 @@ class _Api:
         self._limiter = anyio.CapacityLimiter(MOST_AT_ONCE)
         parts = host_and_port(address)
         self._hosts = {"localhost", parts[0].lower() if parts else ""}
-        self._page = files("spark_cas.kv.http").joinpath("status.html").read_text(encoding="utf-8")
+        self._page = files("key_value_store.http").joinpath("status.html").read_text(encoding="utf-8")
 
     def require_host(self, request: Request) -> None:
         """Refuse a name that is not this node's: a page of another site may have had it resolved to here."""
@@ -212,7 +212,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     status = HTTPStatus(error.status_code)
-    message = f"{status.phrase}: {request.method} is not what this path takes. The API is in docs/key-value-store.md."
+    message = f"{status.phrase}: {request.method} is not what this path takes. "
+    message += "The API is in examples/key_value_store/README.md."
     return error_reply(status, status.name, message, error.headers)
 
 

@@ -12,6 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from threading import Lock
 
+from key_value_store.batching import Holding
+from key_value_store.records import table_of
+from key_value_store.rules import Batch, Mismatch, Writes, decide
+from key_value_store.shard import Shard
 from spark_cas.core.errors import (
     ConditionalLogError,
     InputError,
@@ -24,10 +28,6 @@ from spark_cas.core.errors import (
 )
 from spark_cas.core.outcome import Appended
 from spark_cas.core.plan import Layout
-from spark_cas.kv.batching import Holding
-from spark_cas.kv.records import table_of
-from spark_cas.kv.rules import Batch, Mismatch, Writes, decide
-from spark_cas.kv.shard import Shard
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.load.append_once_whole import append_whole

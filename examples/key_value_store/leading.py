@@ -7,16 +7,16 @@ of the shard is unknown to the leader, and every other node's next batch is refu
 import random
 import time
 
+from key_value_store.following import Follower
+from key_value_store.records import Changes, Leader, leader_record
+from key_value_store.snapshot import Snapshot
+from key_value_store.term import Term, begin_term, term_chunk
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.errors import NotLeaderError
 from spark_cas.core.guarantee import IDEMPOTENT
 from spark_cas.core.outcome import Appended, Conflict, Fenced, Outcome, Unknown
 from spark_cas.core.plan import Layout
 from spark_cas.core.refusal import error_of
-from spark_cas.kv.following import Follower
-from spark_cas.kv.records import Changes, Leader, leader_record
-from spark_cas.kv.snapshot import Snapshot
-from spark_cas.kv.term import Term, begin_term, term_chunk
 from spark_cas.log.backend import Backend
 from spark_cas.log.patience import Wait
 

@@ -6,14 +6,14 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
 
+from key_value_store.http.exchange import Reply
+from key_value_store.http.wire import ABSENT, READ_HEADER, host_and_port, version_of_tag
 from spark_cas.core.errors import (
     StorageError,
     UnknownOutcomeError,
     VersionMismatchError,
     error_from_text,
 )
-from spark_cas.kv.http.exchange import Reply
-from spark_cas.kv.http.wire import ABSENT, READ_HEADER, host_and_port, version_of_tag
 
 _DONE = (HTTPStatus.OK, HTTPStatus.CREATED)
 _MAY_PASS = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.REQUEST_TIMEOUT)

@@ -1,28 +1,32 @@
-"""The key-value store: `kv serve` runs a node; `kv get`, `put`, `cas` and `delete` send requests to the nodes."""
+"""The key-value store: `serve` runs a node; `get`, `put`, `cas` and `delete` send requests to the nodes."""
 
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
 
+from key_value_store.cli_serve import serve
+from key_value_store.http.client import REQUEST_SECONDS, Client
+from key_value_store.values import ANY, Expected
+from spark_cas import ConditionalLogError
 from spark_cas.cli.failing import fail
-from spark_cas.cli.kv_serving import serve
 from spark_cas.cli.lines import json_of
-from spark_cas.core.errors import ConditionalLogError, UnknownOutcomeError
-from spark_cas.kv.http.client import REQUEST_SECONDS, Client
-from spark_cas.kv.values import ANY, Expected
+from spark_cas.core.errors import UnknownOutcomeError
 from spark_cas.programs.exit_codes import ExitCode
 
 UNKNOWN_OUTCOME = 6
 """Exit code: the outcome of the write is unknown, and the same command may write twice."""
 
 app = typer.Typer(
-    help="A replicated key-value store over a log: its nodes, and a client. docs/key-value-store.md tells of it.",
+    help="A replicated key-value store over a log: its nodes, and a client. See examples/key_value_store/README.md.",
     no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
 )
 
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The key, as the bytes that the shell hands over.")]
@@ -41,6 +45,20 @@ Version = Annotated[
     int | None, typer.Option("--version", min=0, metavar="VERSION", help="The version that the key has to have.")
 ]
 AbsentOnly = Annotated[bool, typer.Option("--absent", help="The key has to be absent.")]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the program, with the arguments of this process unless ``argv`` is given.
+
+    If spark_cas raises an error, the program prints the message and ends with an exit code.
+    """
+    if isinstance(sys.stdout, TextIOWrapper):
+        # A name may have characters that the terminal cannot encode.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        app(argv)
+    except ConditionalLogError as error:
+        fail(error)
 
 
 app.command()(serve)

@@ -7,6 +7,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from key_value_store.batching import Leading, Reading, Writing
+from key_value_store.hint import preferred_node
+from key_value_store.records import LEADER_KEY
+from key_value_store.rules import Writes
+from key_value_store.shard import Shard
+from key_value_store.snapshot import Snapshot
+from key_value_store.transaction import Transactions
+from key_value_store.values import ANY, Expected, ShardStatus, Versioned
+from spark_cas import open_log
 from spark_cas.core.errors import (
     LayoutChangedError,
     MayBeStaleError,
@@ -16,16 +25,8 @@ from spark_cas.core.errors import (
 )
 from spark_cas.core.expansion import Layouts
 from spark_cas.core.partitioner import DEFAULT_PARTITIONER, partition_of_key
-from spark_cas.kv.batching import Leading, Reading, Writing
-from spark_cas.kv.hint import preferred_node
-from spark_cas.kv.records import LEADER_KEY
-from spark_cas.kv.rules import Writes
-from spark_cas.kv.shard import Shard
-from spark_cas.kv.snapshot import Snapshot
-from spark_cas.kv.transaction import Transactions
-from spark_cas.kv.values import ANY, Expected, ShardStatus, Versioned
 from spark_cas.log.backend import Backend
-from spark_cas.log.open import answered_before, open_log, parse_address
+from spark_cas.log.open import answered_before, parse_address
 
 REQUEST_SECONDS = 30.0
 

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 
+from key_value_store.records import Changes, Leader
+from key_value_store.values import ABSENT, Versioned
 from spark_cas.core.errors import LogNotSharedError, StorageError
-from spark_cas.kv.records import Changes, Leader
-from spark_cas.kv.values import ABSENT, Versioned
 
 _MAKE = """
 CREATE TABLE IF NOT EXISTS keys (key BLOB PRIMARY KEY, value BLOB NOT NULL, version INTEGER NOT NULL) WITHOUT ROWID;

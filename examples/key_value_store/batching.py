@@ -6,9 +6,10 @@ from queue import Empty, SimpleQueue
 from threading import Event
 from typing import Generic, TypeVar
 
-from spark_cas.core.errors import ConditionalLogError, MayBeStaleError, NotLeaderError
-from spark_cas.kv.rules import Writes
-from spark_cas.kv.values import Versioned
+from key_value_store.rules import Writes
+from key_value_store.values import Versioned
+from spark_cas import ConditionalLogError
+from spark_cas.core.errors import MayBeStaleError, NotLeaderError
 
 _MOST_RECORDS = 10_000
 _MOST_BYTES = 4 * 1024 * 1024

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPMessage
 from typing import Any
 
-from spark_cas.kv.http.wire import host_and_port
+from key_value_store.http.wire import host_and_port
 
 _MOST_REPLY_BYTES = 16 * 1024 * 1024
 

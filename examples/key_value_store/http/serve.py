@@ -8,9 +8,10 @@ from pathlib import Path
 
 import uvicorn
 
-from spark_cas.kv.http.app import app_of
-from spark_cas.kv.node import Node
-from spark_cas.log.open import AnySpec, answered_before, open_log
+from key_value_store.http.app import app_of
+from key_value_store.node import Node
+from spark_cas import open_log
+from spark_cas.log.open import AnySpec, answered_before
 
 GRACE_SECONDS = 10
 """After a signal, what is under way has so long to end."""

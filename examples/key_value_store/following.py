@@ -3,10 +3,10 @@
 import math
 import time
 
+from key_value_store.records import READ_COLUMNS, Changes
+from key_value_store.snapshot import Snapshot
 from spark_cas.core.errors import StorageError, TrimmedError
 from spark_cas.core.offsets import Bounds, OffsetRange
-from spark_cas.kv.records import READ_COLUMNS, Changes
-from spark_cas.kv.snapshot import Snapshot
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.lenient_reading import read_leniently

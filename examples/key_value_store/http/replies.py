@@ -5,6 +5,7 @@ from http import HTTPStatus
 
 from starlette.responses import JSONResponse, Response
 
+from key_value_store.http.wire import RefusedRequestError, tag_of
 from spark_cas.core.errors import (
     ConditionalLogError,
     ConflictError,
@@ -17,7 +18,6 @@ from spark_cas.core.errors import (
     UnknownOutcomeError,
     VersionMismatchError,
 )
-from spark_cas.kv.http.wire import RefusedRequestError, tag_of
 
 RETRY_SECONDS = 1
 

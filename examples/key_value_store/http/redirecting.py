@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from key_value_store.http.exchange import NoReplyError, NotSentError, exchange
+from key_value_store.http.wire import HEALTH, host_and_port
+from key_value_store.node import Node
 from spark_cas.core.errors import NotLeaderError
-from spark_cas.kv.http.exchange import NoReplyError, NotSentError, exchange
-from spark_cas.kv.http.wire import HEALTH, host_and_port
-from spark_cas.kv.node import Node
 
 PROBE_SECONDS = 1.0
 """A leader that does not answer for so long is taken for dead: wrongly, that costs a change of leaders, no write."""

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from key_value_store.values import ANY, Expected
 from spark_cas.core.records import RECORD_OVERHEAD_BYTES
-from spark_cas.kv.values import ANY, Expected
 
 
 @dataclass(frozen=True, slots=True)

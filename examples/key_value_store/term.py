@@ -7,12 +7,12 @@ import uuid
 
 import pyarrow as pa
 
+from spark_cas import RECORDS
 from spark_cas.core.chunks import Chunk
 from spark_cas.core.claim import Claim
 from spark_cas.core.digest import RunningDigest
 from spark_cas.core.outcome import Appended, Outcome, Refusal
 from spark_cas.core.plan import Layout, Plan
-from spark_cas.core.records import RECORDS
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 

@@ -4,9 +4,9 @@ Nodes share the shards, and no service stands beside the log: the log decides wh
 and holds all that was acknowledged.
 """
 
+from key_value_store.node import Node
+from key_value_store.values import ANY, ShardStatus, Versioned
 from spark_cas.core.errors import MayBeStaleError, NotLeaderError, UnknownOutcomeError, VersionMismatchError
-from spark_cas.kv.node import Node
-from spark_cas.kv.values import ANY, ShardStatus, Versioned
 
 __all__ = [
     "ANY",

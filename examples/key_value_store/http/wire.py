@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
-from spark_cas.kv.values import ANY, Expected
+from key_value_store.values import ANY, Expected
 
 KEYS = "/keys/"
 TRANSACTIONS = "/transactions"

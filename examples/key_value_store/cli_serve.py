@@ -1,4 +1,4 @@
-"""`kv serve`: run one node of the key-value store."""
+"""`serve`: run one node of the key-value store."""
 
 import sys
 from importlib.util import find_spec
@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from key_value_store.http.wire import host_and_port
+from spark_cas import open_log
 from spark_cas.cli.opening import Address, LogOptions, Servers, Topic, naming, spec_of
-from spark_cas.kv.http.wire import host_and_port
-from spark_cas.log.open import open_log
 from spark_cas.programs.exit_codes import ExitCode
 
 _SWITCH_SECONDS = 0.001
@@ -46,10 +46,12 @@ def serve(
     default the node therefore accepts connections from this machine only.
     """
     if find_spec("starlette") is None or find_spec("uvicorn") is None:
-        typer.echo('error: the server needs more packages: pip install "/path/to/the/clone[kv]"', err=True)
+        typer.echo(
+            "error: the server needs more packages: pip install /path/to/the/clone/examples/key_value_store", err=True
+        )
         raise typer.Exit(ExitCode.USAGE)
-    from spark_cas.kv.http.serve import serve as serve_node
-    from spark_cas.kv.http.serve import tcp_listener
+    from key_value_store.http.serve import serve as serve_node
+    from key_value_store.http.serve import tcp_listener
 
     host, port = _parts(listen, "--listen")
     for each in [*(node or ()), *([address] if address else ())]:

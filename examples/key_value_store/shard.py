@@ -10,6 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock, Thread
 
+from key_value_store.batching import CLOSED, AnyAsked, Holding, Leading, Queue, Reading, Writing
+from key_value_store.leading import Leadership
+from key_value_store.records import Changes, table_of
+from key_value_store.rules import Accepted, Batch, Mismatch, decide
+from key_value_store.snapshot import Snapshot
+from key_value_store.values import ShardStatus, Versioned
 from spark_cas.core.errors import (
     NotLeaderError,
     RecordTooLargeError,
@@ -20,12 +26,6 @@ from spark_cas.core.errors import (
 from spark_cas.core.offsets import OffsetRange
 from spark_cas.core.outcome import Appended, ProgressLost, Truncated, Unknown
 from spark_cas.core.plan import Layout
-from spark_cas.kv.batching import CLOSED, AnyAsked, Holding, Leading, Queue, Reading, Writing
-from spark_cas.kv.leading import Leadership
-from spark_cas.kv.records import Changes, table_of
-from spark_cas.kv.rules import Accepted, Batch, Mismatch, decide
-from spark_cas.kv.snapshot import Snapshot
-from spark_cas.kv.values import ShardStatus, Versioned
 from spark_cas.log import clock
 from spark_cas.log.backend import Backend
 from spark_cas.log.patience import within

@@ -8,9 +8,8 @@ from http import HTTPStatus
 from typing import Any, assert_never
 from urllib.parse import urlencode
 
-from spark_cas.core.errors import VersionMismatchError
-from spark_cas.kv.http.exchange import NoReplyError, NotSentError, Reply, exchange
-from spark_cas.kv.http.verdict import (
+from key_value_store.http.exchange import NoReplyError, NotSentError, Reply, exchange
+from key_value_store.http.verdict import (
     AskElsewhere,
     Done,
     NotDone,
@@ -22,7 +21,7 @@ from spark_cas.kv.http.verdict import (
     nobody_knows,
     verdict_of,
 )
-from spark_cas.kv.http.wire import (
+from key_value_store.http.wire import (
     MOST_BODY_BYTES,
     TRANSACTIONS,
     Transaction,
@@ -33,7 +32,8 @@ from spark_cas.kv.http.wire import (
     version_of_tag,
     versions_of,
 )
-from spark_cas.kv.values import ABSENT, ANY, Expected, Versioned
+from key_value_store.values import ABSENT, ANY, Expected, Versioned
+from spark_cas.core.errors import VersionMismatchError
 
 REQUEST_SECONDS = 10.0
 _READ_SECONDS = 2.0

@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_cas.core.records import HEADERS, RECORDS
+from spark_cas import RECORDS
+from spark_cas.core.records import HEADERS
 
 LEADER_KEY = b"spark_cas.kv/leader"
 _LEADER_HEADER = "spark_cas.kv.leader"
